@@ -1,0 +1,32 @@
+"""Fair federated learning: serve the worst-served clients better without dragging down the others."""
+
+from . import algorithms
+from .client import Client
+from .core.errors import InputError
+from .core.round import Turn, close_round, open_round
+from .core.server import Record, Server, Update
+from .fairness import Fairness, Suppression
+from .settings import Settings
+from .simulate import Comparison, Progress, Result, compare, train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "Comparison",
+    "Fairness",
+    "InputError",
+    "Progress",
+    "Record",
+    "Result",
+    "Server",
+    "Settings",
+    "Suppression",
+    "Turn",
+    "Update",
+    "algorithms",
+    "close_round",
+    "compare",
+    "open_round",
+    "train",
+]

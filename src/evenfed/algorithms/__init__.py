@@ -1,0 +1,66 @@
+"""The algorithms by name: every module of this folder, and every entry point of group `evenfed.algorithms`.
+
+>>> get("semi_vred", beta=0.5)
+SemiVRed(beta=0.5, safe=None)
+"""
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from ..core.algorithm import Algorithm, build
+from ..core.errors import InputError, unknown
+
+
+def _defined_in(module_name: str) -> type[Algorithm]:
+    """The one Algorithm that a module of this folder defines."""
+    module = importlib.import_module(module_name)
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Algorithm) and value.__module__ == module_name
+    ]
+    if len(own) != 1:
+        raise InputError(f"{module_name} defines {len(own)} algorithms; a file of this folder defines exactly one")
+    return own[0]
+
+
+BUILT_IN: dict[str, type[Algorithm]] = {
+    info.name: _defined_in(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)
+}
+globals().update({cls.__name__: cls for cls in BUILT_IN.values()})
+
+
+@cache
+def _all() -> dict[str, type[Algorithm]]:
+    found = dict(BUILT_IN)
+    for point in entry_points(group="evenfed.algorithms"):
+        cls = point.load()
+        if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+            raise InputError(f"entry point {point.name} = {point.value} is not a subclass of Algorithm")
+        cls.name = point.name
+        found.setdefault(point.name, cls)
+    return found
+
+
+def names() -> list[str]:
+    """Names of all algorithms, FedAvg first."""
+    return sorted(_all(), key=lambda name: (name != "fedavg", name))
+
+
+def find(name: str) -> type[Algorithm]:
+    """The class called `name`; an unknown name gets the nearest valid one."""
+    if name not in _all():
+        raise unknown("algorithm", str(name), names())
+    return _all()[name]
+
+
+def get(name: str, **hyper_parameters: Any) -> Algorithm:
+    """The algorithm `name` with these hyper-parameters, the others at their defaults."""
+    return build(find(name), hyper_parameters)
+
+
+def __getattr__(name: str) -> Any:  # tells type checkers that classes are attributes; real ones are globals
+    raise AttributeError(f"module {__name__} has no attribute {name!r}")

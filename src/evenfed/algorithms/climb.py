@@ -1,0 +1,46 @@
+"""CLIMB: constrained learning against imbalance of the clients."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
+
+
+@dataclass(frozen=True)
+class CLIMB(Algorithm):
+    """Uniform mean loss, with every client's loss held within ε of the mean by a dual variable λ_i ≥ 0.
+
+    min (1/n) Σ f_i  s.t.  f_i − f̄ ≤ ε;  w_i = (1 + λ_i − mean λ) / m,  λ_i ← clip(λ_i + γ (f_i − f̄ − ε)/n, 0, 100)
+    """
+
+    reference = "Shen et al., 2022"
+    epsilon: float = hyper(
+        0.1,
+        "how far above the mean a loss may lie",
+        least=0,
+        reason="no client can be below the mean of all",
+        fedavg="∞ (uniform FedAvg)",
+    )
+    lr_dual: float = hyper(
+        1.0,
+        "step γ of the ascent on λ",
+        least=0,
+        reason="a negative step would reward violations",
+        fedavg="0 (uniform FedAvg)",
+        danger="a weight turns negative once mean λ exceeds λ_i + 1",
+    )
+
+    def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
+        return losses.mean()
+
+    def init(self, population: Tensor) -> Memory:
+        return {"dual": torch.zeros_like(population)}
+
+    def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
+        dual, n = memory["dual"].clone(), (round.population > 0).sum()
+        weights = (1 + dual[round.ids] - dual.sum() / n) / len(round.ids)
+        violation = round.losses - round.losses.mean() - self.epsilon
+        dual[round.ids] = (dual[round.ids] + self.lr_dual * violation / n).clamp(0, 100)
+        return Plan(round.ids, weights), {"dual": dual}

@@ -1,0 +1,44 @@
+"""Delta-FL: the superquantile of the clients' losses."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
+from ..core.maths import kept_tail
+
+
+@dataclass(frozen=True)
+class DeltaFL(Algorithm):
+    """Mean loss of the worst α of the mass; the other clients do not train.
+
+    F = CVaR_{1−α}(f): the mean of the largest losses that together hold the share α
+    """
+
+    reference = "Laguel et al., 2021 (simplicial-fl)"
+    alpha: float = hyper(
+        0.5,
+        "tail mass kept",
+        above=0,
+        most=1,
+        reason="it is a share of all examples",
+        fedavg=1,
+        danger="few clients train when α is small: the model jumps between them",
+    )
+    exact: bool = hyper(False, "take only the needed part of the client at the quantile, not all of it")
+
+    def _tail(self, losses: Tensor, shares: Tensor) -> Tensor:
+        if not self.exact:
+            kept = torch.where(kept_tail(losses, shares, self.alpha), shares, 0.0)
+            return kept / kept.sum()
+        worst_first = losses.argsort(descending=True)
+        before = shares[worst_first].cumsum(0) - shares[worst_first]
+        taken = torch.minimum(shares[worst_first], (self.alpha - before).clamp(min=0))
+        return torch.zeros_like(shares).scatter(0, worst_first, taken / taken.sum())
+
+    def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
+        return self._tail(losses.detach(), shares) @ losses
+
+    def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
+        return Plan(round.ids, self._tail(round.losses, round.shares)), memory

@@ -1,0 +1,41 @@
+"""FedMGDA+: a direction that serves every client."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
+from ..core.maths import least_norm_mixture
+
+
+@dataclass(frozen=True)
+class FedMGDA(Algorithm):
+    """The shortest mixture of the normalised updates, near the uniform one: no client's loss should rise.
+
+    λ = argmin ‖Σ λ_i δ_i/‖δ_i‖‖²  over the simplex with |λ_i − 1/n| ≤ ε;  w_i = λ_i / ‖δ_i‖
+    """
+
+    reference = "Hu et al., 2022"
+    needs = "gram"
+    uses_losses = False
+    sums_to_one = False
+    epsilon: float = hyper(
+        0.1,
+        "how far a weight may move from 1/n; 1 is MGDA",
+        least=0,
+        most=1,
+        reason="weights lie in [0, 1]",
+        fedavg="0 (uniform, normalised updates)",
+        danger="the step has length ≤ 1 in parameter space: set server_lr",
+    )
+
+    def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
+        return Plan(round.ids, torch.full_like(round.shares, 1 / len(round.ids))), memory
+
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        norms = gram.diagonal().clamp(min=0).sqrt()
+        inverse = torch.where(norms > 0, 1 / norms, 0.0)  # a client that did not move has no direction
+        uniform = torch.full_like(norms, 1 / len(norms))
+        low, high = (uniform - self.epsilon).clamp(min=0), (uniform + self.epsilon).clamp(max=1)
+        return least_norm_mixture(gram * inverse * inverse[:, None], low, high) * inverse, memory

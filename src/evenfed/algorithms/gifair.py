@@ -1,0 +1,31 @@
+"""GiFair: group- and individual-level fairness, every client its own group."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..core.algorithm import Algorithm, hyper
+
+
+@dataclass(frozen=True)
+class GiFair(Algorithm):
+    """Mean loss plus λ times the sum of the absolute differences between clients.
+
+    F = f̄ + λ Σ_{i<j} |f_i − f_j|,  λ = strength · min_i p_i / (n − 1),
+    w_i = p_i + λ (number better served than i − number worse served)
+    """
+
+    reference = "Yue et al., 2021 (GIFAIR-FL)"
+    strength: float = hyper(
+        1.0,
+        "λ as a multiple of λ_max, computed from the round's shares",
+        least=0,
+        reason="a negative λ would widen the differences",
+        fedavg=0,
+        danger="above 1 the smallest client's weight turns negative whenever it is served best",
+    )
+
+    def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
+        strength = self.strength * shares.min() / max(len(shares) - 1, 1)
+        gaps = (losses[:, None] - losses).abs().sum() / 2
+        return shares @ losses + strength * gaps

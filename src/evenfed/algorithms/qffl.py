@@ -1,0 +1,51 @@
+"""q-FFL, solved by q-FedAvg."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
+from ..core.errors import InputError
+
+
+@dataclass(frozen=True)
+class QFFL(Algorithm):
+    """Mean of the losses raised to q + 1, with a step length estimated from the updates' norms.
+
+    F = Σ c_i f_i^{q+1} / (q+1),  w_i = c_i f_i^q / Σ_j c_j (q f_j^{q−1} ‖δ_j‖² / η + f_j^q),  Σ w ≤ 1
+    """
+
+    reference = "Li et al., 2020"
+    needs = "norms"
+    sums_to_one = False
+    q: float = hyper(
+        0.1,
+        "power of the loss",
+        least=0,
+        reason="a negative q would favour the best served",
+        fedavg=0,
+        danger="steps shrink as q grows: the sum of the weights falls well below 1",
+    )
+    share_weighted: bool = hyper(
+        False, "c_i = p_i (the stated objective) instead of c_i = 1/m (the published codes)", fedavg=True
+    )
+
+    def _c(self, shares: Tensor) -> Tensor:
+        return shares if self.share_weighted else torch.full_like(shares, 1 / len(shares))
+
+    def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
+        if bool((losses < 0).any()):
+            raise InputError("qffl needs losses >= 0: a power of a negative loss is undefined; shift the loss")
+        return self._c(shares) @ (losses + 1e-10) ** (self.q + 1) / (self.q + 1)
+
+    def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
+        self.objective(round.losses, round.shares)
+        weights = self._c(round.shares) * (round.losses + 1e-10) ** self.q
+        return Plan(round.ids, weights / weights.sum()), memory
+
+    def rescale(self, round: Round, plan: Plan, sq_norms: Tensor) -> float:
+        f = round.losses + 1e-10
+        curvature = self.q * f ** (self.q - 1) * sq_norms / round.lr
+        c = self._c(round.shares)
+        return float((c @ f**self.q) / (c @ (curvature + f**self.q)))

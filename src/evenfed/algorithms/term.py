@@ -1,0 +1,30 @@
+"""TERM: tilted empirical risk minimisation, at the level of clients."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..core.algorithm import Algorithm, hyper
+
+
+@dataclass(frozen=True)
+class TERM(Algorithm):
+    """Soft maximum of the losses: a tilt between their mean and their maximum.
+
+    F = (1/α) log Σ p_i exp(α f_i),  w_i ∝ p_i exp(α f_i)
+    """
+
+    reference = "Li et al., 2021"
+    alpha: float = hyper(
+        0.5,
+        "tilt",
+        least=0,
+        reason="a negative tilt would favour the best served",
+        fedavg=0,
+        danger="one client takes nearly all the weight once α · (max f − f̄) exceeds log 1/p",
+    )
+
+    def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
+        if self.alpha == 0:
+            return shares @ losses
+        return (self.alpha * losses + shares.log()).logsumexp(0) / self.alpha

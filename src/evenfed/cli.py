@@ -1,0 +1,183 @@
+"""The command line: `evenfed compare` and `evenfed algorithms`."""
+
+import dataclasses
+import json
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import __version__
+from .algorithms import find, names
+from .core.algorithm import Algorithm
+from .core.errors import InputError
+from .experiment import DEMO, Experiment
+from .runner import Interruption, Outcome, run
+from .simulate.api import seed_list, with_baseline
+from .variant import parse_list, value_of
+
+app = typer.Typer(
+    help="Fair federated learning: compare algorithms on many clients and see who is served worst.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+
+
+@app.command()
+def compare(
+    experiment: Annotated[Path | None, typer.Argument(help="An experiment's TOML file; without one, the demo.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set, e.g. digits.")] = None,
+    algorithms: Annotated[
+        str | None, typer.Option(help='Entries, e.g. "fedavg,semi_vred,semi_vred\\[beta=1,smooth=0.25]".')
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many seeds, or a list such as 0,1,5.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of every run.")] = None,
+    set: Annotated[list[str], typer.Option("--set", help="One value, e.g. semi_vred.beta=0.5; may be repeated.")] = [],
+    engine: Annotated[str | None, typer.Option(help="parallel or reference.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
+    out: Annotated[Path, typer.Option(help="Where results go; the same folder goes on where it stopped.")] = Path(
+        "runs"
+    ),
+    format: Annotated[Format, typer.Option(help="json prints the table alone on stdout.")] = Format.table,
+) -> None:
+    """Train several algorithms on the same clients and show what each does to the worst served."""
+    chosen = Experiment.read(experiment or DEMO)
+    if algorithms is not None:
+        chosen = dataclasses.replace(chosen, variants=tuple(with_baseline(parse_list(algorithms))))
+    if seeds is not None:
+        numbers = value_of(seeds if seeds.strip().lstrip("-").isdigit() else f"[{seeds.strip('[] ')}]")
+        chosen = dataclasses.replace(chosen, seeds=tuple(seed_list(numbers)))
+    options: dict[str, Any] = {"rounds": rounds, "engine": engine, "device": device}
+    chosen = dataclasses.replace(
+        chosen, train=dataclasses.replace(chosen.train, **{k: v for k, v in options.items() if v is not None})
+    )
+    if data is not None:
+        chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, name=data))
+    for assignment in set:
+        chosen = chosen.changed(assignment)
+    outcome = _run(chosen, out)
+    if format is Format.json:
+        print(json.dumps(outcome.describe(), indent=1))
+    else:
+        _show(chosen, outcome, out)
+
+
+@app.command(name="algorithms")
+def show_algorithms(name: Annotated[str | None, typer.Argument(help="One algorithm, in full.")] = None) -> None:
+    """What each algorithm minimises, its hyper-parameters and their dangers."""
+    from .report.terminal import console
+
+    if name is not None:
+        _show_algorithm(console(), find(name))
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "what it minimises", "hyper-parameters"):
+        table.add_column(title)
+    for each in names():
+        cls = find(each)
+        given = ", ".join(f"{f.name}={f.default!r}" for f in dataclasses.fields(cls))
+        table.add_row(f"[bold]{each}[/]", escape(_summary(cls)), escape(given))
+    console().print(table)
+    console().print("\n[dim]evenfed algorithms NAME: formula, FedAvg values and danger bounds[/]")
+
+
+def main() -> NoReturn:
+    """Entry point: bad input ends in one message and a non-zero exit, never in a traceback."""
+    try:
+        app(standalone_mode=False)
+    except InputError as error:
+        _fail(str(error), 2)
+    except Interruption:
+        _fail(f"stopped; every finished round is kept. Go on with:\n  {shlex.join(['evenfed', *sys.argv[1:]])}", 130)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail(f"stopped; go on from the last checkpoint with:\n  {shlex.join(['evenfed', *sys.argv[1:]])}", 130)
+    except BrokenPipeError:
+        sys.exit(1)
+    except Exception as error:
+        if type(error).__module__.startswith(("click", "typer")) and hasattr(error, "show"):
+            error.show()
+            sys.exit(getattr(error, "exit_code", 2))
+        raise
+    sys.exit(0)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"evenfed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _run(experiment: Experiment, out: Path) -> Outcome:
+    from .report.progress import live
+
+    with live(Console(stderr=True, highlight=False)) as listener:
+        return run(experiment, out, listener)
+
+
+def _show(experiment: Experiment, outcome: Outcome, out: Path) -> None:
+    from .report.charts import draw
+    from .report.terminal import console, render
+
+    page, folder = console(), out / experiment.name
+    page.print(render(outcome, page))
+    pictures = draw(outcome, folder / "pictures")
+    page.print(f"\nResults:  {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
+    shown = ", ".join(p.name for p in pictures if p.suffix == ".png")
+    page.print(
+        f"Pictures: {folder}/pictures: {shown}" if pictures else "Pictures: pip install 'evenfed[report]' draws them",
+        markup=False,
+    )
+
+
+def _show_algorithm(page: Console, cls: type[Algorithm]) -> None:
+    about = (cls.__doc__ or "").strip().splitlines()
+    page.print(f"[bold]{cls.name}[/]  ({cls.__name__})\n")
+    page.print("\n".join(line.strip() for line in about), markup=False)
+    page.print(f"\nReference: {cls.reference or 'none given'}", markup=False)
+    for spec in dataclasses.fields(cls):
+        meta = spec.metadata
+        page.print(f"\n[bold]{spec.name}[/] = {spec.default!r}  {escape(meta.get('help', ''))}")
+        bounds = [
+            f"{w} {meta[k]}"
+            for k, w in (("above", "above"), ("least", "at least"), ("most", "at most"))
+            if meta.get(k) is not None
+        ]
+        lines = {
+            "allowed": f"{' and '.join(bounds)}: {meta.get('reason')}" if bounds else "",
+            "FedAvg at": "" if meta.get("fedavg") is None else str(meta["fedavg"]),
+            "danger": meta.get("danger", ""),
+        }
+        for word, told in lines.items():
+            if told:
+                page.print(f"    {word}: {told}", markup=False)
+
+
+def _summary(cls: type[Algorithm]) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"evenfed: {message}", markup=False)
+    sys.exit(code)

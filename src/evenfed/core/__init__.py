@@ -1,0 +1,1 @@
+"""The vocabulary of a round and the only aggregation code; depends on torch and numpy alone."""

@@ -1,0 +1,179 @@
+"""What an algorithm is: its row of the paper's Table 1, and a few hooks for what a row cannot say."""
+
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import InputError, unknown
+
+Memory = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Round:
+    """All the server may look at before the clients train (float64; n clients, m of them take part)."""
+
+    index: int
+    ids: Tensor  # [m] who takes part: drawn uniformly, holds data, reported a finite loss
+    losses: Tensor  # [m] at the incoming model, over the whole training set, before training; smoothed if asked
+    shares: Tensor  # [m] training-set sizes, normalised over those who take part
+    population: Tensor  # [n] the same over everyone; 0 for a client without data
+    local_steps: Tensor  # [n] how many steps each client would take
+    lr: float
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All the server decides before the clients train."""
+
+    ids: Tensor  # [k] who trains
+    weights: Tensor  # [k] of their updates, in the server step theta - sum_i w_i (theta - theta_i)
+    snapshot_steps: Tensor | None = None  # [k] the local step at which each also keeps its model
+    probe: Tensor | None = None  # ids that report their loss at the averaged snapshot after training
+    personal: float | None = None  # strength that ties each client's own model to the global one
+
+
+def hyper(
+    default: Any,
+    help: str,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    reason: str = "",
+    fedavg: Any = None,
+    danger: str = "",
+) -> Any:
+    """A hyper-parameter: default, allowed range with its reason, FedAvg's value and its danger bound."""
+    bounds = {"above": above, "least": least, "most": most, "reason": reason}
+    return field(default=default, metadata={"help": help, "fedavg": fedavg, "danger": danger, **bounds})
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Subclass, give `objective`, and every engine can run it; see CONTRIBUTING.md.
+
+    The weights are the gradient of `objective` in the losses: theta - sum_i w_i delta_i then descends it.
+    """
+
+    name: ClassVar[str] = ""
+    reference: ClassVar[str] = ""
+    needs: ClassVar[Literal["weights", "norms", "gram"]] = "weights"  # what must be known of the updates
+    uses_losses: ClassVar[bool] = True  # whether `plan` or `mix` looks at the losses (so smoothing acts)
+    sums_to_one: ClassVar[bool] = True  # whether the weights do under full participation
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            inside = cls.__module__.startswith("evenfed.algorithms.")
+            cls.name = cls.__module__.rsplit(".", 1)[-1] if inside else cls.__name__.lower()
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for spec in dataclasses.fields(self):
+            object.__setattr__(self, spec.name, _checked(self, spec, hints[spec.name]))
+
+    def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
+        """F(f_1 .. f_n), differentiable in `losses`; the mean loss unless overridden."""
+        return shares @ losses
+
+    def init(self, population: Tensor) -> Memory:
+        """What the server remembers between rounds, at the start; `population` [n] are everyone's shares."""
+        return {}
+
+    def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
+        """Who trains with which weight; by default everyone, with the gradient of `objective`."""
+        return Plan(round.ids, gradient(self, round.losses, round.shares)), memory
+
+    def local_loss(self, loss: Tensor) -> Tensor:
+        """The loss a client descends, from its batch's mean loss; elementwise, so it serves a stack too."""
+        return loss
+
+    def rescale(self, round: Round, plan: Plan, sq_norms: Tensor) -> float:
+        """Factor on the planned step, from the squared norms [k] of the updates (needs = "norms")."""
+        raise NotImplementedError
+
+    def remembers(self) -> int:
+        """For how many rounds `mix` also wants the updates of clients that are not drawn again."""
+        return 0
+
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """Final weights [k] from the inner products [k, k] of the updates (needs = "gram").
+
+        With `remembers`, rows of past rounds' updates follow the planned ones; `ages` [k] is 0 for this
+        round's and counts the rounds since for the others.
+        """
+        raise NotImplementedError
+
+    def learn(self, round: Round, plan: Plan, probe_losses: Tensor, memory: Memory) -> Memory:
+        """New memory from the losses [len(plan.probe)] at the snapshot, for plans that asked for them."""
+        return memory
+
+    def describe(self) -> dict[str, Any]:
+        """Hyper-parameters by name: what a result's header records and `get` takes back."""
+        return dataclasses.asdict(self)
+
+
+def gradient(algorithm: Algorithm, losses: Tensor, shares: Tensor) -> Tensor:
+    """dF/df_i [m] in float64: the weights that the chain rule gives an objective.
+
+    >>> from evenfed.algorithms import VRed
+    >>> f, p = torch.tensor([2.0, 1.0, 0.5]).double(), torch.tensor([0.1, 0.3, 0.6]).double()
+    >>> gradient(VRed(beta=0.2), f, p)
+    tensor([0.1480, 0.3240, 0.5280], dtype=torch.float64)
+    """
+    with torch.enable_grad():
+        at = losses.detach().double().requires_grad_()
+        value = algorithm.objective(at, shares.double())
+        return torch.autograd.grad(value, at)[0]
+
+
+def build(cls: type[Algorithm], options: dict[str, Any]) -> Algorithm:
+    """An instance of `cls`; an unknown hyper-parameter names the nearest one."""
+    allowed = [f.name for f in dataclasses.fields(cls)]
+    for key in options:
+        if key not in allowed:
+            raise unknown(f"hyper-parameter of {cls.name}", key, allowed)
+    return cls(**options)
+
+
+def _checked(algorithm: Algorithm, spec: "dataclasses.Field[Any]", hint: Any) -> Any:
+    """The field's value, converted int -> float where declared, or an error with the bound and its reason."""
+    value, meta, where = getattr(algorithm, spec.name), spec.metadata, f"{algorithm.name}: {spec.name}"
+    choices = _choices(hint)
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if choices:
+        if value not in choices:
+            raise InputError(f"{where}={value!r} is not one of {', '.join(map(repr, choices))}")
+        return value
+    if value is None and type(None) in kinds:
+        return value
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    wanted = tuple(k for k in kinds if isinstance(k, type))
+    if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
+        names = " or ".join("nothing" if k is type(None) else k.__name__ for k in wanted)
+        raise InputError(f"{where}={value!r} is a {type(value).__name__}; give a value of type {names}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where}={value} is not finite; give a number")
+    bounds = [
+        (meta.get("above"), lambda low: value > low, "above"),
+        (meta.get("least"), lambda low: value >= low, "at least"),
+        (meta.get("most"), lambda high: value <= high, "at most"),
+    ]
+    for bound, holds, words in bounds:
+        if bound is not None and not holds(bound):
+            raise InputError(f"{where}={value} is out of range; it must be {words} {bound}: {meta['reason']}")
+    return value
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()

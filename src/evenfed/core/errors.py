@@ -1,0 +1,20 @@
+"""Errors a user can act on: what was given, what is allowed, what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something the caller gave cannot be used; the command line prints it without a traceback."""
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
+    """An unknown name, with the nearest valid one.
+
+    >>> print(unknown("algorithm", "semivred", ["fedavg", "semi_vred"]))
+    unknown algorithm 'semivred'; did you mean 'semi_vred'? Allowed: fedavg, semi_vred
+    """
+    names = list(allowed)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return InputError(f"unknown {kind} '{given}'; {hint}Allowed: {', '.join(names) or 'none'}")

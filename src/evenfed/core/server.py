@@ -1,0 +1,128 @@
+"""What the server holds between rounds, what clients send it, and what it writes down of a round."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from . import streams
+from .algorithm import Algorithm, Memory
+from .errors import InputError
+from .vector import Layout, Parameters
+
+OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What came back from one client, or from a stack of them (leading axis c)."""
+
+    ids: int | Tensor
+    delta: Parameters  # incoming model minus trained model; [D] or [c, D] flat, or by parameter name
+    snapshot: Tensor | None = None  # the same at the planned snapshot step
+    buffers: Mapping[str, Tensor] | None = None  # e.g. BatchNorm's statistics after training, [c, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One round, as results keep it; arrays have one entry per client."""
+
+    index: int
+    losses: NDArray[np.float64]  # at the incoming model; NaN for clients that did not take part
+    weights: NDArray[np.float64]  # as applied; 0 for clients that did not train
+    objective: float
+    negative_weights: int
+    dropped: tuple[int, ...] = ()  # clients left out for a missing or non-finite loss or update
+    skipped: bool = False  # nothing usable came back: the model did not move
+    seconds: float = float("nan")
+    accuracy: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class Past:
+    """Updates of earlier rounds, one row a client, for algorithms that remember them."""
+
+    ids: Tensor  # [k]
+    deltas: Tensor  # [k, D]
+    ages: Tensor  # [k] rounds since
+
+
+@dataclass(frozen=True)
+class Server:
+    """Everything the server holds between rounds. State in, state out: rounds return a new one."""
+
+    algorithm: Algorithm
+    layout: Layout
+    theta: Tensor  # [D]
+    sizes: Tensor  # [n]
+    local_steps: Tensor  # [n]
+    memory: Memory
+    lr: float
+    seed: int = 0
+    index: int = 0
+    server_lr: float = 1.0
+    smooth: float | None = None
+    smoothed: Tensor | None = None  # [n] NaN until a client has taken part
+    optimizer: OptimizerFactory | None = None
+    optimizer_state: dict[str, Any] | None = None
+    past: Past | None = None
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def start(
+        cls,
+        algorithm: str | Algorithm,
+        params: Parameters,
+        sizes: Sequence[int],
+        *,
+        lr: float,
+        local_steps: Sequence[int] | None = None,
+        seed: int = 0,
+        server_lr: float = 1.0,
+        smooth: float | None = None,
+        optimizer: OptimizerFactory | None = None,
+        buffers: Mapping[str, Tensor] | None = None,
+    ) -> "Server":
+        """Before round 0: `params` is a tensor or a dict by name, `sizes` [n] are training-set sizes."""
+        if isinstance(algorithm, str):
+            from evenfed.algorithms import get  # names are a convenience; the core knows none
+
+            algorithm = get(algorithm)
+        counts = torch.as_tensor(sizes, dtype=torch.int64)
+        if len(counts) == 0 or int(counts.max()) == 0:
+            raise InputError(f"sizes={list(sizes)[:5]}: no client has training data; give at least one that has")
+        if int(counts.min()) < 0:
+            raise InputError("sizes holds a negative number; a client's size counts its training examples")
+        if smooth is not None and not 0 < smooth <= 1:
+            raise InputError(f"smooth={smooth} is out of range; it must be above 0 and at most 1 (1 is no smoothing)")
+        steps = torch.as_tensor(local_steps, dtype=torch.int64) if local_steps is not None else (counts > 0).long()
+        layout = Layout.of(params)
+        return cls(
+            algorithm=algorithm,
+            layout=layout,
+            theta=layout.flatten(params),
+            sizes=counts,
+            local_steps=steps,
+            memory=algorithm.init(counts.double() / counts.sum()),
+            lr=lr,
+            seed=seed,
+            server_lr=server_lr,
+            smooth=smooth,
+            smoothed=None if smooth is None else torch.full((len(counts),), torch.nan).double(),
+            optimizer=optimizer,
+            buffers=dict(buffers or {}),
+        )
+
+    @property
+    def params(self) -> Tensor | dict[str, Tensor]:
+        """The model in the structure it was given in."""
+        return self.layout.unflatten(self.theta)
+
+    def draw(self, count: int) -> Tensor:
+        """Ids of this round's participants: `count` clients with data, uniformly, from the run's own seed."""
+        eligible = torch.nonzero(self.sizes).flatten().numpy()
+        return torch.from_numpy(streams.sample(self.seed, self.index, eligible, count))

@@ -1,0 +1,124 @@
+"""From a TOML file to an experiment: which algorithms and seeds, on which federation, with which options."""
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .core.errors import InputError, unknown
+from .data import DataSettings
+from .settings import Settings
+from .simulate.api import plan_runs, seed_list, with_baseline
+from .simulate.loop import Run
+from .variant import Variant, distinct, value_of
+
+DEMO = Path(__file__).with_name("demo.toml")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a TOML file says."""
+
+    name: str
+    variants: tuple[Variant, ...]
+    seeds: tuple[int, ...] = (0, 1, 2)
+    noise_floor: bool = True  # FedAvg once more with other seeds
+    data: DataSettings = field(default_factory=DataSettings)
+    model: Mapping[str, Any] = field(default_factory=lambda: {"name": "mlp"})
+    train: Settings = field(default_factory=Settings)
+
+    @classmethod
+    def read(cls, path: Path) -> "Experiment":
+        """An experiment from a TOML file; unknown keys name the nearest valid one."""
+        try:
+            table = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be read ({error.strerror}); give the path of an experiment's TOML file"
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not valid TOML: {error}") from None
+        return cls.of(table, path.stem)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any], name: str) -> "Experiment":
+        """An experiment from the tables of a TOML file."""
+        _known(table, ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms"), "the experiment")
+        algorithms = _table(table, "algorithms")
+        if not algorithms:
+            raise InputError("the experiment names no algorithm; add a table [algorithms.fedavg] or the like")
+        for label, options in algorithms.items():
+            if not isinstance(options, Mapping):
+                raise InputError(
+                    f"algorithms.{label} = {options!r}: give a table of options, e.g. [algorithms.{label}]"
+                )
+        called = str(table.get("name", name))
+        if not re.fullmatch(r"[\w.+\-]{1,100}", called) or called.startswith("."):
+            raise InputError(f"name = '{called}' cannot name a folder; use letters, digits and any of . _ + -")
+        train = _table(table, "train")
+        if "seed" in train:
+            raise InputError("train.seed: an experiment has `seeds` (a number or a list) at its top, not a seed")
+        data = _table(table, "data")
+        _known(data, [f.name for f in dataclasses.fields(DataSettings)], "data")
+        return cls(
+            name=called,
+            seeds=tuple(seed_list(table.get("seeds", 3))),
+            data=DataSettings(**data),
+            model={"name": "mlp", **_table(table, "model")},
+            train=Settings.of(train),
+            noise_floor=bool(table.get("noise_floor", True)),
+            variants=tuple(with_baseline(distinct([Variant.of(k, v) for k, v in algorithms.items()]))),
+        )
+
+    def changed(self, assignment: str) -> "Experiment":
+        """With one value set: `data.clients=50`, `train.lr=0.1`, `model.hidden=[64]` or `semi_vred.beta=0.5`."""
+        place, equals, text = assignment.partition("=")
+        part, dot, key = place.strip().rpartition(".")
+        if not equals or not dot or not key:
+            raise InputError(f"--set {assignment}: write part.key=value, e.g. semi_vred.beta=0.5 or train.lr=0.1")
+        value, labels = value_of(text), [v.label for v in self.variants]
+        if part == "train":
+            return dataclasses.replace(self, train=Settings.of({**_fields(self.train), key: value}))
+        if part == "data":
+            _known([key], [f.name for f in dataclasses.fields(DataSettings)], "data")
+            return dataclasses.replace(self, data=dataclasses.replace(self.data, **{key: value}))
+        if part == "model":
+            return dataclasses.replace(self, model={**self.model, key: value})
+        if part not in labels:
+            raise unknown("entry of --set", part, [*labels, "train", "data", "model"])
+        changed = [v.changed(key, value) if v.label == part else v for v in self.variants]
+        return dataclasses.replace(self, variants=tuple(changed))
+
+    def runs(self) -> tuple[list[Run], list[Run]]:
+        """The runs, and the noise floor's."""
+        return plan_runs(self.variants, self.seeds, self.train, self.noise_floor)
+
+    def config(self, run: Run) -> dict[str, Any]:
+        """All that decides a run's result: what a folder is checked against before it is written to again."""
+        return {
+            "data": dataclasses.asdict(self.data),
+            "model": dict(self.model),
+            "algorithm": run.algorithm.name,
+            "hyper_parameters": run.algorithm.describe(),
+            "train": run.settings.describe(),
+        }
+
+
+def _known(given: Any, allowed: Sequence[str], where: str) -> None:
+    for key in given:
+        if key not in allowed:
+            raise unknown(f"key of {where}", key, allowed)
+
+
+def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, Mapping):
+        raise InputError(f"{key} = {found!r}: give a table, e.g. [{key}]")
+    return dict(found)
+
+
+def _fields(settings: Settings) -> dict[str, Any]:
+    return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}

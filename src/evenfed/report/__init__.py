@@ -1,0 +1,1 @@
+"""Results for people: terminal tables and pictures, from what a comparison wrote to disk."""

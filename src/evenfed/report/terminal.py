@@ -1,0 +1,130 @@
+"""A comparison as a table in the terminal."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ..history import Row
+from ..runner import Outcome
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of a row: how to read it, how to write it, and which end is better (0: neither)."""
+
+    title: str
+    value: Callable[[Row, bool], float]
+    write: Callable[[Row, bool], str]
+    better: int = 0
+
+
+def _percent(name: str, title: str, better: int) -> Column:
+    def value(row: Row, late: bool) -> float:
+        return (row.late if late else row.last).get(name, (float("nan"), 0.0))[0]
+
+    def write(row: Row, late: bool) -> str:
+        mean, spread = (row.late if late else row.last).get(name, (float("nan"), float("nan")))
+        return "-" if np.isnan(mean) else f"{100 * mean:.1f}±{100 * spread:.1f}"
+
+    return Column(title, value, write, better)
+
+
+def _effect(name: str, gain: str, title: str, better: int) -> Column:
+    def value(row: Row, late: bool) -> float:
+        return (row.late if late else row.last).get(name, (float("nan"), 0.0))[0]
+
+    def write(row: Row, late: bool) -> str:
+        figures = row.late if late else row.last
+        if row.label == "fedavg" or name not in figures or np.isnan(figures[name][0]):
+            return "-"
+        return f"{100 * figures[name][0]:.0f} % ({100 * figures[gain][0]:+.1f})"
+
+    return Column(title, value, write, better)
+
+
+METRICS = [
+    _percent("mean", "mean", +1),
+    _percent("std", "std", -1),
+    _percent("worst", "worst", +1),
+    _percent("worst10", "worst\n10 %", +1),
+    _percent("worst20", "worst\n20 %", +1),
+    _percent("best10", "best\n10 %", +1),
+]
+EFFECTS = [
+    _effect("improved", "suffering_gain", "improved\nsuffering", 0),
+    _effect("degraded", "well_gain", "degraded\nwell-served", 0),
+    Column("negative\nrounds", lambda r, _: r.negative_rounds, lambda r, _: f"{r.negative_rounds:.0f}"),
+    Column("oscil-\nlation", lambda r, _: r.oscillation, lambda r, _: _plain(r.oscillation)),
+]
+
+
+def render(outcome: Outcome, page: Console) -> RenderableType:
+    """Two tables, told apart: averaged over the last rounds, and at the last round; cut in two where narrow."""
+    whole = Console(width=400).measure(_table(outcome, METRICS + EFFECTS, True, "")).maximum
+    blocks = [METRICS + EFFECTS] if whole <= page.width else [METRICS, EFFECTS]
+    parts: list[RenderableType] = []
+    for late in (True, False):
+        when = f"average of the last {outcome.last_rounds} rounds" if late else "last round"
+        for columns in blocks:
+            parts += [_table(outcome, columns, late, when), ""]
+    spread = f"mean ± spread over {outcome.seeds} seed{'s' * (outcome.seeds > 1)}"
+    notes = [
+        f"Test accuracy in % over clients, {spread}; best in bold. Improved suffering: clients below FedAvg's mean that "
+        "gain; degraded well-served: clients above it that lose (mean change in points). The last row is FedAvg again "
+        "with other seeds: what chance alone does."
+    ]
+    tiny = sum(0 < t < 10 for t in outcome.client_tests)
+    if tiny:
+        of = len(outcome.client_tests)
+        notes.append(f"{tiny} of {of} clients have fewer than 10 test examples: `worst` hangs on those.")
+    parts += [Text(note, style="dim") for note in notes]
+    parts += [Text(f"! {told}", style="yellow") for told in outcome.advice]
+    return Group(*parts)
+
+
+def _table(outcome: Outcome, columns: Sequence[Column], late: bool, when: str) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=f"[bold]{when}[/]",
+        title_justify="left",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("algorithm", overflow="fold", min_width=12)
+    shown = [*outcome.rows, *([outcome.floor] if outcome.floor else [])]
+    for column in columns:
+        widest = max(len(column.write(row, late)) for row in shown)
+        table.add_column(column.title, justify="right", no_wrap=True, min_width=widest)
+    best = [_best(outcome.rows, column, late) for column in columns]
+    for row in outcome.rows:
+        cells = [
+            f"[bold]{c.write(row, late)}[/]" if c.value(row, late) == top else c.write(row, late)
+            for c, top in zip(columns, best, strict=True)
+        ]
+        table.add_row(escape(row.label), *cells)
+    if outcome.floor:
+        table.add_section()
+        table.add_row("chance alone", *(c.write(outcome.floor, late) for c in columns), style="dim")
+    return table
+
+
+def _best(rows: Sequence[Row], column: Column, late: bool) -> float | None:
+    values = [v for v in (column.value(r, late) for r in rows) if not np.isnan(v)]
+    return max(values, key=lambda v: column.better * v) if column.better and values else None
+
+
+def _plain(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:+.2f}"
+
+
+def console(stderr: bool = False) -> Console:
+    """The terminal, or a wide page where output goes to a file."""
+    found = Console(stderr=stderr, highlight=False)
+    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=160)

@@ -1,0 +1,143 @@
+"""A run on disk: a header that says where it came from, and one JSON line a round.
+
+header.json      resolved configuration, versions, hardware, commit, how clients were visited, seconds
+rounds.jsonl     losses, weights, accuracies of every client, round by round
+model.safetensors   the trained model, once the run has ended
+"""
+
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .core.errors import InputError
+from .core.server import Record
+from .history import History
+
+
+class RunFolder:
+    """Where one run is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header_path, self.rounds_path = path / "header.json", path / "rounds.jsonl"
+
+    def header(self) -> dict[str, Any] | None:
+        """The header, or None where no run has begun."""
+        if not self.header_path.exists():
+            return None
+        try:
+            found: dict[str, Any] = json.loads(self.header_path.read_text())
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"{self.header_path} is not a run's header ({error}); remove the folder or choose another"
+            ) from None
+        return found
+
+    @property
+    def finished(self) -> bool:
+        return bool((self.header() or {}).get("finished"))
+
+    def write_header(self, header: Mapping[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        replace_text(self.header_path, json.dumps(header, indent=1) + "\n")
+
+    def append(self, records: Iterable[Record]) -> None:
+        with self.rounds_path.open("a") as lines:
+            lines.writelines(json.dumps(to_json(record)) + "\n" for record in records)
+            lines.flush()
+            os.fsync(lines.fileno())
+
+    def keep_before(self, index: int) -> None:
+        """Drop the lines of rounds that will be run again, and a line that was cut off."""
+        if self.rounds_path.exists():
+            lines = self.rounds_path.read_text().splitlines(keepends=True)[:index]
+            replace_text(self.rounds_path, "".join(lines))
+
+    def history(self) -> History:
+        """What the rounds add up to."""
+        header = self.header()
+        if header is None:
+            raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
+        records = [from_json(json.loads(line)) for line in self.rounds_path.read_text().splitlines()]
+        sizes = np.asarray(header["clients"]["train"], dtype=np.float64)
+        return History(records, sizes / sizes.sum(), header["config"]["train"]["last_rounds"])
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """Arrays as lists, NaN as null: every reader of JSON takes it."""
+    plain = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return {name: _plain(value) for name, value in plain.items()}
+
+
+def from_json(line: Mapping[str, Any]) -> Record:
+    def array(values: Any) -> Any:
+        return None if values is None else np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+    number: dict[str, Any] = {k: float("nan") if line[k] is None else line[k] for k in ("objective", "seconds")}
+    arrays: dict[str, Any] = {k: array(line[k]) for k in ("losses", "weights", "accuracy")}
+    rest: dict[str, Any] = {k: line[k] for k in ("index", "negative_weights", "skipped")}
+    return Record(**arrays, **number, **rest, dropped=tuple(line["dropped"]))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [_plain(float(v)) for v in value]
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def provenance() -> dict[str, Any]:
+    """What a result came from, as far as this machine can tell."""
+    from . import __version__
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "versions": {
+            "evenfed": __version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "gpu": gpu, "system": platform.platform()},
+        "commit": _commit(),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Written whole and renamed into place: a reader or a crash never sees half a file."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text)
+    beside.replace(path)
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _commit() -> str | None:
+    """The commit of the source tree this package runs from; None for an installed package."""
+    here = Path(__file__).resolve().parents[2]
+    if not (here / ".git").exists():
+        return None
+    try:
+        asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40"]
+        return subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,312 @@
+"""`train` and `compare`: the Python interface for one's own model and data."""
+
+import copy
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..algorithms import get
+from ..client import Client
+from ..core.algorithm import Algorithm
+from ..core.errors import InputError
+from ..core.server import Record, Server
+from ..fairness import Fairness, Suppression
+from ..history import History, Row, row
+from ..settings import Settings
+from ..variant import Variant, distinct
+from .loop import Run, State, engine_for, rounds, start
+from .problem import LossFunction, Problem
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback gets after every round of every run."""
+
+    label: str
+    seed: int
+    record: Record
+    server: Server
+
+
+Callback = Callable[[Progress], Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    label: str
+    algorithm: Algorithm
+    settings: Settings
+    model: nn.Module  # the trained global model
+    history: list[Record]  # one record a round
+    client_names: list[str]
+    shares: NDArray[np.float64]  # [n] of all training examples
+    engine: str  # how clients were visited, and why
+    server: Server
+    personal: Tensor | None  # [n, D] clients' own models (Ditto)
+
+    @property
+    def summary(self) -> History:
+        return History(self.history, self.shares, self.settings.last_rounds)
+
+    @property
+    def accuracy(self) -> NDArray[np.float64] | None:
+        """[n] test accuracies at the end (NaN for a client without test data); None without any test data."""
+        return self.summary.accuracy
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """mean, std, worst, worst10, worst20, best10 of `accuracy`."""
+        return self.summary.fairness
+
+    @property
+    def late_fairness(self) -> Fairness | None:
+        """The same, averaged over the last rounds (`last_rounds`)."""
+        return self.summary.late_fairness
+
+    @property
+    def oscillation(self) -> float:
+        """Lag-1 correlation over rounds of the clients' losses about their mean; below -0.85 it over-corrects."""
+        return self.summary.oscillation
+
+    def client_model(self, client: int) -> nn.Module:
+        """The model that serves this client: its own where the algorithm trains one."""
+        return self.model if self.personal is None else _loaded(self.model, self.server, self.personal[client])
+
+
+def train(
+    model: nn.Module,
+    clients: Sequence[Client],
+    algorithm: str | Algorithm = "semi_vred",
+    *,
+    loss: LossFunction | None = None,
+    score: LossFunction | None = None,
+    callbacks: Iterable[Callback] = (),
+    **options: Any,
+) -> Result:
+    """Train `model` over `clients` (`model` itself is left as it is).
+
+    `loss(outputs, targets)` gives one loss an example (default: cross entropy), `score` one number an
+    example that counts as accuracy (default: top-1 for whole-number targets). `options` are the fields of
+    `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox, server_lr,
+    server_optimizer, smooth, engine, device, evaluate_every, last_rounds. A callback that raises
+    StopIteration ends training after that round.
+
+    >>> import torch, evenfed
+    >>> clients = [evenfed.Client(train=(torch.randn(8, 4), torch.randint(0, 3, (8,)))) for _ in range(3)]
+    >>> result = evenfed.train(torch.nn.Linear(4, 3), clients, algorithm="vred", rounds=2, lr=0.1)
+    >>> len(result.history), result.history[0].losses.shape, result.accuracy
+    (2, (3,), None)
+    """
+    chosen = get(algorithm) if isinstance(algorithm, str) else algorithm
+    if not isinstance(chosen, Algorithm):
+        raise InputError(f"algorithm is a {type(chosen).__name__}; give a name or an instance of an Algorithm")
+    run = Run(chosen.name, chosen, Settings.of(options))
+    if run.settings.smooth is not None and not chosen.uses_losses:
+        warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
+    problem = Problem.of(model, clients, run.settings, loss, score)
+    (result,) = _carry_out([run], [start(run, problem)], problem, callbacks)
+    advice = result.summary.advice(chosen.name)
+    if advice:
+        warnings.warn(advice, stacklevel=2)
+    return result
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of several algorithms and seeds on the same clients and initial models."""
+
+    results: dict[str, list[Result]]  # label -> one result a seed
+    floor: list[Result]  # FedAvg again with other seeds: what chance alone does
+
+    @property
+    def rows(self) -> list[Row]:
+        """One row an entry: metrics, and what it does to the clients FedAvg serves worst and best."""
+        baseline = [r.summary for r in self.results["fedavg"]] if "fedavg" in self.results else None
+        return [row(label, [r.summary for r in runs], baseline) for label, runs in self.results.items()]
+
+    @property
+    def noise_floor(self) -> Row | None:
+        """The same row for FedAvg against FedAvg with other seeds."""
+        if not self.floor:
+            return None
+        return row("fedavg, other seeds", [r.summary for r in self.floor], [r.summary for r in self.results["fedavg"]])
+
+    def suppression(self, label: str) -> list[Suppression]:
+        """The paper's Table 2 for one entry, a seed at a time, at the last round."""
+        pairs = zip(self.results[label], self.results["fedavg"], strict=True)
+        return [
+            Suppression.of(a.accuracy, b.accuracy)
+            for a, b in pairs
+            if a.accuracy is not None and b.accuracy is not None
+        ]
+
+
+def compare(
+    model: nn.Module | Callable[[], nn.Module],
+    clients: Sequence[Client],
+    algorithms: Iterable[str | Algorithm | Variant] | Mapping[str, Any] = ("fedavg", "vred", "semi_vred"),
+    *,
+    seeds: int | Sequence[int] = 3,
+    noise_floor: bool = True,
+    loss: LossFunction | None = None,
+    score: LossFunction | None = None,
+    callbacks: Iterable[Callback] = (),
+    **options: Any,
+) -> Comparison:
+    """Train every algorithm with every seed on the same clients; all runs share the engine's stacks.
+
+    `algorithms`: names, instances, or forms such as "semi_vred[beta=1,smooth=0.25]"; or a dict from label
+    to any of these or to a table of options. FedAvg is added if it is missing: it is what others are set
+    against. `model`: a module (the same initial model for every seed), or a function that makes one (then
+    each seed has its own). `noise_floor` runs FedAvg once more with other seeds. Other options: see `train`.
+
+    >>> import torch, evenfed
+    >>> data = [(torch.randn(6, 4), torch.randint(0, 3, (6,))) for _ in range(3)]
+    >>> found = evenfed.compare(lambda: torch.nn.Linear(4, 3), [evenfed.Client(d, d) for d in data],
+    ...                         ["semi_vred"], seeds=2, rounds=2)
+    >>> list(found.results), len(found.results["semi_vred"])
+    (['fedavg', 'semi_vred'], 2)
+    """
+    if "seed" in options:
+        raise InputError("compare takes `seeds` (a number or a list), not `seed`")
+    shared = Settings.of(options)
+    variants = with_baseline(_variants(algorithms))
+    numbers = seed_list(seeds)
+    runs, floor = plan_runs(variants, numbers, shared, noise_floor)
+    everything = runs + floor
+    models = {seed: initial_model(model, seed) for seed in {r.settings.seed for r in everything}}
+    problem = Problem.of(models[numbers[0]], clients, shared, loss, score)
+    states = [start(r, problem, theta_of(problem, models[r.settings.seed])) for r in everything]
+    results = _carry_out(everything, states, problem, callbacks)
+    by_label: dict[str, list[Result]] = {v.label: [] for v in variants}
+    for result in results[: len(runs)]:
+        by_label[result.label].append(result)
+    return Comparison(by_label, results[len(runs) :])
+
+
+FLOOR_LABEL = "fedavg-other-seeds"
+
+
+def plan_runs(
+    variants: Sequence[Variant], seeds: Sequence[int], shared: Settings, noise_floor: bool
+) -> tuple[list[Run], list[Run]]:
+    """The runs of a comparison, and FedAvg's with other seeds."""
+
+    def run(variant: Variant, label: str, seed: int) -> Run:
+        return Run(label, variant.algorithm, dataclasses.replace(shared, seed=seed, **variant.options))
+
+    runs = [run(variant, variant.label, seed) for variant in variants for seed in seeds]
+    fedavg = next(v for v in variants if v.label == "fedavg")
+    other = max(seeds) + 1000
+    floor = [run(fedavg, FLOOR_LABEL, other + k) for k in range(len(seeds))] if noise_floor else []
+    return runs, floor
+
+
+def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
+    """FedAvg first, added where it is missing: every comparison is against it."""
+    checked = distinct(variants)
+    baseline = [v for v in checked if v.label == "fedavg"]
+    if baseline and baseline[0].algorithm.name != "fedavg":
+        raise InputError(f"the label 'fedavg' stands for {baseline[0].algorithm.name}; give that entry another label")
+    return (baseline or [Variant.parse("fedavg")]) + [v for v in checked if v.label != "fedavg"]
+
+
+def seed_list(seeds: int | Sequence[int]) -> list[int]:
+    """3 -> [0, 1, 2]; a list stays as it is."""
+    found: Any = list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds
+    ok = isinstance(found, Sequence) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in found)
+    if not ok or len(found) == 0 or len(set(found)) != len(found):
+        raise InputError(f"seeds={seeds!r}: give a number of seeds, at least 1, or a list of distinct whole numbers")
+    return list(found)
+
+
+def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+    """The module itself, or a new one drawn with this seed."""
+    if isinstance(model, nn.Module):
+        return model
+    if not callable(model):
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module or a function that makes one")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = model()
+    if not isinstance(made, nn.Module):
+        raise InputError(f"model() gave a {type(made).__name__}; it must make a torch.nn.Module")
+    return made
+
+
+def theta_of(problem: Problem, model: nn.Module) -> Tensor:
+    """This module's parameters as the problem's vector."""
+    parameters = dict(model.named_parameters())
+    return problem.layout.flatten({n: parameters[n] for n in problem.layout.names or ()}).to(problem.device)
+
+
+def _variants(algorithms: Iterable[str | Algorithm | Variant] | Mapping[str, Any]) -> list[Variant]:
+    if isinstance(algorithms, str):
+        raise InputError(f"algorithms='{algorithms}' is one string; give a list such as ['fedavg', 'semi_vred']")
+    if not isinstance(algorithms, Mapping):
+        return [_variant(None, entry) for entry in algorithms]
+    return [_variant(label, entry) for label, entry in algorithms.items()]
+
+
+def _variant(label: str | None, entry: Any) -> Variant:
+    if isinstance(entry, Mapping):
+        return Variant.of(str(label), entry)
+    if isinstance(entry, Algorithm):
+        return Variant(label or entry.name, entry)
+    if isinstance(entry, str):
+        entry = Variant.parse(entry)
+    if not isinstance(entry, Variant):
+        raise InputError(f"an entry of algorithms is a {type(entry).__name__}; give a name or an Algorithm")
+    return entry if label is None else dataclasses.replace(entry, label=label)
+
+
+def _carry_out(
+    runs: Sequence[Run], states: Sequence[State], problem: Problem, callbacks: Iterable[Callback]
+) -> list[Result]:
+    engine, listeners = engine_for(problem, runs), list(callbacks)
+    histories: list[list[Record]] = [[] for _ in runs]
+    for now, records in rounds(runs, states, problem, engine):
+        states, stopped = now, False
+        for run, state, record, history in zip(runs, states, records, histories, strict=True):
+            history.append(record)
+            for listener in listeners:
+                try:
+                    listener(Progress(run.label, run.settings.seed, record, state.server))
+                except StopIteration:
+                    stopped = True
+        if stopped:
+            break
+    shares = (problem.train.sizes / problem.train.sizes.sum()).numpy().astype(np.float64)
+    return [
+        Result(
+            run.label,
+            run.algorithm,
+            run.settings,
+            _loaded(problem.model, state.server, state.server.theta),
+            history,
+            problem.client_names,
+            shares,
+            engine.how,
+            state.server,
+            state.personal,
+        )
+        for run, state, history in zip(runs, states, histories, strict=True)
+    ]
+
+
+def _loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:
+    """A copy of `model` with these parameters and the server's buffers, in evaluation mode."""
+    loaded = copy.deepcopy(model).eval()
+    values = server.layout.unflatten(theta)
+    assert isinstance(values, dict)
+    loaded.load_state_dict({**values, **server.buffers}, strict=False)
+    return loaded

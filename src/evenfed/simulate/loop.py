@@ -1,0 +1,168 @@
+"""The rounds of one or many runs, whatever the engine: open, train, fold, close, evaluate."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core import streams
+from ..core.algorithm import Algorithm
+from ..core.round import Fold, Turn, open_round
+from ..core.server import Record, Server
+from ..settings import Settings
+from .parallel import Parallel
+from .problem import Engine, Orders, Problem, Question
+from .reference import Reference
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run: an algorithm under a label, with the options it runs with."""
+
+    label: str
+    algorithm: Algorithm
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}, seed {self.settings.seed}"
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands between two rounds: all that a checkpoint must hold."""
+
+    server: Server
+    personal: Tensor | None = None  # [n, D] each client's own model (Ditto)
+
+
+def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
+    """The engine the runs ask for; the fast one is arranged for as many clients as train at once."""
+    if runs[0].settings.engine == "reference":
+        return Reference(problem)
+    eligible = int((problem.train.sizes > 0).sum())
+    return Parallel(problem, jobs=sum(run.settings.drawn(eligible) for run in runs))
+
+
+def start(run: Run, problem: Problem, theta: Tensor | None = None) -> State:
+    """Before round 0; `theta` [D] replaces the problem's own initial model."""
+    settings, sizes = run.settings, problem.train.sizes
+    settings.drawn(int((sizes > 0).sum()))  # refuses more participants than there are
+    initial = problem.theta if theta is None else theta
+    server = Server.start(
+        run.algorithm,
+        initial,
+        sizes.tolist(),
+        lr=settings.lr,
+        seed=settings.seed,
+        server_lr=settings.server_lr,
+        local_steps=streams.local_steps(sizes.numpy(), problem.batch_size, problem.local_epochs).tolist(),
+        smooth=settings.smooth,
+        optimizer=settings.optimizer_factory(),
+        buffers=problem.buffers,
+    )
+    return State(dataclasses.replace(server, layout=problem.layout))
+
+
+def rounds(
+    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine
+) -> Iterator[tuple[list[State], list[Record]]]:
+    """All remaining rounds of runs that stand at the same one, one at a time."""
+    settings, now = runs[0].settings, list(states)
+    for index in range(now[0].server.index, settings.rounds):
+        last = index + 1 == settings.rounds
+        due = settings.evaluate_every > 0 and (index + 1) % settings.evaluate_every == 0
+        now, records = advance(runs, now, problem, engine, evaluate=last or due)
+        yield now, records
+
+
+def advance(
+    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
+) -> tuple[list[State], list[Record]]:
+    """One round of every run; runs share the engine's stacks but nothing else."""
+    began = time.perf_counter()
+    turns = _open(runs, states, engine)
+    personal = [_personal_models(s, t) for s, t in zip(states, turns, strict=True)]
+    folds = _train(runs, turns, personal, engine)
+
+    def losses_at(server: Server) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda theta, ids: engine.losses([Question(theta, ids, server.buffers)])[0]
+
+    closed = [fold.close(losses_at(turn.server)) for fold, turn in zip(folds, turns, strict=True)]
+    after = [State(server, own) for (server, _), own in zip(closed, personal, strict=True)]
+    scores = score(after, problem, engine) if evaluate else [None] * len(runs)
+    seconds = (time.perf_counter() - began) / len(runs)
+    records = [
+        dataclasses.replace(record, seconds=seconds, accuracy=None if found is None else found.numpy())
+        for (_, record), found in zip(closed, scores, strict=True)
+    ]
+    return after, records
+
+
+def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Tensor | None]:
+    """Test accuracy [n] of every run, of each client's own model where it has one; None without test data."""
+    if problem.test is None or problem.score is None:
+        return [None] * len(states)
+    everyone = torch.arange(len(problem.test.sizes))
+    models = [s.server.theta if s.personal is None else s.personal for s in states]
+    return list(
+        engine.scores(
+            [Question(model, everyone, state.server.buffers) for model, state in zip(models, states, strict=True)]
+        )
+    )
+
+
+def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[Turn]:
+    drawn = []
+    for run, state in zip(runs, states, strict=True):
+        eligible = int((state.server.sizes > 0).sum())
+        drawn.append(state.server.draw(run.settings.drawn(eligible)))
+    questions = [Question(s.server.theta, ids, s.server.buffers) for s, ids in zip(states, drawn, strict=True)]
+    measured = engine.losses(questions)
+    return [open_round(s.server, f, ids) for s, f, ids in zip(states, measured, drawn, strict=True)]
+
+
+def _personal_models(state: State, turn: Turn) -> Tensor | None:
+    """A table that this round may write to; personal models start at the initial global one."""
+    if turn.plan.personal is None and state.personal is None:
+        return None
+    if state.personal is None:
+        return state.server.theta.repeat(len(state.server.sizes), 1)
+    return state.personal.clone()
+
+
+def _train(runs: Sequence[Run], turns: Sequence[Turn], personal: Sequence[Tensor | None], engine: Engine) -> list[Fold]:
+    folds = [Fold(turn) for turn in turns]
+    orders, owners = [], []
+    for k, (run, turn, own) in enumerate(zip(runs, turns, personal, strict=True)):
+        plan, server, settings = turn.plan, turn.server, run.settings
+        changed = type(run.algorithm).local_loss is not Algorithm.local_loss
+        order = Orders(
+            index=server.index,
+            seed=settings.seed,
+            theta=server.theta,
+            ids=plan.ids,
+            lr=settings.lr,
+            prox=settings.prox,
+            snapshot_steps=plan.snapshot_steps,
+            buffers=server.buffers,
+            local_loss=run.algorithm.local_loss if changed else None,
+        )
+        orders.append(order)
+        owners.append((k, False))
+        if own is not None and plan.personal is not None:
+            tied = dataclasses.replace(order, prox=plan.personal, starts=own[plan.ids], snapshot_steps=None)
+            orders.append(tied)
+            owners.append((k, True))
+    for which, update in engine.train(orders):
+        k, is_personal = owners[which]
+        own = personal[k]
+        if is_personal and own is not None:
+            assert isinstance(update.delta, Tensor)
+            own[update.ids] = orders[which].theta - update.delta
+        else:
+            folds[k].add(update)
+    return folds

@@ -1,0 +1,178 @@
+"""What is trained on what, and the orders an engine carries out; the same for every engine."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..client import Client, Pool, names, pools
+from ..core.errors import InputError
+from ..core.server import Update
+from ..core.vector import Layout
+from ..settings import Settings
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Per-example (and per-position) cross entropy of class scores [b, classes, ...]."""
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def top1(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 where the highest score is the target's, else 0."""
+    return (outputs.argmax(1) == targets).to(outputs.dtype)
+
+
+def per_example(values: Tensor) -> Tensor:
+    """[b, ...] -> [b]: an example's value is the mean over its positions."""
+    return values.flatten(1).mean(1) if values.ndim > 1 else values
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model, its loss and everybody's data, on one device."""
+
+    model: nn.Module
+    layout: Layout
+    buffers: dict[str, Tensor]
+    train: Pool
+    test: Pool | None
+    loss: LossFunction
+    score: LossFunction | None
+    client_names: list[str]
+    batch_size: int | None
+    local_epochs: int
+    device: torch.device
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        clients: Sequence[Client],
+        settings: Settings,
+        loss: LossFunction | None = None,
+        score: LossFunction | None = None,
+    ) -> "Problem":
+        """Checked by one small forward pass, so that a mismatch is told before anything is trained."""
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+        device = settings.torch_device()
+        model = copy.deepcopy(model).to(device)
+        trained = {k: p for k, p in model.named_parameters() if p.requires_grad}
+        layout = Layout.of(trained)
+        dtypes = {p.dtype for p in trained.values()}
+        if len(dtypes) > 1:
+            raise InputError(f"the model mixes parameter types {sorted(map(str, dtypes))}; convert it to one")
+        train, test = pools(clients, dtypes.pop())
+        if score is None and not train.targets.is_floating_point():
+            score = top1
+        if loss is None:
+            _check_class_targets(train, test)
+        problem = cls(
+            model=model,
+            layout=layout,
+            buffers={k: b.detach().clone() for k, b in model.named_buffers()},
+            train=train.to(device),
+            test=None if test is None else test.to(device),
+            loss=loss or cross_entropy,
+            score=score,
+            client_names=names(clients),
+            batch_size=settings.batch_size,
+            local_epochs=settings.local_epochs,
+            device=device,
+        )
+        problem._check_forward(default_loss=loss is None)
+        return problem
+
+    @property
+    def theta(self) -> Tensor:
+        """The model's trainable parameters as one vector."""
+        parameters = dict(self.model.named_parameters())
+        return self.layout.flatten({name: parameters[name] for name in self.layout.names or ()})
+
+    def _check_forward(self, default_loss: bool) -> None:
+        """One small batch through a copy of the model in evaluation mode (no buffer moves)."""
+        x, y = self.train.inputs[:2], self.train.targets[:2]
+        try:
+            with torch.no_grad():
+                outputs = copy.deepcopy(self.model).eval()(x)
+                losses = self.loss(outputs, y)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                f"the model or loss fails on a batch of inputs {list(x.shape)} ({x.dtype}) and targets {list(y.shape)} "
+                f"({y.dtype}): {str(error).splitlines()[0]}; give data of the shape and type your model takes"
+            ) from None
+        if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.shape[0] != len(x):
+            shape = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise InputError(
+                f"loss gave {shape} for {len(x)} examples; it must return one loss an example (reduction='none')"
+            )
+        if default_loss:
+            classes = outputs.shape[1] if outputs.ndim > 1 else 0
+            highest = max(int(p.targets.max()) for p in (self.train, self.test) if p is not None)
+            if highest >= classes:
+                raise InputError(
+                    f"targets go up to {highest} but the model scores {classes} classes; they must lie in 0 .. "
+                    f"{classes - 1}"
+                )
+
+
+def _check_class_targets(train: Pool, test: Pool | None) -> None:
+    for pool in (train, test):
+        if pool is None:
+            continue
+        kind = pool.targets.dtype
+        if kind != torch.int64:
+            raise InputError(
+                f"targets are {str(kind).removeprefix('torch.')}; cross entropy takes whole class numbers (int64): "
+                "convert them, or give `loss` for another kind of target"
+            )
+        if int(pool.targets.min()) < 0:
+            raise InputError(f"targets go down to {int(pool.targets.min())}; class numbers start at 0")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What one run asks of its clients in one round: plain data, no algorithm's name."""
+
+    index: int  # the round
+    seed: int
+    theta: Tensor  # [D] the incoming model
+    ids: Tensor  # [k] who trains
+    lr: float
+    prox: float = 0.0  # pull towards theta
+    starts: Tensor | None = None  # [k, D] where each starts, if not at theta (personal models)
+    snapshot_steps: Tensor | None = None  # [k]
+    local_loss: Callable[[Tensor], Tensor] | None = None  # None: the loss itself
+    buffers: Mapping[str, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model to measure on clients' data: `models` [D] for all of them, or [n, D] with one for each client."""
+
+    models: Tensor
+    ids: Tensor
+    buffers: Mapping[str, Tensor]
+
+
+class Engine(Protocol):
+    """All that differs between simulators."""
+
+    @property
+    def how(self) -> str:
+        """How clients are visited, and why: recorded with the run."""
+
+    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
+        """Mean training losses [len(ids)] (float64) of each question's clients."""
+
+    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+        """Updates with the position of the orders they belong to, in a repeatable order."""
+
+    def scores(self, questions: Sequence[Question]) -> list[Tensor]:
+        """Mean test scores [len(ids)] (float64), NaN for clients without test data."""

@@ -1,0 +1,42 @@
+"""The reference engine: one client after another, obvious to read; the oracle of the fast one."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from ..core.server import Update
+from .problem import Orders, Problem, Question
+from .worker import Worker
+
+
+class Reference:
+    """Accepts any torch module; buffers (BatchNorm's statistics) are averaged by share."""
+
+    how = "reference: one client after another"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.worker = Worker(problem)
+
+    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
+        return [self._measure(q, train=True) for q in questions]
+
+    def scores(self, questions: Sequence[Question]) -> list[Tensor]:
+        return [self._measure(q, train=False) for q in questions]
+
+    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+        for which, order in enumerate(orders):
+            for position in range(len(order.ids)):
+                yield which, self.worker.train(order, position)
+
+    def _measure(self, question: Question, train: bool) -> Tensor:
+        pool, of = (self.problem.train, self.problem.loss) if train else (self.problem.test, self.problem.score)
+        assert pool is not None and of is not None
+        values = []
+        for client in question.ids.tolist():
+            self.worker.load(
+                question.models if question.models.ndim == 1 else question.models[client], question.buffers
+            )
+            values.append(self.worker.mean(of, pool, client))
+        return torch.tensor(values, dtype=torch.float64)

@@ -1,0 +1,106 @@
+"""Labelled entries of a comparison: an algorithm with its hyper-parameters and its own options of a run."""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .algorithms import find
+from .core.algorithm import Algorithm, build
+from .core.errors import InputError, unknown
+from .settings import VARIANT
+
+_FORM = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
+_LABEL = re.compile(r"[\w.=,+\-\[\] ]{1,120}")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What stands in one row of a comparison; the same algorithm may stand in several."""
+
+    label: str
+    algorithm: Algorithm
+    options: Mapping[str, Any] = field(default_factory=dict)  # of `Settings`, for this entry only
+
+    def __post_init__(self) -> None:
+        if not _LABEL.fullmatch(self.label) or self.label.startswith("."):
+            raise InputError(
+                f"label '{self.label}' cannot name a folder; use letters, digits and any of . _ = , + - [ ]"
+            )
+
+    @classmethod
+    def of(cls, label: str, table: Mapping[str, Any]) -> "Variant":
+        """From a table of options; `algorithm` names the method if the label does not.
+
+        >>> Variant.of("gentle", {"algorithm": "semi_vred", "beta": 0.1, "lr": 0.01})
+        Variant(label='gentle', algorithm=SemiVRed(beta=0.1, safe=None), options={'lr': 0.01})
+        """
+        given = dict(table)
+        method = find(str(given.pop("algorithm", _split(label)[0])))
+        own = {k: v for k, v in given.items() if k in VARIANT}
+        hyper = {k: v for k, v in given.items() if k not in VARIANT}
+        for key in hyper:
+            if key not in method.__dataclass_fields__:
+                raise unknown(f"option of {label}", key, [*method.__dataclass_fields__, *VARIANT, "algorithm"])
+        return cls(label, build(method, hyper), own)
+
+    @classmethod
+    def parse(cls, text: str) -> "Variant":
+        """From the command line's form.
+
+        >>> Variant.parse("semi_vred[beta=1,smooth=0.25]").options
+        {'smooth': 0.25}
+        """
+        name, options = _split(text)
+        return cls.of(text.replace(" ", ""), {"algorithm": name, **options})
+
+    def changed(self, key: str, value: Any) -> "Variant":
+        """The same entry with one hyper-parameter or option set."""
+        table = {"algorithm": self.algorithm.name, **self.algorithm.describe(), **self.options, key: value}
+        return Variant.of(self.label, table)
+
+
+def parse_list(text: str) -> list[Variant]:
+    """Entries separated by commas outside brackets.
+
+    >>> [v.label for v in parse_list("fedavg, vred[beta=0.5,smooth=0.25]")]
+    ['fedavg', 'vred[beta=0.5,smooth=0.25]']
+    """
+    return distinct([Variant.parse(part) for part in re.split(r",(?![^\[]*\])", text) if part.strip()])
+
+
+def distinct(variants: Sequence[Variant]) -> list[Variant]:
+    """The entries, checked to be at least one and to have labels of their own."""
+    if not variants:
+        raise InputError("no algorithm was given; name at least one, e.g. fedavg,semi_vred")
+    labels = [v.label for v in variants]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"'{label}' stands twice in the comparison; give each entry a label of its own")
+    return list(variants)
+
+
+def value_of(text: str) -> Any:
+    """A value as TOML writes it; a bare word is a string.
+
+    >>> value_of("0.5"), value_of("true"), value_of("huber")
+    (0.5, True, 'huber')
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None if text.lower() == "none" else text.strip()
+
+
+def _split(text: str) -> tuple[str, dict[str, Any]]:
+    found = _FORM.fullmatch(text)
+    if not found:
+        raise InputError(f"'{text}' is not an entry; write a name, or name[option=value,option=value]")
+    options = {}
+    for part in filter(None, (found["options"] or "").split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise InputError(f"'{part}' in '{text}' has no value; write option=value")
+        options[key.strip()] = value_of(value)
+    return found["name"], options
