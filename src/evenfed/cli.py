@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shlex
 import sys
 from enum import StrEnum
@@ -133,7 +134,7 @@ def _run(experiment: Experiment, out: Path) -> Outcome:
     from .report.progress import live
 
     with live(Console(stderr=True, highlight=False)) as listener:
-        return run(experiment, out, listener)
+        return run(experiment, out, listener, float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "5")))
 
 
 def _show(experiment: Experiment, outcome: Outcome, out: Path) -> None:

@@ -68,9 +68,9 @@ class Suppression:
     def of(cls, accuracy: ArrayLike, fedavg: ArrayLike) -> "Suppression":
         """`accuracy` [n] against FedAvg's [n] on the same clients.
 
-        >>> found = Suppression.of([0.5, 0.7, 0.8], fedavg=[0.4, 0.7, 1.0])
+        >>> found = Suppression.of([0.5, 0.6, 0.8], fedavg=[0.4, 0.6, 1.0])
         >>> found.suffering, found.improved, found.well_performing, found.degraded, round(found.well_gain, 6)
-        (1, 1.0, 1, 1.0, -0.2)
+        (2, 0.5, 1, 1.0, -0.2)
         """
         ours, base = (np.asarray(a, dtype=np.float64) for a in (accuracy, fedavg))
         known = ~np.isnan(ours) & ~np.isnan(base)
@@ -104,7 +104,9 @@ def oscillation(losses: NDArray[np.float64], shares: NDArray[np.float64]) -> flo
     mass = present @ shares
     with np.errstate(invalid="ignore", divide="ignore"):
         gaps = later - (np.nan_to_num(later) @ shares / mass)[:, None]
-    found = [c for c in (_lag_one(gaps[present[:, i], i]) for i in range(later.shape[1])) if c is not None]
+    smallest = 1e-5 * float(np.nanmean(np.abs(later))) if present.any() else 0.0  # less is rounding, not a swing
+    series = (gaps[present[:, i], i] for i in range(later.shape[1]))
+    found = [c for c in (_lag_one(s) for s in series if len(s) and s.std() > smallest) if c is not None]
     return float(np.mean(found)) if found else float("nan")
 
 
@@ -116,7 +118,7 @@ def _lag_one(series: NDArray[np.float64]) -> float | None:
         return None
     before, after = series[:-1] - series[:-1].mean(), series[1:] - series[1:].mean()
     scale = np.sqrt((before**2).sum() * (after**2).sum())
-    return float((before * after).sum() / scale) if scale > 1e-18 else None
+    return float((before * after).sum() / scale) if scale > 0 else None
 
 
 def _mean(values: ArrayLike) -> float:

@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .algorithms import find
@@ -40,9 +40,10 @@ class Variant:
         method = find(str(given.pop("algorithm", _split(label)[0])))
         own = {k: v for k, v in given.items() if k in VARIANT}
         hyper = {k: v for k, v in given.items() if k not in VARIANT}
+        allowed = [spec.name for spec in fields(method)]
         for key in hyper:
-            if key not in method.__dataclass_fields__:
-                raise unknown(f"option of {label}", key, [*method.__dataclass_fields__, *VARIANT, "algorithm"])
+            if key not in allowed:
+                raise unknown(f"option of {label}", key, [*allowed, *VARIANT, "algorithm"])
         return cls(label, build(method, hyper), own)
 
     @classmethod

@@ -6,6 +6,7 @@ SemiVRed(beta=0.5, safe=None)
 
 import importlib
 import pkgutil
+import warnings
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -37,7 +38,11 @@ globals().update({cls.__name__: cls for cls in BUILT_IN.values()})
 def _all() -> dict[str, type[Algorithm]]:
     found = dict(BUILT_IN)
     for point in entry_points(group="evenfed.algorithms"):
-        cls = point.load()
+        try:
+            cls = point.load()
+        except Exception as error:  # another package's fault must not take these down
+            warnings.warn(f"algorithm {point.name} = {point.value} cannot be loaded: {error!r}", stacklevel=3)
+            continue
         if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
             raise InputError(f"entry point {point.name} = {point.value} is not a subclass of Algorithm")
         cls.name = point.name
@@ -60,7 +65,3 @@ def find(name: str) -> type[Algorithm]:
 def get(name: str, **hyper_parameters: Any) -> Algorithm:
     """The algorithm `name` with these hyper-parameters, the others at their defaults."""
     return build(find(name), hyper_parameters)
-
-
-def __getattr__(name: str) -> Any:  # tells type checkers that classes are attributes; real ones are globals
-    raise AttributeError(f"module {__name__} has no attribute {name!r}")

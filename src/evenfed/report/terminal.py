@@ -75,9 +75,9 @@ def render(outcome: Outcome, page: Console) -> RenderableType:
             parts += [_table(outcome, columns, late, when), ""]
     spread = f"mean ± spread over {outcome.seeds} seed{'s' * (outcome.seeds > 1)}"
     notes = [
-        f"Test accuracy in % over clients, {spread}; best in bold. Improved suffering: clients below FedAvg's mean that "
-        "gain; degraded well-served: clients above it that lose (mean change in points). The last row is FedAvg again "
-        "with other seeds: what chance alone does."
+        f"Test accuracy in % over clients, {spread}; best in bold. Improved suffering: clients below FedAvg's mean "
+        "that gain; degraded well-served: clients above it that lose (mean change in points). The last row is FedAvg "
+        "again with other seeds: what chance alone does."
     ]
     tiny = sum(0 < t < 10 for t in outcome.client_tests)
     if tiny:

@@ -36,8 +36,8 @@ class Parallel:
             self.engine: Stacked | Visiting = Stacked(problem, slots)
             self.how = f"parallel: clients stacked, up to {slots} at once ({reason})"
         else:
-            kernels = _has(problem.model, _Convolution, nn.RNNBase)
-            workers = cores() if problem.device.type == "cpu" and kernels and jobs >= 2 * cores() else 1
+            several = not random and _has(problem.model, _Convolution, nn.RNNBase) and jobs >= 2 * cores()
+            workers = cores() if several and problem.device.type == "cpu" else 1
             self.engine = Visiting(problem, workers)
             self.how = f"parallel: clients visited by {workers} worker{'s' * (workers > 1)} ({reason})"
 
@@ -82,20 +82,23 @@ def check_stackable(problem: Problem) -> bool:
                 f"of its own, which the parallel engine cannot stack: replace it by nn.GroupNorm, {instead}"
             )
     _check_buffers(problem, instead)
+    random = _check_vectorised(problem, instead)
     _check_padding(problem, instead)
+    return random
+
+
+def _check_vectorised(problem: Problem, instead: str) -> bool:
+    """One stacked step of two slots; returns whether the model draws random numbers."""
+    rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
+    problem.model.train()
     try:
-        rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
-        problem.model.train()
         Stacked(problem, 2).gradients(problem.theta.repeat(2, 1), rows, torch.ones_like(rows).to(problem.theta))
     except RuntimeError as error:
-        told = str(error)
+        told = str(error).strip()
         if "randomness" in told:
             return True
-        why = (
-            "its control flow depends on the data"
-            if "data-dependent" in told or ".item()" in told
-            else (told.strip().splitlines()[0])
-        )
+        branches = "data-dependent" in told or ".item()" in told
+        why = "its control flow depends on the data" if branches else told.splitlines()[0]
         raise InputError(
             f"the model cannot be stacked over clients: {why}. Rewrite it with tensor operations "
             f"(torch.where instead of `if`), {instead}"

@@ -101,8 +101,10 @@ class Problem:
         try:
             with torch.no_grad():
                 outputs = copy.deepcopy(self.model).eval()(x)
+                if default_loss:
+                    self._check_classes(outputs)
                 losses = self.loss(outputs, y)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        except (RuntimeError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
             raise InputError(
                 f"the model or loss fails on a batch of inputs {list(x.shape)} ({x.dtype}) and targets {list(y.shape)} "
                 f"({y.dtype}): {str(error).splitlines()[0]}; give data of the shape and type your model takes"
@@ -112,14 +114,14 @@ class Problem:
             raise InputError(
                 f"loss gave {shape} for {len(x)} examples; it must return one loss an example (reduction='none')"
             )
-        if default_loss:
-            classes = outputs.shape[1] if outputs.ndim > 1 else 0
-            highest = max(int(p.targets.max()) for p in (self.train, self.test) if p is not None)
-            if highest >= classes:
-                raise InputError(
-                    f"targets go up to {highest} but the model scores {classes} classes; they must lie in 0 .. "
-                    f"{classes - 1}"
-                )
+
+    def _check_classes(self, outputs: Tensor) -> None:
+        classes = outputs.shape[1] if outputs.ndim > 1 else 0
+        highest = max(int(p.targets.max()) for p in (self.train, self.test) if p is not None)
+        if highest >= classes:
+            raise InputError(
+                f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
+            )
 
 
 def _check_class_targets(train: Pool, test: Pool | None) -> None:

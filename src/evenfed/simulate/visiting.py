@@ -20,7 +20,7 @@ class Visiting:
 
     def __init__(self, problem: Problem, workers: int) -> None:
         self.problem = problem
-        self.workers = [Worker(problem) for _ in range(workers)]
+        self.workers = [Worker(problem, alone=workers == 1) for _ in range(workers)]
 
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         jobs = [(w, p) for w, order in enumerate(orders) for p in range(len(order.ids))]

@@ -15,10 +15,14 @@ from .problem import LossFunction, Orders, Problem, per_example
 
 
 class Worker:
-    """A private copy of the model, loaded with whatever is to be trained or measured."""
+    """A private copy of the model, loaded with whatever is to be trained or measured.
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    `alone`: no other worker shares torch's random numbers, so a model with dropout can be given a stream
+    of its own for each (seed, round, client).
+    """
+
+    def __init__(self, problem: Problem, alone: bool = True) -> None:
+        self.problem, self.alone = problem, alone
         self.model = copy.deepcopy(problem.model)
         parameters = dict(self.model.named_parameters())
         self.parameters = [parameters[name] for name in problem.layout.names or ()]
@@ -48,6 +52,13 @@ class Worker:
 
     def train(self, orders: Orders, position: int) -> Update:
         """Local SGD of the client at `position` of the orders, from the incoming or its own model."""
+        if not self.alone:
+            return self._train(orders, position)
+        with torch.random.fork_rng(devices=[self.problem.device] if self.problem.device.type == "cuda" else []):
+            torch.manual_seed(int(streams.hashed(orders.seed, orders.index, int(orders.ids[position])) >> np.uint64(1)))
+            return self._train(orders, position)
+
+    def _train(self, orders: Orders, position: int) -> Update:
         problem, client = self.problem, int(orders.ids[position])
         inputs, targets = problem.train.of(client)
         self.load(orders.theta if orders.starts is None else orders.starts[position], orders.buffers or {})

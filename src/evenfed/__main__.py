@@ -1,0 +1,5 @@
+"""`python -m evenfed`."""
+
+from .cli import main
+
+main()

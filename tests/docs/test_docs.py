@@ -1,0 +1,89 @@
+"""What the documentation promises: its code runs, its limits hold, every public name is explained."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evenfed
+
+ROOT = Path(__file__).parents[2]
+
+
+def lines(name: str) -> int:
+    return len((ROOT / name).read_text().splitlines())
+
+
+def test_lengths():
+    assert lines("README.md") < 120 and lines("CONTRIBUTING.md") < 60
+
+
+def test_the_readme_names_the_two_commands_and_ci_runs_them():
+    readme, ci = (ROOT / "README.md").read_text(), (ROOT / ".ci" / "run").read_text()
+    assert "make demo" in readme and "make test" in readme
+    assert "make test" in ci and "make lint" in ci
+
+
+def code_blocks(name: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_python_blocks_of_a_page_run_in_order(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {}
+    for block in code_blocks(name):
+        if ">>>" not in block:
+            exec(compile(block, name, "exec"), namespace)
+    assert ROOT.exists()
+
+
+def own_lines(source: str) -> int:
+    """Lines of code: without blank lines and docstrings."""
+    documented = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            documented |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return sum(bool(line.strip()) and k not in documented for k, line in enumerate(source.splitlines(), 1))
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "src/evenfed/algorithms").glob("[a-z]*.py")), ids=lambda p: p.stem)
+def test_an_algorithm_is_a_file_of_under_forty_lines(file):
+    assert own_lines(file.read_text()) < 40
+
+
+def test_functions_and_modules_stay_short():
+    for file in (ROOT / "src").rglob("*.py"):
+        source = file.read_text()
+        assert source.count("\n") <= 400, file
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef):
+                length = node.end_lineno - node.lineno + 1 - len((ast.get_docstring(node) or "").splitlines())
+                assert length <= 50, f"{file}: {node.name} has {length} lines"
+
+
+def test_every_public_name_is_documented():
+    for name in evenfed.__all__:
+        value = getattr(evenfed, name)
+        assert inspect.getdoc(value), name
+    for name in evenfed.algorithms.names():
+        cls = evenfed.algorithms.find(name)
+        about = inspect.getdoc(cls) or ""
+        assert len(about.splitlines()) >= 3 and cls.reference, name
+        for spec in dataclasses.fields(cls):
+            assert spec.metadata["help"], f"{name}.{spec.name}"
+
+
+def test_importing_is_light():
+    """Optional and heavy packages load only where they are used."""
+    heavy = ("flwr", "optuna", "altair", "tensorboard", "sklearn", "scipy", "rich", "typer", "safetensors")
+    code = f"import sys, evenfed; print([m for m in {heavy} if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "[]"

@@ -1,0 +1,340 @@
+"""The Python interface as a researcher uses it, and every way to misuse it."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import evenfed
+from evenfed.fairness import Fairness, Suppression, oscillation
+from evenfed.history import History
+from worked_example import close, federation, small_model
+
+CPU = {"device": "cpu"}
+
+
+def test_a_result_holds_what_the_readme_promises():
+    clients, model = federation(), small_model()
+    before = [p.clone() for p in model.parameters()]
+    result = evenfed.train(
+        model, clients, algorithm="semi_vred", rounds=6, lr=0.05, batch_size=4, local_epochs=1, seed=0, **CPU
+    )
+    assert all(
+        torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)
+    )  # the given model is left alone
+    assert isinstance(result.model, nn.Sequential) and not result.model.training
+    assert result.accuracy.shape == (5,) and math.isnan(result.accuracy[1])  # no test data there
+    for x, y, found in ((*c.test, a) for c, a in zip(clients, result.accuracy, strict=True) if len(c.test[0])):
+        assert found == pytest.approx(float((result.model(x).argmax(1) == y).float().mean()))
+    fair = result.fairness
+    known = result.accuracy[~np.isnan(result.accuracy)]
+    assert (fair.mean, fair.worst) == (pytest.approx(known.mean()), pytest.approx(known.min()))
+    assert len(result.history) == 6
+    for t, record in enumerate(result.history):
+        assert record.index == t and record.losses.shape == record.weights.shape == (5,)
+        assert record.weights[1] == 0 and record.weights.sum() == pytest.approx(1)
+        assert record.seconds > 0 and record.accuracy is not None and math.isfinite(record.objective)
+    assert result.client_names == [f"site-{k}" for k in range(5)]
+    assert -1 <= result.oscillation <= 1 or math.isnan(result.oscillation)
+
+
+def test_losses_are_those_of_the_incoming_model():
+    clients, model = federation(sizes=(5, 9)), small_model()
+    record = evenfed.train(model, clients, "fedavg", rounds=1, lr=0.3, **CPU).history[0]
+    wanted = [nn.functional.cross_entropy(model(x), y).item() for x, y in (c.train for c in clients)]
+    assert close(record.losses, wanted, 1e-6)
+
+
+def test_arrays_lists_and_clients_without_test_data_are_taken():
+    draw = np.random.default_rng(0)
+    clients = [evenfed.Client((draw.normal(size=(6, 6)), draw.integers(0, 3, 6).astype(np.int32))) for _ in range(3)]
+    result = evenfed.train(small_model(), clients, rounds=1, **CPU)
+    assert result.accuracy is None and result.fairness is None
+    half = [evenfed.Client(c.train, c.train if k else None) for k, c in enumerate(clients)]
+    assert np.isnan(evenfed.train(small_model(), half, rounds=1, **CPU).accuracy).tolist() == [True, False, False]
+
+
+def test_participation_draws_that_many_and_others_keep_zero_weight():
+    result = evenfed.train(small_model(), federation(), "fedavg", rounds=8, participation=2, **CPU)
+    drawn = np.array([~np.isnan(r.losses) for r in result.history])
+    assert (drawn.sum(1) == 2).all() and not drawn[:, 1].any()  # client 1 is empty
+    assert all((r.weights[~seen] == 0).all() for r, seen in zip(result.history, drawn, strict=True))
+    assert len({tuple(row) for row in drawn}) > 1
+    half = evenfed.train(small_model(), federation(), "fedavg", rounds=2, participation=0.5, **CPU)
+    assert (~np.isnan(half.history[0].losses)).sum() == 2  # half of the four with data
+
+
+def test_seeds_repeat_and_differ():
+    same = [
+        evenfed.train(small_model(), federation(), rounds=2, batch_size=2, seed=5, **CPU).server.theta for _ in range(2)
+    ]
+    other = evenfed.train(small_model(), federation(), rounds=2, batch_size=2, seed=6, **CPU).server.theta
+    assert torch.equal(*same) and not torch.equal(same[0], other)
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel"])
+def test_training_leaves_the_callers_random_numbers_alone(engine):
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout())
+    torch.manual_seed(3)
+    wanted = torch.rand(1)
+    torch.manual_seed(3)
+    evenfed.train(model, federation(), rounds=1, engine=engine, **CPU)
+    assert torch.equal(torch.rand(1), wanted)
+
+
+def test_prox_pulls_towards_the_incoming_model():
+    free, tied = (
+        evenfed.train(
+            small_model(), federation(), "fedavg", rounds=1, lr=0.2, batch_size=2, prox=mu, **CPU
+        ).server.theta
+        for mu in (0.0, 2.0)
+    )
+    start = torch.cat([p.detach().reshape(-1) for p in small_model().parameters()])
+    assert float((tied - start).norm()) < float((free - start).norm())
+
+
+def test_own_loss_and_score():
+    clients = [evenfed.Client((torch.randn(8, 6), torch.randn(8, 3)), (torch.randn(4, 6), torch.randn(4, 3)))] * 2
+    options = {"loss": lambda out, y: (out - y) ** 2, "rounds": 3, **CPU}
+    result = evenfed.train(small_model(), clients, "vred", **options)
+    assert result.accuracy is None and result.history[-1].losses[0] < result.history[0].losses[0]
+    scored = evenfed.train(small_model(), clients, "vred", score=lambda out, y: -((out - y) ** 2), **options)
+    assert (scored.accuracy < 0).all()
+
+
+def test_ditto_is_evaluated_with_each_clients_own_model():
+    clients = federation(sizes=(9, 6, 17))
+    result = evenfed.train(small_model(), clients, evenfed.algorithms.Ditto(lam=0.1), rounds=4, lr=0.2, **CPU)
+    for k, client in enumerate(clients):
+        x, y = client.test
+        own = result.client_model(k)
+        assert result.accuracy[k] == pytest.approx(float((own(x).argmax(1) == y).float().mean()))
+    assert not torch.equal(result.personal[0], result.personal[1])
+
+
+def test_server_optimisers_by_name_table_and_function():
+    found = [
+        evenfed.train(small_model(), federation(), rounds=3, server_optimizer=given, server_lr=lr, **CPU).server.theta
+        for given, lr in (
+            ("sgd", 1.0),
+            (None, 1.0),
+            ({"name": "SGD", "momentum": 0.9}, 0.5),
+            (lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9), 1.0),
+        )
+    ]
+    assert torch.allclose(found[0], found[1], atol=1e-7) and torch.equal(found[2], found[3])
+    assert not torch.allclose(found[0], found[2])
+
+
+def test_callbacks_see_every_round_and_may_stop():
+    seen = []
+
+    def listen(progress):
+        seen.append((progress.label, progress.record.index, tuple(progress.server.params)))
+        if progress.record.index == 2:
+            raise StopIteration
+
+    result = evenfed.train(small_model(), federation(), "vred", rounds=50, callbacks=[listen], **CPU)
+    assert [s[:2] for s in seen] == [("vred", 0), ("vred", 1), ("vred", 2)] and len(result.history) == 3
+    assert seen[0][2] == ("0.weight", "0.bias", "2.weight", "2.bias")
+
+
+@pytest.mark.parametrize(("every", "evaluated"), [(1, [0, 1, 2, 3, 4]), (2, [1, 3, 4]), (0, [4])])
+def test_evaluate_every(every, evaluated):
+    result = evenfed.train(small_model(), federation(), rounds=5, evaluate_every=every, **CPU)
+    assert [r.index for r in result.history if r.accuracy is not None] == evaluated
+
+
+def test_an_oscillating_run_warns_what_to_try():
+    """Two clients that want opposite things and a strength that over-corrects swing with period two."""
+    x = torch.ones(4, 1)
+    clients = [evenfed.Client((x, torch.full((4,), v))) for v in (0.0, 1.0, 0.2)]
+    options = {"loss": lambda out, y: (out[:, 0] - y) ** 2, "rounds": 30, "lr": 0.45, **CPU}
+    model = nn.Linear(1, 1, bias=False)
+    with pytest.warns(UserWarning, match="smooth=0.25"):
+        swinging = evenfed.train(model, clients, evenfed.algorithms.AFL(lr_lambda=3.0), **options)
+    assert swinging.oscillation < -0.85
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calm = evenfed.train(model, clients, "fedavg", **options)
+    assert not calm.oscillation < -0.85
+
+
+def test_smoothing_where_it_cannot_act_is_told():
+    with pytest.warns(UserWarning, match="smooth has no effect: fedavg"):
+        evenfed.train(small_model(), federation(), "fedavg", rounds=1, smooth=0.5, **CPU)
+
+
+def test_a_diverging_run_keeps_a_finite_model_and_names_the_dropped():
+    result = evenfed.train(nn.Linear(6, 3), federation(), "fedavg", rounds=6, lr=1e38, **CPU)
+    assert bool(result.server.theta.isfinite().all())
+    assert any(r.dropped for r in result.history)
+
+
+def test_compare_shares_clients_initial_models_and_batches():
+    clients = federation()
+    found = evenfed.compare(
+        small_model,
+        clients,
+        {"semi_vred": "semi_vred", "strong": {"algorithm": "semi_vred", "beta": 2.0, "smooth": 0.25}},
+        seeds=[0, 4],
+        rounds=3,
+        batch_size=4,
+        **CPU,
+    )
+    assert list(found.results) == ["fedavg", "semi_vred", "strong"]
+    assert [r.settings.seed for r in found.results["strong"]] == [0, 4]
+    assert found.results["strong"][0].settings.smooth == 0.25 and found.results["semi_vred"][0].settings.smooth is None
+    first = [r[0].history[0].losses for r in found.results.values()]
+    assert all(np.array_equal(a, first[0], equal_nan=True) for a in first)  # the same initial model
+    alone = evenfed.train(small_model(), clients, "semi_vred", rounds=3, batch_size=4, seed=0, **CPU)
+    assert torch.allclose(alone.server.theta, found.results["semi_vred"][0].server.theta, rtol=1e-5, atol=1e-6)
+    wanted = Suppression.of(found.results["strong"][0].accuracy, found.results["fedavg"][0].accuracy)
+    assert found.suppression("strong")[0] == wanted
+    assert {r.settings.seed for r in found.floor}.isdisjoint({0, 4}) and found.noise_floor.seeds == 2
+    row = found.rows[2]
+    assert row.label == "strong" and row.last["mean"][0] == pytest.approx(
+        np.mean([r.fairness.mean for r in found.results["strong"]])
+    )
+
+
+def test_a_factory_gives_each_seed_its_own_initial_model():
+    found = evenfed.compare(
+        lambda: nn.Linear(6, 3), federation(), ["fedavg"], seeds=2, rounds=1, noise_floor=False, **CPU
+    )
+    a, b = (r.history[0].losses for r in found.results["fedavg"])
+    assert not np.array_equal(a, b, equal_nan=True) and found.noise_floor is None
+
+
+def test_metrics_of_the_paper():
+    fair = Fairness.of(range(1, 51))
+    assert (fair.worst10, fair.best10, fair.worst, fair.worst20) == (3.0, 48.0, 1.0, 5.5)
+    assert fair.std == pytest.approx(14.43086969)
+    assert Fairness.of([0.5] * 9).worst10 == 0.5  # fewer than ten clients: at least one counts
+    late = History([], np.ones(1), 20)
+    assert late.accuracy is None and late.late_fairness is None
+
+
+def test_oscillation_counts_a_clients_own_rounds_and_ignores_the_first_fall():
+    swing = np.tile([[0.0, 1.0], [1.0, 0.0]], (10, 1))
+    shares = np.array([0.5, 0.5])
+    assert oscillation(swing, shares) == pytest.approx(-1)
+    assert oscillation(np.vstack([np.full((20, 2), 9.0) * [[1, 0]], swing]), shares) == pytest.approx(-1)
+    steady = np.cumsum(np.random.default_rng(0).normal(size=(60, 2)), axis=0)
+    assert oscillation(steady, shares) > 0.3
+    assert math.isnan(oscillation(swing[:4], shares))
+
+
+BAD = [
+    ({"clients": []}, "at least one evenfed.Client"),
+    ({"clients": [evenfed.Client((torch.zeros(0, 6), torch.zeros(0).long()))] * 2}, "without training data"),
+    ({"clients": [evenfed.Client((torch.zeros(3, 6), torch.zeros(2).long()))]}, "3 inputs but 2 targets"),
+    (
+        {"clients": [evenfed.Client((torch.full((3, 6), math.nan), torch.zeros(3).long()))]},
+        "NaN or infinity in example 0",
+    ),
+    ({"clients": [evenfed.Client((torch.zeros(3, 6), torch.zeros(3)))]}, "whole class numbers"),
+    ({"clients": [evenfed.Client((torch.zeros(3, 6), torch.full((3,), 7)))]}, "go up to 7 but the model scores 3"),
+    ({"clients": [evenfed.Client((torch.zeros(3, 6), torch.full((3,), -1)))]}, "go down to -1"),
+    ({"clients": [evenfed.Client((torch.zeros(3, 5), torch.zeros(3).long()))]}, "fails on a batch"),
+    ({"clients": [((1, 2), (3, 4))]}, r"clients\[0\] is a tuple"),
+    ({"clients": [evenfed.Client((["a"], [1]))]}, "cannot become a tensor"),
+    (
+        {
+            "clients": [
+                evenfed.Client((torch.zeros(2, 6), torch.zeros(2).long())),
+                evenfed.Client((torch.zeros(2, 4), torch.zeros(2).long())),
+            ]
+        },
+        "same shapes",
+    ),
+    ({"model": "mlp"}, "torch.nn.Module"),
+    ({"model": nn.ReLU()}, "no parameters"),
+    ({"algorithm": "semivred"}, "did you mean 'semi_vred'"),
+    ({"algorithm": 3}, "give a name or an instance"),
+    ({"rounds": 0}, "rounds=0"),
+    ({"rounds": 2.5}, "whole number"),
+    ({"participation": 0}, "participation=0"),
+    ({"participation": 0.0}, "participation=0.0"),
+    ({"participation": 9}, "only 4 have training data"),
+    ({"participation": True}, "participation=True"),
+    ({"lr": -1.0}, "lr=-1.0"),
+    ({"lr": math.nan}, "lr=nan"),
+    ({"batch_size": 0}, "batch_size=0"),
+    ({"smooth": 0.0}, "smooth=0.0"),
+    ({"smooth": 1.5}, "smooth=1.5"),
+    ({"engine": "paralel"}, "did you mean 'parallel'"),
+    ({"learning_rate": 0.1}, "unknown option 'learning_rate'"),
+    ({"round": 3}, "did you mean 'rounds'"),
+    ({"device": "tpu9"}, "device='tpu9'"),
+    ({"server_optimizer": "adamm"}, "did you mean 'adam"),
+    ({"server_optimizer": {"name": "sgd", "momentun": 0.9}}, "momentun"),
+    ({"loss": nn.CrossEntropyLoss()}, "one loss an example"),
+    ({"prox": -0.1}, "prox=-0.1"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), BAD, ids=[str(k) for k in range(len(BAD))])
+def test_bad_input_is_one_clear_message(given, told):
+    call = {"model": small_model(), "clients": federation(), "rounds": 1, **CPU, **given}
+    with pytest.raises(evenfed.InputError, match=told) as caught:
+        evenfed.train(**call)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("semi_vred", {"beta": -0.1}, "beta=-0.1 is out of range; it must be at least 0"),
+        ("vred", {"safe": 0}, "safe=0.0.*above 0.*fraction of β_max"),
+        ("vred", {"safe": 1.1}, "at most 1"),
+        ("semi_vred", {"bta": 0.1}, "did you mean 'beta'"),
+        ("semi_vred", {"beta": "high"}, "beta='high' is a str"),
+        ("semi_vred", {"beta": math.inf}, "not finite"),
+        ("qffl", {"q": -1}, "favour the best served"),
+        ("qffl", {"share_weighted": 1}, "share_weighted=1"),
+        ("term", {"alpha": -1}, "alpha=-1.0"),
+        ("propfair", {"baseline": 0}, "baseline=0.0.*above 0"),
+        ("propfair", {"tail": "hubr"}, "'huber', 'linear'"),
+        ("propfair", {"epsilon": 0}, "epsilon=0.0"),
+        ("delta_fl", {"alpha": 0}, "above 0"),
+        ("delta_fl", {"alpha": 1.5}, "at most 1"),
+        ("gifair", {"strength": -1}, "widen the differences"),
+        ("ditto", {"lam": -1}, "lam=-1.0"),
+        ("drfa", {"lr_lambda": -1}, "lr_lambda=-1.0"),
+        ("afl", {"lr_lambda": -1}, "lr_lambda=-1.0"),
+        ("climb", {"epsilon": -1}, "epsilon=-1.0"),
+        ("fcfl", {"temperature": 0}, "temperature=0.0"),
+        ("fedmgda", {"epsilon": 2}, "at most 1"),
+        ("fedfv", {"tau": 1.5}, "tau=1.5 is a float"),
+        ("fedfv", {"tau": -1}, "counts rounds"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused_with_the_bound_and_its_reason(name, given, told):
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.algorithms.get(name, **given)
+
+
+def test_negative_losses_are_refused_by_q_ffl():
+    with pytest.raises(evenfed.InputError, match="losses >= 0"):
+        evenfed.train(small_model(), federation(), "qffl", loss=lambda out, y: out[:, 0] - 100, rounds=1, **CPU)
+
+
+def test_compare_refuses_what_makes_no_sense():
+    for given, told in [
+        ({"algorithms": "fedavg"}, "one string"),
+        ({"algorithms": []}, "no algorithm"),
+        ({"seeds": 0}, "seeds=0"),
+        ({"seeds": [1, 1]}, "distinct"),
+        ({"seed": 3}, "takes `seeds`"),
+        ({"algorithms": ["vred", "vred"]}, "twice"),
+        ({"algorithms": ["vred[beta]"]}, "no value"),
+        ({"algorithms": {"fedavg": "vred"}}, "another label"),
+        ({"algorithms": ["vred[rounds=3]"]}, "unknown option of vred"),
+        ({"algorithms": {"a/b": "vred"}}, "cannot name a folder"),
+    ]:
+        with pytest.raises(evenfed.InputError, match=told):
+            evenfed.compare(**{"model": small_model(), "clients": federation(), "rounds": 1, **CPU, **given})

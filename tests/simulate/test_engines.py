@@ -1,0 +1,254 @@
+"""Two engines, one result: for every algorithm, model kind, stack size and number of stacked runs."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import evenfed
+from evenfed import models
+from evenfed.simulate import tracing
+from evenfed.simulate.loop import Run, rounds, start
+from evenfed.simulate.parallel import Parallel, check_stackable, stacking_wins
+from evenfed.simulate.problem import Problem
+from evenfed.simulate.reference import Reference
+from evenfed.simulate.stacked import Stacked
+from evenfed.simulate.visiting import Visiting
+from worked_example import close, federation, small_model
+
+OPTIONS = {"rounds": 5, "lr": 0.1, "batch_size": 4, "local_epochs": 2, "device": "cpu"}
+
+
+def run(make_engine, runs, problem):
+    """(final vectors, all records) of the runs, trained together."""
+    states, engine, records = [start(r, problem) for r in runs], make_engine(problem), []
+    for now, found in rounds(runs, states, problem, engine):
+        states = now
+        records.append(found)
+    return [s.server.theta for s in states], records, [s.personal for s in states]
+
+
+def agree(one, two, tolerance):
+    for a, b in zip(one[0], two[0], strict=True):
+        assert float((a - b).norm() / a.norm()) < tolerance
+    for here, there in zip(one[1], two[1], strict=True):
+        for a, b in zip(here, there, strict=True):
+            assert np.allclose(a.losses, b.losses, rtol=tolerance, atol=1e-9, equal_nan=True)
+            assert np.allclose(a.weights, b.weights, rtol=tolerance, atol=tolerance)
+            assert np.allclose(a.accuracy, b.accuracy, atol=1e-6, equal_nan=True)
+    for a, b in zip(one[2], two[2], strict=True):
+        assert (a is None) == (b is None) and (a is None or float((a - b).norm() / a.norm()) < tolerance)
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 2, "prox": 0.3}, {"smooth": 0.3, "server_lr": 0.5}], ids=str)
+def test_every_algorithm_agrees_over_five_rounds(algorithm, options, recwarn):
+    settings = evenfed.Settings(**OPTIONS, **options)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
+        problem = Problem.of(small_model(dtype), federation(dtype=dtype), settings)
+        runs = [Run(algorithm.name, algorithm, settings)]
+        reference = run(Reference, runs, problem)
+        agree(reference, run(lambda p: Stacked(p, 64), runs, problem), tolerance)
+        agree(reference, run(lambda p: Visiting(p, 2), runs, problem), tolerance)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 7, 1000])
+def test_any_stack_size_and_any_number_of_stacked_runs_agree(slots):
+    shared = evenfed.Settings(**OPTIONS, participation=3)
+    runs = [
+        Run(
+            f"{name}-{seed}", evenfed.algorithms.get(name), dataclasses.replace(shared, seed=seed, lr=0.05 * (seed + 1))
+        )
+        for seed in range(2)
+        for name in ("fedavg", "semi_vred", "propfair", "ditto", "drfa", "qffl", "fedfv")
+    ]
+    problem = Problem.of(small_model(torch.float64), federation(dtype=torch.float64), shared)
+    together = run(lambda p: Stacked(p, slots), runs, problem)
+    for k, each in enumerate(runs):
+        alone = run(Reference, [each], problem)
+        agree(alone, ([together[0][k]], [[r[k]] for r in together[1]], [together[2][k]]), 1e-9)
+
+
+class WithLSTM(nn.Module):
+    def __init__(self, kind=nn.LSTM, **options):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 5)
+        self.recurrent = kind(5, 6, batch_first=True, **options)
+        width = 6 * (2 if options.get("bidirectional") else 1)
+        self.output = nn.Linear(width, 7)
+
+    def forward(self, tokens):
+        return self.output(self.recurrent(self.embedding(tokens))[0]).transpose(1, 2)
+
+
+def sequences(sizes=(5, 2, 9)):
+    draw = torch.Generator().manual_seed(0)
+    made = [torch.randint(0, 7, (n, 11), generator=draw) for n in sizes]
+    return [evenfed.Client((t[:, :-1], t[:, 1:]), (t[:, :-1], t[:, 1:])) for t in made]
+
+
+def images(sizes=(5, 2, 9), side=8):
+    draw = torch.Generator().manual_seed(0)
+    made = [
+        (torch.randn(n, 1, side, side, generator=draw).double(), torch.randint(0, 3, (n,), generator=draw))
+        for n in sizes
+    ]
+    return [evenfed.Client(pair, pair) for pair in made]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (nn.LSTM, {}),
+        (nn.LSTM, {"num_layers": 2, "bidirectional": True}),
+        (nn.LSTM, {"bias": False}),
+        (nn.GRU, {}),
+        (nn.GRU, {"num_layers": 2}),
+        (nn.RNN, {}),
+        (nn.RNN, {"nonlinearity": "relu"}),
+    ],
+    ids=str,
+)
+def test_recurrent_models_stack(kind, options):
+    torch.manual_seed(0)
+    settings = evenfed.Settings(**OPTIONS)
+    problem = Problem.of(WithLSTM(kind, **options).double(), sequences(), settings)
+    runs = [Run("semi_vred", evenfed.algorithms.SemiVRed(), settings)]
+    agree(run(Reference, runs, problem), run(lambda p: Stacked(p, 8), runs, problem), 1e-9)
+
+
+def test_convolutions_stack():
+    torch.manual_seed(0)
+    settings = evenfed.Settings(**OPTIONS)
+    problem = Problem.of(models.cnn(1, 3, width=4).double(), images(), settings)
+    runs = [Run("vred", evenfed.algorithms.VRed(), settings)]
+    reference = run(Reference, runs, problem)
+    agree(reference, run(lambda p: Stacked(p, 8), runs, problem), 1e-9)
+    agree(reference, run(lambda p: Visiting(p, 2), runs, problem), 1e-9)
+
+
+def test_frozen_parameters_stay_and_tied_batches_of_one_client_work():
+    model = small_model()
+    model[0].weight.requires_grad_(False)
+    frozen = model[0].weight.clone()
+    for engine in ("reference", "parallel"):
+        result = evenfed.train(model, federation(), rounds=2, lr=0.5, engine=engine, device="cpu")
+        assert torch.equal(result.model[0].weight, frozen)
+        assert not torch.equal(result.model[2].weight, model[2].weight)
+
+
+def test_tracing_changes_nothing(monkeypatch):
+    """A traced step replays the same operations: bit-equal results, and the trace is really used."""
+    settings = evenfed.Settings(**{**OPTIONS, "rounds": 8})
+    problem = Problem.of(small_model(), federation(), settings)
+    runs = [Run("semi_vred", evenfed.algorithms.SemiVRed(), settings)]
+    eager = run(lambda p: Stacked(p, 64), runs, problem)
+    monkeypatch.setattr(tracing, "PAYS_OFF_AFTER", 2)
+    engines = []
+
+    def traced(p):
+        engines.append(Stacked(p, 64))
+        return engines[-1]
+
+    replayed = run(traced, runs, problem)
+    assert engines[0].gradients.traces and engines[0].values[problem.loss].traces
+    assert torch.equal(eager[0][0], replayed[0][0])
+    assert all((a[0].losses == b[0].losses)[[0, 2, 3, 4]].all() for a, b in zip(eager[1], replayed[1], strict=True))
+
+
+def problem_of(model, clients=None, **options) -> Problem:
+    return Problem.of(model, clients or federation(), evenfed.Settings(**{**OPTIONS, **options}))
+
+
+def test_batchnorm_is_refused_by_parallel_and_averaged_by_share_in_reference():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    clients = federation(sizes=(8, 4, 12))
+    with pytest.raises(evenfed.InputError, match=r"(?s)BatchNorm1d '1'.*GroupNorm.*engine='reference'"):
+        evenfed.train(model, clients, rounds=1, engine="parallel", device="cpu")
+    result = evenfed.train(model, clients, "fedavg", rounds=1, lr=0.1, engine="reference", device="cpu")
+    statistics = []
+    for client in clients:  # what each client's own statistics become after one whole-batch step
+        own = evenfed.train(model, [client], "fedavg", rounds=1, lr=0.1, engine="reference", device="cpu").model
+        statistics.append(own[1].running_mean)
+    wanted = (8 * statistics[0] + 4 * statistics[1] + 12 * statistics[2]) / 24
+    assert close(result.model[1].running_mean, wanted, 1e-5)
+    assert int(result.model[1].num_batches_tracked) == 1
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x):
+        out = self.linear(x)
+        return out * 2 if out.sum() > 0 else out
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.linear(x - x.mean(0))
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x):
+        if self.training:
+            self.seen += 1
+        return self.linear(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (Branching, "control flow depends on the data"),
+        (Mixing, "depends on the other examples"),
+        (Counting, "buffer 'seen'"),
+    ],
+)
+def test_what_cannot_be_stacked_says_what_to_do_and_reference_accepts_it(model, told):
+    with pytest.raises(evenfed.InputError, match=f"(?s){told}.*engine='reference'"):
+        evenfed.train(model(), federation(), rounds=1, device="cpu")
+    assert evenfed.train(model(), federation(), rounds=1, engine="reference", device="cpu").fairness is not None
+
+
+def test_dropout_is_visited_and_repeats():
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
+    problem = problem_of(model)
+    assert check_stackable(problem) is True
+    results = [evenfed.train(model, federation(), rounds=2, engine="parallel", device="cpu") for _ in range(2)]
+    assert "random numbers" in results[0].engine
+    assert torch.equal(results[0].server.theta, results[1].server.theta)
+    reference = evenfed.train(model, federation(), rounds=2, engine="reference", device="cpu")
+    assert torch.allclose(reference.server.theta, results[0].server.theta, rtol=1e-5, atol=1e-6)
+
+
+def test_the_rule_looks_at_model_shapes_and_device_only():
+    assert stacking_wins(problem_of(small_model()), jobs=100)[0]
+    assert not stacking_wins(problem_of(small_model()), jobs=2)[0]
+    wide = nn.Sequential(nn.Linear(6, 30_000), nn.Linear(30_000, 3))
+    assert not stacking_wins(problem_of(wide), jobs=100)[0]
+    heavy = problem_of(models.cnn(1, 3, width=32).double(), images(side=32), batch_size=64)
+    assert not stacking_wins(heavy, jobs=100)[0]
+    assert stacking_wins(problem_of(models.cnn(1, 3, width=4).double(), images()), jobs=100)[0]
+    assert not stacking_wins(problem_of(models.NextToken(7, 8, 256), sequences()), jobs=100)[0]
+    assert "stacked" in Parallel(problem_of(small_model()), 100).how
+    assert "2 workers" in Parallel(heavy, 100).how or "worker" in Parallel(heavy, 100).how
+
+
+def test_visiting_gives_torch_its_threads_back():
+    before = torch.get_num_threads()
+    settings = evenfed.Settings(**OPTIONS)
+    problem = Problem.of(models.cnn(1, 3, width=4).double(), images(), settings)
+    run(lambda p: Visiting(p, 2), [Run("fedavg", evenfed.algorithms.FedAvg(), settings)], problem)
+    assert torch.get_num_threads() == before
