@@ -17,7 +17,7 @@ from .visiting import Visiting, cores
 STACKED_PARAMETERS = 150_000
 STACKED_RECURRENT_PARAMETERS = 16_000
 STACKED_CONVOLUTION_FLOPS = 8_000_000  # forward pass of one client's batch
-STACK_ELEMENTS = 4_000_000  # parameters held by one stack
+STACK_ELEMENTS = {"cpu": 2_000_000, "cuda": 100_000_000}  # parameters held by one stack
 
 
 class Parallel:
@@ -32,12 +32,11 @@ class Parallel:
         if random:
             wins, reason, stack = False, "the model draws random numbers while training", None
         if wins if stack is None else stack:
-            slots = max(8, STACK_ELEMENTS // len(problem.theta))
+            slots = max(8, STACK_ELEMENTS.get(problem.device.type, 2_000_000) // len(problem.theta))
             self.engine: Stacked | Visiting = Stacked(problem, slots)
             self.how = f"parallel: clients stacked, up to {slots} at once ({reason})"
         else:
-            several = not random and _has(problem.model, _Convolution, nn.RNNBase) and jobs >= 2 * cores()
-            workers = cores() if several and problem.device.type == "cpu" else 1
+            workers = 1 if random or problem.device.type != "cpu" else _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers)
             self.how = f"parallel: clients visited by {workers} worker{'s' * (workers > 1)} ({reason})"
 
@@ -72,6 +71,11 @@ def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
     return True, f"{size} parameters: overhead would dominate one by one"
 
 
+def _useful_workers(model: nn.Module, jobs: int) -> int:
+    """How many threads pay off, each with one core: torch already uses all of them for large matrix products."""
+    return cores() if _has(model, nn.RNNBase, _Convolution) and jobs >= 2 * cores() else 1
+
+
 def check_stackable(problem: Problem) -> bool:
     """Refuses what cannot be stacked, with what to do; returns whether the model draws random numbers."""
     instead = "or use engine='reference', which takes any torch module"
@@ -90,9 +94,10 @@ def check_stackable(problem: Problem) -> bool:
 def _check_vectorised(problem: Problem, instead: str) -> bool:
     """One stacked step of two slots; returns whether the model draws random numbers."""
     rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
-    problem.model.train()
+    engine = Stacked(problem, 2)
+    engine.model.train()
     try:
-        Stacked(problem, 2).gradients(problem.theta.repeat(2, 1), rows, torch.ones_like(rows).to(problem.theta))
+        engine.gradients(problem.theta.repeat(2, 1), rows, torch.ones_like(rows).to(problem.theta))
     except RuntimeError as error:
         told = str(error).strip()
         if "randomness" in told:

@@ -8,8 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+
+def make_stackable(model: nn.Module) -> bool:
+    """Whether the model has recurrent layers; theirs must not ask where in memory their weights lie."""
+    found = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    for module in found:
+        module.flatten_parameters = lambda: None  # type: ignore[method-assign]
+    return bool(found)
+
 
 Cell = Callable[..., tuple[Tensor, ...]]
 

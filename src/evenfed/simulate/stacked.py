@@ -5,19 +5,20 @@ has one to do. Short batches are padded with examples of weight zero, which is e
 examples do not see each other (checked before the first round).
 """
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, vmap
 
 from ..client import Pool
 from ..core import streams
 from ..core.server import Update
 from .problem import LossFunction, Orders, Problem, Question, per_example
-from .recurrent import StackableRecurrence
+from .recurrent import StackableRecurrence, make_stackable
 from .tracing import Traced
 
 
@@ -26,8 +27,8 @@ class Stacked:
 
     def __init__(self, problem: Problem, slots: int) -> None:
         self.problem, self.slots = problem, slots
-        recurs = any(isinstance(m, nn.RNNBase) for m in problem.model.modules())
-        self.rewritten = StackableRecurrence if recurs else nullcontext
+        self.model = copy.deepcopy(problem.model)
+        self.rewritten = StackableRecurrence if make_stackable(self.model) else nullcontext
         self.gradients = Traced(self._gradients)
         self.values = {of: Traced(self._shared_values(of)) for of in (problem.loss, problem.score) if of is not None}
 
@@ -63,7 +64,7 @@ class Stacked:
     def _values(self, of: LossFunction, theta: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         parameters = self.problem.layout.unflatten(theta)
         assert isinstance(parameters, dict)
-        return per_example(of(functional_call(self.problem.model, parameters, (inputs,)), targets))
+        return per_example(of(functional_call(self.model, parameters, (inputs,)), targets))
 
     def _shared_values(self, of: LossFunction) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """[runs, rows]: the value of every example under every run's model."""
@@ -71,7 +72,7 @@ class Stacked:
 
     def _measure(self, questions: Sequence[Question], pool: Pool, of: LossFunction) -> list[Tensor]:
         """Questions about the same clients are answered together: their models stacked, the data shared."""
-        self.problem.model.eval()
+        self.model.eval()
         answers: dict[int, Tensor] = {}
         groups: dict[tuple[int, ...], list[int]] = {}
         with torch.no_grad(), self.rewritten():
@@ -160,7 +161,7 @@ class Stack:
 
     def updates(self) -> Iterator[tuple[int, Update]]:
         """Train, then hand each run its own rows."""
-        self.engine.problem.model.train()
+        self.engine.model.train()
         slopes = self._slopes()
         snapshots = self._snapshot_steps()
         kept = torch.zeros_like(self.thetas) if snapshots is not None else None

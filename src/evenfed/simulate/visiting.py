@@ -1,8 +1,9 @@
 """Clients visited one by one by all cores: for models whose stacked form is slower than their own kernels."""
 
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import SimpleQueue
 
@@ -20,33 +21,40 @@ class Visiting:
 
     def __init__(self, problem: Problem, workers: int) -> None:
         self.problem = problem
+        self.rows_at_once = 64 if problem.device.type == "cpu" else 4096  # more than fits a CPU's cache is slower
         self.workers = [Worker(problem, alone=workers == 1) for _ in range(workers)]
+        self.threads = ThreadPoolExecutor(workers)  # kept: a new thread starts with cold memory
 
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
-        jobs = [(w, p) for w, order in enumerate(orders) for p in range(len(order.ids))]
-        largest_first = sorted(range(len(jobs)), key=lambda j: -int(self._size(orders, jobs[j])))
+        """Run after run, the largest client first; few updates wait at a time, and always in the same order."""
+        sizes = self.problem.train.sizes
+        jobs = [
+            (which, int(position))
+            for which, order in enumerate(orders)
+            for position in sizes[order.ids].argsort(descending=True, stable=True)
+        ]
+        if len(self.workers) == 1:
+            yield from ((which, self.workers[0].train(orders[which], position)) for which, position in jobs)
+            return
         free: SimpleQueue[Worker] = SimpleQueue()
         for worker in self.workers:
             free.put(worker)
 
-        def visit(job: tuple[int, int]) -> Update:
+        def visit(which: int, position: int) -> tuple[int, Update]:
             worker = free.get()
             try:
-                return worker.train(orders[job[0]], job[1])
+                return which, worker.train(orders[which], position)
             finally:
                 free.put(worker)
 
-        if len(self.workers) == 1 or len(jobs) == 1:
-            yield from ((job[0], visit(job)) for job in jobs)
-            return
-        with _one_torch_thread_each(), ThreadPoolExecutor(len(self.workers)) as threads:
-            pending = {j: threads.submit(visit, jobs[j]) for j in largest_first}
-            try:
-                for j, job in enumerate(jobs):
-                    yield job[0], pending.pop(j).result()
-            finally:
-                for future in pending.values():
-                    future.cancel()
+        waiting: deque[Future[tuple[int, Update]]] = deque()
+        with _one_torch_thread_each():
+            for job in jobs:
+                waiting.append(self.threads.submit(visit, *job))
+                if len(waiting) > 2 * len(self.workers):
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         return [self._measure(q, self.problem.train, self.problem.loss) for q in questions]
@@ -67,19 +75,24 @@ class Visiting:
         return torch.tensor(values, dtype=torch.float64)
 
     def _together(self, worker: Worker, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
-        """All clients' rows in large batches through one model, then the mean over each client's own."""
+        """All clients' rows in batches through one model, then the mean over each client's own."""
         worker.model.eval()
-        rows = pool.rows(ids).to(pool.inputs.device)
-        with torch.no_grad():
-            values = torch.cat(
-                [per_example(of(worker.model(pool.inputs[r]), pool.targets[r])).double() for r in rows.split(512)]
-            )
-        owner = torch.repeat_interleave(torch.arange(len(ids)), pool.sizes[ids]).to(values.device)
-        totals = torch.zeros(len(ids), dtype=torch.float64, device=values.device).index_add_(0, owner, values)
+
+        def values(rows: Tensor) -> Tensor:
+            with torch.no_grad():
+                return per_example(of(worker.model(pool.inputs[rows]), pool.targets[rows])).double()
+
+        found = torch.cat(self._spread(values, pool.rows(ids).to(pool.inputs.device).split(self.rows_at_once)))
+        owner = torch.repeat_interleave(torch.arange(len(ids)), pool.sizes[ids]).to(found.device)
+        totals = torch.zeros(len(ids), dtype=torch.float64, device=found.device).index_add_(0, owner, found)
         return (totals / pool.sizes[ids].to(totals)).cpu()
 
-    def _size(self, orders: Sequence[Orders], job: tuple[int, int]) -> int:
-        return int(self.problem.train.sizes[orders[job[0]].ids[job[1]]])
+    def _spread(self, function: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
+        """`function` of every part, in order, by as many threads as there are workers."""
+        if len(self.workers) == 1:
+            return [function(part) for part in parts]
+        with _one_torch_thread_each():
+            return list(self.threads.map(function, parts))
 
 
 def cores() -> int:
