@@ -75,6 +75,7 @@ def main() -> None:
     if os.environ["RANK"] == "0":
         parameters = [parameter.detach().numpy() for parameter in module.parameters()]
         work.report("pfl", version("pfl"), clock.ends, warmup, parameters)
+    torch.distributed.barrier()  # a worker that leaves early takes the other down
     torch.distributed.destroy_process_group()
 
 
