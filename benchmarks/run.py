@@ -17,7 +17,7 @@ import torch
 
 import evenfed
 from evenfed import models
-from evenfed.data import DataSettings, load
+from evenfed.data import DataSettings, federate
 from evenfed.results import provenance
 
 HERE = Path(__file__).parent
@@ -126,7 +126,7 @@ def engines() -> list[dict[str, Any]]:
 
 def comparison(rounds: int = 50) -> dict[str, Any]:
     """Nine algorithms x three seeds together, against the same 27 runs one after another on the same engine."""
-    clients, _ = load(DataSettings(clients=50, concentration=0.5))
+    clients = federate(DataSettings(clients=50, concentration=0.5)).clients()
     options: dict[str, Any] = {"rounds": rounds, "lr": 0.1, "batch_size": 7, "device": "cpu"}
 
     def make() -> torch.nn.Module:

@@ -16,6 +16,8 @@ from rich.table import Table
 
 from . import __version__
 from .algorithms import find, names
+from .cli_data import data_app
+from .cli_report import report
 from .core.algorithm import Algorithm
 from .core.errors import InputError
 from .experiment import DEMO, Experiment
@@ -30,6 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.add_typer(data_app, name="data")
+app.command()(report)
 
 
 class Format(StrEnum):
@@ -40,6 +44,7 @@ class Format(StrEnum):
 @app.command()
 def compare(
     experiment: Annotated[Path | None, typer.Argument(help="An experiment's TOML file; without one, the demo.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The experiment's small form: minutes on 2 cores.")] = False,
     data: Annotated[str | None, typer.Option(help="Data set, e.g. digits.")] = None,
     algorithms: Annotated[
         str | None, typer.Option(help='Entries, e.g. "fedavg,semi_vred,semi_vred\\[beta=1,smooth=0.25]".')
@@ -55,25 +60,56 @@ def compare(
     format: Annotated[Format, typer.Option(help="json prints the table alone on stdout.")] = Format.table,
 ) -> None:
     """Train several algorithms on the same clients and show what each does to the worst served."""
-    chosen = Experiment.read(experiment or DEMO)
-    if algorithms is not None:
-        chosen = dataclasses.replace(chosen, variants=tuple(with_baseline(parse_list(algorithms))))
-    if seeds is not None:
-        numbers = value_of(seeds if seeds.strip().lstrip("-").isdigit() else f"[{seeds.strip('[] ')}]")
-        chosen = dataclasses.replace(chosen, seeds=tuple(seed_list(numbers)))
-    options: dict[str, Any] = {"rounds": rounds, "engine": engine, "device": device}
-    chosen = dataclasses.replace(
-        chosen, train=dataclasses.replace(chosen.train, **{k: v for k, v in options.items() if v is not None})
-    )
-    if data is not None:
-        chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, name=data))
-    for assignment in set:
-        chosen = chosen.changed(assignment)
+    chosen = _chosen(experiment, quick, data, algorithms, seeds, set, rounds=rounds, engine=engine, device=device)
     outcome = _run(chosen, out)
     if format is Format.json:
         print(json.dumps(outcome.describe(), indent=1))
     else:
         _show(chosen, outcome, out)
+
+
+@app.command()
+def tune(
+    experiment: Annotated[Path | None, typer.Argument(help="An experiment's TOML file; without one, the demo.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The experiment's small form: minutes on 2 cores.")] = False,
+    algorithms: Annotated[str | None, typer.Option(help="Entries to tune; all of the experiment otherwise.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds every candidate is trained with: a number or a list.")] = "1",
+    rounds: Annotated[int | None, typer.Option(help="Rounds of every candidate.")] = None,
+    set: Annotated[list[str], typer.Option("--set", help="One value, e.g. data.clients=20; may be repeated.")] = [],
+    method: Annotated[str, typer.Option(help="grid (the paper's grids) or bayes.")] = "grid",
+    trials: Annotated[int, typer.Option(help="Candidates of each entry, with --method bayes.")] = 20,
+    select_on: Annotated[str, typer.Option(help="validation, or test as the paper did (labelled so).")] = "validation",
+    metric: Annotated[
+        str, typer.Option(help="What to choose by: worst10, mean, worst, worst20, std, best10.")
+    ] = "worst10",
+    storage: Annotated[str | None, typer.Option(help="A database URL that processes and machines share.")] = None,
+    batch: Annotated[int, typer.Option(help="Candidates trained together.")] = 12,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the study and what it chose go.")] = Path("runs"),
+    format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
+) -> None:
+    """Choose learning rates and hyper-parameters on a validation split; stopped or killed, it goes on where it was."""
+    from . import tune as tuning
+    from .report import tuning as found
+    from .report.terminal import console
+
+    chosen = _chosen(experiment, quick, None, algorithms, seeds, set, rounds=rounds, device=device)
+    search = tuning.Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
+    folder, told = out / f"{chosen.name}-tune", Console(stderr=True, highlight=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another --out") from None
+    result = tuning.tune(chosen, search, folder, lambda done, all: told.print(f"{done} of {all} candidates"))
+    found.write_toml(result, folder / "tuned.toml")
+    if format is Format.json:
+        print(json.dumps(found.describe(result), indent=1))
+        return
+    console().print(found.render(result))
+    pictures = found.draw(result, folder)
+    console().print(
+        f"Chosen values: {folder}/tuned.toml\nPicture: {pictures[-1] if pictures else 'needs evenfed[report]'}"
+    )
 
 
 @app.command(name="algorithms")
@@ -128,6 +164,33 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+def _chosen(
+    path: Path | None,
+    quick: bool,
+    data: str | None,
+    algorithms: str | None,
+    seeds: str | None,
+    assignments: list[str],
+    **train: Any,
+) -> Experiment:
+    """The experiment of a file (or the demo), changed as the options say."""
+    chosen = Experiment.read(path or DEMO)
+    if quick:
+        chosen = chosen.in_quick_form()
+    if algorithms is not None:
+        chosen = dataclasses.replace(chosen, variants=tuple(with_baseline(parse_list(algorithms))))
+    if seeds is not None:
+        numbers = value_of(seeds if seeds.strip().lstrip("-").isdigit() else f"[{seeds.strip('[] ')}]")
+        chosen = dataclasses.replace(chosen, seeds=tuple(seed_list(numbers)))
+    given = {k: v for k, v in train.items() if v is not None}
+    chosen = dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, **given))
+    if data is not None:
+        chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, name=data))
+    for assignment in assignments:
+        chosen = chosen.changed(assignment)
+    return chosen
 
 
 def _run(experiment: Experiment, out: Path) -> Outcome:

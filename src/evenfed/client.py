@@ -46,7 +46,9 @@ class Pool:
         return self.inputs[start : start + size], self.targets[start : start + size]
 
     def to(self, device: torch.device) -> "Pool":
-        return Pool(self.inputs.to(device), self.targets.to(device), self.starts, self.sizes)
+        """On `device`, in plain memory order: other orders (channels last) cannot be stacked."""
+        inputs = self.inputs.to(device).contiguous().view(-1).view(self.inputs.shape)
+        return Pool(inputs, self.targets.to(device), self.starts, self.sizes)
 
     def _bounds(self, ids: Tensor) -> tuple[list[int], list[int]]:
         return self.starts[ids].tolist(), self.sizes[ids].tolist()

@@ -29,6 +29,7 @@ class Experiment:
     data: DataSettings = field(default_factory=DataSettings)
     model: Mapping[str, Any] = field(default_factory=lambda: {"name": "mlp"})
     train: Settings = field(default_factory=Settings)
+    quick: Mapping[str, Any] = field(default_factory=dict)  # what a first look in minutes changes
 
     @classmethod
     def read(cls, path: Path) -> "Experiment":
@@ -46,7 +47,9 @@ class Experiment:
     @classmethod
     def of(cls, table: Mapping[str, Any], name: str) -> "Experiment":
         """An experiment from the tables of a TOML file."""
-        _known(table, ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms"), "the experiment")
+        _known(
+            table, ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms", "quick"), "the experiment"
+        )
         algorithms = _table(table, "algorithms")
         if not algorithms:
             raise InputError("the experiment names no algorithm; add a table [algorithms.fedavg] or the like")
@@ -70,16 +73,25 @@ class Experiment:
             model={"name": "mlp", **_table(table, "model")},
             train=Settings.of(train),
             noise_floor=bool(table.get("noise_floor", True)),
+            quick=_table(table, "quick"),
             variants=tuple(with_baseline(distinct([Variant.of(k, v) for k, v in algorithms.items()]))),
         )
 
     def changed(self, assignment: str) -> "Experiment":
-        """With one value set: `data.clients=50`, `train.lr=0.1`, `model.hidden=[64]` or `semi_vred.beta=0.5`."""
+        """With one value set as on the command line: `train.lr=0.1`, `data.clients=50` or `semi_vred.beta=0.5`."""
         place, equals, text = assignment.partition("=")
-        part, dot, key = place.strip().rpartition(".")
-        if not equals or not dot or not key:
+        if not equals:
             raise InputError(f"--set {assignment}: write part.key=value, e.g. semi_vred.beta=0.5 or train.lr=0.1")
-        value, labels = value_of(text), [v.label for v in self.variants]
+        return self.with_value(place.strip(), value_of(text))
+
+    def with_value(self, place: str, value: Any) -> "Experiment":
+        """With the value at `part.key` set; parts are train, data, model and the labels of the entries."""
+        if place == "seeds":
+            return dataclasses.replace(self, seeds=tuple(seed_list(value)))
+        part, dot, key = place.rpartition(".")
+        if not dot or not key:
+            raise InputError(f"'{place}' is no place for a value; write part.key=value, e.g. train.lr=0.1")
+        labels = [v.label for v in self.variants]
         if part == "train":
             return dataclasses.replace(self, train=Settings.of({**_fields(self.train), key: value}))
         if part == "data":
@@ -91,6 +103,19 @@ class Experiment:
             raise unknown("entry of --set", part, [*labels, "train", "data", "model"])
         changed = [v.changed(key, value) if v.label == part else v for v in self.variants]
         return dataclasses.replace(self, variants=tuple(changed))
+
+    def in_quick_form(self) -> "Experiment":
+        """As the table [quick] changes it, under a name of its own."""
+        if not self.quick:
+            raise InputError(f"experiment '{self.name}' has no table [quick]; add one, e.g. \"train.rounds\" = 10")
+        changes = dict(self.quick)
+        faster = changes.pop("lr_factor", 1.0)  # fewer rounds and a smaller model want longer steps
+        found = dataclasses.replace(self, name=f"{self.name}-quick", model=changes.pop("model", self.model))
+        for variant in found.variants:
+            found = found.with_value(f"{variant.label}.lr", faster * variant.options.get("lr", self.train.lr))
+        for place, value in changes.items():
+            found = found.with_value(place, value)
+        return found
 
     def runs(self) -> tuple[list[Run], list[Run]]:
         """The runs, and the noise floor's."""

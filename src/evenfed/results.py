@@ -84,7 +84,7 @@ def from_json(line: Mapping[str, Any]) -> Record:
         return None if values is None else np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
     number: dict[str, Any] = {k: float("nan") if line[k] is None else line[k] for k in ("objective", "seconds")}
-    arrays: dict[str, Any] = {k: array(line[k]) for k in ("losses", "weights", "accuracy")}
+    arrays: dict[str, Any] = {k: array(line.get(k)) for k in ("losses", "weights", "accuracy", "unpadded")}
     rest: dict[str, Any] = {k: line[k] for k in ("index", "negative_weights", "skipped")}
     return Record(**arrays, **number, **rest, dropped=tuple(line["dropped"]))
 

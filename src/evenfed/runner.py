@@ -17,7 +17,7 @@ from torch import nn
 from . import models
 from .core.errors import InputError
 from .core.server import Record
-from .data import load
+from .data import federate
 from .experiment import Experiment
 from .history import History, Row, row
 from .results import RunFolder, provenance
@@ -104,15 +104,21 @@ def _carry_out(
     checkpoint_seconds: float,
 ) -> None:
     """Runs that stand at the same round share the engine; usually that is all of them."""
-    clients, classes = load(experiment.data)
+    federation = federate(experiment.data)
     options = {k: v for k, v in experiment.model.items() if k != "name"}
-    inputs = clients[0].train[0]
 
     def make() -> nn.Module:
-        return models.get(str(experiment.model["name"]), inputs, classes, **options)
+        return models.get(str(experiment.model["name"]), federation.train.inputs[:1], federation.classes, **options)
 
     initial = {seed: initial_model(make, seed) for seed in {r.settings.seed for r in todo}}
-    problem = Problem.of(initial[todo[0].settings.seed], clients, experiment.train)
+    problem = Problem.on(
+        initial[todo[0].settings.seed],
+        federation.train,
+        federation.test,
+        federation.names,
+        experiment.train,
+        padding=federation.padding,
+    )
     groups: dict[int, list[tuple[Run, State]]] = {}
     fresh = [(r, start(r, problem, theta_of(problem, initial[r.settings.seed]))) for r in todo]
     common = _common_round([folders[r.name] for r in todo])

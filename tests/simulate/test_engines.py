@@ -128,6 +128,23 @@ def test_convolutions_stack():
     agree(reference, run(lambda p: Visiting(p, 2), runs, problem), 1e-9)
 
 
+def test_images_in_any_memory_order_stack():
+    """Channels last, and one channel with an arbitrary stride, as slices of arrays have it."""
+    torch.manual_seed(0)
+    clients = images()
+    turned = [
+        evenfed.Client((x.as_strided(x.shape, (64, 1, 8, 1)), y), (x.to(memory_format=torch.channels_last), y))
+        for x, y in (c.train for c in clients)
+    ]
+    model = models.cnn(1, 3, width=4).double()
+    a, b = (evenfed.train(model, given, "vred", **OPTIONS) for given in (clients, turned))
+    assert torch.equal(a.server.theta, b.server.theta)
+    colour = [
+        evenfed.Client((torch.randn(5, 3, 8, 8).to(memory_format=torch.channels_last), torch.zeros(5).long()))
+    ] * 4
+    assert "stacked" in evenfed.train(models.cnn(3, 3, width=4), colour, "vred", **OPTIONS).engine
+
+
 def test_frozen_parameters_stay_and_tied_batches_of_one_client_work():
     model = small_model()
     model[0].weight.requires_grad_(False)

@@ -40,6 +40,7 @@ class Record:
     skipped: bool = False  # nothing usable came back: the model did not move
     seconds: float = float("nan")
     accuracy: NDArray[np.float64] | None = None
+    unpadded: NDArray[np.float64] | None = None  # accuracy over the positions of sequences that are not padding
 
 
 @dataclass(frozen=True)

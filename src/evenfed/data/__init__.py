@@ -1,6 +1,6 @@
-"""Data sets as clients: sources that need no download, and the ways to split them."""
+"""Data sets as clients: what is on disk, and the ways to split it."""
 
-from .partition import dirichlet
-from .sources import DataSettings, load
+from .dataset import Dataset
+from .federation import DataSettings, Federation, federate
 
-__all__ = ["DataSettings", "dirichlet", "load"]
+__all__ = ["DataSettings", "Dataset", "Federation", "federate"]

@@ -1,33 +1,99 @@
-"""Ways to split one data set over clients."""
+"""Ways to split one data set over clients, and each client's rows into train, validation and test.
+
+A partition is a list with the rows of each client; splits are stratified by class inside each client.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+Rows = NDArray[np.int64]
 
-def dirichlet(
-    labels: NDArray[np.int64], clients: int, concentration: float, train_fraction: float, seed: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """(train rows, test rows) of each client: label shift, class by class, as in the authors' generator.
+
+@dataclass(frozen=True)
+class Split:
+    """One client's rows of the data set."""
+
+    train: Rows
+    validation: Rows
+    test: Rows
+
+
+def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> list[Rows]:
+    """Label shift, class by class, bit-exact to the authors' generator.
 
     For each class in order, proportions over clients ~ Dirichlet(concentration); counts are rounded down
-    and one client drawn uniformly gets the remainder. Inside each (class, client) cell the first
-    `train_fraction` are train, the rest test. Small concentration: few classes a client, unequal sizes.
+    and one client drawn uniformly gets the remainder; rows are handed out in the data set's order. Small
+    concentration: few classes a client, unequal sizes, empty clients.
 
-    >>> parts = dirichlet(np.repeat(np.arange(100), 500), 50, 0.05, 0.8, seed=0)
-    >>> sum(len(train) for train, _ in parts), sum(len(test) for _, test in parts)
+    >>> labels = np.repeat(np.arange(100), 500)
+    >>> splits = [split(rows, labels, 0.8) for rows in dirichlet(labels, 50, 0.05, seed=0)]
+    >>> sum(len(s.train) for s in splits), sum(len(s.test) for s in splits)
     (39445, 10555)
-    >>> [len(train) for train, _ in parts[:10]]
+    >>> [len(s.train) for s in splits[:10]]
     [1129, 960, 285, 693, 1044, 889, 587, 1596, 705, 567]
     """
     rng = np.random.RandomState(seed)  # the legacy generator: the authors' splits come from it
-    train: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
-    test: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
+    parts: list[list[Rows]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         counts = np.floor(rng.dirichlet(np.full(clients, concentration)) * len(rows)).astype(np.int64)
         counts[rng.choice(clients)] += len(rows) - counts.sum()
-        for i, cell in enumerate(np.split(rows, counts.cumsum()[:-1])):
-            cut = int(train_fraction * len(cell))
-            train[i].append(cell[:cut])
-            test[i].append(cell[cut:])
-    return [(np.concatenate(a), np.concatenate(b)) for a, b in zip(train, test, strict=True)]
+        for part, cell in zip(parts, np.split(rows, counts.cumsum()[:-1]), strict=True):
+            part.append(cell)
+    return [np.concatenate(part) for part in parts]
+
+
+def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> list[Rows]:
+    """Rows sorted by class, cut into equal shards, the same number of them drawn for each client (McMahan et al.).
+
+    >>> parts = shards(np.repeat(np.arange(10), 20), clients=10, shards_per_client=2, seed=0)
+    >>> [len(p) for p in parts] == [20] * 10
+    True
+    """
+    pieces = np.array_split(np.argsort(labels, kind="stable"), clients * shards_per_client)
+    order = np.random.default_rng(seed).permutation(len(pieces)).reshape(clients, shards_per_client)
+    return [np.concatenate([pieces[k] for k in drawn]) for drawn in order]
+
+
+def iid(rows: int, clients: int, seed: int) -> list[Rows]:
+    """Everyone the same: a random permutation cut into equal parts."""
+    return list(np.array_split(np.random.default_rng(seed).permutation(rows), clients))
+
+
+def natural(owners: Rows, clients: int, least: int, seed: int) -> tuple[list[Rows], list[int]]:
+    """Rows of `clients` owners drawn uniformly among those with at least `least` rows (0 clients: all of them).
+
+    >>> natural(np.array([0, 0, 1, 2, 2, 2]), clients=0, least=2, seed=0)[1]
+    [0, 2]
+    """
+    order = np.argsort(owners, kind="stable")
+    found, starts, counts = np.unique(owners[order], return_index=True, return_counts=True)
+    eligible = np.flatnonzero(counts >= max(least, 1))
+    if clients and clients < len(eligible):
+        eligible = np.sort(np.random.default_rng(seed).choice(eligible, clients, replace=False))
+    return [order[starts[k] : starts[k] + counts[k]] for k in eligible], [int(found[k]) for k in eligible]
+
+
+def split(
+    rows: Rows, labels: Rows | None, train_fraction: float, validation_fraction: float = 0.0, shuffle: int | None = None
+) -> Split:
+    """Train, validation and test rows of one client, in each class by itself (`labels` None: all rows as one class).
+
+    The first `train_fraction` of a class's rows are train (rounded down, as in the authors' code), the rest
+    test; the last `validation_fraction` of the train rows is then set aside for choosing hyper-parameters.
+    `shuffle` draws the order anew with this seed; None keeps the data set's.
+    """
+    if shuffle is not None:
+        rows = np.random.default_rng(shuffle).permutation(rows)
+    classes = np.zeros(len(rows), dtype=np.int64) if labels is None else labels[rows]
+    parts: dict[str, list[Rows]] = {"train": [], "validation": [], "test": []}
+    for label in np.unique(classes):
+        cell = rows[classes == label]
+        cut = int(train_fraction * len(cell))
+        keep = cut - int(validation_fraction * cut)
+        parts["train"].append(cell[:keep])
+        parts["validation"].append(cell[keep:cut])
+        parts["test"].append(cell[cut:])
+    return Split(**{name: np.concatenate([rows[:0], *found]) for name, found in parts.items()})

@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core import streams
@@ -93,26 +95,31 @@ def advance(
 
     closed = [fold.close(losses_at(turn.server)) for fold, turn in zip(folds, turns, strict=True)]
     after = [State(server, own) for (server, _), own in zip(closed, personal, strict=True)]
-    scores = score(after, problem, engine) if evaluate else [None] * len(runs)
+    scores = score(after, problem, engine) if evaluate else [{} for _ in runs]
     seconds = (time.perf_counter() - began) / len(runs)
     records = [
-        dataclasses.replace(record, seconds=seconds, accuracy=None if found is None else found.numpy())
+        dataclasses.replace(record, seconds=seconds, accuracy=found.get("accuracy"), unpadded=found.get("unpadded"))
         for (_, record), found in zip(closed, scores, strict=True)
     ]
     return after, records
 
 
-def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Tensor | None]:
-    """Test accuracy [n] of every run, of each client's own model where it has one; None without test data."""
+def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[dict[str, NDArray[np.float64]]]:
+    """Test accuracy [n] of every run, of each client's own model where it has one; nothing without test data.
+
+    For sequences with padding also the accuracy over the positions that are not padding.
+    """
     if problem.test is None or problem.score is None:
-        return [None] * len(states)
+        return [{} for _ in states]
     everyone = torch.arange(len(problem.test.sizes))
     models = [s.server.theta if s.personal is None else s.personal for s in states]
-    return list(
-        engine.scores(
-            [Question(model, everyone, state.server.buffers) for model, state in zip(models, states, strict=True)]
-        )
-    )
+    questions = [Question(m, everyone, s.server.buffers) for m, s in zip(models, states, strict=True)]
+    found = [{"accuracy": a.numpy()} for a in engine.scores(questions, problem.score)]
+    if problem.padding is not None:
+        real = problem.real_positions()
+        for each, right in zip(found, engine.scores(questions, problem.unpadded_score), strict=True):
+            each["unpadded"] = (right / real).numpy()
+    return found
 
 
 def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[Turn]:

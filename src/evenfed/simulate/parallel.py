@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..core.errors import InputError
 from ..core.server import Update
-from .problem import Orders, Problem, Question, per_example
+from .problem import LossFunction, Orders, Problem, Question, per_example
 from .stacked import Stacked
 from .visiting import Visiting, cores
 
@@ -46,8 +46,8 @@ class Parallel:
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         return self.engine.train(orders)
 
-    def scores(self, questions: Sequence[Question]) -> list[Tensor]:
-        return self.engine.scores(questions)
+    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
+        return self.engine.scores(questions, of)
 
 
 _Convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

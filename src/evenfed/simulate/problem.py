@@ -48,6 +48,7 @@ class Problem:
     batch_size: int | None
     local_epochs: int
     device: torch.device
+    padding: int | None = None  # the target symbol that only fills up sequences
 
     @classmethod
     def of(
@@ -58,17 +59,31 @@ class Problem:
         loss: LossFunction | None = None,
         score: LossFunction | None = None,
     ) -> "Problem":
-        """Checked by one small forward pass, so that a mismatch is told before anything is trained."""
-        if not isinstance(model, nn.Module):
-            raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+        """From clients as a user gives them."""
+        dtype = next((p.dtype for p in _module(model).parameters() if p.requires_grad), torch.float32)
+        train, test = pools(clients, dtype)
+        return cls.on(model, train, test, names(clients), settings, loss, score)
+
+    @classmethod
+    def on(
+        cls,
+        model: nn.Module,
+        train: Pool,
+        test: Pool | None,
+        client_names: list[str],
+        settings: Settings,
+        loss: LossFunction | None = None,
+        score: LossFunction | None = None,
+        padding: int | None = None,
+    ) -> "Problem":
+        """On data that lie together already; checked by one small forward pass before anything is trained."""
         device = settings.torch_device()
-        model = copy.deepcopy(model).to(device)
+        model = copy.deepcopy(_module(model)).to(device)
         trained = {k: p for k, p in model.named_parameters() if p.requires_grad}
         layout = Layout.of(trained)
         dtypes = {p.dtype for p in trained.values()}
         if len(dtypes) > 1:
             raise InputError(f"the model mixes parameter types {sorted(map(str, dtypes))}; convert it to one")
-        train, test = pools(clients, dtypes.pop())
         if score is None and not train.targets.is_floating_point():
             score = top1
         if loss is None:
@@ -81,10 +96,11 @@ class Problem:
             test=None if test is None else test.to(device),
             loss=loss or cross_entropy,
             score=score,
-            client_names=names(clients),
+            client_names=client_names,
             batch_size=settings.batch_size,
             local_epochs=settings.local_epochs,
             device=device,
+            padding=padding,
         )
         problem._check_forward(default_loss=loss is None)
         return problem
@@ -94,6 +110,18 @@ class Problem:
         """The model's trainable parameters as one vector."""
         parameters = dict(self.model.named_parameters())
         return self.layout.flatten({name: parameters[name] for name in self.layout.names or ()})
+
+    def unpadded_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The score where the target is not padding, else 0."""
+        assert self.score is not None and self.padding is not None
+        return self.score(outputs, targets) * targets.ne(self.padding)
+
+    def real_positions(self) -> Tensor:
+        """[n] the share of each client's test positions that are not padding."""
+        assert self.test is not None and self.padding is not None
+        real = per_example(self.test.targets.ne(self.padding).double()).cpu()
+        totals = torch.zeros(len(self.test.sizes)).double().index_add_(0, self.test.owners, real)
+        return totals / self.test.sizes
 
     def _check_forward(self, default_loss: bool) -> None:
         """One small batch through a copy of the model in evaluation mode (no buffer moves)."""
@@ -122,6 +150,12 @@ class Problem:
             raise InputError(
                 f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
             )
+
+
+def _module(model: object) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    return model
 
 
 def _check_class_targets(train: Pool, test: Pool | None) -> None:
@@ -176,5 +210,5 @@ class Engine(Protocol):
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         """Updates with the position of the orders they belong to, in a repeatable order."""
 
-    def scores(self, questions: Sequence[Question]) -> list[Tensor]:
-        """Mean test scores [len(ids)] (float64), NaN for clients without test data."""
+    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
+        """Mean of `of` over the test data [len(ids)] (float64), NaN for clients without any."""

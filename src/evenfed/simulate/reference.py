@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from ..client import Pool
 from ..core.server import Update
-from .problem import Orders, Problem, Question
+from .problem import LossFunction, Orders, Problem, Question
 from .worker import Worker
 
 
@@ -20,19 +21,18 @@ class Reference:
         self.worker = Worker(problem)
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
-        return [self._measure(q, train=True) for q in questions]
+        return [self._measure(q, self.problem.train, self.problem.loss) for q in questions]
 
-    def scores(self, questions: Sequence[Question]) -> list[Tensor]:
-        return [self._measure(q, train=False) for q in questions]
+    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
+        assert self.problem.test is not None
+        return [self._measure(q, self.problem.test, of) for q in questions]
 
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         for which, order in enumerate(orders):
             for position in range(len(order.ids)):
                 yield which, self.worker.train(order, position)
 
-    def _measure(self, question: Question, train: bool) -> Tensor:
-        pool, of = (self.problem.train, self.problem.loss) if train else (self.problem.test, self.problem.score)
-        assert pool is not None and of is not None
+    def _measure(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
         values = []
         for client in question.ids.tolist():
             self.worker.load(

@@ -30,7 +30,7 @@ class Stacked:
         self.model = copy.deepcopy(problem.model)
         self.rewritten = StackableRecurrence if make_stackable(self.model) else nullcontext
         self.gradients = Traced(self._gradients)
-        self.values = {of: Traced(self._shared_values(of)) for of in (problem.loss, problem.score) if of is not None}
+        self.values: dict[LossFunction, Traced] = {}
 
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         """Stacks of whole runs where they fit, so that each run's updates come back together."""
@@ -45,9 +45,9 @@ class Stacked:
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         return self._measure(questions, self.problem.train, self.problem.loss)
 
-    def scores(self, questions: Sequence[Question]) -> list[Tensor]:
-        assert self.problem.test is not None and self.problem.score is not None
-        return self._measure(questions, self.problem.test, self.problem.score)
+    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
+        assert self.problem.test is not None
+        return self._measure(questions, self.problem.test, of)
 
     def _gradients(self, thetas: Tensor, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient [c, D] and value [c] of each slot's batch loss; `rows` [c, b] of the pool, `mask` 0 or 1."""
@@ -89,6 +89,7 @@ class Stacked:
 
     def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
         """[runs, len(ids)]: every run's model on the same rows."""
+        values = self.values.setdefault(of, Traced(self._shared_values(of)))
         everyone = len(ids) == len(pool.sizes)
         rows = None if everyone else pool.rows(ids).to(pool.inputs.device)
         inputs = pool.inputs if rows is None else pool.inputs[rows]
@@ -101,7 +102,7 @@ class Stacked:
             for start in range(0, len(inputs), length):
                 part = slice(start, start + length)
                 totals[some[0] : some[-1] + 1].index_add_(
-                    1, owner[part], self.values[of](thetas[some], inputs[part], targets[part]).double()
+                    1, owner[part], values(thetas[some], inputs[part], targets[part]).double()
                 )
         return (totals / pool.sizes[ids].to(totals)).cpu()
 

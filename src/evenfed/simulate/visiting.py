@@ -59,9 +59,9 @@ class Visiting:
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         return [self._measure(q, self.problem.train, self.problem.loss) for q in questions]
 
-    def scores(self, questions: Sequence[Question]) -> list[Tensor]:
-        assert self.problem.test is not None and self.problem.score is not None
-        return [self._measure(q, self.problem.test, self.problem.score) for q in questions]
+    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
+        assert self.problem.test is not None
+        return [self._measure(q, self.problem.test, of) for q in questions]
 
     def _measure(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
         worker = self.workers[0]

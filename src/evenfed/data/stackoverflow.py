@@ -1,0 +1,189 @@
+"""Questions and answers as clients: a Stack Exchange dump, and StackOverflow as TensorFlow Federated publishes it."""
+
+import lzma
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import InputError
+from .dataset import Dataset
+from .text import NextWordRows, save, sentences
+
+_QUESTION, _ANSWER = "1", "2"  # PostTypeId; the others are wiki pages and moderators' notes
+_THE_SITE = "-1"  # OwnerUserId of what nobody in particular owns
+
+
+def read_stackexchange(source: Path) -> Dataset:
+    """Posts.xml of the public Stack Exchange dump (or .xml.xz, or its folder): each user a client, next word."""
+    path = _find(
+        source, "Posts.xml", (".xml", ".xml.xz"), "unpack the dump's archive with `7z x` and give its Posts.xml"
+    )
+    rows = NextWordRows()
+    posts: Counter[str] = Counter()
+    for post in _posts(path):
+        owner = post.get("OwnerUserId")
+        if post.get("PostTypeId") not in (_QUESTION, _ANSWER):
+            posts["other"] += 1
+        elif owner is None or owner == _THE_SITE:
+            posts["ownerless"] += 1
+        else:
+            posts["used"] += 1
+            for words in sentences(_prose(post.get("Body", ""))):
+                rows.add(owner, words)
+    if not rows:
+        raise InputError(
+            f"{path}: none of its {posts.total():,} rows is a question or answer with text and an owner; "
+            "expected is Posts.xml of a Stack Exchange dump; check that it is not another of its files"
+        )
+    notes = [f"{posts['used']:,} questions and answers are used, without their titles and blocks of code"]
+    notes.append(f"{posts['ownerless']:,} have no owner (users who left, the site itself) and are skipped")
+    notes.append(f"{posts['other']:,} rows are neither (wiki pages and the like) and are skipped")
+    return rows.dataset("stackexchange", notes)
+
+
+def _posts(path: Path) -> Iterator[dict[str, str]]:
+    """The attributes of each row, one at a time: a dump may be larger than memory."""
+    with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
+        try:
+            parsed = ET.iterparse(stream, events=("start", "end"))
+            _, root = next(parsed)
+            for event, element in parsed:
+                if event == "end" and element.tag == "row":
+                    yield element.attrib
+                    root.clear()  # else every row stays in memory as a child of the root
+        except (ET.ParseError, lzma.LZMAError, EOFError) as error:
+            raise InputError(
+                f"{path} cannot be read to its end ({error}); expected is the XML of a Stack Exchange dump, "
+                "as it is or compressed by xz; get the file again"
+            ) from error
+
+
+class _Prose(HTMLParser):
+    """Collects the text of a post; blocks of code are left out, since their next word is a matter of syntax."""
+
+    BLOCKS = frozenset(["p", "li", "br", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "hr", "div"])
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._code_blocks = 0
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self._code_blocks += tag == "pre"
+        if tag in self.BLOCKS:
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._code_blocks -= tag == "pre" and self._code_blocks > 0
+        if tag in self.BLOCKS:
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._code_blocks:
+            self.parts.append(re.sub(r"\s+", " ", data))  # in HTML a line break is a space
+
+
+def _prose(html: str) -> str:
+    parser = _Prose()
+    parser.feed(html)
+    parser.close()
+    return "".join(parser.parts)
+
+
+def read_stackoverflow(
+    source: Path, *, min_examples: int = 10_000, max_examples: int = 12_500, first_users: int = 10_000
+) -> Dataset:
+    """StackOverflow in TensorFlow Federated's HDF5 layout, /examples/USER/tokens: each user a client, next word.
+
+    Taken are those of the first users (in the order of their names) that have more than `min_examples` and fewer
+    than `max_examples` sentences; the defaults are the authors', which give 20 users of the official train file.
+    """
+    h5py = _h5py()
+    path = _find(source, "stackoverflow_train.h5", (".h5", ".hdf5"), "unpack TensorFlow Federated's archive of it")
+    if not h5py.is_hdf5(path):
+        raise InputError(f"{path} is not an HDF5 file; expected is stackoverflow_train.h5; get the file again")
+    rows = NextWordRows()
+    with h5py.File(path) as file:
+        users = _users(path, file)[:first_users]
+        largest = 0
+        for user in users:
+            tokens = _tokens(path, file, user)
+            largest = max(largest, len(tokens))
+            if min_examples < len(tokens) < max_examples:
+                for sentence in tokens[()]:
+                    if words := sentence.decode("utf-8", errors="replace").split():
+                        rows.add(user, words)
+    if not rows:
+        raise InputError(
+            f"{path}: of the first {len(users):,} users none has more than {min_examples:,} and fewer than "
+            f"{max_examples:,} sentences (the most is {largest:,}); change min_examples, max_examples or first_users"
+        )
+    return rows.dataset(
+        "stackoverflow",
+        [
+            f"users with more than {min_examples:,} and fewer than {max_examples:,} sentences, "
+            f"of the first {len(users):,} in the file",
+            "each sentence is there once, so train and test share none by the split; "
+            "the authors' code drew with replacement, so that theirs overlap",
+        ],
+    )
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise InputError(
+            "stackoverflow comes as HDF5, which needs the package h5py, and it is not installed; "
+            "run `pip install 'evenfed[data]'`"
+        ) from error
+    return h5py
+
+
+def _users(path: Path, file: Any) -> list[str]:
+    if "examples" not in file:
+        raise InputError(
+            f"{path} has no group /examples (it has: {', '.join(file) or 'nothing'}); expected is the layout "
+            "/examples/USER/tokens; give stackoverflow_train.h5 of TensorFlow Federated"
+        )
+    return sorted(file["examples"])
+
+
+def _tokens(path: Path, file: Any, user: str) -> Any:
+    tokens = file["examples"][user].get("tokens")
+    if tokens is None or tokens.dtype.kind not in "SO" or tokens.ndim != 1:
+        found = "no such array" if tokens is None else f"{tokens.dtype} of shape {tokens.shape}"
+        raise InputError(
+            f"{path}: /examples/{user}/tokens is {found}; expected is a list of byte strings, one a sentence; "
+            "give stackoverflow_train.h5 of TensorFlow Federated"
+        )
+    return tokens
+
+
+def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) -> Path:
+    """The file itself, or the only fitting one in a folder; the usual name goes before others."""
+    if source.is_dir():
+        fitting = [path for path in sorted(source.rglob("*")) if path.is_file() and path.name.endswith(endings)]
+        usual = [path for path in fitting if path.name.removesuffix(".xz").endswith(usual_name)]
+        if len(usual or fitting) == 1:
+            return (usual or fitting)[0]
+        found = f"a folder with {len(usual or fitting)} fitting files"
+    elif source.is_file() and source.name.endswith(endings):
+        return source
+    else:
+        found = f"a file that ends in '{source.suffix}'" if source.is_file() else "not there"
+    raise InputError(f"{source} is {found}; expected is {usual_name} (ending: {' or '.join(endings)}); {remedy}")
+
+
+def convert_stackexchange(source: Path, destination: Path) -> None:
+    """A Stack Exchange dump to the stored form."""
+    save(read_stackexchange(source), destination)
+
+
+def convert_stackoverflow(source: Path, destination: Path) -> None:
+    """TensorFlow Federated's StackOverflow to the stored form, with the authors' choice of users."""
+    save(read_stackoverflow(source), destination)

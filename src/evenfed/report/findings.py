@@ -1,0 +1,183 @@
+"""A comparison's folder as a report sees it: finished runs by entry and seed, and what had to be left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import InputError
+from ..history import History, Row, row
+from ..results import RunFolder
+from ..simulate.api import FLOOR_LABEL
+
+BASELINE = "fedavg"
+PAPER_ORDER = ("fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred")
+_SHOW = "give a folder that `evenfed compare` has written, such as runs/demo"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The finished runs of one row of the comparison."""
+
+    label: str
+    config: Mapping[str, Any]  # of its first seed; the others differ in the seed alone
+    runs: Mapping[int, History]  # by seed
+
+    def accuracy(self, seed: int, late: bool) -> NDArray[np.float64]:
+        """[evaluations, clients] of one run: all those of the last rounds, or the last one alone."""
+        run = self.runs[seed]
+        chosen = run.late if late else run.evaluated[-1:]
+        return np.array([r.accuracy for r in chosen])
+
+    @property
+    def unpadded(self) -> "Entry":
+        """The same with accuracy counted without padding positions."""
+        plain = {
+            seed: replace(run, records=[replace(r, accuracy=r.unpadded) for r in run.records])
+            for seed, run in self.runs.items()
+        }
+        return replace(self, runs=plain)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a folder holds: FedAvg, the entries with seeds in common with it, and FedAvg with other seeds."""
+
+    folder: Path
+    entries: tuple[Entry, ...]  # FedAvg first, then as in the paper's tables, then by name
+    floor: Entry | None  # its k-th seed is compared with FedAvg's k-th
+    header: Mapping[str, Any]  # of FedAvg's first run
+    left_out: tuple[str, ...]
+
+    @property
+    def baseline(self) -> Entry:
+        return self.entries[0]
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(self.baseline.runs)
+
+    @property
+    def rounds(self) -> int:
+        return int(self.header["config"]["train"]["rounds"])
+
+    @property
+    def last_rounds(self) -> int:
+        return min(int(self.header["config"]["train"]["last_rounds"]), self.rounds)
+
+    @property
+    def everyone(self) -> list[Entry]:
+        return [*self.entries, *([self.floor] if self.floor else [])]
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """The figures of every entry, the noise floor's among them, by label."""
+        return {e.label: row(e.label, list(e.runs.values()), self.beside(e)) for e in self.everyone}
+
+    @property
+    def unpadded(self) -> "Findings | None":
+        """The same with accuracy counted without padding positions; None where the data has none."""
+        if self.baseline.runs[self.seeds[0]].evaluated[-1].unpadded is None:
+            return None
+        entries, floor = [e.unpadded for e in self.entries], self.floor and self.floor.unpadded
+        return replace(self, entries=tuple(entries), floor=floor)
+
+    def beside(self, entry: Entry) -> list[History]:
+        """FedAvg's runs that belong to the entry's, one for each."""
+        if entry is self.floor:
+            return list(self.baseline.runs.values())[: len(entry.runs)]
+        return [self.baseline.runs[seed] for seed in entry.runs]
+
+
+def read(folder: Path) -> Findings:
+    """The findings of a comparison, from its folders and headers alone."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}; {_SHOW}")
+    left_out: list[str] = []
+    found = {path.name: _runs(path, left_out) for path in sorted(folder.iterdir()) if path.is_dir()}
+    found = {label: runs for label, runs in found.items() if runs}
+    if BASELINE not in found:
+        held = f"finished runs of {', '.join(found)} but none of fedavg" if found else "no finished run"
+        unfinished = f" ({'; '.join(left_out)})" if left_out else ""
+        raise InputError(f"{folder} holds {held}{unfinished}; every figure is set beside FedAvg's, so {_SHOW}")
+    header = next(iter(found[BASELINE].values())).header() or {}
+    entries = {label: _entry(label, runs, header, left_out) for label, runs in found.items()}
+    baseline = entries.pop(BASELINE)
+    if baseline is None:
+        raise InputError(f"fedavg in {folder} has no test accuracy; compare on clients with test data, then report")
+    floor = entries.pop(FLOOR_LABEL, None)
+    common = [_in_common(e, baseline, left_out) for e in entries.values() if e is not None]
+    kept = sorted((e for e in common if e is not None), key=_place)
+    return Findings(folder, (baseline, *kept), _cut(floor, baseline, left_out), header, tuple(left_out))
+
+
+def _runs(path: Path, left_out: list[str]) -> dict[int, RunFolder]:
+    """The finished runs of one label, by seed."""
+    seeds = {p.name.removeprefix("seed-"): RunFolder(p) for p in path.glob("seed-*")}
+    known = {int(seed): run for seed, run in seeds.items() if seed.isdigit() and run.header() is not None}
+    unfinished = [seed for seed in sorted(known) if not known[seed].finished]
+    if unfinished:
+        left_out.append(f"{path.name}: seed {_listed(unfinished)} left out, not finished")
+    return {seed: known[seed] for seed in sorted(known) if seed not in unfinished}
+
+
+def _entry(label: str, runs: Mapping[int, RunFolder], baseline: Mapping[str, Any], left_out: list[str]) -> Entry | None:
+    """The histories of one label; None where they say nothing beside FedAvg's."""
+    headers = {seed: run.header() or {} for seed, run in runs.items()}
+    config = next(iter(headers.values()))["config"]
+    for part, ours, theirs in (
+        ("other clients", headers[min(headers)]["clients"], baseline["clients"]),
+        ("other data", config["data"], baseline["config"]["data"]),
+        ("another number of rounds", config["train"]["rounds"], baseline["config"]["train"]["rounds"]),
+    ):
+        if ours != theirs:
+            left_out.append(f"{label}: left out, run on {part} than fedavg")
+            return None
+    histories = {seed: _history(run) for seed, run in runs.items()}
+    if any(h.accuracy is None or not h.late or np.isnan(h.accuracy).all() for h in histories.values()):
+        left_out.append(f"{label}: left out, it has no test accuracy")
+        return None
+    return Entry(label, config, histories)
+
+
+def _history(run: RunFolder) -> History:
+    try:
+        return run.history()
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{run.path} says it is finished but cannot be read ({type(error).__name__}: {error}); "
+            "remove that folder and run the comparison again"
+        ) from None
+
+
+def _in_common(entry: Entry, baseline: Entry, left_out: list[str]) -> Entry | None:
+    """The entry with the seeds FedAvg has too; what that leaves out is told."""
+    shared = {seed: run for seed, run in entry.runs.items() if seed in baseline.runs}
+    if not shared:
+        left_out.append(f"{entry.label}: left out, no seed in common with fedavg")
+        return None
+    if set(shared) != set(entry.runs) or set(shared) != set(baseline.runs):
+        left_out.append(f"{entry.label}: seed {_listed(sorted(shared))} alone, those in common with fedavg")
+    return Entry(entry.label, entry.config, shared)
+
+
+def _cut(floor: Entry | None, baseline: Entry, left_out: list[str]) -> Entry | None:
+    """The noise floor with as many seeds as FedAvg has."""
+    if floor is None:
+        return None
+    if len(floor.runs) != len(baseline.runs):
+        left_out.append(f"{FLOOR_LABEL}: {len(floor.runs)} seeds beside fedavg's {len(baseline.runs)}")
+    return Entry(floor.label, floor.config, dict(list(floor.runs.items())[: len(baseline.runs)]))
+
+
+def _place(entry: Entry) -> tuple[int, str]:
+    method = str(entry.config["algorithm"])
+    return (PAPER_ORDER.index(method) if method in PAPER_ORDER else len(PAPER_ORDER), entry.label)
+
+
+def _listed(seeds: list[int]) -> str:
+    return ", ".join(map(str, seeds))

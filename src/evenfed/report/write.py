@@ -1,0 +1,230 @@
+"""A report in every format: terminal, Markdown, CSV, LaTeX and JSON, all from the same tables."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.markup import escape
+from rich.table import Table as Page
+from rich.text import Text
+
+from ..core.errors import InputError
+from ..results import replace_text
+from .document import Report
+from .tables import Cell, Column, Table, title
+
+_STYLES = {"better": "green", "holds": "green", "worse": "red", "fails": "red"}
+_DOCUMENT_DIGITS = 2
+_LABEL_WIDTH = 12
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "Δ": r"$\Delta$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "[": "{[}",  # a row that begins with a bracket would be an option of the line break before it
+    "]": "{]}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+
+
+def terminal(report: Report, page: Console) -> RenderableType:
+    """Tables as wide as the page allows; those that do not fit are cut into blocks of columns."""
+    parts: list[RenderableType] = [Text(fact) for fact in report.facts]
+    for table in report.tables:
+        for columns in _blocks(table, page.width):
+            parts += ["", Text(table.title, style="bold"), _page(table, columns)]
+        parts += [Text(note, style="dim") for note in table.notes]
+    return Group(*parts)
+
+
+def _blocks(table: Table, width: int) -> list[Sequence[int]]:
+    """All columns where they fit beside a label of the least width, else two halves."""
+    everything = range(len(table.columns))
+    numbers = sum(1 + _width(table, k) for k in everything)
+    parts = 1 + max(len(title(line.part)) for line in table.lines) if table.has_parts else 0
+    half = (len(everything) + 1) // 2
+    return [everything] if _LABEL_WIDTH + parts + numbers <= width else [everything[:half], everything[half:]]
+
+
+def _width(table: Table, column: int) -> int:
+    words = [line.cells[column].text(table.digits) for line in table.lines]
+    return max(map(len, [*words, *_headline(table.columns[column]).split("\n")]))
+
+
+def _page(table: Table, columns: Sequence[int]) -> Page:
+    page = Page(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    page.padding = (0, 1, 0, 0)
+    page.add_column(table.head, overflow="fold", min_width=_LABEL_WIDTH)
+    if table.has_parts:
+        page.add_column("", no_wrap=True)
+    for k in columns:
+        side: JustifyMethod = "left" if table.columns[k].key == "verdict" else "right"
+        page.add_column(escape(_headline(table.columns[k])), justify=side, no_wrap=True, min_width=_width(table, k))
+    before = None
+    for line in table.lines:
+        cells = [_styled(line.cells[k], table.digits) for k in columns]
+        part = [Text(title(line.part), style="dim")] if table.has_parts else []
+        page.add_row(Text("" if line.entry == before else title(line.entry)), *part, *cells)
+        before = line.entry
+    return page
+
+
+def _headline(column: Column) -> str:
+    """A long title over two lines, broken at its first blank."""
+    return column.title.replace(" ", "\n", 1) if len(column.title) > 8 else column.title
+
+
+def _styled(cell: Cell, digits: int) -> Text:
+    return Text(cell.text(digits), style="bold" if cell.best else _STYLES.get(cell.verdict, ""))
+
+
+def markdown(report: Report, figures: Sequence[Path] = ()) -> str:
+    """A document to read or to put into one's own."""
+    found = report.findings
+    parts = [f"# {found.folder.resolve().name}", "", *(f"{fact}\n" for fact in report.facts)]
+    for table in report.tables:
+        heads = [table.head, *([""] if table.has_parts else []), *(c.title for c in table.columns)]
+        parts += [f"## {table.title}", "", _bars(heads), _bars(["---"] * len(heads))]
+        for line in table.lines:
+            cells = [_markdown(cell) for cell in line.cells]
+            parts.append(_bars([title(line.entry), *([title(line.part)] if table.has_parts else []), *cells]))
+        parts += ["", *(f"{note}\n" for note in table.notes)]
+    parts += [f"![{path.stem}]({path.name})\n" for path in figures if path.suffix == ".svg"]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _bars(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _markdown(cell: Cell) -> str:
+    text = cell.text(_DOCUMENT_DIGITS).replace("±", " ± ")
+    return f"**{text}**" if cell.best or cell.verdict in _STYLES else text
+
+
+def comma_separated(report: Report) -> str:
+    """One line a cell, every number plain and at full precision, in per cent or points."""
+    out = io.StringIO()
+    numbers = list(Cell().numbers())
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["table", "entry", "part", "figure", *numbers, "verdict"])
+    for table in report.tables:
+        for line in table.lines:
+            for column, cell in zip(table.columns, line.cells, strict=True):
+                plain = ["" if v is None else v for v in cell.numbers().values()]
+                lines.writerow([table.name, line.entry, line.part, column.key, *plain, cell.verdict])
+    return out.getvalue()
+
+
+def latex(report: Report) -> str:
+    """Tables to \\input; the best in bold, as in the paper."""
+    parts = ["% \\usepackage{booktabs}"]
+    for table in report.tables:
+        parts += ["", *_latex_table(table)]
+    return "\n".join(parts) + "\n"
+
+
+def _latex_table(table: Table) -> Iterator[str]:
+    texts = [column.key == "verdict" for column in table.columns]
+    columns = "l" + "l" * table.has_parts + "".join("l" if text else "r" for text in texts)
+    heads = [table.head, *([""] if table.has_parts else []), *(c.title for c in table.columns)]
+    yield from ("\\begin{table}", "\\centering", "\\small")
+    yield f"\\caption{{{latex_escape('. '.join([table.title, *table.notes[:1]]))}}}"
+    yield f"\\label{{tab:{table.name}}}"
+    yield from (f"\\begin{{tabular}}{{{columns}}}", "\\toprule", _latex_row(map(latex_escape, heads)), "\\midrule")
+    before = table.lines[0].entry if table.lines else ""
+    for line in table.lines:
+        first = line is table.lines[0] or line.entry != before
+        if first and table.has_parts and line is not table.lines[0]:
+            yield "\\addlinespace"
+        label = latex_escape(title(line.entry)) if first else ""
+        part = [latex_escape(title(line.part))] if table.has_parts else []
+        yield _latex_row([label, *part, *map(_latex_cell, line.cells)])
+        before = line.entry
+    yield from ("\\bottomrule", "\\end{tabular}", "\\end{table}")
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = re.sub(r"(?<![\d.])-(?=\d)", "$-$", latex_escape(cell.text(_DOCUMENT_DIGITS)))
+    return f"\\textbf{{{text}}}" if cell.best or cell.verdict in _STYLES else text
+
+
+def latex_escape(text: str) -> str:
+    r"""Text that LaTeX prints as it stands.
+
+    >>> print(latex_escape("semi_vred[beta=1] 10 % ± 2"))
+    semi\_vred{[}beta=1{]} 10 \% $\pm$ 2
+    """
+    return "".join(_LATEX.get(c, c) for c in text)
+
+
+def as_json(report: Report) -> str:
+    """Everything, for programs; numbers in per cent or points, null where unknown."""
+    found = report.findings
+    tables = [
+        {
+            "name": table.name,
+            "title": table.title,
+            "lines": [
+                {
+                    "entry": line.entry,
+                    "part": line.part or None,
+                    "figures": {
+                        column.key: {k: v for k, v in cell.numbers().items() if v is not None}
+                        | ({"verdict": cell.verdict} if cell.verdict else {})
+                        for column, cell in zip(table.columns, line.cells, strict=True)
+                    },
+                }
+                for line in table.lines
+            ],
+            "notes": table.notes,
+        }
+        for table in report.tables
+    ]
+    about = {
+        "folder": str(found.folder),
+        "data": found.header["config"]["data"],
+        "rounds": found.rounds,
+        "average_over_rounds": found.last_rounds,
+        "seeds": found.seeds,
+        "left_out": found.left_out,
+    }
+    return json.dumps({**about, "tables": tables}, indent=1) + "\n"
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "markdown": markdown,
+    "csv": comma_separated,
+    "latex": latex,
+    "json": as_json,
+}
+
+
+def save(report: Report, folder: Path, figures: Sequence[Path]) -> list[Path]:
+    """report.md, tables.csv and tables.tex in `folder`."""
+    texts = {"report.md": markdown(report, figures), "tables.csv": comma_separated(report), "tables.tex": latex(report)}
+    for name, text in texts.items():
+        replace_text(folder / name, text)
+    return [folder / name for name in texts]
+
+
+def prepare(folder: Path) -> None:
+    """The folder a report goes to, made and checked before any work is done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another --out") from None

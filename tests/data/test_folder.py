@@ -1,0 +1,131 @@
+"""A folder of one's own: one file a client."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evenfed.core.errors import InputError
+from evenfed.data import store
+from evenfed.data.folder import convert_folder, read_folder
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+Y = np.array([0, 2, 1, 2])
+
+
+def test_each_npz_is_a_client(tmp_path: Path) -> None:
+    np.savez(tmp_path / "north.npz", x=X[:1], y=Y[:1].astype(np.uint8))
+    np.savez_compressed(tmp_path / "south.npz", x=X[1:], y=Y[1:].astype(np.uint8))
+    (tmp_path / "README.txt").write_text("other files are left alone")
+    data = read_folder(tmp_path)
+    np.testing.assert_array_equal(data.inputs, X)
+    np.testing.assert_array_equal(data.targets, Y)
+    assert data.targets.dtype == np.int64
+    assert (data.name, data.classes, data.owner_names) == (tmp_path.name, 3, ("north", "south"))
+    assert data.owners is not None
+    assert list(data.owners) == [0, 1, 1, 1]
+
+
+def test_each_parquet_is_a_client_whatever_the_order_of_its_columns(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"age": [1.5, 2.5], "y": [0, 1], "smokes": [True, False]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"smokes": [True], "age": [3.5], "y": [4]}), tmp_path / "b.parquet")
+    data = read_folder(tmp_path)
+    np.testing.assert_array_equal(data.inputs, np.array([[1.5, 1], [2.5, 0], [3.5, 1]], np.float32))
+    assert (list(data.targets), data.classes, data.owner_names) == ([0, 1, 4], 5, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"y": [0], "age": ["old"]}, "column 'age' is object"),
+        ({"y": [0], "height": [1.0]}, r"b\.parquet has the columns .*a\.parquet has"),
+        ({"age": [1.0]}, "must have y"),
+        ({"y": [0, None], "age": [1.0, 2.0]}, "without gaps"),
+    ],
+)
+def test_a_parquet_that_does_not_fit_is_named(tmp_path: Path, columns: dict[str, list[object]], message: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"y": [0], "age": [1.0]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=message) as caught:
+        read_folder(tmp_path)
+    assert str(tmp_path / "b.parquet") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": X[:, :2], "y": Y}, r"rows of x are float32 of shape \(2,\), in a\.npz they are float32 of shape \(3,\)"),
+        ({"x": X.astype(np.float64), "y": Y}, "rows of x are float64"),
+        ({"x": X, "y": Y.astype(np.int32)}, "rows of y are int32"),
+        ({"x": X, "y": Y[:, None]}, r"rows of y are int64 of shape \(1,\)"),
+        ({"x": X, "y": Y[:3]}, r"x has shape \(4, 3\), y has \(3,\)"),
+        ({"x": X[:0], "y": Y[:0]}, "one at least"),
+        ({"x": X, "y": Y - 1}, "y has -1 in it"),
+        ({"x": X, "y": Y + 0.5}, "y is float64"),
+        ({"x": X.astype(str), "y": Y}, "x is <U"),
+        ({"images": X, "y": Y}, "has the arrays images, y; it must have x and y"),
+        ({"x": X.astype(object), "y": Y}, "cannot be read .*plain arrays"),
+    ],
+)
+def test_an_npz_that_does_not_fit_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    np.savez(tmp_path / "a.npz", x=X, y=Y)
+    np.savez(tmp_path / "b.npz", **arrays)
+    with pytest.raises(InputError, match=message) as caught:
+        read_folder(tmp_path)
+    assert str(tmp_path / "b.npz") in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"something else"])
+@pytest.mark.parametrize("kind", [".npz", ".parquet"])
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, kind: str) -> None:
+    if kind == ".parquet":
+        pytest.importorskip("pyarrow")
+    (tmp_path / f"a{kind}").write_bytes(content)
+    with pytest.raises(InputError, match=rf"a\{kind} (cannot be read|is not a whole)"):
+        read_folder(tmp_path)
+
+
+def test_a_bare_array_and_damaged_data_are_named(tmp_path: Path) -> None:
+    with (tmp_path / "a.npz").open("wb") as file:
+        np.save(file, X)
+    with pytest.raises(InputError, match=r"a\.npz cannot be read"):
+        read_folder(tmp_path)
+    np.savez_compressed(tmp_path / "a.npz", x=np.random.default_rng(0).random((100, 3)), y=np.zeros(100, int))
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[200:400] = bytes(200)
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.npz cannot be read"):
+        read_folder(tmp_path)
+
+
+def test_a_folder_holds_one_kind_of_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no folder there"):
+        read_folder(tmp_path / "missing")
+    with pytest.raises(InputError, match="no such file"):
+        read_folder(tmp_path)
+    np.savez(tmp_path / "a.npz", x=X, y=Y)
+    (tmp_path / "b.parquet").touch()
+    with pytest.raises(InputError, match="files of both kinds"):
+        read_folder(tmp_path)
+
+
+def test_without_pyarrow_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pyarrow.*pip install 'evenfed\[data\]'"):
+        read_folder(tmp_path)
+
+
+def test_a_folder_round_trips_through_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENFED_DATA", str(tmp_path / "cache"))
+    (tmp_path / "mine").mkdir()
+    np.savez(tmp_path / "mine" / "a.npz", x=X, y=Y)
+    convert_folder(tmp_path / "mine", store.folder("hospitals"))
+    stored = store.read("hospitals")
+    np.testing.assert_array_equal(stored.inputs, X)
+    assert (stored.name, stored.classes, stored.owner_names) == ("hospitals", 3, ("a",))

@@ -1,0 +1,333 @@
+"""`evenfed report` on a small real comparison: the same numbers in every format, the paper beside, bad input."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evenfed.cli import main
+from evenfed.fairness import Fairness, Suppression
+from evenfed.report import figures
+from evenfed.report.findings import read
+from evenfed.report.paper import claims, numbers
+from evenfed.report.statistics import Pairs
+
+LABELS, FLOOR = ["fedavg", "vred", "semi_vred"], "fedavg-other-seeds"
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """A comparison of 6 clients, made once through the command."""
+    out = tmp_path_factory.mktemp("report")
+    asked = "compare --algorithms fedavg,vred,semi_vred --rounds 4 --seeds 2 --set data.clients=6 --format json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["evenfed", *asked.split(), "--set", "train.last_rounds=2", "--out", str(out)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    return out / "demo"
+
+
+@pytest.fixture
+def evenfed(capsys, monkeypatch, tmp_path) -> Command:
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["evenfed", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, ended.value.code, told.out, told.err)
+
+    return call
+
+
+@pytest.fixture
+def edited(small, tmp_path) -> Callable[[Callable[[str, int, dict, list], None]], Path]:
+    """A copy of the small comparison, every run's header and rounds changed in place by a function."""
+
+    def copy(change: Callable[[str, int, dict, list], None]) -> Path:
+        folder = tmp_path / "copy"
+        shutil.copytree(small, folder)
+        for path in folder.glob("*/seed-*"):
+            header = json.loads((path / "header.json").read_text())
+            rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+            change(path.parent.name, int(path.name.removeprefix("seed-")), header, rounds)
+            (path / "header.json").write_text(json.dumps(header))
+            (path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rounds))
+        return folder
+
+    return copy
+
+
+def accuracies(folder: Path, label: str) -> list[np.ndarray]:
+    """[rounds, clients] of every seed, in %, read by hand."""
+    paths = sorted((folder / label).glob("seed-*"), key=lambda p: int(p.name[5:]))
+    files = [[json.loads(line) for line in (p / "rounds.jsonl").read_text().splitlines()] for p in paths]
+    return [100 * np.array([line["accuracy"] for line in lines], dtype=float) for lines in files]
+
+
+def detailed_by_hand(folder: Path, label: str, metric: str, late: bool) -> tuple[float, float]:
+    per_seed = [
+        np.mean([getattr(Fairness.of(row), metric) for row in run[-2 if late else -1 :]])
+        for run in accuracies(folder, label)
+    ]
+    return float(np.mean(per_seed)), float(np.std(per_seed))
+
+
+def cells(text: str) -> dict[tuple[str, str, str, str], dict[str, str]]:
+    return {(c["table"], c["entry"], c["part"], c["figure"]): c for c in csv.DictReader(io.StringIO(text))}
+
+
+def test_every_format_has_the_numbers_of_rounds_jsonl(small, evenfed):
+    shown = {f: evenfed("report", small, "--format", f) for f in ("table", "markdown", "csv", "latex", "json")}
+    assert all(done.returncode == 0 for done in shown.values()), shown["table"].stderr
+    plain, tables = cells(shown["csv"].stdout), {t["name"]: t for t in json.loads(shown["json"].stdout)["tables"]}
+    for late, when in ((True, "average"), (False, "last")):
+        lines = {line["entry"]: line["figures"] for line in tables[f"detailed-{when}"]["lines"]}
+        assert list(lines) == [*LABELS, FLOOR]
+        for label in lines:
+            for metric in ("mean", "std", "worst", "worst10", "worst20", "best10"):
+                mean, spread = detailed_by_hand(small, label, metric, late)
+                cell = plain[f"detailed-{when}", label, "", metric]
+                assert (float(cell["value"]), float(cell["spread"])) == pytest.approx((mean, spread))
+                assert lines[label][metric] == pytest.approx({"value": mean, "spread": spread})
+                assert f"{mean:.2f} ± {spread:.2f}" in shown["markdown"].stdout
+                assert f"{mean:.2f}$\\pm${spread:.2f}" in shown["latex"].stdout
+                assert f"{mean:.1f}±{spread:.1f}" in shown["table"].stdout
+    kept = small / "report"
+    assert (kept / "tables.csv").read_text() == shown["csv"].stdout
+    assert (kept / "tables.tex").read_text() == shown["latex"].stdout
+    assert "![worst20](worst20.svg)" in (kept / "report.md").read_text()
+    for name in ("mean-and-worst10", "worst20"):
+        starts = {".pdf": b"%PDF", ".svg": b"<svg", ".png": b"\x89PNG"}
+        assert all((kept / f"{name}{end}").read_bytes().startswith(start) for end, start in starts.items())
+
+
+def test_table_2_says_what_happens_to_the_clients_fedavg_serves_below_and_above_its_mean(small, evenfed, tmp_path):
+    plain = cells(evenfed("report", small, "--format", "csv", "--out", tmp_path / "own").stdout)
+    assert (tmp_path / "own" / "tables.csv").exists()
+    for label in ("vred", "semi_vred", FLOOR):
+        pairs = zip(accuracies(small, label), accuracies(small, "fedavg"), strict=True)
+        found = [Suppression.of(ours[-1], base[-1]) for ours, base in pairs]
+        for figure, share, amount in (
+            ("improved", "improved", "suffering_gain"),
+            ("degraded", "degraded", "well_gain"),
+        ):
+            cell = plain["suppression-last", label, "", figure]
+            shares = [100 * getattr(f, share) for f in found]
+            assert float(cell["value"]) == pytest.approx(np.mean(shares))
+            assert float(cell["spread"]) == pytest.approx(np.std(shares))
+            assert float(cell["points"]) == pytest.approx(np.mean([getattr(f, amount) for f in found]))
+        gain = plain["suppression-last", label, "", "mean_gain"]
+        assert float(gain["value"]) == pytest.approx(np.mean([f.mean_gain for f in found]))
+    assert ("suppression-last", "fedavg", "", "improved") not in plain
+
+
+def test_paired_differences_are_those_of_the_tables(small, evenfed):
+    plain = cells(evenfed("report", small, "--format", "csv").stdout)
+    for label in ("vred", "semi_vred", FLOOR):
+        for metric in ("mean", "worst10"):
+            gap = [detailed_by_hand(small, x, metric, late=True)[0] for x in (label, "fedavg")]
+            cell = plain["paired-average", label, metric, "difference"]
+            assert float(cell["value"]) == pytest.approx(gap[0] - gap[1])
+            assert float(cell["low"]) <= float(cell["value"]) <= float(cell["high"])
+            within = float(cell["low"]) <= 0 <= float(cell["high"])
+            said = plain["paired-average", label, metric, "verdict"]["verdict"]
+            assert (said == "no difference shown") == within
+
+
+def test_better_is_said_only_where_the_interval_excludes_zero(edited):
+    """Identical runs show nothing; 5 points more or less for every client show; as much up as down does not."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for k, line in enumerate(rounds):
+            at = 0.3 + 0.05 * np.arange(6) + 0.01 * (seed % 2) + 0.002 * k
+            swing = np.array([0.1, -0.1] * 3) if label == FLOOR else 0
+            line["accuracy"] = (at + {"fedavg": 0, "vred": 0.05, "semi_vred": 0, FLOOR: 0}[label] + swing).tolist()
+
+    found = read(edited(change))
+    for late in (True, False):
+        pairs = Pairs(found, late)
+        vred, semi = found.entries[1:]
+        for metric in ("mean", "worst10"):
+            up = pairs.between(vred, found.baseline, metric)
+            assert (up.points, up.low, up.high) == pytest.approx((5, 5, 5)) and up.verdict == "better"
+            assert pairs.between(found.baseline, vred, metric).verdict == "worse"
+            same = pairs.between(semi, found.baseline, metric)
+            assert (same.points, same.low, same.high) == (0, 0, 0) and same.verdict == "no difference shown"
+        swings = pairs.between(found.floor, found.baseline, "mean")
+        assert swings.low < -3 < 3 < swings.high and swings.verdict == "no difference shown"
+
+
+def test_the_interval_over_seeds_has_the_width_that_seeds_give(edited):
+    """Clients all alike and the two seeds 2 and 6 points ahead: the only draws are one seed or the other."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            line["accuracy"] = [0.5 + (0.02 + 0.04 * (seed == 1)) * (label == "vred")] * 6
+
+    found = read(edited(change))
+    gap = Pairs(found, late=True).between(found.entries[1], found.baseline, "mean")
+    assert (gap.points, gap.low, gap.high) == pytest.approx((4, 2, 6)) and gap.verdict == "better"
+
+
+def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
+    folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name="cifar10"))
+    for path in [*folder.glob("*/seed-1"), folder / FLOOR]:
+        shutil.rmtree(path)
+    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    assert {c["verdict"] for key, c in plain.items() if key[3] == "verdict"} == {"not judged"}
+    assert plain["detailed-last", "vred", "", "mean"]["spread"] == ""
+    shown = evenfed("report", folder, "--paper").stdout
+    assert "one seed, so no spread" in shown and "nothing is judged" in shown and "chance alone" not in shown
+
+
+def test_accuracy_without_padding_stands_in_a_table_of_its_own(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            line["unpadded"] = [0.5 * value for value in line["accuracy"]]
+
+    plain = cells(evenfed("report", edited(change), "--format", "csv").stdout)
+    for metric in ("mean", "worst10"):
+        whole, half = (
+            float(plain[t, "vred", "", metric]["value"]) for t in ("detailed-last", "unpadded-detailed-last")
+        )
+        assert half == pytest.approx(whole / 2)
+
+
+def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
+    folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name="cifar10"))
+    for label in ("vred", "semi_vred", FLOOR):
+        shutil.rmtree(folder / label)
+    shown = json.loads(evenfed("report", folder, "--paper", "--format", "json").stdout)
+    assert [t["name"] for t in shown["tables"]] == ["detailed-average", "detailed-last", "paper"]
+
+
+def test_latex_is_balanced_and_escaped(small, evenfed):
+    text = evenfed("report", small, "--format", "latex").stdout
+    for name in ("table", "tabular"):
+        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 6
+    body = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert body and all(len(re.findall(r"(?<!\\)&", line)) >= 3 for line in body)
+    assert r"semi\_vred" in text and not re.search(r"(?<!\\)[_#]", text.replace("\\_", ""))
+    assert not re.search(r"(?<!\\)%", text.removeprefix("%")) and r"\textbf{" in text
+    assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert text.count(f"\\{rule}") == 6
+
+
+def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["config"]["data"]["name"] = "cifar10"
+        for line in rounds:  # Semi-VRed clearly first, VRed clearly last
+            line["accuracy"] = [0.4 + {"semi_vred": 0.1, "vred": -0.1}.get(label, 0) + 0.01 * (seed % 2)] * 6
+
+    folder = edited(change)
+    shown = evenfed("report", folder, "--paper")
+    assert shown.returncode == 0, shown.stderr
+    assert "43.45±0.60" in shown.stdout and "Ours beside the paper's on CIFAR-10" in shown.stdout
+    assert "4 rounds here, 200 in the paper" in shown.stdout and "beta 0.2 (paper 0.5)" in shown.stdout
+    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    ours, theirs = (plain["paper", "fedavg", part, "mean"] for part in ("ours", "paper"))
+    assert float(theirs["value"]) == 43.45 and float(theirs["spread"]) == 0.6
+    distance = (float(ours["value"]) - 43.45) / np.hypot(float(ours["spread"]), 0.6)
+    assert float(plain["paper", "fedavg", "in spreads", "mean"]["value"]) == pytest.approx(distance)
+    said = {k[1]: c["verdict"] for k, c in plain.items() if k[0] == "claims-last" and k[3] == "verdict"}
+    assert said["Semi-VRed best, worst 10 %"] == said["Semi-VRed > FedAvg, mean"] == "holds"
+    assert said["VRed > FedAvg, worst 10 %"] == "fails"
+    assert not any("TERM" in claim for claim in said)  # not run here
+    assert "Semi-VRed best, best 10 %" in said
+
+
+def test_claims_are_those_of_the_papers_table():
+    cinic = {str(c): c for c in claims(numbers("CINIC-10"))}
+    assert "FedAvg > Semi-VRed, mean" in cinic and "Semi-VRed best, worst 10 %" in cinic
+    assert "q-FFL best, mean" in cinic and not any(c.endswith("best, best 10 %") for c in cinic)  # five share 100.0
+    words = [str(c) for c in claims(numbers("StackOverflow"))]
+    assert not any("AFL" in w.split() for w in words) and "VRed > Semi-VRed, worst 10 %" in words
+    assert not any("best, mean" in w for w in words)  # VRed and Semi-VRed are equal there
+    gap = next(c for c in claims(numbers("CIFAR-100")) if str(c) == "AFL best, std")
+    assert gap.gap == pytest.approx(5.42 - 4.91) and gap.spread == pytest.approx(np.hypot(0.37, 0.65))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("cifar100", "80-20"), ("cinic10", "not plausible"), ("stackoverflow", "typo")]
+)
+def test_errors_of_the_paper_are_footnoted(edited, evenfed, name, told):
+    folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name=name))
+    shown = evenfed("report", folder, "--paper", "--format", "markdown")
+    assert told in shown.stdout and ("Table 2" in shown.stdout) == (name == "cifar100")
+
+
+def test_what_is_unfinished_or_missing_is_left_out_and_named(edited, evenfed):
+    folder = edited(
+        lambda label, seed, header, rounds: header.update(finished=(label, seed) not in {("vred", 1), ("semi_vred", 0)})
+    )
+    shutil.rmtree(folder / "semi_vred" / "seed-1")
+    shown = evenfed("report", folder)
+    assert "vred: seed 1 left out, not finished" in shown.stdout
+    assert "vred: seed 0 alone, those in common with fedavg" in shown.stdout
+    assert "semi_vred: seed 0 left out, not finished" in shown.stdout
+    table = json.loads(evenfed("report", folder, "--format", "json").stdout)
+    assert {line["entry"] for line in table["tables"][0]["lines"]} == {"fedavg", "vred", FLOOR}
+    assert len(table["left_out"]) == 3
+    vred = next(line for line in table["tables"][0]["lines"] if line["entry"] == "vred")
+    alone = [Fairness.of(row).mean for row in accuracies(folder, "vred")[0][-2:]]
+    assert vred["figures"]["mean"] == pytest.approx({"value": np.mean(alone)})
+
+
+def test_an_entry_on_other_clients_is_not_compared(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred":
+            header["config"]["data"]["seed"] = 9
+
+    found = read(edited(change))
+    assert [e.label for e in found.entries] == ["fedavg", "semi_vred"]
+    assert found.left_out == ("vred: left out, run on other data than fedavg",)
+
+
+def test_narrow_pages_hold_every_table(small, evenfed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", evenfed("report", small).stdout)
+    assert max(map(len, shown.splitlines())) <= 80 and "no difference shown" in shown
+
+
+def test_one_chart_definition_has_our_spreads_and_the_papers_numbers(small):
+    import altair
+
+    found = read(small)
+    chart = figures.figure(altair, found, ("mean", "worst10"), numbers("CIFAR-10")).to_dict()
+    values = chart["vconcat"][0]["layer"][0]["data"]["values"]
+    first = next(b for b in values if b["entry"] == "semi_vred" and b["metric"] == "worst 10 %")
+    mean, spread = detailed_by_hand(small, "semi_vred", "worst10", late=False)
+    assert (first["value"], first["low"], first["high"]) == pytest.approx((mean, mean - spread, mean + spread))
+    assert first["paper"] == 27.08
+
+
+def test_bad_input_is_told_in_three_parts(small, evenfed, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for arguments, told in (
+        ([tmp_path / "nowhere"], "there is no folder"),
+        ([tmp_path / "empty"], "holds no finished run"),
+        ([small / "vred"], "holds no finished run"),
+        (
+            [small, "--paper"],
+            "ran on digits, and the paper has numbers for cifar10, cifar100, cinic10, stackoverflow only",
+        ),
+        ([small, "--out", small / "vred" / "seed-0" / "header.json"], "choose another --out"),
+    ):
+        done = evenfed("report", *arguments)
+        assert done.returncode == 2 and told in " ".join(done.stderr.split()), done.stderr
+        assert "Traceback" not in done.stderr and done.stdout == ""
+    assert not (tmp_path / "empty" / "report").exists()

@@ -1,0 +1,60 @@
+"""The experiments that come with the repository: the paper's settings, and a quick form of each."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+import evenfed
+from evenfed.experiment import Experiment
+from evenfed.report import paper_tables
+
+ROOT = Path(__file__).parents[1] / "experiments"
+PAPER = {
+    "paper-cifar10": "CIFAR-10",
+    "paper-cifar100": "CIFAR-100",
+    "paper-cinic10": "CINIC-10",
+    "paper-stackoverflow": "StackOverflow",
+}
+NINE = {"fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred"}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*.toml")), ids=lambda p: p.stem)
+def test_each_has_nine_algorithms_three_seeds_200_rounds_its_command_first_and_a_quick_form(path):
+    found = Experiment.read(path)
+    assert path.read_text().startswith(f"# evenfed compare experiments/{path.name}\n")
+    assert {v.algorithm.name for v in found.variants} == NINE
+    assert found.seeds == (0, 1, 2) and found.train.rounds == 200 and found.train.batch_size == 64
+    quick = found.in_quick_form()
+    assert quick.name == f"{path.stem}-quick" and quick.train.rounds <= 25 and quick.seeds == (0, 1)
+
+
+@pytest.mark.parametrize(("name", "data_set"), PAPER.items())
+def test_learning_rates_and_hyper_parameters_are_the_papers_best(name, data_set):
+    variants = {v.label: v for v in Experiment.read(ROOT / f"{name}.toml").variants}
+    folder = Path(paper_tables.__path__[0])
+
+    def rows(table):
+        lines = (folder / table).read_text().splitlines()
+        return [r for r in csv.DictReader(lines) if r["dataset"] == data_set]
+
+    for row in rows("best_learning_rate.csv"):
+        assert variants[row["algorithm"].replace("-", "_")].options["lr"] == float(row["learning_rate"])
+    ours = {"q": "q", "alpha": "alpha", "M": "baseline", "beta": "beta"}
+    for row in rows("best_hyperparameters.csv"):
+        if row["parameter"] in ours:
+            algorithm = variants[row["algorithm"].replace("-", "_")].algorithm
+            assert getattr(algorithm, ours[row["parameter"]]) == float(row["value"])
+    assert variants["gifair"].algorithm.strength == 1.0
+
+
+def test_what_the_paper_errs_in_is_said_in_the_file():
+    assert "80-20" in (ROOT / "paper-cifar100.toml").read_text()
+    for path in ROOT.glob("paper-*.toml"):
+        assert re.search(r"lambda_max of our own split", path.read_text()), path
+
+
+def test_quick_needs_a_table():
+    with pytest.raises(evenfed.InputError, match="no table"):
+        Experiment.of({"algorithms": {"fedavg": {}}}, "mine").in_quick_form()
