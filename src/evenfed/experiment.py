@@ -3,16 +3,21 @@
 import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from torch import Tensor, nn
+
+from . import models
+from .client import Pool
 from .core.errors import InputError, unknown
-from .data import DataSettings
+from .data import DataSettings, Federation
 from .settings import Settings
-from .simulate.api import plan_runs, seed_list, with_baseline
+from .simulate.api import initial_model, plan_runs, seed_list, theta_of, with_baseline
 from .simulate.loop import Run
+from .simulate.problem import Problem
 from .variant import Variant, distinct, value_of
 
 DEMO = Path(__file__).with_name("demo.toml")
@@ -30,6 +35,7 @@ class Experiment:
     model: Mapping[str, Any] = field(default_factory=lambda: {"name": "mlp"})
     train: Settings = field(default_factory=Settings)
     quick: Mapping[str, Any] = field(default_factory=dict)  # what a first look in minutes changes
+    selected_on: Literal["validation", "test"] | None = None  # what its values were chosen on, if by `evenfed tune`
 
     @classmethod
     def read(cls, path: Path) -> "Experiment":
@@ -48,7 +54,9 @@ class Experiment:
     def of(cls, table: Mapping[str, Any], name: str) -> "Experiment":
         """An experiment from the tables of a TOML file."""
         _known(
-            table, ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms", "quick"), "the experiment"
+            table,
+            ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms", "quick", "selected_on"),
+            "the experiment",
         )
         algorithms = _table(table, "algorithms")
         if not algorithms:
@@ -74,6 +82,7 @@ class Experiment:
             train=Settings.of(train),
             noise_floor=bool(table.get("noise_floor", True)),
             quick=_table(table, "quick"),
+            selected_on=table.get("selected_on"),
             variants=tuple(with_baseline(distinct([Variant.of(k, v) for k, v in algorithms.items()]))),
         )
 
@@ -120,6 +129,17 @@ class Experiment:
     def runs(self) -> tuple[list[Run], list[Run]]:
         """The runs, and the noise floor's."""
         return plan_runs(self.variants, self.seeds, self.train, self.noise_floor)
+
+    def problem(self, federation: Federation, judged: Pool | None) -> tuple[Problem, Callable[[int], Tensor]]:
+        """The model on this federation, measured on `judged`; and each seed's initial model as a vector."""
+        options = {k: v for k, v in self.model.items() if k != "name"}
+
+        def make() -> nn.Module:
+            return models.get(str(self.model["name"]), federation.train.inputs[:1], federation.classes, **options)
+
+        first = initial_model(make, self.seeds[0])
+        problem = Problem.on(first, federation.train, judged, federation.names, self.train, padding=federation.padding)
+        return problem, lambda seed: theta_of(problem, initial_model(make, seed))
 
     def config(self, run: Run) -> dict[str, Any]:
         """All that decides a run's result: what a folder is checked against before it is written to again."""

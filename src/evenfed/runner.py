@@ -12,9 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from torch import nn
-
-from . import models
 from .core.errors import InputError
 from .core.server import Record
 from .data import federate
@@ -22,7 +19,7 @@ from .experiment import Experiment
 from .history import History, Row, row
 from .results import RunFolder, provenance
 from .simulate import checkpoint
-from .simulate.api import FLOOR_LABEL, initial_model, theta_of
+from .simulate.api import FLOOR_LABEL
 from .simulate.loop import Run, State, engine_for, rounds, start
 from .simulate.problem import Problem
 
@@ -105,22 +102,9 @@ def _carry_out(
 ) -> None:
     """Runs that stand at the same round share the engine; usually that is all of them."""
     federation = federate(experiment.data)
-    options = {k: v for k, v in experiment.model.items() if k != "name"}
-
-    def make() -> nn.Module:
-        return models.get(str(experiment.model["name"]), federation.train.inputs[:1], federation.classes, **options)
-
-    initial = {seed: initial_model(make, seed) for seed in {r.settings.seed for r in todo}}
-    problem = Problem.on(
-        initial[todo[0].settings.seed],
-        federation.train,
-        federation.test,
-        federation.names,
-        experiment.train,
-        padding=federation.padding,
-    )
+    problem, initial = experiment.problem(federation, federation.test)
     groups: dict[int, list[tuple[Run, State]]] = {}
-    fresh = [(r, start(r, problem, theta_of(problem, initial[r.settings.seed]))) for r in todo]
+    fresh = [(r, start(r, problem, initial(r.settings.seed))) for r in todo]
     common = _common_round([folders[r.name] for r in todo])
     for r, state in fresh:
         held = _checkpoints(folders[r.name])

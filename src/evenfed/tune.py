@@ -17,17 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from torch import nn
 
-from . import models
 from .core.errors import InputError, unknown
 from .data import federate
 from .experiment import Experiment
 from .history import METRICS, History
 from .settings import VARIANT
-from .simulate.api import initial_model, theta_of
 from .simulate.loop import Run, engine_for, rounds, start
-from .simulate.problem import Problem
 from .variant import Variant
 
 if TYPE_CHECKING:
@@ -141,16 +137,7 @@ class _Bench:
         self.experiment, self.search = experiment, search
         self.federation = federate(experiment.data)
         judged = self.federation.validation if search.select_on == "validation" else self.federation.test
-        options = {k: v for k, v in experiment.model.items() if k != "name"}
-
-        def make() -> nn.Module:
-            inputs = self.federation.train.inputs[:1]
-            return models.get(str(experiment.model["name"]), inputs, self.federation.classes, **options)
-
-        self.initial = {seed: initial_model(make, seed) for seed in experiment.seeds}
-        self.problem = Problem.on(
-            self.initial[experiment.seeds[0]], self.federation.train, judged, self.federation.names, experiment.train
-        )
+        self.problem, self.initial = experiment.problem(self.federation, judged)
 
     def space(self, variant: Variant) -> Space:
         """The values to try: learning rates, and the algorithm's own parameter where it has one."""
@@ -172,7 +159,7 @@ class _Bench:
             for seed in self.experiment.seeds:
                 settings = dataclasses.replace(self.experiment.train, seed=seed, **variant.options)
                 runs.append(Run(label, variant.algorithm, settings))
-        states = [start(r, self.problem, theta_of(self.problem, self.initial[r.settings.seed])) for r in runs]
+        states = [start(r, self.problem, self.initial(r.settings.seed)) for r in runs]
         histories: list[list[Any]] = [[] for _ in runs]
         beat = 0.0
         for _, records in rounds(runs, states, self.problem, engine_for(self.problem, runs)):
@@ -346,7 +333,7 @@ def front(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted((c for c in candidates if not beaten(c)), key=lambda c: c.figures["mean"])
 
 
-def tables(experiment: Experiment) -> dict[str, Any]:
+def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
     """The experiment as the tables of a TOML file, defaults left out."""
     changed = {
         f.name: getattr(experiment.train, f.name)
@@ -363,6 +350,7 @@ def tables(experiment: Experiment) -> dict[str, Any]:
     return {
         "name": experiment.name,
         "seeds": seeds,
+        "selected_on": selected_on,
         "data": data,
         "model": dict(experiment.model),
         "train": changed,

@@ -72,7 +72,11 @@ def test_the_chosen_values_are_an_experiment_and_a_picture(tmp_path):
     assert "TEST DATA" in text
     chosen = Experiment.read(folder / "tuned.toml")
     assert chosen.variants[0].options["lr"] in LEARNING_RATES["images"] and chosen.data.validation_fraction == 0
-    assert tomllib.loads(text)["train"]["rounds"] == 6
+    assert tomllib.loads(text)["train"]["rounds"] == 6 and chosen.selected_on == "test"
+    for command in (["compare", str(folder / "tuned.toml"), "--seeds", "1"], ["report", "runs/demo"]):
+        done = subprocess.run([sys.executable, "-m", "evenfed", *command], cwd=tmp_path, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+    assert "chosen on the TEST data" in " ".join(done.stdout.split())
 
 
 def test_bayesian_search_and_a_shared_database(tmp_path):

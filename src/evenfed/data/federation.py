@@ -1,5 +1,6 @@
 """From a data set to clients: which rows each holds, gathered once."""
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +162,7 @@ def _some(data: Dataset, settings: DataSettings) -> Dataset:
     note = f"{settings.examples} of {len(data.targets)} examples are used"
     return Dataset(
         data.name,
-        data.inputs[rows],
+        _gathered(data.inputs, rows),
         data.targets[rows],
         data.classes,
         owners,
@@ -227,8 +228,20 @@ def _pool(data: Dataset, parts: Sequence[NDArray[np.int64]]) -> Pool:
     """The parts' rows, client after client: the only copy made of the data."""
     sizes = torch.tensor([len(rows) for rows in parts])
     rows = np.concatenate([*parts])
-    inputs, targets = (torch.from_numpy(np.ascontiguousarray(a[rows])) for a in (data.inputs, data.targets))
+    inputs, targets = (torch.from_numpy(_gathered(a, rows)) for a in (data.inputs, data.targets))
     return Pool(inputs, targets, sizes.cumsum(0) - sizes, sizes)
+
+
+def _gathered(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """array[rows] in the order of the file, a piece at a time: pages that were read are let go."""
+    found = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
+    pieces = max(1, found.nbytes // (16 << 20))
+    for part in np.array_split(np.argsort(rows, kind="stable"), pieces):
+        found[part] = array[rows[part]]
+        mapped = getattr(array, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
+    return found
 
 
 def _whole(name: str, value: Any, least: int) -> None:

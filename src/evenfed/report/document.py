@@ -35,7 +35,9 @@ class Report:
         clients, seeds = len(header["clients"]["names"]), ", ".join(map(str, found.seeds))
         run = f"{header['config']['data']['name']}: {clients} clients, {found.rounds} rounds, seeds {seeds}"
         made = f"evenfed {header['versions']['evenfed']}, commit {header['commit'] or 'unknown'}"
-        return [f"{run}; {made}, {header['started']}.", *found.left_out]
+        chosen = header.get("selected_on")
+        on_test = ["Values were chosen on the TEST data, as in the paper: these accuracies are optimistic."]
+        return [f"{run}; {made}, {header['started']}.", *(on_test if chosen == "test" else []), *found.left_out]
 
 
 def _tables(findings: Findings, pairs: Pairs) -> list[Table]:

@@ -47,7 +47,7 @@ def write_toml(tuned: Tuned, path: Path) -> None:
         raise InputError("writing TOML needs tomli-w; install it with: pip install 'evenfed[tune]'") from None
     judged = "a validation split" if tuned.search.select_on == "validation" else "TEST DATA: not comparable with others"
     head = f"# evenfed compare {path}\n# Values chosen by {tuned.search.metric} on {judged}.\n"
-    path.write_text(head + tomli_w.dumps(tables(tuned.experiment)))
+    path.write_text(head + tomli_w.dumps(tables(tuned.experiment, tuned.search.select_on)))
 
 
 def draw(tuned: Tuned, folder: Path) -> list[Path]:
