@@ -72,6 +72,8 @@ class Experiment:
         train = _table(table, "train")
         if "seed" in train:
             raise InputError("train.seed: an experiment has `seeds` (a number or a list) at its top, not a seed")
+        if table.get("selected_on") not in (None, "validation", "test"):
+            raise unknown("selected_on", str(table["selected_on"]), ("validation", "test"))
         data = _table(table, "data")
         _known(data, [f.name for f in dataclasses.fields(DataSettings)], "data")
         return cls(

@@ -112,7 +112,7 @@ def _carry_out(
         found = checkpoint.load(state, held[at]) if at else state
         groups.setdefault(found.server.index, []).append((r, found))
     for _, group in sorted(groups.items(), key=lambda item: -item[0]):
-        _Group(experiment, group, problem, folders, listen, checkpoint_seconds).run()
+        _Group(experiment, group, problem, federation.describe(), folders, listen, checkpoint_seconds).run()
 
 
 class _Group:
@@ -123,6 +123,7 @@ class _Group:
         experiment: Experiment,
         group: Sequence[tuple[Run, State]],
         problem: Problem,
+        clients: Mapping[str, Any],
         folders: Mapping[str, RunFolder],
         listen: Listener,
         checkpoint_seconds: float,
@@ -131,11 +132,6 @@ class _Group:
         self.problem, self.listen, self.checkpoint_seconds = problem, listen, checkpoint_seconds
         self.folders = [folders[r.name] for r in self.runs]
         self.engine = engine_for(problem, self.runs)
-        held = {
-            "names": problem.client_names,
-            "train": problem.train.sizes.tolist(),
-            "test": [0] * len(problem.client_names) if problem.test is None else problem.test.sizes.tolist(),
-        }
         origin = provenance()
         for r, folder, state in zip(self.runs, self.folders, self.states, strict=True):
             before = folder.header() or {}
@@ -143,11 +139,12 @@ class _Group:
                 {
                     "label": r.label,
                     "seed": r.settings.seed,
+                    "selected_on": experiment.selected_on,
                     "config": experiment.config(r),
                     **origin,
                     "engine": self.engine.how,
                     "device": str(problem.device),
-                    "clients": held,
+                    "clients": clients,
                     "finished": False,
                     "seconds": before.get("seconds", 0.0),
                     "resumed_at": [*before.get("resumed_at", []), state.server.index],

@@ -80,6 +80,11 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
     assert header["config"]["train"]["rounds"] == 4 and header["finished"] and header["seconds"] > 0
     assert set(header["versions"]) == {"evenfed", "torch", "numpy", "python"} and header["hardware"]["cores"]
     assert "stacked" in header["engine"] and header["commit"]
+    clients = header["clients"]
+    assert len(clients["names"]) == 6 and clients["split_seed"] == 0
+    assert [sum(row) for row in clients["classes"]] == [
+        a + b for a, b in zip(clients["train"], clients["test"], strict=True)
+    ]
     lines = rounds_of(run)
     assert [line["index"] for line in lines] == [0, 1, 2, 3]
     assert len(lines[0]["losses"]) == len(lines[0]["weights"]) == len(lines[0]["accuracy"]) == 6

@@ -99,6 +99,12 @@ class Federation:
     def test_sizes(self) -> NDArray[np.int64]:
         return self.test.sizes.numpy()
 
+    def describe(self) -> dict[str, Any]:
+        """Who holds how much, from which split, as JSON: saved with every run."""
+        counts = None if self.class_counts is None else self.class_counts.tolist()
+        sizes = {"train": self.train_sizes.tolist(), "test": self.test_sizes.tolist()}
+        return {"names": self.names, **sizes, "classes": counts, "split_seed": self.seed, "notes": list(self.notes)}
+
     def clients(self) -> list[Client]:
         """The same as clients for `evenfed.train`; views, no copies."""
         return [Client(self.train.of(i), self.test.of(i), name) for i, name in enumerate(self.names)]
