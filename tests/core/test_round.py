@@ -174,6 +174,17 @@ def test_parameters_by_name_go_in_and_come_out():
         evenfed.close_round(turn, [evenfed.Update(0, {"weight": torch.zeros(3, 2), "bias": torch.zeros(2)})])
 
 
+def test_a_bare_matrix_of_parameters_is_one_model_not_a_stack():
+    server = evenfed.Server.start("fedavg", torch.zeros(2, 3), [1, 3], lr=0.1)
+    moved = [torch.full((2, 3), 1.0), torch.full((2, 3), 5.0)]
+    turn = evenfed.open_round(server, [1.0, 1.0])
+    alone, _ = evenfed.close_round(turn, [evenfed.Update(k, moved[k]) for k in range(2)])
+    stacked, _ = evenfed.close_round(turn, [evenfed.Update(torch.arange(2), torch.stack(moved).flatten(1))])
+    assert close(alone.params, torch.full((2, 3), -4.0)) and torch.equal(alone.params, stacked.params)
+    with pytest.raises(evenfed.InputError, match="expected"):
+        evenfed.close_round(turn, [evenfed.Update(torch.arange(2), torch.zeros(2, 5))])
+
+
 def test_buffers_are_averaged_by_share_whatever_the_weights():
     server = start(VRed(beta=2), buffers={"mean": torch.zeros(1), "count": torch.tensor(0)})
     turn = evenfed.open_round(server, LOSSES)

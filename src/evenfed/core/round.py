@@ -115,13 +115,7 @@ class Fold:
         positions = self.position[ids]
         if bool((positions < 0).any()) or bool(self.arrived[positions].any()):
             raise InputError(f"an update came from client {ids.tolist()}, which was not asked to train or has replied")
-        delta = update.delta
-        layout = self.turn.server.layout
-        if not isinstance(delta, Tensor) or delta.ndim != 2:
-            delta = (
-                layout.flatten(delta)[None] if layout.names is None or not isinstance(delta, Tensor) else delta[None]
-            )
-        delta = delta.to(self.total.dtype)
+        delta = self._rows(update, len(ids)).to(self.total.dtype)
         finite = delta.sum(1).isfinite().cpu()
         if not bool(finite.all()):
             keep = finite.to(delta.device)
@@ -141,6 +135,15 @@ class Fold:
         if self.snapshot is not None and update.snapshot is not None:
             self.snapshot += weights @ update.snapshot.reshape(len(ids), -1).to(delta)
         self._add_buffers(ids, update.buffers or {})
+
+    def _rows(self, update: Update, count: int) -> Tensor:
+        """The update as rows [c, D]: a stack of flat vectors, or one client's model in its own structure or flat."""
+        server, delta = self.turn.server, update.delta
+        flat = isinstance(delta, Tensor) and delta.numel() == count * len(server.theta)
+        stacked = isinstance(update.ids, Tensor) and update.ids.ndim == 1
+        if isinstance(delta, Tensor) and flat and (stacked or delta.ndim == 1):
+            return delta.reshape(count, -1)
+        return server.layout.flatten(delta)[None]
 
     def close(self, losses_at: Callable[[Tensor, Tensor], Tensor] | None = None) -> tuple[Server, Record]:
         """The new server state and the round's record."""
