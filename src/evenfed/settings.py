@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from .core.errors import InputError, unknown
+from .core.errors import InputError, check_whole, unknown
 from .core.server import OptimizerFactory
 
 ServerOptimizer = str | Mapping[str, Any] | Callable[..., torch.optim.Optimizer] | None
@@ -36,11 +36,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "last_rounds"):
-            _whole(name, getattr(self, name), 1)
-        _whole("evaluate_every", self.evaluate_every, 0)
-        _whole("seed", self.seed, 0)
+            check_whole(name, getattr(self, name), 1)
+        check_whole("evaluate_every", self.evaluate_every, 0)
+        check_whole("seed", self.seed, 0)
         if self.batch_size is not None:
-            _whole("batch_size", self.batch_size, 1)
+            check_whole("batch_size", self.batch_size, 1)
         _number("lr", self.lr, above=0)
         _number("server_lr", self.server_lr, above=0)
         _number("prox", self.prox, above=None)
@@ -118,11 +118,6 @@ class Settings:
 
 
 VARIANT = ("lr", "participation", "prox", "server_lr", "server_optimizer", "smooth")
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name}={value!r}: give a whole number, at least {least}")
 
 
 def _number(name: str, value: Any, above: float | None) -> None:

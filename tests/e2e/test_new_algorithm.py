@@ -54,7 +54,7 @@ def python(*arguments: str, path: Path, cwd: Path) -> subprocess.CompletedProces
     )
 
 
-def found_everywhere(path: Path, cwd: Path) -> None:
+def check_found_everywhere(path: Path, cwd: Path) -> None:
     used = python("-c", USED, path=path, cwd=cwd)
     assert used.stdout.strip() == "used", used.stderr
     listed = python("-m", "evenfed", "algorithms", path=path, cwd=cwd)
@@ -81,7 +81,7 @@ def test_a_file_dropped_into_the_package(tmp_path):
     package = tmp_path / "src" / "evenfed"
     shutil.copytree(Path(evenfed.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "algorithms" / "top_half.py").write_text(TOP_HALF)
-    found_everywhere(tmp_path / "src", tmp_path)
+    check_found_everywhere(tmp_path / "src", tmp_path)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def installed_elsewhere(tmp_path) -> Path:
 
 
 def test_an_entry_point_of_another_package(installed_elsewhere, tmp_path):
-    found_everywhere(installed_elsewhere, tmp_path)
+    check_found_everywhere(installed_elsewhere, tmp_path)
 
 
 def test_a_broken_entry_point_is_named_and_does_no_harm(installed_elsewhere, tmp_path):

@@ -30,7 +30,7 @@ def run(make_engine, runs, problem):
     return [s.server.theta for s in states], records, [s.personal for s in states]
 
 
-def agree(one, two, tolerance):
+def assert_agree(one, two, tolerance):
     for a, b in zip(one[0], two[0], strict=True):
         assert float((a - b).norm() / a.norm()) < tolerance
     for here, there in zip(one[1], two[1], strict=True):
@@ -49,8 +49,8 @@ def test_every_algorithm_agrees_over_five_rounds(algorithm, options, recwarn):
         problem = Problem.of(small_model(dtype), federation(dtype=dtype), settings)
         runs = [Run(algorithm.name, algorithm, settings)]
         reference = run(Reference, runs, problem)
-        agree(reference, run(lambda p: Stacked(p, 64), runs, problem), tolerance)
-        agree(reference, run(lambda p: Visiting(p, 2), runs, problem), tolerance)
+        assert_agree(reference, run(lambda p: Stacked(p, 64), runs, problem), tolerance)
+        assert_agree(reference, run(lambda p: Visiting(p, 2), runs, problem), tolerance)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 7, 1000])
@@ -67,7 +67,7 @@ def test_any_stack_size_and_any_number_of_stacked_runs_agree(slots):
     together = run(lambda p: Stacked(p, slots), runs, problem)
     for k, each in enumerate(runs):
         alone = run(Reference, [each], problem)
-        agree(alone, ([together[0][k]], [[r[k]] for r in together[1]], [together[2][k]]), 1e-9)
+        assert_agree(alone, ([together[0][k]], [[r[k]] for r in together[1]], [together[2][k]]), 1e-9)
 
 
 class WithLSTM(nn.Module):
@@ -115,7 +115,7 @@ def test_recurrent_models_stack(kind, options):
     settings = evenfed.Settings(**OPTIONS)
     problem = Problem.of(WithLSTM(kind, **options).double(), sequences(), settings)
     runs = [Run("semi_vred", evenfed.algorithms.SemiVRed(), settings)]
-    agree(run(Reference, runs, problem), run(lambda p: Stacked(p, 8), runs, problem), 1e-9)
+    assert_agree(run(Reference, runs, problem), run(lambda p: Stacked(p, 8), runs, problem), 1e-9)
 
 
 def test_convolutions_stack():
@@ -124,8 +124,8 @@ def test_convolutions_stack():
     problem = Problem.of(models.cnn(1, 3, width=4).double(), images(), settings)
     runs = [Run("vred", evenfed.algorithms.VRed(), settings)]
     reference = run(Reference, runs, problem)
-    agree(reference, run(lambda p: Stacked(p, 8), runs, problem), 1e-9)
-    agree(reference, run(lambda p: Visiting(p, 2), runs, problem), 1e-9)
+    assert_agree(reference, run(lambda p: Stacked(p, 8), runs, problem), 1e-9)
+    assert_agree(reference, run(lambda p: Visiting(p, 2), runs, problem), 1e-9)
 
 
 def test_images_in_any_memory_order_stack():

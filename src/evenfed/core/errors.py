@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -18,3 +19,9 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'? " if close else ""
     return InputError(f"unknown {kind} '{given}'; {hint}Allowed: {', '.join(names) or 'none'}")
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name}={value!r}: give a whole number, at least {least}")

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..client import Client, Pool
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, check_whole, unknown
 from . import partition
 from .dataset import Dataset
 from .partition import Split
@@ -61,9 +61,9 @@ class DataSettings:
             raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
         least = {"clients": 0 if self.partition == "natural" else 1, "shards_per_client": 1, "min_examples": 1}
         for name, low in (*least.items(), ("min_train", 0), ("min_test", 0), ("seed", 0)):
-            _whole(f"data.{name}", getattr(self, name), low)
+            check_whole(f"data.{name}", getattr(self, name), low)
         if self.examples is not None:
-            _whole("data.examples", self.examples, 1)
+            check_whole("data.examples", self.examples, 1)
         if self.seed >= 2**32:
             raise InputError(f"data.seed={self.seed}: give a whole number below 2**32")
         if not _real(self.concentration) or not self.concentration > 0:
@@ -248,11 +248,6 @@ def _gathered(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
     return found
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name}={value!r}: give a whole number, at least {least}")
 
 
 def _real(value: Any) -> bool:

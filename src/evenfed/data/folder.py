@@ -3,6 +3,7 @@
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,7 @@ def read_folder(path: Path) -> Dataset:
 
 def convert_folder(source: Path, destination: Path) -> None:
     """A folder of one's own to the stored form, under its destination's name."""
-    data = read_folder(source)
-    store.write(
-        destination,
-        name=destination.name,
-        inputs=data.inputs,
-        targets=data.targets,
-        classes=data.classes,
-        owners=data.owners,
-        owner_names=data.owner_names,
-    )
+    store.save(replace(read_folder(source), name=destination.name), destination)
 
 
 def _client_files(path: Path) -> tuple[str, list[Path]]:

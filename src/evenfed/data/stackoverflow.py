@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
+from . import store
 from .dataset import Dataset
-from .text import NextWordRows, save, sentences
+from .text import NextWordRows, sentences
 
 _QUESTION, _ANSWER = "1", "2"  # PostTypeId; the others are wiki pages and moderators' notes
 _THE_SITE = "-1"  # OwnerUserId of what nobody in particular owns
@@ -181,9 +182,9 @@ def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) 
 
 def convert_stackexchange(source: Path, destination: Path) -> None:
     """A Stack Exchange dump to the stored form."""
-    save(read_stackexchange(source), destination)
+    store.save(read_stackexchange(source), destination)
 
 
 def convert_stackoverflow(source: Path, destination: Path) -> None:
     """TensorFlow Federated's StackOverflow to the stored form, with the authors' choice of users."""
-    save(read_stackoverflow(source), destination)
+    store.save(read_stackoverflow(source), destination)

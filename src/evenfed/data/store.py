@@ -243,3 +243,18 @@ def _mapped(path: Path, about: Mapping[str, Any]) -> NDArray[Any]:
 
 def _damaged(path: Path, why: str) -> InputError:
     return InputError(f"{path} is damaged ({why}); remove {path.parent} and add the data set again")
+
+
+def save(data: Dataset, destination: Path) -> None:
+    """Write a data set in the stored form."""
+    write(
+        destination,
+        name=data.name,
+        inputs=data.inputs,
+        targets=data.targets,
+        classes=data.classes,
+        owners=data.owners,
+        owner_names=data.owner_names,
+        padding=data.padding,
+        notes=data.notes,
+    )

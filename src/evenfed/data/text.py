@@ -219,24 +219,9 @@ def _key(name: str) -> str:
 
 def convert_shakespeare(source: Path, destination: Path) -> None:
     """Plays to the stored form, next word."""
-    save(read_shakespeare(source, "words"), destination)
+    store.save(read_shakespeare(source, "words"), destination)
 
 
 def convert_shakespeare_chars(source: Path, destination: Path) -> None:
     """Plays to the stored form, next character."""
-    save(read_shakespeare(source, "chars"), destination)
-
-
-def save(data: Dataset, destination: Path) -> None:
-    """Write a data set in the stored form."""
-    store.write(
-        destination,
-        name=data.name,
-        inputs=data.inputs,
-        targets=data.targets,
-        classes=data.classes,
-        owners=data.owners,
-        owner_names=data.owner_names,
-        padding=data.padding,
-        notes=data.notes,
-    )
+    store.save(read_shakespeare(source, "chars"), destination)

@@ -9,29 +9,22 @@ import numpy as np
 from ..fairness import Fairness
 from ..history import History, Row
 from ..runner import Outcome
+from . import pictures
 
 BASELINE = "fedavg"
 
 
 def draw(outcome: Outcome, folder: Path) -> list[Path]:
     """Every chart as SVG and PNG in `folder`; an empty list where the drawing packages are not installed."""
-    try:
-        import altair
-        import vl_convert  # noqa: F401  (altair saves pictures with it)
-    except ImportError:
+    alt = pictures.altair()
+    if alt is None:
         return []
-    folder.mkdir(parents=True, exist_ok=True)
     charts = {
-        "trade-off": trade_off(altair, outcome.rows),
-        "worst-over-rounds": over_rounds(altair, outcome.histories),
-        "clients": clients(altair, outcome.histories),
+        "trade-off": trade_off(alt, outcome.rows),
+        "worst-over-rounds": over_rounds(alt, outcome.histories),
+        "clients": clients(alt, outcome.histories),
     }
-    written = []
-    for name, chart in charts.items():
-        for ending in ("svg", "png"):
-            written.append(folder / f"{name}.{ending}")
-            chart.save(str(written[-1]), **({"scale_factor": 2} if ending == "png" else {}))
-    return written
+    return [path for name, chart in charts.items() for path in pictures.save(chart, folder, name)]
 
 
 def trade_off(alt: Any, rows: Sequence[Row]) -> Any:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..data import Federation
+from . import pictures
 
 SHADES = " ·░▒▓█"  # readable without colour
 SHOWN = 60  # clients in the terminal
@@ -81,18 +82,10 @@ def render(federation: Federation) -> RenderableType:
 
 def draw(federation: Federation, folder: Path) -> list[Path]:
     """The picture as SVG and PNG in `folder`; an empty list where the drawing packages are not installed."""
-    try:
-        import altair
-        import vl_convert  # noqa: F401  (altair saves pictures with it)
-    except ImportError:
+    alt = pictures.altair()
+    if alt is None:
         return []
-    folder.mkdir(parents=True, exist_ok=True)
-    picture = chart(altair, federation)
-    written = []
-    for ending in ("svg", "png"):
-        written.append(folder / f"federation-{federation.name}.{ending}")
-        picture.save(str(written[-1]), **({"scale_factor": 2} if ending == "png" else {}))
-    return written
+    return pictures.save(chart(alt, federation), folder, f"federation-{federation.name}")
 
 
 def chart(alt: Any, federation: Federation) -> Any:

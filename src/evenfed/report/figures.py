@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..simulate.api import FLOOR_LABEL
+from . import pictures
 from .findings import Findings
 from .paper import Numbers
 from .tables import measured, title, when
@@ -16,17 +17,13 @@ _PANEL_HEIGHT, _BAR, _LABEL = 170, 15, 38  # a label of two lines needs that muc
 
 def draw(findings: Findings, folder: Path, paper: Numbers | None) -> list[Path]:
     """Both figures in `folder`; an empty list where the drawing packages are not installed."""
-    try:
-        import altair
-        import vl_convert  # noqa: F401  (altair saves pictures with it)
-    except ImportError:
+    alt = pictures.altair()
+    if alt is None:
         return []
-    written = []
+    written: list[Path] = []
     for name, metrics in _FIGURES.items():
-        chart = figure(altair, findings, metrics, paper)
-        for ending in ("pdf", "svg", "png"):
-            written.append(folder / f"{name}.{ending}")
-            chart.save(str(written[-1]), **({"scale_factor": 2} if ending == "png" else {}))
+        chart = figure(alt, findings, metrics, paper)
+        written += pictures.save(chart, folder, name, ("pdf", "svg", "png"))
     return written
 
 

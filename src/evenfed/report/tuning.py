@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ..core.errors import InputError
 from ..tune import Candidate, Tuned, front, tables
+from . import pictures
 
 
 def render(tuned: Tuned) -> Table:
@@ -52,12 +53,9 @@ def write_toml(tuned: Tuned, path: Path) -> None:
 
 def draw(tuned: Tuned, folder: Path) -> list[Path]:
     """Every candidate, the front that none beats in both, and the chosen ones; nothing without altair."""
-    try:
-        import altair as alt
-        import vl_convert  # noqa: F401  (altair saves pictures with it)
-    except ImportError:
+    alt = pictures.altair()
+    if alt is None:
         return []
-    folder.mkdir(parents=True, exist_ok=True)
     data = [
         {
             "entry": c.label,
@@ -86,11 +84,7 @@ def draw(tuned: Tuned, folder: Path) -> list[Path]:
         alt.Chart(alt.Data(values=best)).mark_line(color="#888888", strokeDash=[4, 3]).encode(x=x, y=y, order="mean:Q")
     )
     chart = (line + points).properties(title="Candidates: mean against worst 10 %; dashed: none is better in both")
-    written = []
-    for ending in ("svg", "png"):
-        written.append(folder / f"trade-off.{ending}")
-        chart.save(str(written[-1]), **({"scale_factor": 2} if ending == "png" else {}))
-    return written
+    return pictures.save(chart, folder, "trade-off")
 
 
 def _values(candidate: Candidate) -> str:
