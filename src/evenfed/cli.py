@@ -54,13 +54,15 @@ def compare(
     set: Annotated[list[str], typer.Option("--set", help="One value, e.g. semi_vred.beta=0.5; may be repeated.")] = [],
     engine: Annotated[str | None, typer.Option(help="parallel or reference.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16: of products on a GPU.")] = None,
     out: Annotated[Path, typer.Option(help="Where results go; the same folder goes on where it stopped.")] = Path(
         "runs"
     ),
     format: Annotated[Format, typer.Option(help="json prints the table alone on stdout.")] = Format.table,
 ) -> None:
     """Train several algorithms on the same clients and show what each does to the worst served."""
-    chosen = _chosen(experiment, quick, data, algorithms, seeds, set, rounds=rounds, engine=engine, device=device)
+    train = {"rounds": rounds, "engine": engine, "device": device, "precision": precision}
+    chosen = _chosen(experiment, quick, data, algorithms, seeds, set, **train)
     outcome = _run(chosen, out)
     if format is Format.json:
         print(json.dumps(outcome.describe(), indent=1))
@@ -85,6 +87,7 @@ def tune(
     storage: Annotated[str | None, typer.Option(help="A database URL that processes and machines share.")] = None,
     batch: Annotated[int, typer.Option(help="Candidates trained together.")] = 12,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16: of products on a GPU.")] = None,
     out: Annotated[Path, typer.Option(help="Where the study and what it chose go.")] = Path("runs"),
     format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
 ) -> None:
@@ -93,7 +96,8 @@ def tune(
     from .report import tuning as found
     from .report.terminal import console
 
-    chosen = _chosen(experiment, quick, None, algorithms, seeds, set, rounds=rounds, device=device)
+    train = {"rounds": rounds, "device": device, "precision": precision}
+    chosen = _chosen(experiment, quick, None, algorithms, seeds, set, **train)
     search = tuning.Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
     folder, told = out / f"{chosen.name}-tune", Console(stderr=True, highlight=False)
     try:
@@ -180,7 +184,11 @@ def _chosen(
     if quick:
         chosen = chosen.in_quick_form()
     if algorithms is not None:
-        chosen = dataclasses.replace(chosen, variants=tuple(with_baseline(parse_list(algorithms))))
+        entries = {v.label: v for v in chosen.variants}
+        wanted = parse_list(algorithms, entries)
+        named = any(v.label == "fedavg" for v in wanted)
+        baseline = [entries["fedavg"]] if "fedavg" in entries and not named else []
+        chosen = dataclasses.replace(chosen, variants=tuple(with_baseline(baseline + wanted)))
     if seeds is not None:
         numbers = value_of(seeds if seeds.strip().lstrip("-").isdigit() else f"[{seeds.strip('[] ')}]")
         chosen = dataclasses.replace(chosen, seeds=tuple(seed_list(numbers)))
@@ -197,7 +205,7 @@ def _run(experiment: Experiment, out: Path) -> Outcome:
     from .report.progress import live
 
     with live(Console(stderr=True, highlight=False)) as listener:
-        return run(experiment, out, listener, float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "5")))
+        return run(experiment, out, listener, float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2")))
 
 
 def _show(experiment: Experiment, outcome: Outcome, out: Path) -> None:

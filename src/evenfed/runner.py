@@ -6,11 +6,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import torch
 
 from .core.errors import InputError
 from .core.server import Record
@@ -54,7 +57,7 @@ class Interruption(BaseException):
 Listener = Callable[[Sequence[Run], Sequence[Record]], None]
 
 
-def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds: float = 5.0) -> Outcome:
+def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds: float = 2.0) -> Outcome:
     """Carry out what of the experiment is not finished in `out`, and read the results back."""
     root = out / experiment.name
     with _locked(root):
@@ -100,18 +103,18 @@ def _carry_out(
     listen: Listener,
     checkpoint_seconds: float,
 ) -> None:
-    """Runs that stand at the same round share the engine; usually that is all of them."""
+    """Runs that stand at the same round and compute alike share the engine; usually that is all of them."""
     federation = federate(experiment.data)
     problem, initial = experiment.problem(federation, federation.test)
-    groups: dict[int, list[tuple[Run, State]]] = {}
+    groups: dict[tuple[int, str], list[tuple[Run, State]]] = {}
     fresh = [(r, start(r, problem, initial(r.settings.seed))) for r in todo]
     common = _common_round([folders[r.name] for r in todo])
     for r, state in fresh:
         held = _checkpoints(folders[r.name])
         at = common if common in held else max(held, default=0)
         found = checkpoint.load(state, held[at]) if at else state
-        groups.setdefault(found.server.index, []).append((r, found))
-    for _, group in sorted(groups.items(), key=lambda item: -item[0]):
+        groups.setdefault((found.server.index, r.settings.precision), []).append((r, found))
+    for _, group in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1])):
         _Group(experiment, group, problem, federation.describe(), folders, listen, checkpoint_seconds).run()
 
 
@@ -153,39 +156,74 @@ class _Group:
             folder.keep_before(state.server.index)
 
     def run(self) -> None:
-        pending: list[list[Record]] = [[] for _ in self.runs]
+        """Rounds go on while the last checkpoint is being written."""
+        waiting: list[list[Record]] = [[] for _ in self.runs]
         written = time.monotonic()
-        with _stop_requested() as stop:
+        with _stop_requested() as stop, ThreadPoolExecutor(1) as beside:
+            saving: Future[None] | None = None
             for states, records in rounds(self.runs, self.states, self.problem, self.engine):
                 self.states = states
-                for waiting, record in zip(pending, records, strict=True):
-                    waiting.append(record)
+                for lines, record in zip(waiting, records, strict=True):
+                    lines.append(record)
                 self.listen(self.runs, records)
-                if stop() or time.monotonic() - written >= self.checkpoint_seconds:
-                    self._save(pending)
-                    written = time.monotonic()
+                due = time.monotonic() - written >= self.checkpoint_seconds and (saving is None or saving.done())
+                if stop() or due:
+                    if saving is not None:
+                        saving.result()
+                    saving = beside.submit(self._save, states, waiting, self._ready())
+                    waiting, written = [[] for _ in self.runs], time.monotonic()
                     if stop() and states[0].server.index < self.runs[0].settings.rounds:
+                        saving.result()
                         raise Interruption
-        self._save(pending, finished=True)
+            if saving is not None:
+                saving.result()
+        self._save(self.states, waiting, self._ready(), finished=True)
 
-    def _save(self, pending: list[list[Record]], finished: bool = False) -> None:
+    def _ready(self) -> torch.cuda.Event | None:
+        """Where the device stands now: a copy must wait for it, but not for what is asked of it later."""
+        if self.problem.device.type != "cuda":
+            return None
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.problem.device))
+        return event
+
+    def _save(
+        self,
+        states: Sequence[State],
+        waiting: Sequence[Sequence[Record]],
+        ready: torch.cuda.Event | None,
+        finished: bool = False,
+    ) -> None:
         """Lines first, then all checkpoints of this round, then the old ones go: a common round always exists."""
-        index = self.states[0].server.index
-        for folder, state, waiting in zip(self.folders, self.states, pending, strict=True):
-            folder.append(waiting)
-            header = folder.header() or {}
-            header["seconds"] += sum(r.seconds for r in waiting)
-            waiting.clear()
-            if finished:
-                checkpoint.model_file(state.server, folder.path / "model.safetensors")
-                header["finished"] = True
-            else:
-                checkpoint.save(state, folder.path / f"checkpoint-{index}.safetensors")
-            folder.write_header(header)
+        index = states[0].server.index
+        with _beside(ready, self.problem.device):
+            for folder, state, lines in zip(self.folders, states, waiting, strict=True):
+                folder.append(lines)
+                header = folder.header() or {}
+                header["seconds"] += sum(r.seconds for r in lines)
+                if finished:
+                    header["engine"] = self.engine.how  # may have learnt that less fits into memory
+                    checkpoint.model_file(state.server, folder.path / "model.safetensors")
+                    header["finished"] = True
+                else:
+                    checkpoint.save(state, folder.path / f"checkpoint-{index}.safetensors")
+                folder.write_header(header)
         for folder in self.folders:
             for at, path in _checkpoints(folder).items():
                 if finished or at != index:
                     path.unlink()
+
+
+@contextmanager
+def _beside(ready: torch.cuda.Event | None, device: torch.device) -> Iterator[None]:
+    """Copies from the device in a stream of their own, so that training need not wait for them."""
+    if ready is None:
+        yield
+        return
+    stream = torch.cuda.Stream(device)
+    stream.wait_event(ready)
+    with torch.cuda.stream(stream):
+        yield
 
 
 def _checkpoints(folder: RunFolder) -> dict[int, Path]:

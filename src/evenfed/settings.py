@@ -12,6 +12,7 @@ import torch
 from .core.errors import InputError, check_whole, unknown
 from .core.server import OptimizerFactory
 
+Precision = Literal["fp32", "tf32", "bf16"]
 ServerOptimizer = str | Mapping[str, Any] | Callable[..., torch.optim.Optimizer] | None
 
 
@@ -31,6 +32,7 @@ class Settings:
     smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
     engine: Literal["parallel", "reference"] = "parallel"
     device: str = "auto"  # auto: cuda where there is one, else cpu
+    precision: Precision = "fp32"  # of the parallel engine's products on a GPU; parameters are always kept in full
     evaluate_every: int = 1  # rounds; 0 evaluates at the end only
     last_rounds: int = 20  # averages over the end of a run cover the evaluations in this many rounds
 
@@ -51,6 +53,10 @@ class Settings:
         _participation(self.participation)
         if self.engine not in ("parallel", "reference"):
             raise unknown("engine", str(self.engine), ("parallel", "reference"))
+        if self.precision not in ("fp32", "tf32", "bf16"):
+            raise unknown("precision", str(self.precision), ("fp32", "tf32", "bf16"))
+        if self.precision == "bf16" and self.engine == "reference":
+            raise InputError("precision='bf16' is the parallel engine's; the reference engine takes fp32 or tf32")
         self.optimizer_factory()
         self.torch_device()
 
@@ -117,7 +123,7 @@ class Settings:
         return plain
 
 
-VARIANT = ("lr", "participation", "prox", "server_lr", "server_optimizer", "smooth")
+VARIANT = ("lr", "participation", "precision", "prox", "server_lr", "server_optimizer", "smooth")
 
 
 def _number(name: str, value: Any, above: float | None) -> None:

@@ -62,13 +62,14 @@ class Variant:
         return Variant.of(self.label, table)
 
 
-def parse_list(text: str) -> list[Variant]:
-    """Entries separated by commas outside brackets.
+def parse_list(text: str, known: Mapping[str, Variant] | None = None) -> list[Variant]:
+    """Entries separated by commas outside brackets; a label of `known` is that entry.
 
     >>> [v.label for v in parse_list("fedavg, vred[beta=0.5,smooth=0.25]")]
     ['fedavg', 'vred[beta=0.5,smooth=0.25]']
     """
-    return distinct([Variant.parse(part) for part in re.split(r",(?![^\[]*\])", text) if part.strip()])
+    parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
+    return distinct([known[part] if known and part in known else Variant.parse(part) for part in parts])
 
 
 def distinct(variants: Sequence[Variant]) -> list[Variant]:

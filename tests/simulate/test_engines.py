@@ -14,6 +14,7 @@ from evenfed.simulate.loop import Run, rounds, start
 from evenfed.simulate.parallel import Parallel, check_stackable, stacking_wins
 from evenfed.simulate.problem import Problem
 from evenfed.simulate.reference import Reference
+from evenfed.simulate.slots import Slots
 from evenfed.simulate.stacked import Stacked
 from evenfed.simulate.visiting import Visiting
 from worked_example import close, federation, small_model
@@ -51,10 +52,12 @@ def test_every_algorithm_agrees_over_five_rounds(algorithm, options, recwarn):
         reference = run(Reference, runs, problem)
         assert_agree(reference, run(lambda p: Stacked(p, 64), runs, problem), tolerance)
         assert_agree(reference, run(lambda p: Visiting(p, 2), runs, problem), tolerance)
+        assert_agree(reference, run(lambda p: Slots(p, 2), runs, problem), tolerance)
 
 
+@pytest.mark.parametrize("engine", [Stacked, Slots])
 @pytest.mark.parametrize("slots", [1, 2, 3, 7, 1000])
-def test_any_stack_size_and_any_number_of_stacked_runs_agree(slots):
+def test_any_stack_size_and_any_number_of_stacked_runs_agree(slots, engine):
     shared = evenfed.Settings(**OPTIONS, participation=3)
     runs = [
         Run(
@@ -64,7 +67,7 @@ def test_any_stack_size_and_any_number_of_stacked_runs_agree(slots):
         for name in ("fedavg", "semi_vred", "propfair", "ditto", "drfa", "qffl", "fedfv")
     ]
     problem = Problem.of(small_model(torch.float64), federation(dtype=torch.float64), shared)
-    together = run(lambda p: Stacked(p, slots), runs, problem)
+    together = run(lambda p: engine(p, slots), runs, problem)
     for k, each in enumerate(runs):
         alone = run(Reference, [each], problem)
         assert_agree(alone, ([together[0][k]], [[r[k]] for r in together[1]], [together[2][k]]), 1e-9)
@@ -169,7 +172,7 @@ def test_tracing_changes_nothing(monkeypatch):
         return engines[-1]
 
     replayed = run(traced, runs, problem)
-    assert engines[0].gradients.traces and engines[0].values[problem.loss].traces
+    assert engines[0].gradients.traces and engines[0].shared_values[problem.loss].traces
     assert torch.equal(eager[0][0], replayed[0][0])
     assert all((a[0].losses == b[0].losses)[[0, 2, 3, 4]].all() for a, b in zip(eager[1], replayed[1], strict=True))
 

@@ -98,8 +98,10 @@ class Fold:
     def __init__(self, turn: Turn) -> None:
         server, plan = turn.server, turn.plan
         self.turn = turn
-        self.arrived = torch.zeros(len(plan.ids), dtype=torch.bool)
+        self.replied = torch.zeros(len(plan.ids), dtype=torch.bool)
+        self.arrived = torch.zeros(len(plan.ids), dtype=torch.bool)  # and usable; known once the round closes
         self.sq_norms = torch.zeros(len(plan.ids), dtype=torch.float64)
+        self.checks: list[tuple[Tensor, Tensor, Tensor | None]] = []  # positions, finite, squared norms
         self.position = torch.full((len(server.sizes),), -1)
         self.position[plan.ids] = torch.arange(len(plan.ids))
         self.by_row = server.algorithm.needs == "gram"
@@ -110,35 +112,48 @@ class Fold:
         self.buffers: dict[str, Tensor] = {}
 
     def add(self, update: Update) -> None:
-        """Fold one update in; non-finite ones are left out and named in the record."""
+        """Fold one update in; non-finite ones are left out and named in the record.
+
+        Nothing here waits for a device: what was finite is read when the round closes.
+        """
         ids = torch.as_tensor(update.ids).reshape(-1)
         positions = self.position[ids]
-        if bool((positions < 0).any()) or bool(self.arrived[positions].any()):
+        if bool((positions < 0).any()) or bool(self.replied[positions].any()):
             raise InputError(f"an update came from client {ids.tolist()}, which was not asked to train or has replied")
+        self.replied[positions] = True
         delta = self._rows(update, len(ids)).to(self.total.dtype)
-        finite = delta.sum(1).isfinite().cpu()
-        if not bool(finite.all()):
-            keep = finite.to(delta.device)
-            buffers = {k: v[keep] for k, v in (update.buffers or {}).items()}
-            snapshot = None if update.snapshot is None else update.snapshot.reshape(len(ids), -1)[keep]
-            if bool(finite.any()):
-                self.add(Update(ids[finite], delta[keep], snapshot, buffers))
-            return
-        self.arrived[positions] = True
-        weights = self.turn.plan.weights[positions].to(delta)
-        if self.by_row:
-            self.total[positions] = delta
-        else:
-            self.total += weights @ delta
+        finite = delta.sum(1).isfinite()
+        delta = torch.where(finite[:, None], delta, 0)
+        norms = None
         if self.turn.server.algorithm.needs == "norms":
-            self.sq_norms[positions] = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64).square().cpu()
+            norms = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64).square()
+        self.checks.append((positions, finite, norms))
+        columns = slice(None) if update.columns is None else update.columns
+        weights = self.turn.plan.weights[positions].to(delta.dtype).to(delta.device, non_blocking=True)
+        if self.by_row:
+            for position, row in zip(positions.tolist(), delta, strict=True):
+                self.total[position, columns] = row
+        else:
+            self.total[columns] += weights @ delta
         if self.snapshot is not None and update.snapshot is not None:
-            self.snapshot += weights @ update.snapshot.reshape(len(ids), -1).to(delta)
-        self._add_buffers(ids, update.buffers or {})
+            snapshot = torch.where(finite[:, None], update.snapshot.reshape(len(ids), -1).to(delta.dtype), 0)
+            self.snapshot[columns] += weights @ snapshot
+        self._add_buffers(ids, update.buffers or {}, finite)
+
+    def _settle(self) -> None:
+        """Read what was left on the device: whose updates were finite, and their norms."""
+        for positions, finite, norms in self.checks:
+            self.arrived[positions] = finite.cpu()
+            if norms is not None:
+                self.sq_norms[positions] = norms.cpu()
+        self.checks.clear()
 
     def _rows(self, update: Update, count: int) -> Tensor:
         """The update as rows [c, D]: a stack of flat vectors, or one client's model in its own structure or flat."""
         server, delta = self.turn.server, update.delta
+        if update.columns is not None:
+            assert isinstance(delta, Tensor)
+            return delta.reshape(count, len(update.columns))
         flat = isinstance(delta, Tensor) and delta.numel() == count * len(server.theta)
         stacked = isinstance(update.ids, Tensor) and update.ids.ndim == 1
         if isinstance(delta, Tensor) and flat and (stacked or delta.ndim == 1):
@@ -147,6 +162,7 @@ class Fold:
 
     def close(self, losses_at: Callable[[Tensor, Tensor], Tensor] | None = None) -> tuple[Server, Record]:
         """The new server state and the round's record."""
+        self._settle()
         turn, server, plan = self.turn, self.turn.server, self.turn.plan
         planned, survived = float(plan.weights.sum()), float(plan.weights[self.arrived].sum())
         lost = tuple(plan.ids[~self.arrived].tolist())
@@ -208,13 +224,14 @@ class Fold:
             return server
         return dataclasses.replace(server, memory=server.algorithm.learn(round, plan, probe_losses, server.memory))
 
-    def _add_buffers(self, ids: Tensor, buffers: Mapping[str, Tensor]) -> None:
+    def _add_buffers(self, ids: Tensor, buffers: Mapping[str, Tensor], finite: Tensor) -> None:
         shares = self.turn.server.sizes[ids].double()
         for name, rows in buffers.items():
             if not rows.is_floating_point():
                 self.buffers[name] = rows[0]  # counters are copied, never averaged
                 continue
-            weighted = torch.tensordot(shares.to(rows), rows, dims=1)
+            clean = torch.where(finite.to(rows.device).view(-1, *[1] * (rows.ndim - 1)), rows, 0)
+            weighted = torch.tensordot(shares.to(rows), clean, dims=1)
             self.buffers[name] = weighted + self.buffers[name] if name in self.buffers else weighted
 
     def _averaged_buffers(self, before: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ class Update:
     delta: Parameters  # incoming model minus trained model; [D] or [c, D] flat, or by parameter name
     snapshot: Tensor | None = None  # the same at the planned snapshot step
     buffers: Mapping[str, Tensor] | None = None  # e.g. BatchNorm's statistics after training, [c, ...]
+    columns: Tensor | None = None  # where the delta's columns stand in [D], if it leaves out what cannot change
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def train(
     `loss(outputs, targets)` gives one loss an example (default: cross entropy), `score` one number an
     example that counts as accuracy (default: top-1 for whole-number targets). `options` are the fields of
     `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox, server_lr,
-    server_optimizer, smooth, engine, device, evaluate_every, last_rounds. A callback that raises
+    server_optimizer, smooth, engine, device, precision, evaluate_every, last_rounds. A callback that raises
     StopIteration ends training after that round.
 
     >>> import torch, evenfed
@@ -206,8 +206,10 @@ def plan_runs(
 
     runs = [run(variant, variant.label, seed) for variant in variants for seed in seeds]
     fedavg = next(v for v in variants if v.label == "fedavg")
-    other = max(seeds) + 1000
-    floor = [run(fedavg, FLOOR_LABEL, other + k) for k in range(len(seeds))] if noise_floor else []
+    away = 1000
+    while {seed + away for seed in seeds} & set(seeds):
+        away += 1000
+    floor = [run(fedavg, FLOOR_LABEL, seed + away) for seed in seeds] if noise_floor else []
     return runs, floor
 
 
@@ -272,7 +274,20 @@ def _variant(label: str | None, entry: Any) -> Variant:
 def _carry_out(
     runs: Sequence[Run], states: Sequence[State], problem: Problem, callbacks: Iterable[Callback]
 ) -> list[Result]:
-    engine, listeners = engine_for(problem, runs), list(callbacks)
+    """Runs of one precision share an engine, and go together."""
+    listeners = list(callbacks)
+    results: dict[int, Result] = {}
+    for precision in dict.fromkeys(r.settings.precision for r in runs):
+        mine = [k for k, r in enumerate(runs) if r.settings.precision == precision]
+        found = _together([runs[k] for k in mine], [states[k] for k in mine], problem, listeners)
+        results.update(zip(mine, found, strict=True))
+    return [results[k] for k in range(len(runs))]
+
+
+def _together(
+    runs: Sequence[Run], states: Sequence[State], problem: Problem, listeners: Sequence[Callback]
+) -> list[Result]:
+    engine = engine_for(problem, runs)
     histories: list[list[Record]] = [[] for _ in runs]
     for now, records in rounds(runs, states, problem, engine):
         states, stopped = now, False

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..core import streams
 from ..core.algorithm import Algorithm
 from ..core.round import Fold, Turn, open_round
 from ..core.server import Record, Server
-from ..settings import Settings
+from ..settings import Precision, Settings
 from .parallel import Parallel
 from .problem import Engine, Orders, Problem, Question
 from .reference import Reference
@@ -46,7 +47,8 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     if runs[0].settings.engine == "reference":
         return Reference(problem)
     eligible = int((problem.train.sizes > 0).sum())
-    return Parallel(problem, jobs=sum(run.settings.drawn(eligible) for run in runs))
+    jobs = sum(run.settings.drawn(eligible) for run in runs)
+    return Parallel(problem, jobs, precision=runs[0].settings.precision)
 
 
 def start(run: Run, problem: Problem, theta: Tensor | None = None) -> State:
@@ -81,10 +83,29 @@ def rounds(
         yield now, records
 
 
+@contextmanager
+def arithmetic(precision: Precision) -> Iterator[None]:
+    """Whether a GPU's float32 products may be rounded to tf32; torch's default allows it for convolutions."""
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
+
+
 def advance(
     runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
 ) -> tuple[list[State], list[Record]]:
     """One round of every run; runs share the engine's stacks but nothing else."""
+    with arithmetic(runs[0].settings.precision):
+        return _advance(runs, states, problem, engine, evaluate)
+
+
+def _advance(
+    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
+) -> tuple[list[State], list[Record]]:
     began = time.perf_counter()
     turns = _open(runs, states, engine)
     personal = [_personal_models(s, t) for s, t in zip(states, turns, strict=True)]
@@ -168,8 +189,10 @@ def _train(runs: Sequence[Run], turns: Sequence[Turn], personal: Sequence[Tensor
         k, is_personal = owners[which]
         own = personal[k]
         if is_personal and own is not None:
-            assert isinstance(update.delta, Tensor)
-            own[update.ids] = orders[which].theta - update.delta
+            assert isinstance(update.delta, Tensor) and isinstance(update.ids, Tensor)
+            trained = orders[which].theta.repeat(len(update.ids), 1)
+            trained[:, slice(None) if update.columns is None else update.columns] -= update.delta
+            own[update.ids] = trained
         else:
             folds[k].add(update)
     return folds

@@ -9,7 +9,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..core.errors import InputError
 from ..core.server import Update
+from ..settings import Precision
 from .problem import LossFunction, Orders, Problem, Question, per_example
+from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores
 
@@ -17,7 +19,9 @@ from .visiting import Visiting, cores
 STACKED_PARAMETERS = 150_000
 STACKED_RECURRENT_PARAMETERS = 16_000
 STACKED_CONVOLUTION_FLOPS = 8_000_000  # forward pass of one client's batch
-STACK_ELEMENTS = {"cpu": 2_000_000, "cuda": 100_000_000}  # parameters held by one stack
+STACK_ELEMENTS = 2_000_000  # parameters held by one stack
+# Measured on an H200 (benchmarks/README.md): 16 slots of ResNet-18.
+SLOT_ELEMENTS = 180_000_000
 
 
 class Parallel:
@@ -26,19 +30,26 @@ class Parallel:
     `jobs` is the number of clients that train at once, over all runs. `stack` overrides the rule.
     """
 
-    def __init__(self, problem: Problem, jobs: int, stack: bool | None = None) -> None:
+    def __init__(self, problem: Problem, jobs: int, stack: bool | None = None, precision: Precision = "fp32") -> None:
         random = check_stackable(problem)
-        wins, reason = stacking_wins(problem, jobs)
+        wins, self.reason = stacking_wins(problem, jobs)
         if random:
-            wins, reason, stack = False, "the model draws random numbers while training", None
-        if wins if stack is None else stack:
-            slots = max(8, STACK_ELEMENTS.get(problem.device.type, 2_000_000) // len(problem.theta))
-            self.engine: Stacked | Visiting = Stacked(problem, slots)
-            self.how = f"parallel: clients stacked, up to {slots} at once ({reason})"
-        else:
+            wins, self.reason, stack = False, "the model draws random numbers while training", None
+        self.engine: Slots | Stacked | Visiting
+        if not (wins if stack is None else stack):
             workers = 1 if random or problem.device.type != "cpu" else _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers)
-            self.how = f"parallel: clients visited by {workers} worker{'s' * (workers > 1)} ({reason})"
+        elif problem.device.type == "cpu" or problem.batch_size is None:
+            self.engine = Stacked(problem, max(8, STACK_ELEMENTS // len(problem.theta)))
+        else:
+            slots = min(jobs, max(8, SLOT_ELEMENTS // len(problem.theta)))
+            self.engine = Slots(problem, slots, precision)
+        if precision == "bf16" and not isinstance(self.engine, Slots):
+            self.reason += "; in fp32: bf16 needs a GPU and batches"
+
+    @property
+    def how(self) -> str:
+        return f"parallel: {self.engine.how} ({self.reason})"
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         return self.engine.losses(questions)

@@ -1,15 +1,17 @@
 """LSTM, GRU and plain recurrent layers written so that they can be stacked.
 
-torch's fused recurrent kernels have no batching rule; inside this mode they become one matrix product
+torch's fused recurrent kernels have no batching rule; inside `Rewritten(RULES)` they become one matrix product
 for all time steps and one for each, with the same equations and parameters.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+
+from .rewriting import Rules
 
 
 def make_stackable(model: nn.Module) -> bool:
@@ -21,16 +23,6 @@ def make_stackable(model: nn.Module) -> bool:
 
 
 Cell = Callable[..., tuple[Tensor, ...]]
-
-
-class StackableRecurrence(TorchFunctionMode):
-    """Replaces torch.lstm, torch.gru, torch.rnn_tanh and torch.rnn_relu by plain tensor operations."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        cell = _CELLS.get(func)
-        if cell is not None and isinstance(args[3], bool):  # packed sequences keep torch's own form
-            return _recurrence(cell, *args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
 
 
 def _lstm(gates: Tensor, hidden: Tensor, w: Tensor, b: Tensor | None, cell: Tensor) -> tuple[Tensor, ...]:
@@ -53,14 +45,6 @@ def _relu(gates: Tensor, hidden: Tensor, w: Tensor, b: Tensor | None) -> tuple[T
     return ((gates + _linear(hidden, w, b)).relu(),)
 
 
-_CELLS: dict[Any, Cell] = {
-    torch._VF.lstm: _lstm,
-    torch._VF.gru: _gru,
-    torch._VF.rnn_tanh: _tanh,
-    torch._VF.rnn_relu: _relu,
-}
-
-
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return x @ weight.T if bias is None else x @ weight.T + bias
 
@@ -76,8 +60,10 @@ def _recurrence(
     training: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> tuple[Tensor, ...]:
-    """torch's signature and results: (outputs, last states...)."""
+) -> tuple[Tensor, ...] | None:
+    """torch's signature and results: (outputs, last states...); packed sequences keep torch's own form."""
+    if not isinstance(has_biases, bool):
+        return None
     start = states if isinstance(states, tuple | list) else (states,)
     sequence = inputs.transpose(0, 1) if batch_first else inputs
     count, directions = (4 if has_biases else 2), (2 if bidirectional else 1)
@@ -102,3 +88,11 @@ def _recurrence(
         if dropout and training and layer < layers - 1:
             sequence = torch.nn.functional.dropout(sequence, dropout)
     return (sequence.transpose(0, 1) if batch_first else sequence, *(torch.stack(held) for held in last))
+
+
+RULES: Rules = {
+    torch._VF.lstm: partial(_recurrence, _lstm),
+    torch._VF.gru: partial(_recurrence, _gru),
+    torch._VF.rnn_tanh: partial(_recurrence, _tanh),
+    torch._VF.rnn_relu: partial(_recurrence, _relu),
+}

@@ -8,6 +8,7 @@ examples do not see each other (checked before the first round).
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from ..client import Pool
 from ..core import streams
 from ..core.server import Update
 from .problem import LossFunction, Orders, Problem, Question, per_example
-from .recurrent import StackableRecurrence, make_stackable
+from .recurrent import RULES, make_stackable
+from .rewriting import Rewritten
 from .tracing import Traced
 
 
@@ -28,9 +30,13 @@ class Stacked:
     def __init__(self, problem: Problem, slots: int) -> None:
         self.problem, self.slots = problem, slots
         self.model = copy.deepcopy(problem.model)
-        self.rewritten = StackableRecurrence if make_stackable(self.model) else nullcontext
+        self.rewritten = partial(Rewritten, RULES) if make_stackable(self.model) else nullcontext
         self.gradients = Traced(self._gradients)
-        self.values: dict[LossFunction, Traced] = {}
+        self.shared_values: dict[LossFunction, Traced] = {}
+
+    @property
+    def how(self) -> str:
+        return f"clients stacked, up to {self.slots} at once"
 
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         """Stacks of whole runs where they fit, so that each run's updates come back together."""
@@ -89,7 +95,7 @@ class Stacked:
 
     def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
         """[runs, len(ids)]: every run's model on the same rows."""
-        values = self.values.setdefault(of, Traced(self._shared_values(of)))
+        values = self.shared_values.setdefault(of, Traced(self._shared_values(of)))
         everyone = len(ids) == len(pool.sizes)
         rows = None if everyone else pool.rows(ids).to(pool.inputs.device)
         inputs = pool.inputs if rows is None else pool.inputs[rows]

@@ -25,6 +25,10 @@ class Visiting:
         self.workers = [_LeanWorker(problem, alone=workers == 1) for _ in range(workers)]
         self.threads = ThreadPoolExecutor(workers)  # kept: a new thread starts with cold memory
 
+    @property
+    def how(self) -> str:
+        return f"clients visited by {len(self.workers)} worker{'s' * (len(self.workers) > 1)}"
+
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         """Run after run, the largest client first; few updates wait at a time, and always in the same order."""
         sizes = self.problem.train.sizes

@@ -1,0 +1,236 @@
+"""The GPU engine on the paper's work: checks first, then samples/s and seconds a round, against named peers in one run.
+
+python benchmarks/gpu.py            everything; writes benchmarks/results/gpu.json
+python benchmarks/gpu.py checks     one part (ceilings, checks, steps, rounds, peers); merged into that file
+
+50 clients with the sizes of the paper's CIFAR-10 split and random images: speed does not depend on what they show.
+"""
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import evenfed
+from evenfed import models
+from evenfed.data.partition import dirichlet, split
+from evenfed.results import provenance
+from evenfed.settings import Precision
+from evenfed.simulate.loop import Run, advance, arithmetic, engine_for, start
+from evenfed.simulate.problem import Orders, Problem, cross_entropy
+from evenfed.simulate.reference import Reference
+from evenfed.simulate.slots import Slots
+from peers.naive_fl import round_seconds
+
+RESULT = Path(__file__).parent / "results" / "gpu.json"
+DEVICE = "cuda"
+PAPER = ["fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred"]
+FLOP = {"imagenet": 0.217e9, "cifar": 3.33e9}  # of one training sample of ResNet-18 at 32x32
+
+
+def paper_clients() -> list[evenfed.Client]:
+    """50 clients as unequal as the paper's, half of each for testing."""
+    draw = torch.Generator().manual_seed(0)
+    labels = np.repeat(np.arange(10), 5000)
+
+    def images(count: int) -> tuple[Tensor, Tensor]:
+        shown = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=draw)
+        return shown, torch.randint(0, 10, (count,), generator=draw)
+
+    parts = [split(rows, labels, 0.5) for rows in dirichlet(labels, 50, 0.05, seed=0)]
+    return [evenfed.Client(images(len(p.train)), images(len(p.test))) for p in parts]
+
+
+def sentences(clients: int = 20, count: int = 5600) -> list[evenfed.Client]:
+    """Clients as large as the paper's StackOverflow users: sentences of 20 words out of 10,004."""
+    draw = torch.Generator().manual_seed(0)
+
+    def words(rows: int) -> tuple[Tensor, Tensor]:
+        text = torch.randint(1, 10_004, (rows, 21), generator=draw)
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    return [evenfed.Client(words(count), words(256)) for _ in range(clients)]
+
+
+def resnet(stem: str) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(models.FromBytes(), models.resnet18_gn(10, stem=stem))  # type: ignore[arg-type]
+
+
+def milliseconds(work: Callable[[], Any], repeats: int) -> float:
+    """Median over repeats, by the device's own clock."""
+    for _ in range(3):
+        work()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        work()
+        mark.record()
+    torch.cuda.synchronize()
+    return float(np.median([a.elapsed_time(b) for a, b in itertools.pairwise(marks)]))
+
+
+def ceilings() -> dict[str, float]:
+    """What the device does at most: products of 8192 x 8192 and a copy of 4 GB."""
+    found = {}
+    for name, kind, precision in (("bf16", torch.bfloat16, "fp32"), ("tf32", torch.float32, "tf32")):
+        a, b = torch.randn(2, 8192, 8192, device=DEVICE, dtype=kind)
+        with arithmetic(precision):  # type: ignore[arg-type]
+            found[f"{name}_tflops"] = 2 * 8192**3 / milliseconds(lambda a=a, b=b: a @ b, 30) / 1e9  # type: ignore[misc]
+    source = torch.randn(1 << 30, device=DEVICE)
+    target = torch.empty_like(source)
+    found["copy_tb_per_s"] = 2 * 4 * (1 << 30) / milliseconds(lambda: target.copy_(source), 20) / 1e9
+    return found
+
+
+def checks() -> dict[str, float]:
+    """One client's update: this engine against the reference in fp32, and how far less precision moves it."""
+    clients = [c for c in paper_clients() if len(c.train[0]) > 300][:2]
+    problem = Problem.of(resnet("imagenet"), clients, evenfed.Settings(device=DEVICE, batch_size=64))
+
+    def update(precision: Precision, reference: bool = False, seed: int = 0) -> Tensor:
+        orders = [Orders(0, seed, problem.theta, torch.arange(2), 0.005)]
+        with arithmetic(precision):
+            engine = Reference(problem) if reference else Slots(problem, 2, precision)
+            found = list(engine.train(orders))
+        rows = torch.zeros(2, len(problem.theta), device=DEVICE)
+        for _, u in found:
+            rows[u.ids, :] = rows[u.ids, :].index_copy(1, _columns(u, problem), u.delta)  # type: ignore[index,arg-type]
+        return rows
+
+    def distance(a: Tensor, b: Tensor) -> float:
+        return float((a - b).norm() / b.norm())
+
+    exact = update("fp32", reference=True)
+    found = {f"{p}_against_reference": distance(update(p), exact) for p in ("fp32", "tf32", "bf16")}  # type: ignore[arg-type]
+    found["reference_repeated"] = distance(update("fp32", reference=True), exact)
+    found["other_batch_order"] = distance(update("fp32", reference=True, seed=1), exact)
+    ok = found["fp32_against_reference"] < 1e-3 and found["bf16_against_reference"] < found["other_batch_order"]
+    return {**found, "passed": ok}
+
+
+def _columns(update: evenfed.Update, problem: Problem) -> Tensor:
+    everything = torch.arange(len(problem.theta), device=DEVICE)
+    return everything if update.columns is None else update.columns
+
+
+def step(
+    name: str, model: nn.Module, clients: list[evenfed.Client], slots: int, precision: Precision
+) -> dict[str, Any]:
+    """Samples/s of the training step alone, all slots busy, and of the loss pass."""
+    problem = Problem.of(model, clients, evenfed.Settings(device=DEVICE, batch_size=64))
+    torch.cuda.reset_peak_memory_stats()
+    with arithmetic(precision):
+        engine, began = Slots(problem, slots, precision), time.perf_counter()
+        made = engine._step(False, ())
+        built = time.perf_counter() - began
+        made.state.copy_(problem.theta[made.live.columns].expand_as(made.state))
+        made.rows.random_(len(problem.train.inputs))
+        made.mask.fill_(1)
+        made.lr.fill_(1e-3)
+        spent = milliseconds(made.replay, 30)
+        measure = engine._measure_for(problem.train, cross_entropy)
+        rows = torch.arange(len(problem.train.inputs), device=DEVICE)
+        passed = milliseconds(lambda: measure(problem.theta, rows), 10)
+    return {
+        "name": name,
+        "precision": precision,
+        "slots": engine.slots,
+        "step_ms": spent,
+        "samples_per_s": engine.slots * engine.width / spent * 1e3,
+        "loss_pass_samples_per_s": len(rows) / passed * 1e3,
+        "live_parameters": len(made.live),
+        "parameters": len(problem.theta),
+        "build_s": built,
+        "memory_gb": torch.cuda.max_memory_allocated() / 1e9,
+        "how": engine.how,
+    }
+
+
+def steps() -> list[dict[str, Any]]:
+    images, words = paper_clients(), sentences()
+    torch.manual_seed(0)
+    found = [
+        step("ResNet-18 GN, ImageNet stem", resnet("imagenet"), images, 16, "bf16"),
+        step("ResNet-18 GN, ImageNet stem", resnet("imagenet"), images, 16, "tf32"),
+        step("ResNet-18 GN, CIFAR stem", resnet("cifar"), images, 8, "bf16"),
+        step("LSTM, next word", models.lstm_words(10_004), words, 20, "bf16"),
+    ]
+    for each, flop in zip(found, (FLOP["imagenet"], FLOP["imagenet"], FLOP["cifar"]), strict=False):
+        each["tflops"] = each["samples_per_s"] * flop / 1e12
+    return found
+
+
+def together(runs: int, rounds: int = 3) -> dict[str, Any]:
+    """Whole rounds of a comparison (losses, training, closing, accuracy of every client), runs sharing slots."""
+    settings = evenfed.Settings(rounds=rounds, lr=0.005, batch_size=64, device=DEVICE, precision="bf16")
+    problem = Problem.of(resnet("imagenet"), paper_clients(), settings)
+    planned = [Run(name, evenfed.algorithms.get(name), settings) for name in (PAPER * 3)[:runs]]
+    began = time.perf_counter()
+    engine = engine_for(problem, planned)
+    states = [start(run, problem) for run in planned]
+    states, _ = advance(planned, states, problem, engine, evaluate=True)
+    first = time.perf_counter() - began
+    spent = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        states, _ = advance(planned, states, problem, engine, evaluate=True)
+        torch.cuda.synchronize()
+        spent.append((time.perf_counter() - began) / runs)
+    return {"runs": runs, "first_round_s": first, "seconds_a_round_and_run": float(np.median(spent)), "all": spent}
+
+
+def rounds() -> list[dict[str, Any]]:
+    return [together(1), together(10), together(27)]
+
+
+def peers() -> dict[str, float]:
+    """One round of one run in the reference engine and in naive code, on the same device."""
+    clients = paper_clients()
+    settings = evenfed.Settings(rounds=1, lr=0.005, batch_size=64, device=DEVICE, engine="reference")
+    problem = Problem.of(resnet("imagenet"), clients, settings)
+    run = Run("fedavg", evenfed.algorithms.get("fedavg"), settings)
+    engine = Reference(problem)
+    warm = Orders(0, 0, problem.theta, torch.tensor([46]), 0.005)
+    list(engine.train([warm]))
+    began = time.perf_counter()
+    advance([run], [start(run, problem)], problem, engine, evaluate=True)
+    torch.cuda.synchronize()
+    reference = time.perf_counter() - began
+    naive = round_seconds(
+        resnet("imagenet"), [(x.float() / 255, y) for x, y in (c.train for c in clients)], 0.005, 64, DEVICE
+    )
+    return {"reference_round_s": reference, "naive_round_s": naive}
+
+
+PARTS: dict[str, Callable[[], Any]] = {f.__name__: f for f in (ceilings, checks, steps, rounds, peers)}
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(PARTS)
+    if not torch.cuda.is_available() or set(wanted) - set(PARTS):
+        sys.exit(f"gpu.py needs a CUDA device, and takes any of: {', '.join(PARTS)}")
+    result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    result["provenance"] = provenance()
+    for name in wanted:
+        result[name] = PARTS[name]()
+        print(name, json.dumps(result[name], indent=1), flush=True)
+        RESULT.write_text(json.dumps(_with_ratios(result), indent=1) + "\n")
+
+
+def _with_ratios(result: dict[str, Any]) -> dict[str, Any]:
+    if "rounds" in result and "peers" in result:
+        shared = result["rounds"][-1]["seconds_a_round_and_run"]
+        result["ratios"] = {name.removesuffix("_round_s"): s / shared for name, s in result["peers"].items()}
+    return result
+
+
+if __name__ == "__main__":
+    main()

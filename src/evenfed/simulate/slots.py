@@ -1,0 +1,320 @@
+"""Clients of all runs in a fixed number of slots, refilled as they fall free: every step has the same shapes.
+
+One step of all slots is one recorded graph: it gathers the batches from data that stay on the device, computes the
+gradients from the stacked parameters, and moves these. Nothing waits for the host until a round's end.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import lru_cache, partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from ..client import Pool
+from ..core.errors import InputError
+from ..core.server import Update
+from ..settings import Precision
+from .live import Live
+from .problem import LossFunction, Orders, Problem, per_example
+from .replay import Replay
+from .schedule import Event, Schedule, examples
+from .stacked import Stacked
+
+Slope = Callable[[Tensor], Tensor]
+
+MEASURED_ROWS = 8192  # examples in one forward pass of a measurement
+
+
+class Slots(Stacked):
+    """Trains `slots` clients at a time; parameters are kept in full, and computed with in `precision`."""
+
+    def __init__(self, problem: Problem, slots: int, precision: Precision = "fp32") -> None:
+        super().__init__(problem, slots)
+        self.precision, self.asked = precision, slots
+        self.compute = torch.bfloat16 if precision == "bf16" else problem.theta.dtype
+        self.width = int(min(problem.batch_size or problem.train.sizes.max(), problem.train.sizes.max()))
+        self.live = lru_cache(partial(Live.of, self.model, problem.layout, problem.train.inputs[:2]))
+        self.schedule = lru_cache(maxsize=4)(self._schedule)
+        self.steps: dict[tuple[bool, tuple[Slope, ...]], Step] = {}
+        self.measures: dict[tuple[int, LossFunction], Measure] = {}
+        self.measured_rows = MEASURED_ROWS
+        self.resident = {id(pool): _channels_last(pool.inputs) for pool in (problem.train, problem.test) if pool}
+
+    @property
+    def how(self) -> str:
+        """What runs, and what was left out."""
+        replays = [step.replay for step in self.steps.values()] + [m.replay for m in self.measures.values()]
+        notes = {replay.note for replay in replays if replay.note}
+        if self.slots < self.asked:
+            notes.add(f"{self.asked} did not fit into the device's memory")
+        kind = "compiled, one CUDA graph a step" if self.problem.device.type == "cuda" else "traced"
+        told = "; ".join([kind, *sorted(notes)])
+        return f"{self.slots} slots refilled with clients of all runs, {self.precision}, {told}"
+
+    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+        """All orders in one queue; each run's updates come back together, when its last client has ended."""
+        if not any(len(o.ids) for o in orders):
+            return
+        slopes = tuple(dict.fromkeys(o.local_loss for o in orders if o.local_loss is not None))
+        step = self._step(any(o.prox > 0 for o in orders), slopes)
+        yield from Shift(self, step, orders).updates()
+
+    def _schedule(self, sizes: bytes, slots: int) -> tuple[Schedule, Tensor, Tensor]:
+        """The schedule with its table on the device; most rounds have the same."""
+        p = self.problem
+        made = Schedule.of(np.frombuffer(sizes, dtype=np.int64), slots, p.batch_size or self.width, p.local_epochs)
+        return made, torch.from_numpy(made.first).to(p.device), torch.from_numpy(made.count).to(p.device)
+
+    def _step(self, pulled: bool, slopes: tuple[Slope, ...]) -> "Step":
+        """Made at first need; with fewer slots where the device's memory does not suffice."""
+        while (pulled, slopes) not in self.steps:
+            try:
+                self.steps[pulled, slopes] = Step(self, pulled, slopes)
+            except torch.OutOfMemoryError:
+                if self.slots == 1:
+                    raise InputError(
+                        f"the device's memory does not hold one client's training step ({len(self.problem.theta)} "
+                        f"parameters, batch of {self.width}); use a smaller batch_size or model"
+                    ) from None
+                self.slots //= 2
+                self.steps.clear()
+                _free()
+        return self.steps[pulled, slopes]
+
+    def values(self, of: LossFunction, live: Live, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """[b] the value of each example under one model."""
+        parameters = live.parameters(weights, rest)
+        device = self.problem.device.type
+        reduced = torch.autocast(device, self.compute) if self.precision == "bf16" else nullcontext()
+        with live.rewriting(parameters), reduced:
+            outputs = functional_call(self.model, parameters, (x,))
+        return per_example(of(outputs.to(self.problem.theta.dtype), y))
+
+    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
+        """[runs, len(ids)]: one model after another over the same rows, in passes of one size."""
+        sizes = pool.sizes[ids]
+        rows = torch.arange(len(pool.inputs)) if len(ids) == len(pool.sizes) else pool.rows(ids)
+        rows = rows.to(pool.inputs.device)
+        measure = self._measure_for(pool, of)
+        found = torch.stack([measure(theta, rows) for theta in thetas], 1).double()
+        lengths = sizes.to(found.device)
+        totals = torch.segment_reduce(found, "sum", lengths=lengths, axis=0, initial=0.0, unsafe=True)
+        return (totals.T / lengths).cpu()
+
+    def _measure_for(self, pool: Pool, of: LossFunction) -> "Measure":
+        key = (id(pool), of)
+        while key not in self.measures:
+            try:
+                passes = -(-len(pool.inputs) // self.measured_rows)  # of equal length, so that little is padded
+                self.measures[key] = Measure(self, pool, of, -(-len(pool.inputs) // passes))
+            except torch.OutOfMemoryError:
+                if self.measured_rows == 1:
+                    raise
+                self.measured_rows //= 2
+                _free()
+        return self.measures[key]
+
+
+def _channels_last(inputs: Tensor) -> Tensor:
+    """Images lie as a convolution's patches read them."""
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+def _free() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+class Step:
+    """One SGD step of all slots, in place."""
+
+    def __init__(self, engine: Slots, pulled: bool, slopes: tuple[Slope, ...]) -> None:
+        problem, count = engine.problem, engine.slots
+        self.engine, self.pulled, self.slopes = engine, pulled, slopes
+        self.live = engine.live(crop=not pulled)  # a pull moves parameters that have no gradient, too
+        zeros = partial(torch.zeros, dtype=problem.theta.dtype, device=problem.device)
+        self.state = zeros((count, len(self.live)))
+        self.anchor = torch.zeros_like(self.state) if pulled else self.state[:, :0]
+        self.rows = torch.zeros(count, engine.width, dtype=torch.int64, device=problem.device)
+        self.mask = zeros((count, engine.width))
+        self.lr, self.prox = zeros((2, count, 1))
+        self.kind = torch.zeros(count, dtype=torch.int64, device=problem.device)
+        data = (engine.resident[id(problem.train)], problem.train.targets)
+        engine.model.train()
+        self.replay = Replay(
+            self._descend, (self.state, self.anchor, self.rows, self.mask, self.lr, self.prox, self.kind, *data)
+        )
+
+    def _descend(
+        self,
+        state: Tensor,
+        anchor: Tensor,
+        rows: Tensor,
+        mask: Tensor,
+        lr: Tensor,
+        prox: Tensor,
+        kind: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> None:
+        """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
+        gradient, losses = self._gradients(state, inputs[rows], targets[rows], mask)
+        if self.slopes:
+            gradient = gradient * self._factors(losses, kind)[:, None]
+        if self.pulled:
+            gradient = gradient + prox * (state - anchor)
+        state.sub_(lr * gradient)
+
+    def _gradients(self, state: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        engine, cut = self.engine, self.live.weight_entries
+
+        def batch_loss(weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
+            values = engine.values(engine.problem.loss, self.live, weights, rest, x, y)
+            return (values * m).sum() / m.sum().clamp(min=1)
+
+        weights = state[:, :cut].to(engine.compute).detach().requires_grad_()
+        rest = state[:, cut:].detach().requires_grad_()
+        with torch.enable_grad():
+            losses = vmap(batch_loss)(weights, rest, x, y, mask)
+            found = torch.autograd.grad(losses.sum(), (weights, rest), allow_unused=True, materialize_grads=True)
+        return torch.cat([g.to(state.dtype) for g in found], 1), losses.detach()
+
+    def _factors(self, losses: Tensor, kind: Tensor) -> Tensor:
+        """The chain rule through a changed local loss: one factor a slot."""
+        factors = torch.ones_like(losses)
+        for number, slope in enumerate(self.slopes, start=1):
+            at = losses.detach().requires_grad_()
+            with torch.enable_grad():
+                (found,) = torch.autograd.grad(slope(at).sum(), at)
+            factors = torch.where(kind == number, found, factors)
+        return factors
+
+
+class Measure:
+    """The value of every example of a pool under a model."""
+
+    def __init__(self, engine: Slots, pool: Pool, of: LossFunction, length: int) -> None:
+        self.engine, self.of, self.length = engine, of, length
+        self.live = engine.live(crop=True)
+        self.theta = torch.zeros(len(self.live), dtype=engine.problem.theta.dtype, device=pool.inputs.device)
+        self.rows = torch.zeros(length, dtype=torch.int64, device=pool.inputs.device)
+        engine.model.eval()
+        with torch.no_grad():
+            self.replay = Replay(self._values, (self.theta, self.rows, engine.resident[id(pool)], pool.targets))
+
+    def __call__(self, theta: Tensor, rows: Tensor) -> Tensor:
+        """[len(rows)] the values of these rows."""
+        self.theta.copy_(theta[self.live.columns])
+        found = torch.empty(len(rows), dtype=self.theta.dtype, device=rows.device)
+        for start in range(0, len(rows), self.length):
+            part = rows[start : start + self.length]
+            self.rows[: len(part)].copy_(part)
+            found[start : start + self.length].copy_(self.replay()[: len(part)])
+        return found
+
+    def _values(self, theta: Tensor, rows: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        cut = self.live.weight_entries
+        weights = theta[:cut].to(self.engine.compute)
+        return self.engine.values(self.of, self.live, weights, theta[cut:], inputs[rows], targets[rows])
+
+
+class Shift:
+    """One round's work: the clients of all orders through the slots."""
+
+    def __init__(self, engine: Slots, step: Step, orders: Sequence[Orders]) -> None:
+        problem, pool = engine.problem, engine.problem.train
+        self.step, self.orders = step, orders
+        held = pool.sizes.numpy()
+        # run after run, so that few runs' updates are held at once; each run's largest client first
+        queue = [np.argsort(-held[o.ids.numpy()], kind="stable") for o in orders]
+        self.which = np.repeat(np.arange(len(orders)), [len(q) for q in queue])
+        self.position = np.concatenate(queue)
+        clients = np.concatenate([o.ids.numpy()[q] for o, q in zip(orders, queue, strict=True)])
+        sizes = held[clients]
+        self.schedule, first, count = engine.schedule(sizes.tobytes(), engine.slots)
+        seeds = np.array([o.seed for o in orders])[self.which]
+        begins, index = pool.starts.numpy()[clients], orders[0].index
+        table = examples(seeds, index, clients, sizes, problem.local_epochs, begins, problem.device)
+        column = torch.arange(engine.width, device=problem.device)
+        self.rows = table[(first[..., None] + column).clamp(max=len(table) - 1)]  # [steps, slots, width]
+        self.mask = (column < count[..., None]).to(step.mask.dtype)
+        columns = step.live.columns
+        self.incoming = [o.theta[columns] for o in orders]
+        self.starts = [None if o.starts is None else o.starts[:, columns] for o in orders]
+        self.deltas: dict[int, Tensor] = {}
+        self.kept: dict[int, Tensor] = {}
+        self.left = np.bincount(self.which, minlength=len(orders))
+        self.halfway = self._halfway()
+
+    def updates(self) -> Iterator[tuple[int, Update]]:
+        step, schedule = self.step, self.schedule
+        for t in range(len(schedule)):
+            if t in schedule.begin:
+                self._begin(schedule.begin[t])
+            step.rows.copy_(self.rows[t])
+            step.mask.copy_(self.mask[t])
+            step.replay()
+            for event in self.halfway.get(t, ()):
+                self._note(event, self.kept)
+            if t in schedule.end:
+                yield from self._end(schedule.end[t])
+
+    def _begin(self, event: Event) -> None:
+        """New clients take over free slots."""
+        for which, slots, positions in self._by_orders(event):
+            order, start = self.orders[which], self.starts[which]
+            self.step.state[slots] = self.incoming[which] if start is None else start[positions]
+            if self.step.pulled:
+                self.step.anchor[slots] = self.incoming[which]
+                self.step.prox[slots] = order.prox
+            self.step.lr[slots] = order.lr
+            if self.step.slopes:
+                self.step.kind[slots] = 0 if order.local_loss is None else 1 + self.step.slopes.index(order.local_loss)
+
+    def _end(self, event: Event) -> Iterator[tuple[int, Update]]:
+        """Clients whose last step is done; a run's updates once all its clients are."""
+        self._note(event, self.deltas)
+        for which, count in zip(*np.unique(self.which[event.jobs], return_counts=True), strict=True):
+            self.left[which] -= count
+            if not self.left[which]:
+                deltas, kept = self.deltas.pop(which), self.kept.pop(which, None)
+                yield int(which), Update(self.orders[which].ids, deltas, kept, columns=self.step.live.columns)
+
+    def _note(self, event: Event, into: dict[int, Tensor]) -> None:
+        """How far these clients have moved, in their run's rows."""
+        for which, slots, positions in self._by_orders(event):
+            incoming = self.incoming[which]
+            if which not in into:
+                into[which] = incoming.new_zeros(len(self.orders[which].ids), len(incoming))
+            into[which][positions] = incoming - self.step.state[slots]
+
+    def _by_orders(self, event: Event) -> Iterator[tuple[int, Tensor | int, Tensor | int]]:
+        """(orders, slots, positions) of an event; single ones as numbers, which cost no transfer."""
+        owners = self.which[event.jobs]
+        for which in np.unique(owners):
+            own = owners == which
+            slots, positions = event.slots[own], self.position[event.jobs[own]]
+            if len(slots) == 1:
+                yield int(which), int(slots[0]), int(positions[0])
+            else:
+                yield int(which), self._moved(slots), self._moved(positions)
+
+    def _moved(self, numbers: np.ndarray) -> Tensor:
+        return torch.from_numpy(numbers).to(self.step.state.device, non_blocking=True)
+
+    def _halfway(self) -> dict[int, list[Event]]:
+        """After which step which clients' snapshots are due."""
+        due: dict[int, list[Event]] = {}
+        if all(o.snapshot_steps is None for o in self.orders):
+            return due
+        for t, event in self.schedule.begin.items():
+            for slot, job in zip(event.slots, event.jobs, strict=True):
+                steps = self.orders[self.which[job]].snapshot_steps
+                if steps is not None:
+                    at = t + int(steps[self.position[job]]) - 1
+                    due.setdefault(at, []).append(Event(np.array([slot]), np.array([job])))
+        return due

@@ -1,0 +1,304 @@
+"""The engine for GPUs, at tiny widths on a CPU: the same code, without the compiler and the recording."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.func import vmap
+
+import evenfed
+from evenfed import models
+from evenfed.core import streams
+from evenfed.simulate import replay, slots
+from evenfed.simulate.convolution import Taps, conv2d, group_norm
+from evenfed.simulate.live import Live
+from evenfed.simulate.loop import Run, rounds, start
+from evenfed.simulate.parallel import Parallel
+from evenfed.simulate.problem import Orders, Problem, Question
+from evenfed.simulate.reference import Reference
+from evenfed.simulate.schedule import Schedule, examples
+from evenfed.simulate.slots import Slots
+from worked_example import federation, small_model
+
+CONVOLUTIONS = [  # image, kernel, stride, padding, dilation, channels
+    ((9, 7), (3, 3), (1, 1), (1, 1), (1, 1), 4),
+    ((8, 8), (3, 3), (2, 2), (1, 1), (1, 1), 3),
+    ((2, 2), (3, 3), (2, 2), (1, 1), (1, 1), 3),
+    ((1, 1), (3, 3), (1, 1), (1, 1), (1, 1), 3),
+    ((12, 12), (7, 7), (2, 2), (3, 3), (1, 1), 3),
+    ((9, 9), (3, 3), (1, 1), (2, 2), (2, 2), 3),
+    ((8, 8), (1, 1), (2, 2), (0, 0), (1, 1), 3),
+    ((5, 6), (3, 1), (2, 1), (1, 0), (1, 1), 2),
+    ((7, 7), (3, 3), (3, 3), (0, 0), (2, 2), 2),
+    ((4, 4), (5, 5), (1, 1), (2, 2), (1, 1), 2),
+]
+
+
+class Residual(nn.Module):
+    """The paper's network at a width a test can bear: 7x7 stem, pooling, blocks down to a single pixel."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        block = models.Block
+        stem = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.GroupNorm(2, width), nn.Tanh(), nn.MaxPool2d(3, 2, 1)]
+        blocks = [block(width, width, 1, 2), block(width, 8, 2, 2), block(8, 8, 2, 2), block(8, 8, 2, 2)]
+        pooled = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)]
+        self.layers = nn.Sequential(models.FromBytes(), *stem, *blocks, *pooled)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def images(sizes, size=32):
+    draw = torch.Generator().manual_seed(0)
+
+    def some(count):
+        shown = torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=draw)
+        return shown, torch.randint(0, 10, (count,), generator=draw)
+
+    return [evenfed.Client(some(n), some(3)) for n in sizes]
+
+
+@pytest.fixture
+def double():
+    torch.set_default_dtype(torch.float64)  # bytes become numbers of the default type
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def residual_problem(settings, sizes=(9, 5, 3)):
+    torch.manual_seed(0)
+    return Problem.of(Residual(), images(sizes), settings)
+
+
+def final(engine, runs, problem):
+    states = [start(r, problem) for r in runs]
+    for now, _ in rounds(runs, states, problem, engine):
+        states = now
+    return states
+
+
+@pytest.mark.parametrize("form", CONVOLUTIONS, ids=str)
+def test_convolution_by_patches_is_torchs_with_its_gradients(form):
+    image, kernel, stride, padding, dilation, channels = form
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(3, 2, channels, *image, generator=draw, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(3, 5, channels, *kernel, generator=draw, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(3, 5, generator=draw, dtype=torch.float64, requires_grad=True)
+    expected = torch.stack([F.conv2d(x[c], w[c], b[c], stride, padding, dilation) for c in range(3)])
+    found = vmap(lambda x, w, b: conv2d(x, w, b, stride, padding, dilation))(x, w, b)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+    slope = torch.randn(expected.shape, generator=draw, dtype=torch.float64)
+    for ours, theirs in zip(
+        torch.autograd.grad(found, (x, w, b), slope), torch.autograd.grad(expected, (x, w, b), slope), strict=True
+    ):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"groups": 2}, {"padding": "same"}])
+def test_other_forms_of_convolution_stay_torchs_own(options):
+    x, w = torch.randn(2, 4, 6, 6), torch.randn(4, 4 // options.get("groups", 1), 3, 3)
+    assert conv2d(x, w, **options) is None
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 5), (3, 6, 5, 2)])
+def test_group_norm_is_torchs_in_any_memory_order(shape):
+    x, weight, bias = torch.randn(shape), torch.randn(shape[1]), torch.randn(shape[1])
+    turned = x.transpose(0, -1).contiguous().transpose(0, -1)
+    assert torch.allclose(group_norm(turned, 2, weight, bias), F.group_norm(x, 2, weight, bias), atol=1e-5)
+    assert group_norm(x.bfloat16(), 2, weight).dtype == torch.bfloat16
+
+
+def test_taps_that_only_meet_padding_are_known():
+    assert Taps.of((2, 2), (3, 3), (2, 2), (1, 1), (1, 1)) == Taps((3, 3), range(1, 3), range(1, 3))
+    assert Taps.of((4, 4), (3, 3), (1, 1), (1, 1), (1, 1)).whole
+
+
+def test_most_of_the_papers_network_never_changes_on_its_images():
+    model = nn.Sequential(models.FromBytes(), models.resnet18_gn(10))
+    layout = evenfed.core.vector.Layout.of(dict(model.named_parameters()))
+    one = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    assert len(Live.of(model, layout, one, crop=True)) == 4_234_826
+    whole = Live.of(model, layout, one, crop=False)
+    assert len(whole) == 11_181_642 and whole.columns.sort().values.equal(torch.arange(11_181_642))
+
+
+class Shared(nn.Module):
+    """A kernel that two images of different size and a penalty share: none of it may be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        self.out = nn.Linear(3, 10)
+
+    def forward(self, x):
+        small = F.adaptive_avg_pool2d(x.to(self.conv.weight.dtype) / 255, 1)
+        return self.out(self.conv(small).flatten(1) + self.conv.weight.square().sum())
+
+
+def test_a_parameter_with_another_use_is_kept_whole(double):
+    torch.manual_seed(0)
+    settings = evenfed.Settings(rounds=2, lr=0.01, batch_size=4, device="cpu")
+    problem = Problem.of(Shared(), images((6, 4), 8), settings)
+    assert len(Slots(problem, 2).live(crop=True)) == len(problem.theta)
+    runs = [Run("fedavg", evenfed.algorithms.get("fedavg"), settings)]
+    (ours,), (theirs,) = final(Slots(problem, 2), runs, problem), final(Reference(problem), runs, problem)
+    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
+    moved = (ours.server.theta - problem.theta)[problem.layout.shapes[0].numel() - 9 :][:9]
+    assert bool((moved != 0).any())
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_residual_network_agrees_with_the_reference_whatever_shares_its_slots(count, double):
+    shared = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, local_epochs=2, device="cpu")
+    problem = residual_problem(shared)
+    runs = [
+        Run(name, evenfed.algorithms.get(name), dataclasses.replace(shared, seed=k, prox=0.1 * (name == "vred")))
+        for k, name in enumerate(("fedavg", "propfair", "ditto", "drfa", "vred"))
+    ]
+    together = final(Slots(problem, count), runs, problem)
+    for run, found in zip(runs, together, strict=True):
+        (alone,) = final(Reference(problem), [run], problem)
+        moved = (alone.server.theta - problem.theta).norm()
+        assert float((found.server.theta - alone.server.theta).norm() / moved) < 1e-8
+        if alone.personal is not None:
+            assert float((found.personal - alone.personal).norm() / moved) < 1e-8
+
+
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=9),
+    slot_count=st.integers(1, 5),
+    batch=st.integers(1, 16),
+    epochs=st.integers(1, 3),
+)
+def test_every_job_sees_the_batches_of_its_stream_in_one_slot(sizes, slot_count, batch, epochs):
+    held = np.array(sizes)
+    clients, seeds, begins = np.arange(len(sizes)) * 3, np.arange(len(sizes)) % 2 + 5, held.cumsum() - held
+    table = examples(seeds, 7, clients, held, epochs, begins, torch.device("cpu")).numpy()
+    made = Schedule.of(held, slot_count, batch, epochs)
+    expected = streams.batches(seeds, 7, clients, held, batch, epochs)
+    for step, event in made.begin.items():
+        for slot, job in zip(event.slots, event.jobs, strict=True):
+            for k in range(int(streams.local_steps(held[job : job + 1], batch, epochs)[0])):
+                first, count = made.first[step + k, slot], made.count[step + k, slot]
+                wanted = expected[job, k]
+                assert (table[first : first + count] - begins[job]).tolist() == wanted[wanted >= 0].tolist()
+    assert int(made.count.sum()) == int(held.sum()) * epochs
+
+
+def test_refilled_slots_are_hardly_ever_idle():
+    sizes = np.sort(np.random.default_rng(0).integers(5, 2000, 50))[::-1]
+    one, ten = (Schedule.of(np.tile(sizes, runs), 16, 64, 1).useful for runs in (1, 10))
+    in_step = -(-sizes // 64)
+    lock_step = in_step.sum() / (len(sizes) * in_step.max())
+    assert lock_step < one < ten and ten > 0.97
+
+
+def test_less_precision_moves_an_update_less_than_another_order_of_batches():
+    problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(40,))
+
+    def update(precision, seed=0):
+        ((_, found),) = Slots(problem, 1, precision).train([Orders(0, seed, problem.theta, torch.arange(1), 0.02)])
+        return found.delta
+
+    full, reduced, other = update("fp32"), update("bf16"), update("fp32", seed=1)
+    assert reduced.dtype == torch.float32
+    assert 0 < float((reduced - full).norm()) < float((other - full).norm())
+
+
+def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
+    problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
+    make = slots.Step.__init__
+
+    def needy(self, engine, *rest):
+        if engine.slots > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        make(self, engine, *rest)
+
+    monkeypatch.setattr(slots.Step, "__init__", needy)
+    engine = Slots(problem, 8)
+    ((_, update),) = engine.train([Orders(0, 0, problem.theta, torch.arange(3), 0.1)])
+    assert engine.slots == 2 and "8 did not fit into the device's memory" in engine.how
+    ((_, expected),) = Slots(problem, 2).train([Orders(0, 0, problem.theta, torch.arange(3), 0.1)])
+    assert torch.equal(update.delta, expected.delta)
+
+
+def test_not_even_one_slot_is_said_plainly(monkeypatch):
+    def needy(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
+    monkeypatch.setattr(slots.Step, "__init__", needy)
+    with pytest.raises(evenfed.InputError, match=r"does not hold one client's training step.*use a smaller"):
+        list(Slots(problem, 4).train([Orders(0, 0, problem.theta, torch.arange(3), 0.1)]))
+
+
+def test_measurements_take_smaller_passes_where_memory_is_short(monkeypatch):
+    problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
+    make, everyone = slots.Measure.__init__, torch.arange(3)
+
+    def needy(self, engine, pool, of, length):
+        if length > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        make(self, engine, pool, of, length)
+
+    question = Question(problem.theta, everyone, {})
+    (whole,) = Slots(problem, 2).losses([question])
+    monkeypatch.setattr(slots.Measure, "__init__", needy)
+    (parts,) = Slots(problem, 2).losses([question])
+    assert torch.allclose(whole, parts, rtol=1e-6)
+
+
+def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(monkeypatch):
+    def broken(*arguments, **options):
+        def fail(*tensors):
+            raise RuntimeError("no compiler here\nmore")
+
+        return fail
+
+    x = torch.arange(3.0)
+    made = replay.Replay(lambda x: x * 2, (x,))
+    monkeypatch.setattr(torch, "compile", broken)
+    made._compile(made.run)
+    assert made.note == "not compiled: RuntimeError: no compiler here"
+    assert made().tolist() == [0, 2, 4]
+    monkeypatch.setattr(replay, "COMPILED_OPERATIONS", 1)
+    made._compile(made.run)
+    assert "more than 1" in made.note
+
+
+def test_a_cpu_keeps_its_own_engines_and_says_that_it_computes_in_full():
+    problem = Problem.of(small_model(), federation(), evenfed.Settings(batch_size=4, device="cpu"))
+    told = Parallel(problem, 50, precision="bf16").how
+    assert "clients stacked" in told and "in fp32: bf16 needs a GPU" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "half"}, "unknown precision 'half'.*fp32, tf32, bf16"),
+        ({"precision": "bf16", "engine": "reference"}, "the reference engine takes fp32 or tf32"),
+    ],
+)
+def test_precision_is_checked(options, message):
+    with pytest.raises(evenfed.InputError, match=message):
+        evenfed.Settings(**options)
+
+
+def test_entries_of_a_comparison_may_differ_in_precision():
+    found = evenfed.compare(
+        small_model(),
+        federation(),
+        {"fedavg": {}, "fedavg-tf32": {"algorithm": "fedavg", "precision": "tf32"}},
+        seeds=1,
+        rounds=2,
+        noise_floor=False,
+    )
+    one, two = found.results["fedavg"][0], found.results["fedavg-tf32"][0]
+    assert one.settings.precision == "fp32" and two.settings.precision == "tf32"
+    assert torch.allclose(one.server.theta, two.server.theta)
