@@ -24,7 +24,7 @@ from evenfed.data.partition import dirichlet, split
 from evenfed.results import provenance
 from evenfed.settings import Precision
 from evenfed.simulate.loop import Run, advance, arithmetic, start
-from evenfed.simulate.problem import Engine, Orders, Problem, cross_entropy
+from evenfed.simulate.problem import Engine, Orders, Problem, Question
 from evenfed.simulate.reference import Reference
 from evenfed.simulate.slots import Slots
 from peers.naive_fl import round_seconds
@@ -131,21 +131,20 @@ def step(
         engine, began = Slots(problem, slots, precision), time.perf_counter()
         made = engine._step(False, ())
         built = time.perf_counter() - began
-        made.state.copy_(problem.theta[made.live.columns].expand_as(made.state))
+        made.put(torch.arange(engine.slots, device=DEVICE), problem.theta[made.live.columns].expand_as(made.state))
         made.rows.random_(len(problem.train.inputs))
         made.mask.fill_(1)
         made.lr.fill_(1e-3)
         spent = milliseconds(made.replay, 30)
-        measure = engine._measure_for(problem.train, cross_entropy)
-        rows = torch.arange(len(problem.train.inputs), device=DEVICE)
-        passed = milliseconds(lambda: measure(problem.theta, rows), 10)
+        question = Question(problem.theta, torch.arange(len(clients)), problem.buffers)
+        passed = milliseconds(lambda: engine.losses([question]), 10)
     return {
         "name": name,
         "precision": precision,
         "slots": engine.slots,
         "step_ms": spent,
         "samples_per_s": engine.slots * engine.width / spent * 1e3,
-        "loss_pass_samples_per_s": len(rows) / passed * 1e3,
+        "loss_pass_samples_per_s": len(problem.train.inputs) / passed * 1e3,
         "live_parameters": len(made.live),
         "parameters": len(problem.theta),
         "build_s": built,

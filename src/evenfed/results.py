@@ -133,9 +133,9 @@ def _cpu() -> str:
 
 def _commit() -> str | None:
     """The commit of the source tree this package runs from; a copy without its history is told by EVENFED_COMMIT."""
-    here = Path(__file__).resolve().parents[2]
-    if not (here / ".git").exists():
-        return os.environ.get("EVENFED_COMMIT")
+    told, here = os.environ.get("EVENFED_COMMIT"), Path(__file__).resolve().parents[2]
+    if told or not (here / ".git").exists():
+        return told
     try:
         asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40"]
         return subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.strip()

@@ -242,10 +242,10 @@ def test_measurements_take_smaller_passes_where_memory_is_short(monkeypatch):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     make, everyone = slots.Measure.__init__, torch.arange(3)
 
-    def needy(self, engine, pool, of, length):
+    def needy(self, engine, length):
         if length > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        make(self, engine, pool, of, length)
+        make(self, engine, length)
 
     question = Question(problem.theta, everyone, {})
     (whole,) = Slots(problem, 2).losses([question])

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from .rewriting import Rules
 
+ALIGNED = 8
+
 
 @dataclass(frozen=True)
 class Taps:
@@ -87,7 +89,10 @@ def conv2d(
         weight = weight[:, :, acting.rows.start : acting.rows.stop, acting.columns.start : acting.columns.stop]
     patches = _patches(x.to(weight.dtype), acting, *form)
     batch, height, width, depth = patches.shape
-    product = patches.reshape(-1, depth) @ weight.permute(0, 2, 3, 1).reshape(-1, depth).T
+    kernels = weight.permute(0, 2, 3, 1).reshape(-1, depth)
+    if depth % ALIGNED:  # matrix units want whole groups; the zeros are written with the patches
+        patches, kernels = (F.pad(each, (0, -depth % ALIGNED)) for each in (patches, kernels))
+    product = patches.flatten(0, 2) @ kernels.T
     out = product.view(batch, height, width, -1).permute(0, 3, 1, 2)
     return out if bias is None else out + bias.to(out.dtype)[:, None, None]
 

@@ -4,10 +4,12 @@ One step of all slots is one recorded graph: it gathers the batches from data th
 gradients from the stacked parameters, and moves these. Nothing waits for the host until a round's end.
 """
 
+import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,14 +42,15 @@ class Slots(Stacked):
         self.live = lru_cache(partial(Live.of, self.model, problem.layout, problem.train.inputs[:2]))
         self.schedule = lru_cache(maxsize=4)(self._schedule)
         self.steps: dict[tuple[bool, tuple[Slope, ...]], Step] = {}
-        self.measures: dict[tuple[int, LossFunction], Measure] = {}
+        self.local_losses: dict[Any, Slope] = {}
+        self.measuring: Measure | None = None
         self.measured_rows = MEASURED_ROWS
         self.resident = {id(pool): _channels_last(pool.inputs) for pool in (problem.train, problem.test) if pool}
 
     @property
     def how(self) -> str:
         """What runs, and what was left out."""
-        replays = [step.replay for step in self.steps.values()] + [m.replay for m in self.measures.values()]
+        replays = [made.replay for made in (*self.steps.values(), self.measuring) if made]
         notes = {replay.note for replay in replays if replay.note}
         if self.slots < self.asked:
             notes.add(f"{self.asked} did not fit into the device's memory")
@@ -59,9 +62,17 @@ class Slots(Stacked):
         """All orders in one queue; each run's updates come back together, when its last client has ended."""
         if not any(len(o.ids) for o in orders):
             return
+        orders = [dataclasses.replace(o, local_loss=self._known(o.local_loss)) for o in orders]
         slopes = tuple(dict.fromkeys(o.local_loss for o in orders if o.local_loss is not None))
         step = self._step(any(o.prox > 0 for o in orders), slopes)
         yield from Shift(self, step, orders).updates()
+
+    def _known(self, local_loss: Slope | None) -> Slope | None:
+        """Methods of equal algorithms are one: a step is made for it once."""
+        if local_loss is None:
+            return None
+        key = (getattr(local_loss, "__func__", local_loss), getattr(local_loss, "__self__", None))
+        return self.local_losses.setdefault(key, local_loss)
 
     def _schedule(self, sizes: bytes, slots: int) -> tuple[Schedule, Tensor, Tensor]:
         """The schedule with its table on the device; most rounds have the same."""
@@ -85,38 +96,40 @@ class Slots(Stacked):
                 _free()
         return self.steps[pulled, slopes]
 
-    def values(self, of: LossFunction, live: Live, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """[b] the value of each example under one model."""
+    def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Tensor) -> Tensor:
+        """The model's outputs for a batch, in full precision."""
         parameters = live.parameters(weights, rest)
         device = self.problem.device.type
         reduced = torch.autocast(device, self.compute) if self.precision == "bf16" else nullcontext()
         with live.rewriting(parameters), reduced:
-            outputs = functional_call(self.model, parameters, (x,))
-        return per_example(of(outputs.to(self.problem.theta.dtype), y))
+            found: Tensor = functional_call(self.model, parameters, (x,))
+        return found.to(rest.dtype) if found.is_floating_point() else found
 
     def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
         """[runs, len(ids)]: one model after another over the same rows, in passes of one size."""
         sizes = pool.sizes[ids]
         rows = torch.arange(len(pool.inputs)) if len(ids) == len(pool.sizes) else pool.rows(ids)
         rows = rows.to(pool.inputs.device)
-        measure = self._measure_for(pool, of)
-        found = torch.stack([measure(theta, rows) for theta in thetas], 1).double()
+        measure = self._measuring()
+        inputs = self.resident[id(pool)]
+        found = torch.stack([measure(theta, inputs, pool.targets, rows, of) for theta in thetas], 1).double()
         lengths = sizes.to(found.device)
         totals = torch.segment_reduce(found, "sum", lengths=lengths, axis=0, initial=0.0, unsafe=True)
         return (totals.T / lengths).cpu()
 
-    def _measure_for(self, pool: Pool, of: LossFunction) -> "Measure":
-        key = (id(pool), of)
-        while key not in self.measures:
+    def _measuring(self) -> "Measure":
+        """Made at first need; with shorter passes where the device's memory does not suffice."""
+        while self.measuring is None:
+            held = [len(inputs) for inputs in self.resident.values()]
+            length = max(-(-rows // -(-rows // self.measured_rows)) for rows in held)  # passes hardly padded
             try:
-                passes = -(-len(pool.inputs) // self.measured_rows)  # of equal length, so that little is padded
-                self.measures[key] = Measure(self, pool, of, -(-len(pool.inputs) // passes))
+                self.measuring = Measure(self, length)
             except torch.OutOfMemoryError:
-                if self.measured_rows == 1:
+                if length == 1:
                     raise
-                self.measured_rows //= 2
+                self.measured_rows = length // 2
                 _free()
-        return self.measures[key]
+        return self.measuring
 
 
 def _channels_last(inputs: Tensor) -> Tensor:
@@ -138,6 +151,9 @@ class Step:
         self.live = engine.live(crop=not pulled)  # a pull moves parameters that have no gradient, too
         zeros = partial(torch.zeros, dtype=problem.theta.dtype, device=problem.device)
         self.state = zeros((count, len(self.live)))
+        full = engine.compute == self.state.dtype
+        weights = self.state[:, : self.live.weight_entries]
+        self.rounded = weights[:, :0] if full else weights.to(engine.compute)  # kept beside, rounded as it is written
         self.anchor = torch.zeros_like(self.state) if pulled else self.state[:, :0]
         self.rows = torch.zeros(count, engine.width, dtype=torch.int64, device=problem.device)
         self.mask = zeros((count, engine.width))
@@ -145,13 +161,19 @@ class Step:
         self.kind = torch.zeros(count, dtype=torch.int64, device=problem.device)
         data = (engine.resident[id(problem.train)], problem.train.targets)
         engine.model.train()
-        self.replay = Replay(
-            self._descend, (self.state, self.anchor, self.rows, self.mask, self.lr, self.prox, self.kind, *data)
-        )
+        held = (self.state, self.rounded, self.anchor, self.rows, self.mask, self.lr, self.prox, self.kind)
+        self.replay = Replay(self._descend, (*held, *data))
+
+    def put(self, slots: Tensor | int, vectors: Tensor) -> None:
+        """New parameters in some slots."""
+        self.state[slots] = vectors
+        if self.rounded.numel():
+            self.rounded[slots] = vectors[..., : self.live.weight_entries].to(self.rounded.dtype)
 
     def _descend(
         self,
         state: Tensor,
+        rounded: Tensor,
         anchor: Tensor,
         rows: Tensor,
         mask: Tensor,
@@ -162,26 +184,31 @@ class Step:
         targets: Tensor,
     ) -> None:
         """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
-        gradient, losses = self._gradients(state, inputs[rows], targets[rows], mask)
+        cut = self.live.weight_entries
+        weights = rounded if rounded.numel() else state[:, :cut]
+        gradient, losses = self._gradients(weights, state[:, cut:], inputs[rows], targets[rows], mask)
         if self.slopes:
             gradient = gradient * self._factors(losses, kind)[:, None]
         if self.pulled:
             gradient = gradient + prox * (state - anchor)
-        state.sub_(lr * gradient)
+        after = state - lr * gradient
+        state.copy_(after)
+        if rounded.numel():
+            rounded.copy_(after[:, :cut])
 
-    def _gradients(self, state: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        engine, cut = self.engine, self.live.weight_entries
+    def _gradients(self, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient [slots, L] and value [slots] of each slot's batch loss."""
+        engine = self.engine
 
         def batch_loss(weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-            values = engine.values(engine.problem.loss, self.live, weights, rest, x, y)
+            values = per_example(engine.problem.loss(engine.outputs(self.live, weights, rest, x), y))
             return (values * m).sum() / m.sum().clamp(min=1)
 
-        weights = state[:, :cut].to(engine.compute).detach().requires_grad_()
-        rest = state[:, cut:].detach().requires_grad_()
+        at = (weights.detach().requires_grad_(), rest.detach().requires_grad_())
         with torch.enable_grad():
-            losses = vmap(batch_loss)(weights, rest, x, y, mask)
-            found = torch.autograd.grad(losses.sum(), (weights, rest), allow_unused=True, materialize_grads=True)
-        return torch.cat([g.to(state.dtype) for g in found], 1), losses.detach()
+            losses = vmap(batch_loss)(*at, x, y, mask)
+            found = torch.autograd.grad(losses.sum(), at, allow_unused=True, materialize_grads=True)
+        return torch.cat([g.to(rest.dtype) for g in found], 1), losses.detach()
 
     def _factors(self, losses: Tensor, kind: Tensor) -> Tensor:
         """The chain rule through a changed local loss: one factor a slot."""
@@ -195,31 +222,35 @@ class Step:
 
 
 class Measure:
-    """The value of every example of a pool under a model."""
+    """A model's outputs over a pool, `length` examples at a time, and a value of each."""
 
-    def __init__(self, engine: Slots, pool: Pool, of: LossFunction, length: int) -> None:
-        self.engine, self.of, self.length = engine, of, length
+    def __init__(self, engine: Slots, length: int) -> None:
+        self.engine, self.length = engine, length
         self.live = engine.live(crop=True)
-        self.theta = torch.zeros(len(self.live), dtype=engine.problem.theta.dtype, device=pool.inputs.device)
-        self.rows = torch.zeros(length, dtype=torch.int64, device=pool.inputs.device)
+        problem, example = engine.problem, engine.resident[id(engine.problem.train)]
+        self.theta = torch.zeros(len(self.live), dtype=problem.theta.dtype, device=problem.device)
+        self.inputs = _channels_last(
+            torch.zeros((length, *example.shape[1:]), dtype=example.dtype, device=problem.device)
+        )
         engine.model.eval()
         with torch.no_grad():
-            self.replay = Replay(self._values, (self.theta, self.rows, engine.resident[id(pool)], pool.targets))
+            self.replay = Replay(self._outputs, (self.theta, self.inputs))
 
-    def __call__(self, theta: Tensor, rows: Tensor) -> Tensor:
-        """[len(rows)] the values of these rows."""
+    def __call__(self, theta: Tensor, inputs: Tensor, targets: Tensor, rows: Tensor, of: LossFunction) -> Tensor:
+        """[len(rows)] the value of each of these rows."""
         self.theta.copy_(theta[self.live.columns])
         found = torch.empty(len(rows), dtype=self.theta.dtype, device=rows.device)
         for start in range(0, len(rows), self.length):
             part = rows[start : start + self.length]
-            self.rows[: len(part)].copy_(part)
-            found[start : start + self.length].copy_(self.replay()[: len(part)])
+            self.inputs[: len(part)].copy_(inputs[part])
+            outputs = self.replay()[: len(part)]
+            found[start : start + self.length].copy_(per_example(of(outputs, targets[part])))
         return found
 
-    def _values(self, theta: Tensor, rows: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _outputs(self, theta: Tensor, inputs: Tensor) -> Tensor:
         cut = self.live.weight_entries
         weights = theta[:cut].to(self.engine.compute)
-        return self.engine.values(self.of, self.live, weights, theta[cut:], inputs[rows], targets[rows])
+        return self.engine.outputs(self.live, weights, theta[cut:], inputs)
 
 
 class Shift:
@@ -267,7 +298,7 @@ class Shift:
         """New clients take over free slots."""
         for which, slots, positions in self._by_orders(event):
             order, start = self.orders[which], self.starts[which]
-            self.step.state[slots] = self.incoming[which] if start is None else start[positions]
+            self.step.put(slots, self.incoming[which] if start is None else start[positions])
             if self.step.pulled:
                 self.step.anchor[slots] = self.incoming[which]
                 self.step.prox[slots] = order.prox
