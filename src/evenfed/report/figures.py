@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..simulate.api import FLOOR_LABEL
 from . import pictures
 from .findings import Findings
 from .paper import Numbers
@@ -93,13 +92,13 @@ def _best(alt: Any, data: Sequence[dict[str, Any]], colour: Any) -> Any:
 def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Iterator[dict[str, Any]]:
     for entry in findings.everyone:
         row = findings.rows[entry.label]
-        theirs = (paper or {}).get(str(entry.config["algorithm"]))
+        theirs = (paper or {}).get(entry.method)
         for metric in metrics:
             cell = measured(row, late, metric)
             if cell.value is None:
                 continue
             spread = cell.spread or 0.0
-            chance = entry.label == FLOOR_LABEL
+            chance = entry.repeats is not None
             yield {
                 "entry": title(entry.label),
                 "metric": title(metric),
