@@ -32,6 +32,7 @@ from .history import History
 
 PACKED = "runs.tar.xz"
 _DIGITS = 6  # significant ones of a packed number
+_ENTIRE = ("accuracy", "unpadded")  # shares of examples: a rounded one would turn "the same as before" into a change
 
 
 class RunFolder:
@@ -74,11 +75,10 @@ class RunFolder:
             replace_text(self.rounds_path, "".join(lines))
 
     def rounded(self) -> str:
-        """The rounds' lines with every number cut to what a reader needs."""
+        """The rounds' lines with losses and weights cut to the digits that say something."""
         lines = [json.loads(line) for line in self.rounds_path.read_text().splitlines()]
-        return "".join(
-            json.dumps({k: _rounded(v) for k, v in line.items()}, separators=(",", ":")) + "\n" for line in lines
-        )
+        short = [{k: v if k in _ENTIRE else _rounded(v) for k, v in line.items()} for line in lines]
+        return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in short)
 
     def history(self) -> History:
         """What the rounds add up to."""
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def pack(folder: Path, target: Path) -> Path:
-    """The finished runs of a comparison as one file in `target`: headers entire, numbers to 6 digits, no models.
+    """The finished runs of a comparison as one file in `target`: headers entire, losses and weights to 6 digits.
 
     The same runs give the same bytes, and `tar xf` gives folders as `evenfed compare` writes them.
     """

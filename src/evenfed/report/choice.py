@@ -32,8 +32,8 @@ class Choice:
         return (
             "Of each method the entry with the highest worst 10 % among those whose mean is at least "
             f"{self.bar:.2f} %: the best FedAvg's minus {self.floor:.2f} points, one standard deviation of the "
-            f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation data. "
-            "Where none reaches that mean, the highest mean is taken, and said."
+            f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation "
+            "data. Where none reaches that mean, the highest mean is taken, and said."
         )
 
 

@@ -4,7 +4,7 @@
     <!-- /evenfed -->
 
 The words are folders of comparisons, relative to the file, then the name of one of their report's tables (as in
-tables.csv and the JSON format), or `facts` for what was run.
+tables.csv and the JSON format), `facts` for what was run, or a figure of the first folder's report: `differences.svg`.
 """
 
 import re
@@ -20,6 +20,7 @@ from .write import markdown_table
 _BLOCK = re.compile(r"(<!-- evenfed (?P<asked>[^>]+?) -->\n).*?(<!-- /evenfed -->)", re.DOTALL)
 _OF_THE_PAPER = ("paper", "claims")  # tables that stand beside the paper's
 _OF_A_CHOICE = ("chosen", "grid")
+_FIGURES = (".svg", ".png")
 
 
 def filled(path: Path) -> str:
@@ -43,6 +44,10 @@ def _block(path: Path, asked: str) -> str:
     missing = [place for place, folder in zip(places, folders, strict=True) if not folder.is_dir()]
     if missing:
         return f"Not run yet: {', '.join(f'`{m}`' for m in missing)}."
+    if name.endswith(_FIGURES):
+        picture = Path(places[0], "report", name)
+        drawn = (path.parent / picture).exists()
+        return f"![{picture.stem}]({picture.as_posix()})" if drawn else f"Not drawn yet: `evenfed report {folders[0]}`."
     if name == "facts":
         return "\n".join(f"* {fact}" for fact in _report(folders, False).facts)
     tables = {table.name: table for table in _tables(folders, name)}

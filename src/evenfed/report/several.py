@@ -32,6 +32,7 @@ from .tables import (
 
 _SPLIT = "data.seed"  # comparisons that differ in this alone are repetitions on other federations
 _NO_MATTER = ("train.device", "train.engine", "train.seed")
+_UNSAID = {"data.judge": "test", "train.precision": "fp32", "model.normalise": False}  # where a run does not name it
 
 
 def tables(several: Sequence[Findings], papers: paper.Numbers | None) -> list[Table]:
@@ -51,7 +52,7 @@ def tables(several: Sequence[Findings], papers: paper.Numbers | None) -> list[Ta
 
 def _told_apart(several: Sequence[Findings]) -> tuple[list[str], bool]:
     """A name for each, of what is set otherwise than in the others; and whether that is the split alone."""
-    flat = [dict(_flat(f.header["config"])) for f in several]
+    flat = [_UNSAID | dict(_flat(f.header["config"])) for f in several]
     places = sorted({k for one in flat for k in one if any(one[k] != other.get(k) for other in flat)} - {*_NO_MATTER})
     names = [", ".join(f"{place}={one.get(place)}" for place in places) for one in flat]
     if len(set(names)) < len(names):
