@@ -96,9 +96,10 @@ def fill(
     from .report.fill import filled
     from .results import replace_text
 
-    stale = [path for path in files if filled(path) != path.read_text()]
+    texts = {path: filled(path) for path in files}
+    stale = [path for path, text in texts.items() if text != path.read_text()]
     if check and stale:
         named = ", ".join(map(str, stale))
         raise InputError(f"{named}: not what the results say; bring up to date with: evenfed fill {named}")
     for path in stale:
-        replace_text(path, filled(path))
+        replace_text(path, texts[path])

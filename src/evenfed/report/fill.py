@@ -8,13 +8,13 @@ tables.csv and the JSON format), `facts` for what was run, or a figure of the fi
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
-from .tables import Table
 from .write import markdown_table
 
 _BLOCK = re.compile(r"(<!-- evenfed (?P<asked>[^>]+?) -->\n).*?(<!-- /evenfed -->)", re.DOTALL)
@@ -33,10 +33,11 @@ def filled(path: Path) -> str:
         raise InputError(
             f"{path} has no block to fill; write <!-- evenfed DIR TABLE --> and <!-- /evenfed --> around it"
         )
-    return _BLOCK.sub(lambda found: f"{found[1]}{_block(path, found['asked'])}\n{found[3]}", text)
+    reports = cache(Report.of)
+    return _BLOCK.sub(lambda found: f"{found[1]}{_block(path, found['asked'], reports)}\n{found[3]}", text)
 
 
-def _block(path: Path, asked: str) -> str:
+def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], Report]) -> str:
     *places, name = asked.split()
     folders = tuple(path.parent / place for place in places)
     if not folders:
@@ -47,21 +48,14 @@ def _block(path: Path, asked: str) -> str:
     if name.endswith(_FIGURES):
         picture = Path(places[0], "report", name)
         drawn = (path.parent / picture).exists()
-        return f"![{picture.stem}]({picture.as_posix()})" if drawn else f"Not drawn yet: `evenfed report {folders[0]}`."
+        return f"![{picture.stem}]({picture.as_posix()})" if drawn else f"Not drawn yet: `evenfed report {places[0]}`."
     if name == "facts":
-        return "\n".join(f"* {fact}" for fact in _report(folders, False).facts)
-    tables = {table.name: table for table in _tables(folders, name)}
+        return "\n".join(f"* {fact}" for fact in reports(folders, False).facts)
+    if name.startswith(_OF_A_CHOICE):
+        made = choice.tables(choice.choose(*folders[:2]))
+    else:
+        made = list(reports(folders, name.startswith(_OF_THE_PAPER)).tables)
+    tables = {table.name: table for table in made}
     if name not in tables:
         raise unknown(f"table of {path}", name, [*tables, "facts"])
     return markdown_table(tables[name])
-
-
-def _tables(folders: tuple[Path, ...], name: str) -> tuple[Table, ...]:
-    if name.startswith(_OF_A_CHOICE):
-        return tuple(choice.tables(choice.choose(*folders[:2])))
-    return _report(folders, name.startswith(_OF_THE_PAPER)).tables
-
-
-@cache
-def _report(folders: tuple[Path, ...], beside_paper: bool) -> Report:
-    return Report.of(folders, beside_paper)

@@ -1,6 +1,6 @@
 """A comparison's folder as a report sees it: finished runs by entry and seed, and what had to be left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -106,6 +106,11 @@ class Findings:
             return None
         entries, controls = ([e.unpadded for e in part] for part in (self.entries, self.controls))
         return replace(self, entries=tuple(entries), controls=tuple(controls))
+
+    def only(self, labels: Collection[str]) -> "Findings":
+        """The same with fewer entries."""
+        entries, controls = (tuple(e for e in part if e.label in labels) for part in (self.entries, self.controls))
+        return replace(self, entries=entries, controls=controls)
 
     def beside(self, entry: Entry) -> list[History]:
         """FedAvg's runs that belong to the entry's, one for each."""

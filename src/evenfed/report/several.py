@@ -35,9 +35,10 @@ _NO_MATTER = ("train.device", "train.engine", "train.seed")
 _UNSAID = {"data.judge": "test", "train.precision": "fp32", "model.normalise": False}  # where a run does not name it
 
 
-def tables(several: Sequence[Findings], papers: paper.Numbers | None) -> list[Table]:
+def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> list[Table]:
     """Pooled over federations where nothing but the split differs, else set beside each other."""
-    names, federations = _told_apart(several)
+    names, federations = _told_apart(comparisons)
+    several = [findings.only(_common(comparisons)) for findings in comparisons]
     found = []
     for late in (True, False):
         pairs = [Pairs(f, late, stream) for stream, f in enumerate(several)]
@@ -75,14 +76,16 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
 
 
 def _common(several: Sequence[Findings]) -> list[str]:
-    """Labels that all comparisons have, in the first one's order."""
-    return [e.label for e in several[0].everyone if all(e.label in f.rows for f in several)]
+    """Labels that stand for the same in all comparisons, in the first one's order."""
+    labels = [e.label for e in several[0].everyone if all(e.label in f.rows for f in several)]
+    meant = {label: {repr(f.named(label).config["hyper_parameters"]) for f in several} for label in labels}
+    return [label for label in labels if len(meant[label]) == 1]
 
 
 def _beside(several: Sequence[Findings], names: Sequence[str], late: bool, papers: paper.Numbers | None) -> Table:
     """Every metric of every entry in each comparison."""
     lines = []
-    for label in _common(several):
+    for label in several[0].rows:
         control = several[0].named(label).repeats is not None
         for name, findings in zip(names, several, strict=True):
             cells = tuple(measured(findings.rows[label], late, m) for m in METRICS)
@@ -103,7 +106,7 @@ def _beside(several: Sequence[Findings], names: Sequence[str], late: bool, paper
 def _within(several: Sequence[Pairs], names: Sequence[str]) -> Table:
     """Each entry against FedAvg in the same set-up."""
     lines = []
-    for label in _common([pairs.findings for pairs in several])[1:]:
+    for label in list(several[0].findings.rows)[1:]:
         for name, pairs in zip(names, several, strict=True):
             entry = pairs.findings.named(label)
             gaps = [pairs.between(entry, pairs.findings.baseline, m) for m in PAIRED_METRICS]
@@ -118,7 +121,7 @@ def _within(several: Sequence[Pairs], names: Sequence[str]) -> Table:
 def _components(several: Sequence[Findings], late: bool) -> Table:
     """What federations and what seeds move: standard deviations of a figure, and of its difference from FedAvg."""
     lines: list[Line] = []
-    for label in _common(several):
+    for label in several[0].rows:
         entries = [f.named(label) for f in several]
         if len({tuple(e.runs) for e in entries}) > 1 or len(entries[0].runs) < 2:
             continue
@@ -164,7 +167,7 @@ def _suppression(several: Sequence[Findings], late: bool) -> Table:
             suppression_cells(_pooled([f.rows[label] for f in several]), late),
             control=several[0].named(label).repeats is not None,
         )
-        for label in _common(several)[1:]
+        for label in list(several[0].rows)[1:]
     ]
     told = (
         "In % of the clients, mean ± spread over federations and seeds; in brackets the mean change in points. "

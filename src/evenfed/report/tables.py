@@ -199,14 +199,15 @@ def controls(several: Sequence[Pairs]) -> Table:
     """The noise floor as differences: what other seeds and another precision alone do."""
     findings, late = several[0].findings, several[0].late
     lines = []
-    for entry in (e for e in findings.controls if all(e.label in p.findings.rows for p in several)):
+    for entry in findings.controls:
         assert entry.repeats is not None
         gaps = [between_all(several, entry.label, entry.repeats, m) for m in PAIRED_METRICS]
         shown = (Cell(g.points, low=g.low, high=g.high, signed=True) for g in gaps)
         lines.append(Line(entry.label, tuple(shown), f"minus {entry.repeats}", control=True))
     for seeds in dict.fromkeys((1, len(findings.seeds))):
         cells = tuple(Cell(_chance(several, m, seeds)) for m in PAIRED_METRICS)
-        lines.append(Line("two FedAvg figures", cells, f"of {seeds} seed{'s' * (seeds > 1)}", control=True))
+        count = f"{seeds} seed{'s' * (seeds > 1)}" + f" x {len(several)} federations" * (len(several) > 1)
+        lines.append(Line("two FedAvg figures", cells, f"of {count}", control=True))
     told = (
         "Points, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
         "difference, pooled from all FedAvg runs."
@@ -259,7 +260,7 @@ def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table:
     findings, late = several[0].findings, several[0].late
     floors = {m: _chance(several, m, len(findings.seeds)) for m in PAIRED_METRICS}
     lines, answers = [], []
-    for entry in (e for e in findings.everyone[1:] if all(e.label in p.findings.rows for p in several)):
+    for entry in findings.everyone[1:]:
         gaps = {m: between_all(several, entry.label, BASELINE, m) for m in PAIRED_METRICS}
         for metric, gap in gaps.items():
             shown = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
