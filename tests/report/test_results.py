@@ -43,6 +43,11 @@ def steady(level):
     return change
 
 
+def apart(label: str, seed: int) -> float:
+    """FedAvg's two seeds and the two other ones at 0.40, 0.44, 0.42 and 0.46."""
+    return 0.40 + 0.04 * (seed % 2) + 0.02 * (label == FLOOR)
+
+
 # packed
 
 
@@ -120,8 +125,7 @@ def test_other_precision_of_another_setting_is_a_competitor(edited):
 
 
 def test_chance_is_the_deviation_of_the_difference_of_two_fedavg_figures(edited):
-    level = {0: 0.40, 1: 0.44, 1001: 0.42, 1002: 0.46}
-    found = read(edited(steady(lambda label, seed: level[seed])))
+    found = read(edited(steady(apart)))
     deviation = 100 * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)
     assert chance([found], "mean", True, seeds=1) == pytest.approx(np.sqrt(2) * deviation)
     assert chance([found], "worst10", False, seeds=2) == pytest.approx(deviation)
@@ -305,15 +309,19 @@ def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
     put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.601), "vred[beta=0.5]": (0.1, 0.4), "vred[beta=1.0]": (0.3, 0.3)})
     made = choice.choose(judged)
     assert made.chosen["vred"].label == "vred[beta=0.5]" and not made.reached["vred"]
+    shown = choice.tables(made)
+    assert [c.key for c in shown[1].columns] == ["smooth=None", "smooth=0.25"]
+    assert shown[1].lines[0].cells[0].value == pytest.approx(35)  # beta=0.5 without smoothing: (0.1 + 5 x 0.4) / 6
     assert "none reaches" in choice.tables(made)[0].lines[1].cells[-1].verdict
 
 
 def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(judged, edited, evenfed, tmp_path):
     put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6)})
-    level = {0: 0.40, 1: 0.44, 1001: 0.42, 1002: 0.46}
-    other = edited(steady(lambda label, seed: level[seed]))
+    other = edited(steady(apart))
     assert choice.choose(judged).floor == pytest.approx(0)
-    assert choice.choose(judged, other).floor == pytest.approx(100 * np.sqrt(2) * np.std(list(level.values()), ddof=1))
+    assert choice.choose(judged, other).floor == pytest.approx(
+        100 * np.sqrt(2) * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)
+    )
     done = evenfed("choose", other, "--out", tmp_path / "x.toml")
     assert done.returncode == 2 and "judged on test data" in done.stderr and not (tmp_path / "x.toml").exists()
 

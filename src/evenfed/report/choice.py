@@ -102,10 +102,10 @@ def _grid(findings: Findings, method: str) -> Table | None:
     varied = [k for k in dials[0] if len({repr(d[k]) for d in dials}) > 1]
     if len(varied) != 2:
         return None
-    rows, columns = ([*dict.fromkeys(d[k] for d in dials)] for k in varied)
+    rows, columns = (sorted({d[k] for d in dials}, key=_number) for k in varied)
     at = {tuple(d[k] for k in varied): e for d, e in zip(dials, entries, strict=True)}
     lines = []
-    for value in sorted(rows, key=_number):
+    for value in rows:
         cells = [_cells(findings, at[value, c]) if (value, c) in at else (Cell(),) * 3 for c in columns]
         for k, part in enumerate((*FIGURES, "oscillation")):
             lines.append(Line(f"{varied[0]}={value}", tuple(c[k] for c in cells), part))

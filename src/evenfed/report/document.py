@@ -57,8 +57,8 @@ def _facts(found: Findings) -> list[str]:
     header, config = found.header, found.header["config"]
     clients, seeds = len(header["clients"]["names"]), ", ".join(map(str, found.seeds))
     run = f"{config['data']['name']}: {clients} clients, {found.rounds} rounds, seeds {seeds}"
-    where = header["hardware"].get("gpu") if "cuda" in str(header.get("device")) else header["hardware"].get("cpu")
-    how = f"{found.baseline.precision} on {where}" if where else found.baseline.precision
+    on_gpu = "cuda" in str(header.get("device"))
+    how = f"{found.baseline.precision} on {header['hardware']['gpu']}" if on_gpu else header["hardware"]["cpu"]
     made = f"evenfed {header['versions']['evenfed']}, commit {header['commit'] or 'unknown'}"
     told = [f"{run}; {how}; {made}, {header['started']}."]
     if config["data"].get("judge") == "validation":

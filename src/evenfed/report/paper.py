@@ -92,6 +92,11 @@ def data_set_of(findings: Findings) -> str:
             f"--paper: {findings.folder} ran on {name}, and the paper has numbers for {', '.join(DATA_SETS)} only; "
             "report without --paper"
         )
+    if findings.header["config"]["data"].get("judge") == "validation":
+        raise InputError(
+            f"--paper: {findings.folder} was judged on validation data, and the paper's numbers are on test data; "
+            "report without --paper"
+        )
     return DATA_SETS[name]
 
 
