@@ -27,7 +27,7 @@ def report(
     format: Annotated[ReportFormat, typer.Option(help="What to print.")] = ReportFormat.table,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where report.md, tables.csv, tables.tex and figures go; the first DIR/report by default."),
+        typer.Option(help="Where tables and figures go: DIR/report by default, the first DIR/beside of several."),
     ] = None,
 ) -> None:
     """Print a comparison's tables, draw its figures, and say which differences from FedAvg are more than chance."""
@@ -36,12 +36,10 @@ def report(
     from .report.figures import draw
     from .report.terminal import console
 
-    made, target = (
-        Report.of(folders, beside_paper=paper),
-        out or folders[0] / ("report" if len(folders) == 1 else "beside"),
-    )
+    alone = len(folders) == 1
+    made, target = Report.of(folders, beside_paper=paper), out or folders[0] / ("report" if alone else "beside")
     write.prepare(target)
-    figures = draw(made.findings[0], target, made.papers) if len(folders) == 1 else []
+    figures = draw(made.findings[0], target, made.papers) if alone else []
     written = write.save(made, target, figures)
     if format is not ReportFormat.table:
         sys.stdout.write(write.FORMATS[format.value](made))
@@ -50,7 +48,7 @@ def report(
     page.print(write.terminal(made, page))
     names = ", ".join(p.name for p in [*written, *(f for f in figures if f.suffix == ".pdf")])
     page.print(f"\nWritten to {target}: {names}" + (" (also .svg, .png)" if figures else ""), markup=False)
-    if not figures:
+    if alone and not figures:
         page.print("Figures: pip install 'evenfed[report]' draws them", markup=False)
 
 
@@ -62,8 +60,10 @@ def pack(
     from .report.terminal import console
     from .results import pack as packed
 
-    written = packed(folder, target)
+    written, unfinished = packed(folder, target)
     console().print(f"{written}: {written.stat().st_size / 1e6:.2f} MB", markup=False)
+    for run in unfinished:
+        console().print(f"left out, not finished: {run}", markup=False)
 
 
 def choose(

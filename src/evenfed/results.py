@@ -114,10 +114,11 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def pack(folder: Path, target: Path) -> Path:
+def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
     """The finished runs of a comparison as one file in `target`: headers entire, losses and weights to 6 digits.
 
-    The same runs give the same bytes, and `tar xf` gives folders as `evenfed compare` writes them.
+    The same runs give the same bytes, and `tar xf` gives folders as `evenfed compare` writes them. Also says
+    which runs are not finished, and so not in it.
     """
     begun = [RunFolder(path.parent) for path in sorted(folder.glob("*/seed-*/header.json"))]
     runs = [run for run in begun if run.finished]
@@ -138,7 +139,7 @@ def pack(folder: Path, target: Path) -> Path:
                 _add(tar, run.rounds_path.relative_to(folder), run.rounded())
     except OSError as error:
         raise InputError(f"{folder} cannot be packed into {target} ({error}); give a folder to write to") from None
-    return beside.replace(target / PACKED)
+    return beside.replace(target / PACKED), [run.path for run in begun if run not in runs]
 
 
 @contextmanager

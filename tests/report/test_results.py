@@ -63,7 +63,11 @@ def test_a_packed_comparison_gives_the_tables_of_its_folder(small, evenfed, tmp_
 
 
 def test_packing_twice_gives_the_same_bytes_with_headers_entire_and_no_models(small, tmp_path):
-    one, two = pack(small, tmp_path / "one"), pack(shutil.copytree(small, tmp_path / "copy"), tmp_path / "two")
+    (one, unfinished), (two, _) = (
+        pack(small, tmp_path / "one"),
+        pack(shutil.copytree(small, tmp_path / "copy"), tmp_path / "two"),
+    )
+    assert not unfinished
     assert one.read_bytes() == two.read_bytes()
     with tarfile.open(one) as tar:
         names = tar.getnames()
@@ -79,7 +83,8 @@ def test_packing_twice_gives_the_same_bytes_with_headers_entire_and_no_models(sm
 
 def test_unfinished_runs_are_not_packed_and_damage_is_told(edited, evenfed, tmp_path):
     folder = edited(lambda label, seed, header, rounds: header.update(finished=label != "vred"))
-    evenfed("pack", folder, tmp_path / "kept")
+    told = evenfed("pack", folder, tmp_path / "kept").stdout
+    assert told.count("left out, not finished") == 2 and "vred/seed-1" in told
     assert [e.label for e in read(tmp_path / "kept").entries] == ["fedavg", "semi_vred"]
     (tmp_path / "kept" / "runs.tar.xz").write_bytes(b"not an archive")
     for arguments, told in (
@@ -198,6 +203,8 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
 
 def test_set_ups_stand_beside_each_other_by_what_differs(splits, evenfed):
     one, two = splits(0, 0.02), splits(0, 0.03, stem="cifar")
+    shutil.rmtree(two / "semi_vred")
+    assert "not the same in all of them: semi_vred." in evenfed("report", one, two).stdout
     cells = plain(evenfed("report", one, two, "--format", "csv").stdout)
     assert float(cells["paired-last", "vred", "model.stem=None", "mean"]["value"]) == pytest.approx(2)
     assert float(cells["paired-last", "vred", "model.stem=cifar", "mean"]["value"]) == pytest.approx(3)

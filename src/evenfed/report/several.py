@@ -39,10 +39,12 @@ def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> lis
     """Pooled over federations where nothing but the split differs, else set beside each other."""
     names, federations = _told_apart(comparisons)
     several = [findings.only(_common(comparisons)) for findings in comparisons]
+    others = dict.fromkeys(e.label for f in comparisons for e in f.everyone if e.label not in several[0].rows)
+    left_out = f"Left out, as not the same in all of them: {', '.join(others)}." if others else ""
     found = []
     for late in (True, False):
         pairs = [Pairs(f, late, stream) for stream, f in enumerate(several)]
-        found.append(_beside(several, names, late, papers))
+        found.append(_beside(several, names, late, papers, left_out))
         if federations:
             found += [_components(several, late), _suppression(several, late), paired(pairs, names)]
             found += [controls(pairs)] if several[0].controls else []
@@ -82,7 +84,9 @@ def _common(several: Sequence[Findings]) -> list[str]:
     return [label for label in labels if len(meant[label]) == 1]
 
 
-def _beside(several: Sequence[Findings], names: Sequence[str], late: bool, papers: paper.Numbers | None) -> Table:
+def _beside(
+    several: Sequence[Findings], names: Sequence[str], late: bool, papers: paper.Numbers | None, left_out: str
+) -> Table:
     """Every metric of every entry in each comparison."""
     lines = []
     for label in several[0].rows:
@@ -93,14 +97,9 @@ def _beside(several: Sequence[Findings], names: Sequence[str], late: bool, paper
         theirs = (papers or {}).get(several[0].named(label).method)
         if theirs and not control and not late:
             lines.append(Line(label, tuple(Cell(*theirs[m]) for m in METRICS), "paper"))
-    told = f"Accuracy in % over clients, mean ± spread over seeds. {floor_note(several[0])}"
-    return Table(
-        name_of("beside", late),
-        f"Side by side, {when(several[0], late)}",
-        METRIC_COLUMNS,
-        tuple(lines),
-        (told.strip(),),
-    )
+    told = ["Accuracy in % over clients, mean ± spread over seeds.", floor_note(several[0]), left_out]
+    name, head = name_of("beside", late), f"Side by side, {when(several[0], late)}"
+    return Table(name, head, METRIC_COLUMNS, tuple(lines), (" ".join(filter(None, told)),))
 
 
 def _within(several: Sequence[Pairs], names: Sequence[str]) -> Table:
