@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench readme clean
 
 demo: $(READY)
 	$(BIN)/evenfed compare --out runs
@@ -19,6 +19,12 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+# figures and tables of the committed results, and the blocks of both pages that show them
+readme: $(READY)
+	@for folder in $(wildcard results/cifar10 results/cifar100); do \
+		echo "$$folder: report"; $(BIN)/evenfed report $$folder --paper --format json > /dev/null || exit 1; done
+	$(BIN)/evenfed fill README.md results/README.md
 
 clean:
 	rm -rf .venv .venvs runs

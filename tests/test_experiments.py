@@ -20,7 +20,11 @@ PAPER = {
 NINE = {"fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred"}
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("*.toml")), ids=lambda p: p.stem)
+STUDIES = {"vred-cifar10", "readings-cifar10", "damping-cifar10", "damped-cifar10"}
+REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in STUDIES)
+
+
+@pytest.mark.parametrize("path", REPRODUCTIONS, ids=lambda p: p.stem)
 def test_each_has_nine_algorithms_three_seeds_200_rounds_its_command_first_and_a_quick_form(path):
     found = Experiment.read(path)
     assert path.read_text().startswith(f"# evenfed compare experiments/{path.name}\n")
@@ -58,3 +62,31 @@ def test_what_the_paper_errs_in_is_said_in_the_file():
 def test_quick_needs_a_table():
     with pytest.raises(evenfed.InputError, match="no table"):
         Experiment.of({"algorithms": {"fedavg": {}}}, "mine").in_quick_form()
+
+
+@pytest.mark.parametrize("path", sorted(p for p in ROOT.glob("*.toml") if p.stem in STUDIES), ids=lambda p: p.stem)
+def test_studies_stand_on_the_papers_federation(path):
+    study, paper = Experiment.read(path), Experiment.read(ROOT / "paper-cifar10.toml")
+    assert path.read_text().startswith(f"# evenfed compare experiments/{path.name}\n") and study.name == path.stem
+    assert study.model == paper.model
+    for name in ("rounds", "batch_size", "local_epochs", "last_rounds", "precision"):
+        assert getattr(study.train, name, "fp32") == getattr(paper.train, name, "fp32"), name
+    for name in ("name", "partition", "clients", "concentration", "train_fraction", "seed", "examples"):
+        assert getattr(study.data, name) == getattr(paper.data, name), name
+
+
+def test_the_damping_study_is_the_whole_grid_on_validation_data():
+    study = Experiment.read(ROOT / "damping-cifar10.toml")
+    assert study.data.judge == "validation" and study.seeds == (0,) and study.noise_floor
+    grid = {(v.algorithm.name, v.options.get("smooth")) for v in study.variants if v.algorithm.name != "fedavg"}
+    assert len(study.variants) == 4 + 3 * 16
+    assert grid == {(m, s) for m in ("semi_vred", "vred", "term") for s in (None, 0.5, 0.25, 0.1)}
+    strengths = {getattr(v.algorithm, "beta", None) or getattr(v.algorithm, "alpha", None) for v in study.variants[4:]}
+    assert strengths == {0.2, 0.5, 1.0, 2.0}
+    rates = {v.options["lr"] for v in study.variants if v.algorithm.name == "fedavg"}
+    assert rates == {0.002, 0.005, 0.01, 0.02}
+
+
+def test_entries_of_the_set_up_study_are_the_papers():
+    paper = {v.label: v for v in Experiment.read(ROOT / "paper-cifar10.toml").variants}
+    assert all(paper[v.label] == v for v in Experiment.read(ROOT / "vred-cifar10.toml").variants)

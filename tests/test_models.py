@@ -116,3 +116,13 @@ def test_ones_own_model_by_dotted_path(monkeypatch, tmp_path):
             models.get(name, torch.zeros(1, 5), 2, **options)
     with pytest.raises(evenfed.InputError, match="unknown stem 'vgg'"):
         models.get("resnet18_gn", IMAGES, 10, stem="vgg")
+
+
+def test_normalised_images_are_centred_and_scaled():
+    images = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1)
+    plain, centred = (models.FromBytes(normalise)(images).flatten().tolist() for normalise in (False, True))
+    assert plain == [0, 1] and centred == [-2, 2]
+    made = models.get("mlp", images, 3, normalise=True, hidden=[4])
+    assert made[0].normalise and not models.get("mlp", images, 3, hidden=[4])[0].normalise
+    with pytest.raises(evenfed.InputError, match="come as bytes"):
+        models.get("mlp", images.float(), 3, normalise=True)

@@ -17,7 +17,7 @@ from rich.table import Table
 from . import __version__
 from .algorithms import find, names
 from .cli_data import data_app
-from .cli_report import report
+from .cli_report import choose, fill, pack, report
 from .core.algorithm import Algorithm
 from .core.errors import InputError
 from .experiment import DEMO, Experiment
@@ -33,7 +33,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(data_app, name="data")
-app.command()(report)
+for _command in (report, pack, choose, fill):
+    app.command()(_command)
 
 
 class Format(StrEnum):

@@ -1,4 +1,4 @@
-"""The command `evenfed report`: tables and figures of a finished comparison, from its folder alone."""
+"""The commands that work on results: `report`, `pack`, `choose` and `fill`."""
 
 import sys
 from enum import StrEnum
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from .core.errors import InputError
 
 
 class ReportFormat(StrEnum):
@@ -17,11 +19,15 @@ class ReportFormat(StrEnum):
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A comparison's folder, e.g. runs/demo.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="A comparison's folder, e.g. runs/demo; several: beside each other."),
+    ],
     paper: Annotated[bool, typer.Option("--paper", help="Set the paper's numbers beside ours.")] = False,
     format: Annotated[ReportFormat, typer.Option(help="What to print.")] = ReportFormat.table,
     out: Annotated[
-        Path | None, typer.Option(help="Where report.md, tables.csv, tables.tex and figures go; DIR/report by default.")
+        Path | None,
+        typer.Option(help="Where tables and figures go: DIR/report by default, the first DIR/beside of several."),
     ] = None,
 ) -> None:
     """Print a comparison's tables, draw its figures, and say which differences from FedAvg are more than chance."""
@@ -30,9 +36,10 @@ def report(
     from .report.figures import draw
     from .report.terminal import console
 
-    made, target = Report.of(folder, beside_paper=paper), out or folder / "report"
+    alone = len(folders) == 1
+    made, target = Report.of(folders, beside_paper=paper), out or folders[0] / ("report" if alone else "beside")
     write.prepare(target)
-    figures = draw(made.findings, target, made.papers)
+    figures = draw(made.findings[0], target, made.papers) if alone else []
     written = write.save(made, target, figures)
     if format is not ReportFormat.table:
         sys.stdout.write(write.FORMATS[format.value](made))
@@ -41,5 +48,58 @@ def report(
     page.print(write.terminal(made, page))
     names = ", ".join(p.name for p in [*written, *(f for f in figures if f.suffix == ".pdf")])
     page.print(f"\nWritten to {target}: {names}" + (" (also .svg, .png)" if figures else ""), markup=False)
-    if not figures:
+    if alone and not figures:
         page.print("Figures: pip install 'evenfed[report]' draws them", markup=False)
+
+
+def pack(
+    folder: Annotated[Path, typer.Argument(metavar="RUNS", help="A comparison's folder, e.g. runs/paper-cifar10.")],
+    target: Annotated[Path, typer.Argument(metavar="DEST", help="Where the file goes, e.g. results/cifar10.")],
+) -> None:
+    """Keep a finished comparison as one small file, without models; `evenfed report DEST` works from it."""
+    from .report.terminal import console
+    from .results import pack as packed
+
+    written, unfinished = packed(folder, target)
+    console().print(f"{written}: {written.stat().st_size / 1e6:.2f} MB", markup=False)
+    for run in unfinished:
+        console().print(f"left out, not finished: {run}", markup=False)
+
+
+def choose(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A comparison judged on validation data.")],
+    out: Annotated[Path, typer.Option(help="The experiment to write, e.g. experiments/confirm.toml.")],
+    floor: Annotated[
+        Path | None, typer.Option(help="A comparison with more FedAvg runs, from which the noise floor is taken.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of the experiment written.")] = 3,
+) -> None:
+    """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
+    from .report import choice, write
+    from .report.terminal import console
+    from .report.tuning import save_toml
+    from .tune import tables
+
+    made = choice.choose(folder, floor)
+    confirming = choice.experiment(made, out.stem, range(seeds))
+    save_toml(out, [f"Chosen from {folder}. {made.rule}"], tables(confirming, "validation"))
+    page = console()
+    page.print(write.pages(choice.tables(made), page))
+    page.print(f"\nWritten: {out}", markup=False)
+
+
+def fill(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Markdown files with blocks to fill.")],
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a file is out of date.")] = False,
+) -> None:
+    """Put tables of results into Markdown files, between <!-- evenfed DIR TABLE --> and <!-- /evenfed -->."""
+    from .report.fill import filled
+    from .results import replace_text
+
+    texts = {path: filled(path) for path in files}
+    stale = [path for path, text in texts.items() if text != path.read_text()]
+    if check and stale:
+        named = ", ".join(map(str, stale))
+        raise InputError(f"{named}: not what the results say; bring up to date with: evenfed fill {named}")
+    for path in stale:
+        replace_text(path, texts[path])

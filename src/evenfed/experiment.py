@@ -85,7 +85,7 @@ class Experiment:
             noise_floor=bool(table.get("noise_floor", True)),
             quick=_table(table, "quick"),
             selected_on=table.get("selected_on"),
-            variants=tuple(with_baseline(distinct([Variant.of(k, v) for k, v in algorithms.items()]))),
+            variants=tuple(with_baseline(distinct([v for k, t in algorithms.items() for v in Variant.grid(k, t)]))),
         )
 
     def changed(self, assignment: str) -> "Experiment":

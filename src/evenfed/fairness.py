@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+_ROUNDING = 1e-9  # a smaller gain is arithmetic: averages of the same accuracies in another order
+
 
 @dataclass(frozen=True)
 class Fairness:
@@ -79,10 +81,10 @@ class Suppression:
         below, above = base < base.mean(), base > base.mean()
         return cls(
             suffering=int(below.sum()),
-            improved=_mean(gain[below] > 0),
+            improved=_mean(gain[below] > _ROUNDING),
             suffering_gain=_mean(gain[below]),
             well_performing=int(above.sum()),
-            degraded=_mean(gain[above] < 0),
+            degraded=_mean(gain[above] < -_ROUNDING),
             well_gain=_mean(gain[above]),
             mean_gain=_mean(gain),
         )

@@ -12,10 +12,18 @@ from .core.errors import InputError, unknown
 
 
 class FromBytes(nn.Module):
-    """uint8 images to [0, 1]: data stay bytes in memory, and become numbers a batch at a time."""
+    """uint8 images to [0, 1]: data stay bytes in memory, and become numbers a batch at a time.
+
+    `normalise` centres and scales them as natural images want it: all channels alike, as CIFAR's nearly are.
+    """
+
+    def __init__(self, normalise: bool = False) -> None:
+        super().__init__()
+        self.normalise = normalise
 
     def forward(self, images: Tensor) -> Tensor:
-        return images.to(torch.get_default_dtype()) / 255
+        scaled = images.to(torch.get_default_dtype()) / 255
+        return (scaled - 0.5) / 0.25 if self.normalise else scaled
 
 
 def mlp(inputs: int, classes: int, hidden: Sequence[int] = (32,)) -> nn.Module:
@@ -141,8 +149,10 @@ BY_NAME: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def get(name: str, inputs: Tensor, classes: int, **options: Any) -> nn.Module:
+def get(name: str, inputs: Tensor, classes: int, normalise: bool = False, **options: Any) -> nn.Module:
     """A freshly initialised model for such inputs; one's own by dotted path, called with the options.
+
+    `normalise`: images that come as bytes are centred, not only scaled to [0, 1].
 
     >>> import torch
     >>> sum(p.numel() for p in get("mlp", torch.zeros(1, 64), 10, hidden=[32]).parameters())
@@ -161,7 +171,13 @@ def get(name: str, inputs: Tensor, classes: int, **options: Any) -> nn.Module:
         raise InputError(f"model {name}: {error}; see evenfed.models for its options") from None
     if not isinstance(model, nn.Module):
         raise InputError(f"model {name} made a {type(model).__name__}; it must make a torch.nn.Module")
-    return nn.Sequential(FromBytes(), model) if inputs.dtype == torch.uint8 else model
+    if inputs.dtype == torch.uint8:
+        return nn.Sequential(FromBytes(normalise), model)
+    if normalise:
+        raise InputError(
+            f"model.normalise=true centres images that come as bytes; these are {inputs.dtype}: leave it out"
+        )
+    return model
 
 
 def _imported(path: str) -> Callable[..., Any]:

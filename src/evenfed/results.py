@@ -3,15 +3,22 @@
 header.json      resolved configuration, versions, hardware, commit, how clients were visited, seconds
 rounds.jsonl     losses, weights, accuracies of every client, round by round
 model.safetensors   the trained model, once the run has ended
+
+A whole comparison without its models fits into one file that can be committed: `pack` and `unpacked`.
 """
 
 import dataclasses
+import io
 import json
+import lzma
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +29,10 @@ import torch
 from .core.errors import InputError
 from .core.server import Record
 from .history import History
+
+PACKED = "runs.tar.xz"
+_DIGITS = 6  # significant ones of a packed number
+_ENTIRE = ("accuracy", "unpadded")  # shares of examples: a rounded one would turn "the same as before" into a change
 
 
 class RunFolder:
@@ -63,6 +74,12 @@ class RunFolder:
             lines = self.rounds_path.read_text().splitlines(keepends=True)[:index]
             replace_text(self.rounds_path, "".join(lines))
 
+    def rounded(self) -> str:
+        """The rounds' lines with losses and weights cut to the digits that say something."""
+        lines = [json.loads(line) for line in self.rounds_path.read_text().splitlines()]
+        short = [{k: v if k in _ENTIRE else _rounded(v) for k, v in line.items()} for line in lines]
+        return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in short)
+
     def history(self) -> History:
         """What the rounds add up to."""
         header = self.header()
@@ -95,6 +112,65 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return list(value) if isinstance(value, tuple) else value
+
+
+def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
+    """The finished runs of a comparison as one file in `target`: headers entire, losses and weights to 6 digits.
+
+    The same runs give the same bytes, and `tar xf` gives folders as `evenfed compare` writes them. Also says
+    which runs are not finished, and so not in it.
+    """
+    begun = [RunFolder(path.parent) for path in sorted(folder.glob("*/seed-*/header.json"))]
+    runs = [run for run in begun if run.finished]
+    if not runs:
+        raise InputError(
+            f"{folder} holds no finished run; give a comparison's folder that `evenfed compare` has written, such as "
+            "runs/demo"
+        )
+    beside = target / f"{PACKED}.new"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with (
+            lzma.open(beside, "wb", preset=9) as out,
+            tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,
+        ):
+            for run in runs:
+                _add(tar, run.header_path.relative_to(folder), run.header_path.read_text())
+                _add(tar, run.rounds_path.relative_to(folder), run.rounded())
+    except OSError as error:
+        raise InputError(f"{folder} cannot be packed into {target} ({error}); give a folder to write to") from None
+    return beside.replace(target / PACKED), [run.path for run in begun if run not in runs]
+
+
+@contextmanager
+def unpacked(folder: Path) -> Iterator[Path]:
+    """The folder itself, or what its packed file holds, for as long as it is read."""
+    packed = folder / PACKED
+    if not packed.exists():
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            with tarfile.open(packed) as tar:
+                tar.extractall(place, filter="data")
+        except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+            raise InputError(
+                f"{packed} cannot be unpacked ({error}); pack its runs again with `evenfed pack`"
+            ) from None
+        yield Path(place)
+
+
+def _add(tar: tarfile.TarFile, path: Path, text: str) -> None:
+    content = text.encode()
+    about = tarfile.TarInfo(path.as_posix())  # no time, no owner: the bytes depend on the content alone
+    about.size = len(content)
+    tar.addfile(about, io.BytesIO(content))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def provenance() -> dict[str, Any]:

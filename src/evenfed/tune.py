@@ -103,6 +103,11 @@ class Tuned:
 def tune(experiment: Experiment, search: Search, out: Path, listen: Callable[[int, int], None]) -> Tuned:
     """Carry out what of the search is not done yet in its database; `listen(done, all)` after each batch."""
     optuna = _optuna()
+    if experiment.data.judge != "test":
+        raise InputError(
+            f"data.judge='{experiment.data.judge}': a search sets aside its own validation examples; leave judge at "
+            "'test', and say --select-on validation or test"
+        )
     given, experiment = experiment, _with_validation(experiment, search)
     out.mkdir(parents=True, exist_ok=True)
     storage = search.storage or f"sqlite:///{(out / 'tune.db').resolve()}"

@@ -1,5 +1,6 @@
 """Labelled entries of a comparison: an algorithm with its hyper-parameters and its own options of a run."""
 
+import itertools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,27 @@ class Variant:
             if key not in allowed:
                 raise unknown(f"option of {label}", key, [*allowed, *VARIANT, "algorithm"])
         return cls(label, build(method, hyper), own)
+
+    @classmethod
+    def grid(cls, label: str, table: Mapping[str, Any]) -> "list[Variant]":
+        """One entry, or with `grid`, a table of lists, every combination of their values; "none" leaves one out.
+
+        >>> dials = {"beta": [0.5, 1], "smooth": ["none", 0.25]}
+        >>> [v.label for v in Variant.grid("vred", {"lr": 0.01, "grid": dials})][:3]
+        ['vred[beta=0.5]', 'vred[beta=0.5,smooth=0.25]', 'vred[beta=1]']
+        """
+        fixed = {k: v for k, v in table.items() if k != "grid"}
+        if "grid" not in table:
+            return [cls.of(label, fixed)]
+        dials = table["grid"]
+        if not isinstance(dials, Mapping) or not all(isinstance(v, list) and v for v in dials.values()) or not dials:
+            raise InputError(f"{label}: grid = {dials!r}; give a table of lists, e.g. grid = {{ beta = [0.5, 1.0] }}")
+        method, found = str(fixed.pop("algorithm", label)), []
+        for values in itertools.product(*dials.values()):
+            chosen = {k: v for k, v in zip(dials, values, strict=True) if v != "none"}
+            named = ",".join(f"{k}={v}" for k, v in chosen.items())
+            found.append(cls.of(f"{method}[{named}]" if named else method, {"algorithm": method, **fixed, **chosen}))
+        return found
 
     @classmethod
     def parse(cls, text: str) -> "Variant":

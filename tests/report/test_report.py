@@ -5,15 +5,11 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from evenfed.cli import main
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report import figures
 from evenfed.report.findings import read
@@ -21,52 +17,6 @@ from evenfed.report.paper import claims, numbers
 from evenfed.report.statistics import Pairs
 
 LABELS, FLOOR = ["fedavg", "vred", "semi_vred"], "fedavg-other-seeds"
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory) -> Path:
-    """A comparison of 6 clients, made once through the command."""
-    out = tmp_path_factory.mktemp("report")
-    asked = "compare --algorithms fedavg,vred,semi_vred --rounds 4 --seeds 2 --set data.clients=6 --format json"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["evenfed", *asked.split(), "--set", "train.last_rounds=2", "--out", str(out)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert ended.value.code == 0
-    return out / "demo"
-
-
-@pytest.fixture
-def evenfed(capsys, monkeypatch, tmp_path) -> Command:
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["evenfed", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, ended.value.code, told.out, told.err)
-
-    return call
-
-
-@pytest.fixture
-def edited(small, tmp_path) -> Callable[[Callable[[str, int, dict, list], None]], Path]:
-    """A copy of the small comparison, every run's header and rounds changed in place by a function."""
-
-    def copy(change: Callable[[str, int, dict, list], None]) -> Path:
-        folder = tmp_path / "copy"
-        shutil.copytree(small, folder)
-        for path in folder.glob("*/seed-*"):
-            header = json.loads((path / "header.json").read_text())
-            rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
-            change(path.parent.name, int(path.name.removeprefix("seed-")), header, rounds)
-            (path / "header.json").write_text(json.dumps(header))
-            (path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rounds))
-        return folder
-
-    return copy
 
 
 def accuracies(folder: Path, label: str) -> list[np.ndarray]:
@@ -210,20 +160,26 @@ def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
     for label in ("vred", "semi_vred", FLOOR):
         shutil.rmtree(folder / label)
     shown = json.loads(evenfed("report", folder, "--paper", "--format", "json").stdout)
-    assert [t["name"] for t in shown["tables"]] == ["detailed-average", "detailed-last", "paper"]
+    assert [t["name"] for t in shown["tables"]] == [
+        "overview-average",
+        "detailed-average",
+        "detailed-last",
+        "paper",
+        "runs",
+    ]
 
 
 def test_latex_is_balanced_and_escaped(small, evenfed):
     text = evenfed("report", small, "--format", "latex").stdout
     for name in ("table", "tabular"):
-        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 6
+        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 10
     body = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert body and all(len(re.findall(r"(?<!\\)&", line)) >= 3 for line in body)
     assert r"semi\_vred" in text and not re.search(r"(?<!\\)[_#]", text.replace("\\_", ""))
     assert not re.search(r"(?<!\\)%", text.removeprefix("%")) and r"\textbf{" in text
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
     for rule in ("toprule", "midrule", "bottomrule"):
-        assert text.count(f"\\{rule}") == 6
+        assert text.count(f"\\{rule}") == 10
 
 
 def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):

@@ -31,6 +31,7 @@ NAMES = (
 )
 PARTITIONS = ("dirichlet", "shards", "iid", "natural")
 SMALL = ("keep", "drop", "redraw")
+JUDGES = ("test", "validation")
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class DataSettings:
     shards_per_client: int = 2
     train_fraction: float = 0.5  # of each client's examples of each class
     validation_fraction: float = 0.0  # of each client's training examples, for choosing hyper-parameters
+    judge: Literal["test", "validation"] = "test"  # on what accuracy is measured; validation: test data stay unseen
     examples: int | None = None  # use only so many of the data set's rows, drawn with the seed
     min_examples: int = 1  # natural: owners with fewer rows are not drawn
     small: Literal["keep", "drop", "redraw"] = "keep"  # clients below min_train or min_test
@@ -53,7 +55,7 @@ class DataSettings:
     seed: int = 0  # of the split
 
     def __post_init__(self) -> None:
-        for name, allowed in (("name", NAMES), ("partition", PARTITIONS), ("small", SMALL)):
+        for name, allowed in (("name", NAMES), ("partition", PARTITIONS), ("small", SMALL), ("judge", JUDGES)):
             if getattr(self, name) not in allowed:
                 what = "data set" if name == "name" else f"data.{name}"
                 raise unknown(what, str(getattr(self, name)), allowed)
@@ -74,6 +76,11 @@ class DataSettings:
             raise InputError(
                 f"data.validation_fraction={self.validation_fraction!r}: it must be at least 0 and below 1"
             )
+        if self.judge == "validation" and not self.validation_fraction:
+            raise InputError(
+                "data.judge='validation' with validation_fraction=0: there is nothing to judge on; set "
+                "data.validation_fraction, e.g. 0.2"
+            )
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class Federation:
     classes: int
     train: Pool
     validation: Pool | None
-    test: Pool
+    test: Pool  # what accuracy is measured on; with judge = "validation" the validation examples
     class_counts: NDArray[np.int64] | None  # [n, classes] of all rows; None for sequences
     padding: int | None
     seed: int  # the split's, after re-drawing
@@ -145,13 +152,15 @@ def federate(settings: DataSettings) -> Federation:
         held = [np.concatenate([s.train, s.validation, s.test]) for s in splits]
         counts = np.stack([np.bincount(data.targets[rows], minlength=data.classes) for rows in held])
     validation = _pool(data, [s.validation for s in splits]) if settings.validation_fraction else None
+    judged = validation if settings.judge == "validation" else None
+    notes += ["judged on the validation examples"] if judged else []
     return Federation(
         data.name,
         names,
         data.classes,
         _pool(data, [s.train for s in splits]),
         validation,
-        _pool(data, [s.test for s in splits]),
+        judged or _pool(data, [s.test for s in splits]),
         counts,
         data.padding,
         seed,

@@ -1,50 +1,82 @@
-"""All that a report says, before it takes a format."""
+"""All that a report says, before it takes a format: of one comparison, or of several beside each other."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from . import paper
+from . import paper, several
 from .findings import Findings, read
 from .statistics import Pairs
-from .tables import Table, detailed, paired, suppression
+from .tables import Table, controls, detailed, overview, paired, runs, suppression
 
 
 @dataclass(frozen=True)
 class Report:
-    """Tables of one comparison, with where they come from."""
+    """Tables, with where they come from."""
 
-    findings: Findings
+    title: str
+    facts: tuple[str, ...]  # what was run, and what had to be left out
     tables: tuple[Table, ...]
+    about: Mapping[str, Any]  # the same for programs
+    findings: tuple[Findings, ...]
     papers: paper.Numbers | None = None  # its numbers on the same data, where asked for
 
     @classmethod
-    def of(cls, folder: Path, beside_paper: bool) -> "Report":
-        """From a comparison's folder: averages of the last rounds first, then the last round."""
-        findings = read(folder)
-        data_set = paper.data_set_of(findings) if beside_paper else None
-        late, last = Pairs(findings, late=True), Pairs(findings, late=False)
-        tables = [table for pairs in (late, last) for table in _tables(findings, pairs)]
-        if data_set is None:
-            return cls(findings, tuple(tables))
-        return cls(findings, (*tables, *paper.tables(findings, data_set, last, late)), paper.numbers(data_set))
-
-    @property
-    def facts(self) -> list[str]:
-        """What was run, in a line, and what had to be left out."""
-        found, header = self.findings, self.findings.header
-        clients, seeds = len(header["clients"]["names"]), ", ".join(map(str, found.seeds))
-        run = f"{header['config']['data']['name']}: {clients} clients, {found.rounds} rounds, seeds {seeds}"
-        made = f"evenfed {header['versions']['evenfed']}, commit {header['commit'] or 'unknown'}"
-        chosen = header.get("selected_on")
-        on_test = ["Values were chosen on the TEST data, as in the paper: these accuracies are optimistic."]
-        return [f"{run}; {made}, {header['started']}.", *(on_test if chosen == "test" else []), *found.left_out]
+    def of(cls, folders: Sequence[Path], beside_paper: bool) -> "Report":
+        """From folders of comparisons, packed or not."""
+        found = tuple(read(folder) for folder in folders)
+        papers = paper.numbers(paper.data_set_of(found[0])) if beside_paper else None
+        tables = _tables(found[0], beside_paper) if len(found) == 1 else several.tables(found, papers)
+        title = ", ".join(f.folder.resolve().name for f in found)
+        about = [_about(f) for f in found]
+        told = dict(about[0]) if len(found) == 1 else {"comparisons": about}
+        return cls(title, tuple(x for f in found for x in _facts(f)), tuple(tables), told, found, papers)
 
 
-def _tables(findings: Findings, pairs: Pairs) -> list[Table]:
+def _tables(findings: Findings, beside_paper: bool) -> list[Table]:
+    """Averages of the last rounds first, then the last round."""
+    late, last = Pairs(findings, late=True), Pairs(findings, late=False)
+    tables = [overview(findings, late=True), *(table for pairs in (late, last) for table in _at(findings, pairs))]
+    if beside_paper:
+        tables += paper.tables(findings, paper.data_set_of(findings), last, late)
+    return [*tables, runs(findings)]
+
+
+def _at(findings: Findings, pairs: Pairs) -> list[Table]:
     found = [detailed(findings, pairs.late)]
     if plain := findings.unpadded:
         table = detailed(plain, pairs.late)
         found.append(replace(table, name=f"unpadded-{table.name}", title=f"{table.title}, without padding positions"))
-    if len(findings.everyone) == 1:  # nothing stands beside FedAvg
-        return found
-    return [*found, suppression(findings, pairs.late), paired(findings, pairs)]
+    if len(findings.everyone) > 1:  # something stands beside FedAvg
+        found += [suppression(findings, pairs.late), paired([pairs])]
+    return [*found, controls([pairs])] if findings.controls else found
+
+
+def _facts(found: Findings) -> list[str]:
+    header, config = found.header, found.header["config"]
+    clients, seeds = len(header["clients"]["names"]), ", ".join(map(str, found.seeds))
+    run = f"{config['data']['name']}: {clients} clients, {found.rounds} rounds, seeds {seeds}"
+    on_gpu = "cuda" in str(header.get("device"))
+    how = f"{found.baseline.precision} on {header['hardware']['gpu']}" if on_gpu else header["hardware"]["cpu"]
+    made = f"evenfed {header['versions']['evenfed']}, commit {header['commit'] or 'unknown'}"
+    told = [f"{run}; {how}; {made}, {header['started']}."]
+    if config["data"].get("judge") == "validation":
+        told.append("Judged on a validation split of the training data; the test data were not looked at.")
+    chosen = header.get("selected_on")
+    if chosen == "test":
+        told.append("Values were chosen on the TEST data, as in the paper: these accuracies are optimistic.")
+    elif chosen == "validation":
+        told.append("Values were chosen on a validation split.")
+    return [*told, *found.left_out]
+
+
+def _about(found: Findings) -> dict[str, Any]:
+    return {
+        "folder": str(found.folder),
+        "data": found.header["config"]["data"],
+        "rounds": found.rounds,
+        "average_over_rounds": found.last_rounds,
+        "seeds": found.seeds,
+        "left_out": found.left_out,
+    }

@@ -1,29 +1,32 @@
-"""The paper's two figures from our results: bars with spreads, one chart definition for PDF, SVG and PNG."""
+"""Figures of a comparison, one definition each for PDF, SVG and PNG: the paper's two, and differences from FedAvg."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..simulate.api import FLOOR_LABEL
 from . import pictures
 from .findings import Findings
 from .paper import Numbers
-from .tables import measured, title, when
+from .statistics import Pairs, chance
+from .tables import BEYOND_CHANCE, PAIRED_METRICS, measured, title, when
 
 _COLOURS = {"mean": "#2f6db5", "worst10": "#c4361d", "worst20": "#c4361d"}
 _FIGURES = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
+_ENDINGS = ("pdf", "svg", "png")
 _PANEL_HEIGHT, _BAR, _LABEL = 170, 15, 38  # a label of two lines needs that much of the axis
 
 
 def draw(findings: Findings, folder: Path, paper: Numbers | None) -> list[Path]:
-    """Both figures in `folder`; an empty list where the drawing packages are not installed."""
+    """The figures in `folder`; an empty list where the drawing packages are not installed."""
     alt = pictures.altair()
     if alt is None:
         return []
     written: list[Path] = []
+    if len(findings.everyone) > 1:
+        written += pictures.save(differences(alt, findings), folder, "differences", _ENDINGS)
     for name, metrics in _FIGURES.items():
         chart = figure(alt, findings, metrics, paper)
-        written += pictures.save(chart, folder, name, ("pdf", "svg", "png"))
+        written += pictures.save(chart, folder, name, _ENDINGS)
     return written
 
 
@@ -44,6 +47,67 @@ def figure(alt: Any, findings: Findings, metrics: Sequence[str], paper: Numbers 
         .configure_axis(gridColor="#e4e4e4", labelLimit=240, titleFontWeight="normal")
         .configure_legend(symbolType="square")
     )
+
+
+def differences(alt: Any, findings: Findings) -> Any:
+    """Every entry minus FedAvg with its interval, over a band of what chance alone does."""
+    pairs = Pairs(findings, late=True)
+    order = [title(e.label) for e in findings.everyone[1:]]
+    colour = alt.Color(
+        "kind:N",
+        scale=alt.Scale(domain=list(_KINDS), range=list(_KINDS.values())),
+        legend=alt.Legend(title=None, orient="bottom"),
+    )
+    panels: list[Any] = []
+    for metric in PAIRED_METRICS:
+        base = alt.Chart(alt.Data(values=list(_gaps(findings, pairs, metric)))).encode(
+            y=alt.Y("entry:N", sort=order, title=None, axis=alt.Axis(labels=not panels, ticks=False, labelLimit=240))
+        )
+        axis = alt.X("points:Q", title="points of accuracy", scale=alt.Scale(zero=True))
+        layers = [
+            *_band(alt, findings, metric),
+            alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color="#222222").encode(x="zero:Q"),
+            base.mark_rule(strokeWidth=2, opacity=0.55).encode(x="low:Q", x2="high:Q", color=colour),
+            base.mark_point(filled=True, size=70, opacity=1).encode(x=axis, color=colour),
+        ]
+        panels.append(
+            alt.layer(*layers).properties(width=290, height=24 * len(order), title=alt.TitleParams(title(metric)))
+        )
+    heading = alt.TitleParams(
+        f"Difference from FedAvg: {findings.header['config']['data']['name']}, {when(findings, True)}",
+        subtitle="lines: 95 % interval over clients and seeds; grey: FedAvg against FedAvg with other seeds, ± 2 sd",
+        anchor="start",
+        subtitleColor="#555555",
+    )
+    return (
+        alt.hconcat(*panels, title=heading, spacing=14)
+        .configure_axis(gridColor="#e4e4e4", titleFontWeight="normal")
+        .configure_view(stroke=None)
+    )
+
+
+_KINDS = {"VRed, Semi-VRed": "#c4361d", "other": "#2f6db5", "repetition": "#888888"}
+
+
+def _gaps(findings: Findings, pairs: Pairs, metric: str) -> Iterator[dict[str, Any]]:
+    for entry in findings.everyone[1:]:
+        gap = pairs.between(entry, findings.baseline, metric)
+        kind = "VRed, Semi-VRed" if "vred" in entry.method else "other"
+        yield {
+            "entry": title(entry.label),
+            "kind": kind if entry.repeats is None else "repetition",
+            "points": gap.points,
+            "low": gap.low,
+            "high": gap.high,
+        }
+
+
+def _band(alt: Any, findings: Findings, metric: str) -> list[Any]:
+    size = chance([findings], metric, late=True, seeds=len(findings.seeds))
+    if size is None:
+        return []
+    edges = [{"from": -BEYOND_CHANCE * size, "to": BEYOND_CHANCE * size}]
+    return [alt.Chart(alt.Data(values=edges)).mark_rect(color="#dddddd", opacity=0.7).encode(x="from:Q", x2="to:Q")]
 
 
 def _panel(alt: Any, findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Any:
@@ -93,13 +157,13 @@ def _best(alt: Any, data: Sequence[dict[str, Any]], colour: Any) -> Any:
 def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Iterator[dict[str, Any]]:
     for entry in findings.everyone:
         row = findings.rows[entry.label]
-        theirs = (paper or {}).get(str(entry.config["algorithm"]))
+        theirs = (paper or {}).get(entry.method)
         for metric in metrics:
             cell = measured(row, late, metric)
             if cell.value is None:
                 continue
             spread = cell.spread or 0.0
-            chance = entry.label == FLOOR_LABEL
+            chance = entry.repeats is not None
             yield {
                 "entry": title(entry.label),
                 "metric": title(metric),

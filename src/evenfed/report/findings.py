@@ -1,6 +1,6 @@
 """A comparison's folder as a report sees it: finished runs by entry and seed, and what had to be left out."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..history import History, Row, row
-from ..results import RunFolder
+from ..results import RunFolder, unpacked
 from ..simulate.api import FLOOR_LABEL
 
 BASELINE = "fedavg"
 PAPER_ORDER = ("fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred")
-_SHOW = "give a folder that `evenfed compare` has written, such as runs/demo"
+_SHOW = "give a folder that `evenfed compare` or `evenfed pack` has written, such as runs/demo"
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,16 @@ class Entry:
     label: str
     config: Mapping[str, Any]  # of its first seed; the others differ in the seed alone
     runs: Mapping[int, History]  # by seed
+    repeats: str | None = None  # the entry this one is but for the seeds or the precision: a control, no competitor
+
+    @property
+    def method(self) -> str:
+        return str(self.config["algorithm"])
+
+    @property
+    def precision(self) -> str:
+        """Of the arithmetic; runs from before there was a choice have full precision."""
+        return str(self.config["train"].get("precision", "fp32"))
 
     def accuracy(self, seed: int, late: bool) -> NDArray[np.float64]:
         """[evaluations, clients] of one run: all those of the last rounds, or the last one alone."""
@@ -45,17 +55,25 @@ class Entry:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a folder holds: FedAvg, the entries with seeds in common with it, and FedAvg with other seeds."""
+    """What a folder holds: FedAvg, the entries with seeds in common with it, and the noise floor.
+
+    The floor are repetitions: FedAvg with other seeds, and entries that differ from another in precision alone.
+    """
 
     folder: Path
     entries: tuple[Entry, ...]  # FedAvg first, then as in the paper's tables, then by name
-    floor: Entry | None  # its k-th seed is compared with FedAvg's k-th
+    controls: tuple[Entry, ...]  # FedAvg with other seeds first: its k-th is compared with FedAvg's k-th
     header: Mapping[str, Any]  # of FedAvg's first run
     left_out: tuple[str, ...]
 
     @property
     def baseline(self) -> Entry:
         return self.entries[0]
+
+    @property
+    def floor(self) -> Entry | None:
+        """FedAvg with other seeds."""
+        return next((e for e in self.controls if e.label == FLOOR_LABEL), None)
 
     @property
     def seeds(self) -> list[int]:
@@ -71,7 +89,10 @@ class Findings:
 
     @property
     def everyone(self) -> list[Entry]:
-        return [*self.entries, *([self.floor] if self.floor else [])]
+        return [*self.entries, *self.controls]
+
+    def named(self, label: str) -> Entry:
+        return next(e for e in self.everyone if e.label == label)
 
     @cached_property
     def rows(self) -> dict[str, Row]:
@@ -83,22 +104,33 @@ class Findings:
         """The same with accuracy counted without padding positions; None where the data has none."""
         if self.baseline.runs[self.seeds[0]].evaluated[-1].unpadded is None:
             return None
-        entries, floor = [e.unpadded for e in self.entries], self.floor and self.floor.unpadded
-        return replace(self, entries=tuple(entries), floor=floor)
+        entries, controls = ([e.unpadded for e in part] for part in (self.entries, self.controls))
+        return replace(self, entries=tuple(entries), controls=tuple(controls))
+
+    def only(self, labels: Collection[str]) -> "Findings":
+        """The same with fewer entries."""
+        entries, controls = (tuple(e for e in part if e.label in labels) for part in (self.entries, self.controls))
+        return replace(self, entries=entries, controls=controls)
 
     def beside(self, entry: Entry) -> list[History]:
         """FedAvg's runs that belong to the entry's, one for each."""
-        if entry is self.floor:
+        if entry.label == FLOOR_LABEL:
             return list(self.baseline.runs.values())[: len(entry.runs)]
         return [self.baseline.runs[seed] for seed in entry.runs]
 
 
 def read(folder: Path) -> Findings:
-    """The findings of a comparison, from its folders and headers alone."""
+    """The findings of a comparison, from its folders and headers alone, or from its packed file."""
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; {_SHOW}")
+    with unpacked(folder) as place:
+        return _read(folder, place)
+
+
+def _read(folder: Path, place: Path) -> Findings:
+    """What lies in `place`, which is called `folder`."""
     left_out: list[str] = []
-    found = {path.name: _runs(path, left_out) for path in sorted(folder.iterdir()) if path.is_dir()}
+    found = {path.name: _runs(path, left_out) for path in sorted(place.iterdir()) if path.is_dir()}
     found = {label: runs for label, runs in found.items() if runs}
     if BASELINE not in found:
         held = f"finished runs of {', '.join(found)} but none of fedavg" if found else "no finished run"
@@ -112,7 +144,30 @@ def read(folder: Path) -> Findings:
     floor = entries.pop(FLOOR_LABEL, None)
     common = [_in_common(e, baseline, left_out) for e in entries.values() if e is not None]
     kept = sorted((e for e in common if e is not None), key=_place)
-    return Findings(folder, (baseline, *kept), _cut(floor, baseline, left_out), header, tuple(left_out))
+    told = [_told_apart(e, [baseline, *kept]) for e in kept]
+    floors = [_cut(floor, baseline, left_out)] if floor else []
+    return Findings(
+        folder,
+        (baseline, *(e for e in told if e.repeats is None)),
+        (*floors, *(e for e in told if e.repeats is not None)),
+        header,
+        tuple(left_out),
+    )
+
+
+def _told_apart(entry: Entry, everyone: Sequence[Entry]) -> Entry:
+    """As a control, where it is another entry in another precision than the comparison's."""
+    usual = everyone[0].precision
+    if entry.precision == usual:
+        return entry
+    twins = (e for e in everyone if e.precision == usual and _but_precision(e) == _but_precision(entry))
+    twin = next(twins, None)
+    return replace(entry, repeats=twin.label) if twin else entry
+
+
+def _but_precision(entry: Entry) -> dict[str, Any]:
+    train = {k: v for k, v in entry.config["train"].items() if k not in ("precision", "seed")}
+    return {**entry.config, "train": train}
 
 
 def _runs(path: Path, left_out: list[str]) -> dict[int, RunFolder]:
@@ -165,18 +220,17 @@ def _in_common(entry: Entry, baseline: Entry, left_out: list[str]) -> Entry | No
     return Entry(entry.label, entry.config, shared)
 
 
-def _cut(floor: Entry | None, baseline: Entry, left_out: list[str]) -> Entry | None:
-    """The noise floor with as many seeds as FedAvg has."""
-    if floor is None:
-        return None
+def _cut(floor: Entry, baseline: Entry, left_out: list[str]) -> Entry:
+    """FedAvg with other seeds, as many as FedAvg has."""
     if len(floor.runs) != len(baseline.runs):
         left_out.append(f"{FLOOR_LABEL}: {len(floor.runs)} seeds beside fedavg's {len(baseline.runs)}")
-    return Entry(floor.label, floor.config, dict(list(floor.runs.items())[: len(baseline.runs)]))
+    runs = dict(list(floor.runs.items())[: len(baseline.runs)])
+    return Entry(floor.label, floor.config, runs, repeats=baseline.label)
 
 
 def _place(entry: Entry) -> tuple[int, str]:
-    method = str(entry.config["algorithm"])
-    return (PAPER_ORDER.index(method) if method in PAPER_ORDER else len(PAPER_ORDER), entry.label)
+    at = PAPER_ORDER.index(entry.method) if entry.method in PAPER_ORDER else len(PAPER_ORDER)
+    return (at, entry.label)
 
 
 def _listed(seeds: list[int]) -> str:

@@ -19,6 +19,7 @@ from .tables import (
     Column,
     Line,
     Table,
+    floor_note,
     measured,
     name_of,
     suppression_cells,
@@ -91,6 +92,11 @@ def data_set_of(findings: Findings) -> str:
             f"--paper: {findings.folder} ran on {name}, and the paper has numbers for {', '.join(DATA_SETS)} only; "
             "report without --paper"
         )
+    if findings.header["config"]["data"].get("judge") == "validation":
+        raise InputError(
+            f"--paper: {findings.folder} was judged on validation data, and the paper's numbers are on test data; "
+            "report without --paper"
+        )
     return DATA_SETS[name]
 
 
@@ -123,7 +129,7 @@ def claims(paper: Numbers) -> list[Claim]:
 
 def tables(findings: Findings, data_set: str, last: Pairs, late: Pairs) -> list[Table]:
     """Everything `--paper` adds."""
-    ours = [e for e in findings.entries if e.config["algorithm"] in NAMES]
+    ours = [e for e in findings.entries if e.method in NAMES]
     found = [_side_by_side(findings, ours, data_set)]
     if data_set == "CIFAR-100":  # the only one of the paper's Table 2
         found.append(_suppression(findings, ours))
@@ -133,18 +139,31 @@ def tables(findings: Findings, data_set: str, last: Pairs, late: Pairs) -> list[
 
 def _side_by_side(findings: Findings, ours: Sequence[Entry], data_set: str) -> Table:
     paper = numbers(data_set)
+
+    def cells(entry: Entry, late: bool) -> list[Cell]:
+        return [measured(findings.rows[entry.label], late, m) for m in METRICS]
+
     lines: list[Line] = []
     for entry in ours:
-        here = [measured(findings.rows[entry.label], False, m) for m in METRICS]
-        theirs = paper.get(str(entry.config["algorithm"]))
+        theirs = paper.get(entry.method)
         there = [Cell(*theirs[m]) if theirs else Cell(verdict="diverged") for m in METRICS]
-        lines += _compared(entry.label, here, there)
-    notes = [_IN_SPREADS, *_set_up(findings, ours, data_set), *_FOOTNOTES[data_set], _EVERYWHERE]
+        lines += _compared(entry.label, cells(entry, False), cells(entry, True), there)
+    found = [c.value for line in lines if line.part == "in spreads" for c in line.cells if c.value is not None]
+    near = sum(abs(v) <= _NEAR for v in found)
+    tally = [f"Of {len(found)} figures {near} are within {_NEAR} spreads of the paper's."] if found else []
+    for entry in findings.controls:
+        lines += _ours_alone(entry.label, cells(entry, False), cells(entry, True), control=True)
+    told = [_IN_SPREADS, *tally, floor_note(findings), *_set_up(findings, ours, data_set), *_FOOTNOTES[data_set]]
     head = f"Ours beside the paper's on {data_set}, last round as in the paper"
+    notes = [note for note in (*told, _EVERYWHERE) if note]
     return Table("paper", head, METRIC_COLUMNS, tuple(lines), tuple(notes), digits=2)
 
 
-_IN_SPREADS = "In spreads: ours minus the paper's, over the root of the sum of both squared spreads over seeds."
+_NEAR = 2
+_IN_SPREADS = (
+    "Ours: last round, and average of the last rounds. In spreads: ours minus the paper's, both at the last round, "
+    "over the root of the sum of both squared spreads over seeds."
+)
 
 
 def _suppression(findings: Findings, ours: Sequence[Entry]) -> Table:
@@ -152,33 +171,44 @@ def _suppression(findings: Findings, ours: Sequence[Entry]) -> Table:
         _ours(line["algorithm"]): {k: float(v) for k, v in line.items() if k != "algorithm"}
         for line in _read("suppression_cifar100")
     }
+
+    def both(entry: Entry) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
+        row = findings.rows[entry.label]
+        return suppression_cells(row, late=False), suppression_cells(row, late=True)
+
     lines: list[Line] = []
     for entry in ours:
-        theirs = paper.get(str(entry.config["algorithm"]))
+        theirs = paper.get(entry.method)
         if theirs is None:
             continue
-        here = suppression_cells(findings.rows[entry.label], late=False)
         there = [
             Cell(theirs["improved_suffering_pct"], theirs["improved_suffering_pct_std"], theirs["suffering_gain"]),
             Cell(theirs["degraded_well_pct"], theirs["degraded_well_pct_std"], theirs["well_gain"]),
             Cell(theirs["mean_gain"], theirs["mean_gain_std"], signed=True),
         ]
-        lines += _compared(entry.label, here, there)
-    told = f"{_IN_SPREADS} The paper had 22 suffering and 28 well-performing clients."
+        lines += _compared(entry.label, *both(entry), there)
+    for entry in findings.controls:
+        lines += _ours_alone(entry.label, *both(entry), control=True)
+    told = f"{_IN_SPREADS} The paper had 22 suffering and 28 well-performing clients. {floor_note(findings)}"
     return Table(
         "paper-suppression",
         "Ours beside the paper's Table 2, last round",
         SUPPRESSION_COLUMNS,
         tuple(lines),
-        (told,),
+        (told.strip(),),
         2,
     )
 
 
-def _compared(label: str, here: Sequence[Cell], there: Sequence[Cell]) -> Iterator[Line]:
-    yield Line(label, tuple(here), "ours")
+def _compared(label: str, here: Sequence[Cell], average: Sequence[Cell], there: Sequence[Cell]) -> Iterator[Line]:
+    yield from _ours_alone(label, here, average)
     yield Line(label, tuple(there), "paper")
     yield Line(label, tuple(_in_spreads(a, b) for a, b in zip(here, there, strict=True)), "in spreads")
+
+
+def _ours_alone(label: str, here: Sequence[Cell], average: Sequence[Cell], control: bool = False) -> Iterator[Line]:
+    yield Line(label, tuple(here), "ours", control)
+    yield Line(label, tuple(average), "ours, average", control)
 
 
 def _in_spreads(ours: Cell, theirs: Cell) -> Cell:
@@ -192,10 +222,10 @@ def _orderings(ours: Sequence[Entry], paper: Numbers, pairs: Pairs) -> Table:
     """Each ordering of the paper that can be looked at here."""
     stands: dict[str, Entry] = {}
     for entry in ours:  # of several entries of one method, the one of its own name, else the first
-        method = str(entry.config["algorithm"])
-        stands[method] = entry if entry.label == method else stands.get(method, entry)
+        stands[entry.method] = entry if entry.label == entry.method else stands.get(entry.method, entry)
     seen = [c for c in claims(paper) if {c.winner, c.loser or "fedavg"} <= set(stands) and len(stands) > 1]
     lines = tuple(_judged(claim, stands, pairs) for claim in seen)
+    floor = tuple(_repeated(e, m, pairs) for e in pairs.findings.controls for m in ("mean", "worst10")) if lines else ()
     told = (
         "Gaps towards better, in points; the paper's ± the spread of both its figures over seeds. `best`: against the "
         "runner-up there, and against the best other entry here. A claim holds or fails where the 95 % interval over "
@@ -210,7 +240,7 @@ def _orderings(ours: Sequence[Entry], paper: Numbers, pairs: Pairs) -> Table:
         name_of("claims", pairs.late),
         f"Orderings of the paper, {when(pairs.findings, pairs.late)}",
         (Column("paper", "paper"), Column("here", "here [95 %]"), Column("verdict", "")),
-        lines,
+        (*lines, *floor),
         (told, tally),
         head="claim",
     )
@@ -228,6 +258,15 @@ def _judged(claim: Claim, stands: Mapping[str, Entry], pairs: Pairs) -> Line:
         Cell(verdict={1: "holds", -1: "fails", 0: "within the noise", None: "not judged"}[gap.direction]),
     )
     return Line(str(claim), cells)
+
+
+def _repeated(control: Entry, metric: str, pairs: Pairs) -> Line:
+    """The noise floor under the claims: the gap of an entry to its own repetition."""
+    assert control.repeats is not None
+    gap = pairs.between(control, pairs.findings.named(control.repeats), metric)
+    shown = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
+    told = f"{title(control.label)} - {control.repeats}, {title(metric)}"
+    return Line(told, (Cell(), shown, Cell(verdict="noise floor")), control=True)
 
 
 def _rival(claim: Claim, stands: Mapping[str, Entry], pairs: Pairs) -> Entry:
@@ -267,7 +306,7 @@ def _set_up(findings: Findings, ours: Sequence[Entry], data_set: str) -> Iterato
     rates = {_ours(x["algorithm"]): x["learning_rate"] for x in _read("best_learning_rate") if x["dataset"] == data_set}
     other = []
     for entry in ours:
-        method, hyper = str(entry.config["algorithm"]), entry.config["hyper_parameters"]
+        method, hyper = entry.method, entry.config["hyper_parameters"]
         asked = {"lr": (entry.config["train"]["lr"], float(rates[method]))}
         for line in _read("best_hyperparameters"):
             if line["dataset"] == data_set and _ours(line["algorithm"]) == method:

@@ -1,23 +1,24 @@
-"""A report's tables, free of any format: the paper's detailed table, its Table 2, and paired differences."""
+"""A report's tables, free of any format: the paper's detailed table, its Table 2, paired differences, every run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..history import METRICS, Row
 from ..simulate.api import FLOOR_LABEL
-from .findings import Findings
-from .statistics import LOWER_IS_BETTER, Pairs
+from .findings import BASELINE, Findings
+from .statistics import LOWER_IS_BETTER, Difference, Pairs, between_all, chance
 
 TITLES = {"worst10": "worst 10 %", "worst20": "worst 20 %", "best10": "best 10 %", FLOOR_LABEL: "chance alone"}
 PAIRED_METRICS = ("mean", "worst10")
+BEYOND_CHANCE = 2.0  # standard deviations
 ONE_SEED = "One seed: the interval knows of clients only and nothing is judged, as seeds alone move figures as much."
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a table; all numbers in per cent or points."""
+    """One place of a table; accuracies in per cent, differences in points."""
 
     value: float | None = None
     spread: float | None = None  # over seeds
@@ -27,6 +28,7 @@ class Cell:
     verdict: str = ""
     signed: bool = False
     best: bool = False
+    digits: int | None = None  # where the table's do not suit
 
     def text(self, digits: int) -> str:
         """As a reader sees it.
@@ -36,7 +38,7 @@ class Cell:
         """
         if self.value is None:
             return self.verdict or "-"
-        sign = "+" if self.signed else ""
+        sign, digits = "+" if self.signed else "", digits if self.digits is None else self.digits
         parts = [f"{self.value:{sign}.{digits}f}" + ("" if self.spread is None else f"±{self.spread:.{digits}f}")]
         if self.points is not None:
             parts.append(f"({self.points:+.{digits}f})")
@@ -65,6 +67,7 @@ class Line:
     entry: str
     cells: tuple[Cell, ...]
     part: str = ""
+    control: bool = False  # the noise floor, which does not compete
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,10 @@ class Table:
         return any(line.part for line in self.lines)
 
     def with_best(self) -> "Table":
-        """The best of every column marked; the noise floor does not compete."""
+        """The best of every column marked, the noise floor aside."""
         lines = list(self.lines)
         for k, column in enumerate(self.columns):
-            values = {i: x.cells[k].value for i, x in enumerate(lines) if x.entry != FLOOR_LABEL}
+            values = {i: x.cells[k].value for i, x in enumerate(lines) if not x.control}
             known = [v for v in values.values() if v is not None]
             top = max(known, key=lambda v: column.better * v, default=None) if column.better else None
             for i in (i for i, v in values.items() if v is not None and v == top):
@@ -102,6 +105,12 @@ def title(key: str) -> str:
     return TITLES.get(key, key)
 
 
+def accuracy_of(findings: Findings) -> str:
+    """What the figures are: on test data, or on those set aside for choosing."""
+    on_validation = findings.header["config"]["data"].get("judge") == "validation"
+    return "VALIDATION accuracy" if on_validation else "Test accuracy"
+
+
 def when(findings: Findings, late: bool) -> str:
     return f"average of the last {findings.last_rounds} rounds" if late else "last round"
 
@@ -113,17 +122,104 @@ def name_of(kind: str, late: bool) -> str:
 METRIC_COLUMNS = tuple(Column(m, title(m), -1 if m in LOWER_IS_BETTER else +1) for m in METRICS)
 
 
+def lines_of(findings: Findings, cells: Callable[[Row], tuple[Cell, ...]], first: int = 0) -> tuple[Line, ...]:
+    """A line an entry, the noise floor's last."""
+    return tuple(
+        Line(e.label, cells(findings.rows[e.label]), control=e.repeats is not None) for e in findings.everyone[first:]
+    )
+
+
 def detailed(findings: Findings, late: bool) -> Table:
     """The paper's detailed table: every metric of every entry, with its spread over seeds."""
-    lines = [Line(label, tuple(measured(row, late, m) for m in METRICS)) for label, row in findings.rows.items()]
-    told = f"Test accuracy in % over clients, {_spread(findings)}; best in bold. {_floor_note(findings)}"
+    told = f"{accuracy_of(findings)} in % over clients, {spread_of(findings)}; best in bold. {floor_note(findings)}"
     return Table(
         name_of("detailed", late),
         f"Accuracy and fairness, {when(findings, late)}",
         METRIC_COLUMNS,
-        tuple(lines),
+        lines_of(findings, lambda row: tuple(measured(row, late, m) for m in METRICS)),
         (told.strip(), *_tiny(findings)),
     ).with_best()
+
+
+OVERVIEW_COLUMNS = (
+    *(c for c in METRIC_COLUMNS if c.key in ("mean", "std", "worst10", "best10")),
+    Column("improved", "improved"),
+    Column("degraded", "degraded"),
+    Column("oscillation", "oscillation"),
+)
+
+
+def overview(findings: Findings, late: bool) -> Table:
+    """What most readers want of all tables: one line an entry."""
+
+    def cells(row: Row) -> tuple[Cell, ...]:
+        against = [Cell() if row.label == BASELINE else measured(row, late, k) for k in ("improved", "degraded")]
+        own = [measured(row, late, c.key) for c in OVERVIEW_COLUMNS[:4]]
+        return (*own, *(replace(c, spread=None) for c in against), correlation(row.oscillation))
+
+    told = (
+        f"{accuracy_of(findings)} in % over clients, {spread_of(findings)}; best in bold. Improved: share of the "
+        "clients below FedAvg's mean that gain. Degraded: share of those above it that lose. Oscillation: lag-1 "
+        f"correlation of the clients' losses; below -0.85 the weights over-correct. {floor_note(findings)}"
+    )
+    name, head = name_of("overview", late), f"At a glance, {when(findings, late)}"
+    return Table(name, head, OVERVIEW_COLUMNS, lines_of(findings, cells), (told.strip(),)).with_best()
+
+
+def correlation(value: float) -> Cell:
+    return Cell() if np.isnan(value) else Cell(value, signed=True, digits=2)
+
+
+def runs(findings: Findings) -> Table:
+    """Every run by itself: how far seeds are apart, and which runs oscillate."""
+    columns = (
+        *(Column(f"{m}-{w}", f"{w} {title(m)}") for m in PAIRED_METRICS for w in ("average", "last")),
+        Column("oscillation", "oscillation"),
+        Column("negative", "negative rounds"),
+        Column("skipped", "skipped rounds"),
+    )
+    lines = []
+    for entry in findings.everyone:
+        for seed, run in entry.runs.items():
+            fair = {"average": run.late_fairness, "last": run.fairness}
+            figures = [Cell(100 * getattr(fair[w], m)) for m in PAIRED_METRICS for w in ("average", "last")]
+            counts = [Cell(float(n), digits=0) for n in (run.negative_rounds, run.skipped_rounds)]
+            cells = (*figures, correlation(run.oscillation), *counts)
+            lines.append(Line(entry.label, cells, f"seed {seed}", control=entry.repeats is not None))
+    told = (
+        f"{accuracy_of(findings)} in %: average of the last {findings.last_rounds} rounds, and last round. "
+        "Oscillation: lag-1 correlation over the later half of the rounds of each client's loss minus the mean loss, "
+        "averaged over clients; below -0.85 the weights chase last round's losses. Negative rounds: those with a "
+        "negative weight."
+    )
+    return Table("runs", "Every run", columns, tuple(lines), (told,))
+
+
+def controls(several: Sequence[Pairs]) -> Table:
+    """The noise floor as differences: what other seeds and another precision alone do."""
+    findings, late = several[0].findings, several[0].late
+    lines = []
+    for entry in findings.controls:
+        assert entry.repeats is not None
+        gaps = [between_all(several, entry.label, entry.repeats, m) for m in PAIRED_METRICS]
+        shown = (Cell(g.points, low=g.low, high=g.high, signed=True) for g in gaps)
+        lines.append(Line(entry.label, tuple(shown), f"minus {entry.repeats}", control=True))
+    for seeds in dict.fromkeys((1, len(findings.seeds))):
+        cells = tuple(Cell(_chance(several, m, seeds)) for m in PAIRED_METRICS)
+        count = f"{seeds} seed{'s' * (seeds > 1)}" + f" x {len(several)} federations" * (len(several) > 1)
+        lines.append(Line("two FedAvg figures", cells, f"of {count}", control=True))
+    told = (
+        "Points, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
+        "difference, pooled from all FedAvg runs."
+    )
+    columns = tuple(Column(m, title(m)) for m in PAIRED_METRICS)
+    return Table(
+        name_of("controls", late), f"What chance alone does, {when(findings, late)}", columns, tuple(lines), (told,)
+    )
+
+
+def _chance(several: Sequence[Pairs], metric: str, seeds: int) -> float | None:
+    return chance([p.findings for p in several], metric, several[0].late, seeds)
 
 
 SUPPRESSION_COLUMNS = (
@@ -144,45 +240,62 @@ def suppression_cells(row: Row, late: bool) -> tuple[Cell, ...]:
 
 def suppression(findings: Findings, late: bool) -> Table:
     """The paper's Table 2: what happens to the clients FedAvg serves below and above its mean."""
-    others = findings.everyone[1:]
-    lines = [Line(entry.label, suppression_cells(findings.rows[entry.label], late)) for entry in others]
+    lines = lines_of(findings, lambda row: suppression_cells(row, late), first=1)
     own = findings.rows[findings.baseline.label]
     below, above = ((own.late if late else own.last)[k][0] for k in ("suffering", "well_performing"))
     told = (
-        f"In % of the clients, {_spread(findings)}; in brackets the mean change of those clients in points. Suffering: "
-        f"clients below FedAvg's mean with the same seed ({below:.1f} on average), improved if they gain. "
-        f"Well-performing: those above it ({above:.1f}), degraded if they lose. {_floor_note(findings)}"
+        f"In % of the clients, {spread_of(findings)}; in brackets the mean change of those clients in points. "
+        f"Suffering: clients below FedAvg's mean with the same seed ({below:.1f} on average), improved if they gain. "
+        f"Well-performing: those above it ({above:.1f}), degraded if they lose. {floor_note(findings)}"
     )
-    return Table(
-        name_of("suppression", late),
-        f"Clients against FedAvg, {when(findings, late)}",
-        SUPPRESSION_COLUMNS,
-        tuple(lines),
-        (told.strip(),),
-    ).with_best()
+    name, head = name_of("suppression", late), f"Clients against FedAvg, {when(findings, late)}"
+    return Table(name, head, SUPPRESSION_COLUMNS, lines, (told.strip(),)).with_best()
 
 
-def paired(findings: Findings, pairs: Pairs) -> Table:
-    """Each entry against FedAvg over clients and seeds; "better" is said only where the interval excludes zero."""
-    lines = []
+def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table:
+    """Each entry against FedAvg over clients and seeds; "better" is said only where the interval excludes zero.
+
+    Over several federations the mean difference stands first, then each one's under its name.
+    """
+    findings, late = several[0].findings, several[0].late
+    floors = {m: _chance(several, m, len(findings.seeds)) for m in PAIRED_METRICS}
+    lines, answers = [], []
     for entry in findings.everyone[1:]:
-        for metric in PAIRED_METRICS:
-            gap = pairs.between(entry, findings.baseline, metric)
+        gaps = {m: between_all(several, entry.label, BASELINE, m) for m in PAIRED_METRICS}
+        for metric, gap in gaps.items():
             shown = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
-            lines.append(Line(entry.label, (shown, Cell(verdict=gap.verdict)), metric))
+            each = [between_all([p], entry.label, BASELINE, metric).points for p in several] if names else []
+            cells = (shown, *(Cell(points, signed=True) for points in each), Cell(verdict=gap.verdict))
+            lines.append(Line(entry.label, cells, metric, control=entry.repeats is not None))
+        if entry.repeats is None and len(findings.seeds) > 1:
+            answers.append(answer(entry.label, gaps, floors["worst10"]))
     told = (
         "Points of accuracy, entry minus FedAvg with the same seeds, and the 95 % bootstrap interval over clients and "
         "seeds. No correction for the number of lines: of 20 without any effect one is expected to show a difference. "
+        "Noise floor: two standard deviations of the difference between FedAvg and FedAvg with other seeds. "
         + ONE_SEED
         * (len(findings.seeds) == 1)
     )
     return Table(
-        name_of("paired", pairs.late),
-        f"Paired difference from FedAvg, {when(findings, pairs.late)}",
-        (Column("difference", "difference [95 %]"), Column("verdict", "")),
+        name_of("paired", late),
+        f"Paired difference from FedAvg, {when(findings, late)}",
+        (Column("difference", "difference [95 %]"), *(Column(n, n) for n in names), Column("verdict", "")),
         tuple(lines),
-        (told.strip(),),
+        (told.strip(), *answers),
     )
+
+
+def answer(label: str, gaps: Mapping[str, Difference], floor: float | None) -> str:
+    """Whether the worst served are lifted by more than the noise floor without lowering the mean, in a sentence."""
+    worst, mean = gaps["worst10"], gaps["mean"]
+    bar = None if floor is None else BEYOND_CHANCE * floor
+    above = bar is not None and worst.points > bar
+    lifted = f"lifted, {'and by more' if above else 'but not by more'} than the noise floor"
+    words = {1: lifted, 0: "not shown to be lifted", -1: "lowered"}[worst.direction or 0]
+    moved = {1: "raised", 0: "not shown to change", -1: "lowered"}[mean.direction or 0]
+    shown = {m: f"{g.points:+.2f} [{g.low:+.2f}, {g.high:+.2f}]" for m, g in gaps.items()}
+    beside = "" if bar is None else f"; noise floor {bar:.2f}"
+    return f"{label}: the worst 10 % are {words} ({shown['worst10']}{beside}); the mean is {moved} ({shown['mean']})."
 
 
 def measured(row: Row, late: bool, name: str, points: str | None = None) -> Cell:
@@ -195,13 +308,20 @@ def measured(row: Row, late: bool, name: str, points: str | None = None) -> Cell
     return Cell(100 * mean, 100 * spread if row.seeds > 1 else None, amount)
 
 
-def _spread(findings: Findings) -> str:
+def spread_of(findings: Findings) -> str:
     count = len(findings.seeds)
     return f"mean ± spread over {count} seeds" if count > 1 else "one seed, so no spread"
 
 
-def _floor_note(findings: Findings) -> str:
-    return "Chance alone: FedAvg again with other seeds." if findings.floor else ""
+def floor_note(findings: Findings) -> str:
+    """What the lines that do not compete are."""
+    told = ["Chance alone: FedAvg again with other seeds."] if findings.floor else []
+    told += [
+        f"{e.label}: {e.repeats} in {e.precision} instead of {findings.baseline.precision}."
+        for e in findings.controls
+        if e is not findings.floor
+    ]
+    return " ".join(told)
 
 
 def _tiny(findings: Findings) -> Sequence[str]:

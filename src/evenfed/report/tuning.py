@@ -1,5 +1,7 @@
 """What a search found: a table, the trade-off of mean against worst 10 % as a picture, the chosen values as TOML."""
 
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +44,23 @@ def describe(tuned: Tuned) -> dict[str, Any]:
 
 def write_toml(tuned: Tuned, path: Path) -> None:
     """The experiment with the chosen values: what `evenfed compare` takes next."""
+    judged = "a validation split" if tuned.search.select_on == "validation" else "TEST DATA: not comparable with others"
+    told = [f"Values chosen by {tuned.search.metric} on {judged}."]
+    save_toml(path, told, tables(tuned.experiment, tuned.search.select_on))
+
+
+def save_toml(path: Path, told: Sequence[str], experiment: Mapping[str, Any]) -> None:
+    """An experiment's tables as a file that says how to run it and where its values come from."""
     try:
         import tomli_w
     except ImportError:
         raise InputError("writing TOML needs tomli-w; install it with: pip install 'evenfed[tune]'") from None
-    judged = "a validation split" if tuned.search.select_on == "validation" else "TEST DATA: not comparable with others"
-    head = f"# evenfed compare {path}\n# Values chosen by {tuned.search.metric} on {judged}.\n"
-    path.write_text(head + tomli_w.dumps(tables(tuned.experiment, tuned.search.select_on)))
+    lines = [f"evenfed compare {path}", *(line for text in told for line in textwrap.wrap(text, 110))]
+    text = "".join(f"# {line}\n" for line in lines) + tomli_w.dumps(experiment)
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another --out") from None
 
 
 def draw(tuned: Tuned, folder: Path) -> list[Path]:

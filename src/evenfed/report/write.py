@@ -37,8 +37,13 @@ _LATEX = {
 
 def terminal(report: Report, page: Console) -> RenderableType:
     """Tables as wide as the page allows; those that do not fit are cut into blocks of columns."""
-    parts: list[RenderableType] = [Text(fact) for fact in report.facts]
-    for table in report.tables:
+    return Group(*(Text(fact) for fact in report.facts), pages(report.tables, page))
+
+
+def pages(tables: Sequence[Table], page: Console) -> RenderableType:
+    """Tables one under the other."""
+    parts: list[RenderableType] = []
+    for table in tables:
         for columns in _blocks(table, page.width):
             parts += ["", Text(table.title, style="bold"), _page(table, columns)]
         parts += [Text(note, style="dim") for note in table.notes]
@@ -88,17 +93,22 @@ def _styled(cell: Cell, digits: int) -> Text:
 
 def markdown(report: Report, figures: Sequence[Path] = ()) -> str:
     """A document to read or to put into one's own."""
-    found = report.findings
-    parts = [f"# {found.folder.resolve().name}", "", *(f"{fact}\n" for fact in report.facts)]
+    parts = [f"# {report.title}", "", *(f"{fact}\n" for fact in report.facts)]
     for table in report.tables:
-        heads = [table.head, *([""] if table.has_parts else []), *(c.title for c in table.columns)]
-        parts += [f"## {table.title}", "", _bars(heads), _bars(["---"] * len(heads))]
-        for line in table.lines:
-            cells = [_markdown(cell) for cell in line.cells]
-            parts.append(_bars([title(line.entry), *([title(line.part)] if table.has_parts else []), *cells]))
-        parts += ["", *(f"{note}\n" for note in table.notes)]
+        parts += [f"## {table.title}", "", markdown_table(table), ""]
     parts += [f"![{path.stem}]({path.name})\n" for path in figures if path.suffix == ".svg"]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def markdown_table(table: Table) -> str:
+    """One table with its notes under it."""
+    heads = [table.head, *([""] if table.has_parts else []), *(c.title for c in table.columns)]
+    parts = [_bars(heads), _bars(["---"] * len(heads))]
+    for line in table.lines:
+        name = f"*{title(line.entry)}*" if line.control else title(line.entry)
+        cells = [_markdown(cell) for cell in line.cells]
+        parts.append(_bars([name, *([title(line.part)] if table.has_parts else []), *cells]))
+    return "\n\n".join(["\n".join(parts), *table.notes])
 
 
 def _bars(cells: Sequence[str]) -> str:
@@ -172,7 +182,6 @@ def latex_escape(text: str) -> str:
 
 def as_json(report: Report) -> str:
     """Everything, for programs; numbers in per cent or points, null where unknown."""
-    found = report.findings
     tables = [
         {
             "name": table.name,
@@ -193,15 +202,7 @@ def as_json(report: Report) -> str:
         }
         for table in report.tables
     ]
-    about = {
-        "folder": str(found.folder),
-        "data": found.header["config"]["data"],
-        "rounds": found.rounds,
-        "average_over_rounds": found.last_rounds,
-        "seeds": found.seeds,
-        "left_out": found.left_out,
-    }
-    return json.dumps({**about, "tables": tables}, indent=1) + "\n"
+    return json.dumps({**report.about, "tables": tables}, indent=1) + "\n"
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

@@ -1,0 +1,137 @@
+"""Choosing among the entries of a comparison on validation data, and the experiment that confirms the choice."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import InputError
+from ..data import DataSettings
+from ..experiment import Experiment
+from ..settings import VARIANT, Settings
+from ..variant import Variant
+from .findings import BASELINE, Entry, Findings, read
+from .statistics import chance
+from .tables import Cell, Column, Line, Table, correlation, measured, title
+
+FIGURES = ("mean", "worst10")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen entry of each method, and why."""
+
+    findings: Findings
+    chosen: Mapping[str, Entry]  # by method, FedAvg first
+    bar: float  # the mean, in %, that a candidate must reach
+    floor: float  # points: standard deviation of the difference of two FedAvg runs' means
+    reached: Mapping[str, bool]  # whether any candidate of the method reached the bar
+
+    @property
+    def rule(self) -> str:
+        return (
+            "Of each method the entry with the highest worst 10 % among those whose mean is at least "
+            f"{self.bar:.2f} %: the best FedAvg's minus {self.floor:.2f} points, one standard deviation of the "
+            f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation "
+            "data. Where none reaches that mean, the highest mean is taken, and said."
+        )
+
+
+def choose(folder: Path, floor_from: Path | None = None) -> Choice:
+    """Apply the rule to a comparison on validation data; the noise floor may come from one with more seeds."""
+    findings = read(folder)
+    if findings.header["config"]["data"].get("judge") != "validation":
+        raise InputError(
+            f"{folder} was judged on test data, on which nothing may be chosen; run it with [data] judge = "
+            "'validation' and a validation_fraction, then choose"
+        )
+    noisy = read(floor_from) if floor_from else findings
+    floor = chance([noisy], "mean", late=True, seeds=len(findings.seeds))
+    if floor is None:
+        raise InputError(
+            f"{noisy.folder} holds one FedAvg run alone, which has no noise floor; give a comparison with noise_floor "
+            "or several seeds by --floor"
+        )
+    methods = dict.fromkeys(e.method for e in findings.entries)
+    bar = max(_mean(findings, e) for e in findings.entries if e.method == BASELINE) - floor
+    chosen, reached = {}, {}
+    for method in methods:
+        candidates = [e for e in findings.entries if e.method == method]
+        fit = [e for e in candidates if _mean(findings, e) >= bar]
+        reached[method] = bool(fit)
+        chosen[method] = (
+            max(fit, key=lambda e: _rank(findings, e)) if fit else max(candidates, key=lambda e: _mean(findings, e))
+        )
+    return Choice(findings, chosen, bar, floor, reached)
+
+
+def tables(choice: Choice) -> list[Table]:
+    """What was chosen, and for each method all candidates over its two dials."""
+    columns = (*(Column(m, title(m)) for m in FIGURES), Column("oscillation", "oscillation"), Column("verdict", ""))
+    lines = []
+    for method, entry in choice.chosen.items():
+        count = sum(e.method == method for e in choice.findings.entries)
+        told = f"of {count}" if choice.reached[method] else f"of {count}; none reaches the mean asked for"
+        lines.append(Line(entry.label, (*_cells(choice.findings, entry), Cell(verdict=told)), method))
+    chosen = Table("chosen", "Chosen on validation data", columns, tuple(lines), (choice.rule,), head="entry")
+    grids = [_grid(choice.findings, method) for method in choice.chosen]
+    return [chosen, *(grid for grid in grids if grid)]
+
+
+def experiment(choice: Choice, name: str, seeds: Sequence[int]) -> Experiment:
+    """The chosen entries on test data: whole training parts, several seeds, as of the run that chose them."""
+    config = choice.findings.header["config"]
+    data = DataSettings(**{**config["data"], "judge": "test", "validation_fraction": 0.0})
+    train = Settings.of({k: v for k, v in config["train"].items() if k not in ("seed", "device", "engine")})
+    variants = tuple(_variant(entry, train) for entry in choice.chosen.values())
+    return Experiment(name, variants, tuple(seeds), True, data, config["model"], train, selected_on="validation")
+
+
+def _variant(entry: Entry, shared: Settings) -> Variant:
+    """The entry again; FedAvg, whatever its rate, is what others are set against."""
+    options = {k: v for k, v in entry.config["train"].items() if k in VARIANT and v != getattr(shared, k)}
+    table = {"algorithm": entry.method, **entry.config["hyper_parameters"], **options}
+    label = BASELINE if entry.method == BASELINE else entry.label
+    return Variant.of(label, {k: v for k, v in table.items() if v is not None})
+
+
+def _grid(findings: Findings, method: str) -> Table | None:
+    """Mean, worst 10 % and oscillation over the two dials that differ between a method's entries; else None."""
+    entries = [e for e in findings.entries if e.method == method]
+    dials = [dict(_dials(e)) for e in entries]
+    varied = [k for k in dials[0] if len({repr(d[k]) for d in dials}) > 1]
+    if len(varied) != 2:
+        return None
+    rows, columns = (sorted({d[k] for d in dials}, key=_number) for k in varied)
+    at = {tuple(d[k] for k in varied): e for d, e in zip(dials, entries, strict=True)}
+    lines = []
+    for value in rows:
+        cells = [_cells(findings, at[value, c]) if (value, c) in at else (Cell(),) * 3 for c in columns]
+        for k, part in enumerate((*FIGURES, "oscillation")):
+            lines.append(Line(f"{varied[0]}={value}", tuple(c[k] for c in cells), part))
+    heads = tuple(Column(f"{varied[1]}={c}", f"{varied[1]}={c}") for c in columns)
+    told = f"Validation accuracy in %, average of the last {findings.last_rounds} rounds."
+    return Table(f"grid-{method}", f"{method} over {varied[0]} and {varied[1]}", heads, tuple(lines), (told,), head="")
+
+
+def _dials(entry: Entry) -> Iterator[tuple[str, Any]]:
+    yield from entry.config["hyper_parameters"].items()
+    yield from ((k, entry.config["train"].get(k)) for k in VARIANT)
+
+
+def _cells(findings: Findings, entry: Entry) -> tuple[Cell, ...]:
+    row = findings.rows[entry.label]
+    return (*(measured(row, True, m) for m in FIGURES), correlation(row.oscillation))
+
+
+def _mean(findings: Findings, entry: Entry) -> float:
+    return 100 * findings.rows[entry.label].late["mean"][0]
+
+
+def _rank(findings: Findings, entry: Entry) -> tuple[float, float]:
+    late = findings.rows[entry.label].late
+    return late["worst10"][0], late["mean"][0]
+
+
+def _number(value: Any) -> float:
+    return float("-inf") if value is None else float(value)

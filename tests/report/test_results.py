@@ -1,0 +1,376 @@
+"""Results that are kept: packed, repeated, over several federations, chosen on validation data, put into Markdown."""
+
+import csv
+import io
+import json
+import shutil
+import tarfile
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evenfed as package
+from evenfed.data import DataSettings, federate
+from evenfed.experiment import Experiment
+from evenfed.report import choice
+from evenfed.report.fill import filled
+from evenfed.report.findings import read
+from evenfed.report.statistics import Difference, Pairs, between_all, chance, components
+from evenfed.report.tables import answer
+from evenfed.results import pack
+
+ROOT = Path(__file__).parents[2]
+FLOOR = "fedavg-other-seeds"
+
+
+def plain(text: str) -> dict[tuple[str, str, str, str], dict[str, str]]:
+    return {(c["table"], c["entry"], c["part"], c["figure"]): c for c in csv.DictReader(io.StringIO(text))}
+
+
+def numbers(cell: dict[str, str]) -> list[float]:
+    return [float(cell[k]) for k in ("value", "spread", "points", "low", "high") if cell[k]]
+
+
+def steady(level):
+    """Every client of a run at the same accuracy in all rounds: `level(label, seed)`, apart by client."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            line["accuracy"] = (level(label, seed) + 0.01 * np.arange(6)).tolist()
+
+    return change
+
+
+def apart(label: str, seed: int) -> float:
+    """FedAvg's two seeds and the two other ones at 0.40, 0.44, 0.42 and 0.46."""
+    return 0.40 + 0.04 * (seed % 2) + 0.02 * (label == FLOOR)
+
+
+# packed
+
+
+def test_a_packed_comparison_gives_the_tables_of_its_folder(small, evenfed, tmp_path):
+    done = evenfed("pack", small, tmp_path / "kept")
+    assert done.returncode == 0 and "runs.tar.xz" in done.stdout
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["runs.tar.xz"]
+    ours, theirs = (plain(evenfed("report", f, "--format", "csv").stdout) for f in (tmp_path / "kept", small))
+    assert list(ours) == list(theirs)
+    for key in ours:
+        assert ours[key]["verdict"] == theirs[key]["verdict"]
+        assert numbers(ours[key]) == pytest.approx(numbers(theirs[key]), rel=1e-4, abs=1e-4), key
+
+
+def test_packing_twice_gives_the_same_bytes_with_headers_entire_and_no_models(small, tmp_path):
+    (one, unfinished), (two, _) = (
+        pack(small, tmp_path / "one"),
+        pack(shutil.copytree(small, tmp_path / "copy"), tmp_path / "two"),
+    )
+    assert not unfinished
+    assert one.read_bytes() == two.read_bytes()
+    with tarfile.open(one) as tar:
+        names = tar.getnames()
+        assert {Path(n).name for n in names} == {"header.json", "rounds.jsonl"} and len(names) == 2 * 8
+        kept = tar.extractfile("vred/seed-0/header.json").read()
+        line = json.loads(tar.extractfile("vred/seed-0/rounds.jsonl").readline())
+    assert kept == (small / "vred" / "seed-0" / "header.json").read_bytes()
+    with (small / "vred" / "seed-0" / "rounds.jsonl").open() as lines:
+        exact = json.loads(lines.readline())
+    assert line["accuracy"] == exact["accuracy"]  # shares: a rounded one would count as a change
+    assert line["losses"] == [float(f"{v:.6g}") for v in exact["losses"]] != exact["losses"]
+
+
+def test_unfinished_runs_are_not_packed_and_damage_is_told(edited, evenfed, tmp_path):
+    folder = edited(lambda label, seed, header, rounds: header.update(finished=label != "vred"))
+    told = evenfed("pack", folder, tmp_path / "kept").stdout
+    assert told.count("left out, not finished") == 2 and "vred/seed-1" in told
+    assert [e.label for e in read(tmp_path / "kept").entries] == ["fedavg", "semi_vred"]
+    (tmp_path / "kept" / "runs.tar.xz").write_bytes(b"not an archive")
+    for arguments, told in (
+        (["report", tmp_path / "kept"], "cannot be unpacked"),
+        (["pack", tmp_path, tmp_path / "x"], "no finished run"),
+    ):
+        done = evenfed(*arguments)
+        assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
+
+
+# the noise floor
+
+
+def test_an_entry_that_differs_in_precision_alone_is_a_control(edited, evenfed):
+    """vred becomes FedAvg in tf32 (the others name no precision: fp32), semi_vred stays a competitor."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred":
+            header["config"].update(algorithm="fedavg", hyper_parameters={})
+            header["config"]["train"]["precision"] = "tf32"
+        for line in rounds:
+            line["accuracy"] = [0.9 if label == "vred" else 0.5] * 6
+
+    folder = edited(change)
+    found = read(folder)
+    assert [e.label for e in found.entries] == ["fedavg", "semi_vred"]
+    assert [(e.label, e.repeats) for e in found.controls] == [(FLOOR, "fedavg"), ("vred", "fedavg")]
+    shown = evenfed("report", folder, "--format", "markdown").stdout
+    assert "vred: fedavg in tf32 instead of fp32." in shown
+    assert "| *vred* | 90.00 ± 0.00 |" in shown and "**90.00" not in shown  # the best, and does not compete
+    cells = plain(evenfed("report", folder, "--format", "csv").stdout)
+    assert float(cells["controls-average", "vred", "minus fedavg", "mean"]["value"]) == pytest.approx(40)
+    assert ("paired-average", "vred", "mean", "difference") in cells  # the floor stands in every table
+    assert ("suppression-last", "vred", "", "improved") in cells
+
+
+def test_other_precision_of_another_setting_is_a_competitor(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred":
+            header["config"]["train"]["precision"] = "bf16"
+
+    assert [e.label for e in read(edited(change)).entries] == ["fedavg", "vred", "semi_vred"]
+
+
+def test_chance_is_the_deviation_of_the_difference_of_two_fedavg_figures(edited):
+    found = read(edited(steady(apart)))
+    deviation = 100 * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)
+    assert chance([found], "mean", True, seeds=1) == pytest.approx(np.sqrt(2) * deviation)
+    assert chance([found], "worst10", False, seeds=2) == pytest.approx(deviation)
+    assert chance([found, found], "mean", True, seeds=2) == pytest.approx(deviation / np.sqrt(2))
+
+
+def test_the_answer_needs_interval_and_floor():
+    def gap(points: float, low: float, high: float, metric: str = "worst10") -> Difference:
+        return Difference(points, low, high, metric, seeds=3)
+
+    still = gap(0.1, -1, 1, "mean")
+    assert "lifted, and by more than the noise floor" in answer("x", {"worst10": gap(5, 3, 7), "mean": still}, 2)
+    assert "lifted, but not by more" in answer("x", {"worst10": gap(3, 1, 5), "mean": still}, 2)
+    assert "not shown to be lifted" in answer("x", {"worst10": gap(9, -1, 19), "mean": still}, 2)
+    lost = answer("x", {"worst10": gap(-3, -5, -1), "mean": gap(-2, -3, -1, "mean")}, None)
+    assert "worst 10 % are lowered" in lost and "mean is lowered" in lost and "floor" not in lost
+
+
+def test_every_run_has_its_oscillation(small, evenfed):
+    cells = plain(evenfed("report", small, "--format", "csv").stdout)
+    for label, runs in read(small).rows.items():
+        assert runs.seeds == 2, label
+    for entry in read(small).everyone:
+        for seed, run in entry.runs.items():
+            said = cells["runs", entry.label, f"seed {seed}", "mean-last"]["value"]
+            assert float(said) == pytest.approx(100 * run.fairness.mean)
+            told = cells["runs", entry.label, f"seed {seed}", "oscillation"]["value"]
+            assert told == "" if np.isnan(run.oscillation) else float(told) == pytest.approx(run.oscillation)
+
+
+# several comparisons
+
+
+@pytest.fixture
+def splits(edited, tmp_path):
+    """Two federations: VRed 2 points ahead on one and 6 on the other, seeds 1 point apart."""
+
+    def make(split: int, ahead: float, **other: object) -> Path:
+        def change(label: str, seed: int, header: dict, rounds: list) -> None:
+            header["config"]["data"]["seed"] = split
+            header["config"]["model"].update(other)
+            base = 0.4 + 0.05 * split + 0.01 * (seed % 2) + ahead * (label == "vred")
+            for line in rounds:
+                line["accuracy"] = (base + 0.02 * np.arange(6)).tolist()
+
+        return edited(change).rename(tmp_path / f"split-{split}{''.join(other)}")
+
+    return make
+
+
+def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, evenfed):
+    one, two = splits(0, 0.02), splits(1, 0.06)
+    cells = plain(evenfed("report", one, two, "--format", "csv").stdout)
+    gap = cells["paired-average", "vred", "worst10", "difference"]
+    assert numbers(gap) == pytest.approx([4, 4, 4])
+    assert [float(cells["paired-average", "vred", "mean", f"data.seed={k}"]["value"]) for k in (0, 1)] == pytest.approx(
+        [2, 6]
+    )
+    within = 100 * np.std([0.0, 0.01], ddof=1)
+    between = np.sqrt(np.var([2.0, 6.0], ddof=1))
+    assert float(cells["components-average", "vred", "minus FedAvg: federations", "mean"]["value"]) == pytest.approx(
+        between
+    )
+    assert float(cells["components-last", "fedavg", "figure: seeds", "mean"]["value"]) == pytest.approx(within)
+    assert float(cells["suppression-last", "vred", "", "mean_gain"]["value"]) == pytest.approx(4)
+    assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
+    shown = evenfed("report", one, two).stdout
+    assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
+
+
+def test_set_ups_stand_beside_each_other_by_what_differs(splits, evenfed):
+    one, two = splits(0, 0.02), splits(0, 0.03, stem="cifar")
+    shutil.rmtree(two / "semi_vred")
+    assert "not the same in all of them: semi_vred." in evenfed("report", one, two).stdout
+    cells = plain(evenfed("report", one, two, "--format", "csv").stdout)
+    assert float(cells["paired-last", "vred", "model.stem=None", "mean"]["value"]) == pytest.approx(2)
+    assert float(cells["paired-last", "vred", "model.stem=cifar", "mean"]["value"]) == pytest.approx(3)
+    assert not any(key[0].startswith("components") for key in cells)  # not repetitions of one experiment
+
+
+def test_the_same_comparison_twice_is_refused(small, evenfed):
+    done = evenfed("report", small, small)
+    assert done.returncode == 2 and "same set-up" in done.stderr
+
+
+def test_draws_on_several_federations_are_independent(small):
+    found = read(small)
+    pairs = [Pairs(found, True, stream) for stream in (0, 1)]
+    alone = between_all(pairs[:1], "vred", "fedavg", "mean")
+    both = between_all(pairs, "vred", "fedavg", "mean")
+    assert both.points == pytest.approx(alone.points) and both.high - both.low < alone.high - alone.low
+
+
+def test_components_are_not_negative_and_recover_what_was_put_in():
+    draws = np.random.default_rng(0)
+    values = 3 * draws.normal(size=(4000, 1)) + draws.normal(size=(4000, 3))
+    assert components(values) == pytest.approx((3, 1), rel=0.05)
+    assert components(draws.normal(size=(3, 3)) * [[1, 9, 1]])[0] >= 0
+
+
+# choosing
+
+
+def test_judged_on_validation_the_test_examples_stay_unseen():
+    usual = federate(DataSettings(clients=5, validation_fraction=0.25))
+    judged = federate(DataSettings(clients=5, validation_fraction=0.25, judge="validation"))
+    assert judged.test.sizes.tolist() == usual.validation.sizes.tolist() != usual.test.sizes.tolist()
+    assert judged.test.inputs.equal(usual.validation.inputs) and judged.train.inputs.equal(usual.train.inputs)
+    assert "judged on the validation examples" in judged.notes
+    with pytest.raises(package.InputError, match="validation_fraction"):
+        DataSettings(judge="validation")
+    with pytest.raises(package.InputError, match="did you mean"):
+        DataSettings(judge="validaton", validation_fraction=0.2)
+
+
+@pytest.fixture
+def judged(evenfed, tmp_path) -> Path:
+    """A grid of two VRed dials and FedAvg's rate on validation data, made through the command."""
+    (tmp_path / "grid.toml").write_text(
+        'name = "grid"\nseeds = 1\n'
+        '[data]\nclients = 6\nvalidation_fraction = 0.3\njudge = "validation"\n'
+        "[train]\nrounds = 4\nlast_rounds = 2\nbatch_size = 16\n"
+        "[algorithms.fedavg]\nlr = 0.1\n"
+        '[algorithms.rates]\nalgorithm = "fedavg"\ngrid = { lr = [0.2] }\n'
+        '[algorithms.vred]\nlr = 0.1\ngrid = { beta = [0.5, 1.0], smooth = ["none", 0.25] }\n'
+    )
+    done = evenfed("compare", tmp_path / "grid.toml", "--out", tmp_path, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "grid"
+
+
+def test_a_grid_is_every_combination_under_a_label_of_its_own(judged):
+    found = read(judged)
+    assert sorted(e.label for e in found.entries) == [
+        "fedavg",
+        "fedavg[lr=0.2]",
+        "vred[beta=0.5,smooth=0.25]",
+        "vred[beta=0.5]",
+        "vred[beta=1.0,smooth=0.25]",
+        "vred[beta=1.0]",
+    ]
+    smooth = {e.label: e.config["train"]["smooth"] for e in found.entries}
+    assert smooth["vred[beta=0.5]"] is None and smooth["vred[beta=0.5,smooth=0.25]"] == 0.25
+    with pytest.raises(package.InputError, match="table of lists"):
+        Experiment.of({"algorithms": {"vred": {"grid": {"beta": 0.5}}}}, "mine")
+
+
+def put(folder: Path, level: dict[str, tuple[float, float]]) -> None:
+    """Worst and other clients' accuracy of every entry, in all rounds."""
+    for path in folder.glob("*/seed-*/rounds.jsonl"):
+        worst, others = level.get(path.parents[1].name, (0.1, 0.2))
+        lines = [json.loads(line) | {"accuracy": [worst] + [others] * 5} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_highest_worst10_is_chosen_among_those_that_keep_the_mean(judged, evenfed, tmp_path):
+    put(
+        judged,
+        {
+            "fedavg": (0.30, 0.60),  # mean 0.55
+            FLOOR: (0.30, 0.624),  # 2 points of noise in the mean
+            "fedavg[lr=0.2]": (0.20, 0.62),
+            "vred[beta=0.5]": (0.40, 0.56),  # 0.533: within the noise of the best mean
+            "vred[beta=1.0]": (0.50, 0.50),  # the fairest, but 0.50
+        },
+    )
+    done = evenfed("choose", judged, "--out", tmp_path / "confirm.toml")
+    assert done.returncode == 0, done.stderr
+    assert "vred[beta=0.5]" in done.stdout and "vred over beta and smooth" in done.stdout
+    text = (tmp_path / "confirm.toml").read_text()
+    made = Experiment.read(tmp_path / "confirm.toml")
+    assert text.startswith("# evenfed compare ") and "highest worst 10 %" in text
+    assert {v.label: v.options.get("lr", made.train.lr) for v in made.variants} == {
+        "fedavg": 0.1,
+        "vred[beta=0.5]": 0.1,
+    }
+    assert (made.data.judge, made.data.validation_fraction, made.selected_on) == ("test", 0.0, "validation")
+    assert made.seeds == (0, 1, 2) and made.train.rounds == 4 and made.data.clients == 6
+    assert tomllib.loads(text)["algorithms"]["vred[beta=0.5]"]["beta"] == 0.5
+
+
+def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.601), "vred[beta=0.5]": (0.1, 0.4), "vred[beta=1.0]": (0.3, 0.3)})
+    made = choice.choose(judged)
+    assert made.chosen["vred"].label == "vred[beta=0.5]" and not made.reached["vred"]
+    shown = choice.tables(made)
+    assert [c.key for c in shown[1].columns] == ["smooth=None", "smooth=0.25"]
+    assert shown[1].lines[0].cells[0].value == pytest.approx(35)  # beta=0.5 without smoothing: (0.1 + 5 x 0.4) / 6
+    assert "none reaches" in choice.tables(made)[0].lines[1].cells[-1].verdict
+
+
+def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(judged, edited, evenfed, tmp_path):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6)})
+    other = edited(steady(apart))
+    assert choice.choose(judged).floor == pytest.approx(0)
+    assert choice.choose(judged, other).floor == pytest.approx(
+        100 * np.sqrt(2) * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)
+    )
+    done = evenfed("choose", other, "--out", tmp_path / "x.toml")
+    assert done.returncode == 2 and "judged on test data" in done.stderr and not (tmp_path / "x.toml").exists()
+
+
+# Markdown
+
+
+def test_blocks_are_filled_from_results_and_checked(small, evenfed, tmp_path):
+    page = tmp_path / "page.md"
+    pack(small, tmp_path / "kept")
+    page.write_text(
+        "before\n<!-- evenfed kept detailed-last -->\nlast year\n<!-- /evenfed -->\nbetween\n"
+        "<!-- evenfed kept facts -->\n<!-- /evenfed -->\n<!-- evenfed other paper -->\n<!-- /evenfed -->\nafter\n"
+    )
+    stale = evenfed("fill", page, "--check")
+    assert stale.returncode == 2 and "evenfed fill" in stale.stderr and "last year" in page.read_text()
+    assert evenfed("fill", page).returncode == 0
+    text, mean = page.read_text(), 100 * read(small).rows["vred"].last["mean"][0]
+    assert (
+        f"| vred | {mean:.2f} ± " in text.replace("**", "") and "digits: 6 clients" in text and "last year" not in text
+    )
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "Not run yet: `other`." in text
+    assert evenfed("fill", page, "--check").returncode == 0 and filled(page) == text
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ("<!-- evenfed kept detaild-last -->\n<!-- /evenfed -->", "detailed-last"),
+        ("<!-- evenfed facts -->\n<!-- /evenfed -->", "names no folder"),
+        ("nothing", "no block to fill"),
+    ],
+)
+def test_bad_blocks_are_told(small, evenfed, tmp_path, block, told):
+    shutil.copytree(small, tmp_path / "kept")
+    (tmp_path / "page.md").write_text(block)
+    done = evenfed("fill", tmp_path / "page.md")
+    assert done.returncode == 2 and told in done.stderr and (tmp_path / "page.md").read_text() == block
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/README.md"])
+def test_pages_say_what_the_committed_results_say(page):
+    if not (ROOT / "results" / "cifar10").is_dir():
+        pytest.skip("results/cifar10 is not there")
+    assert filled(ROOT / page) == (ROOT / page).read_text(), "make readme"
