@@ -1,7 +1,6 @@
 """Carrying out an experiment on disk: resumable, interruptible, one process a folder."""
 
 import fcntl
-import re
 import signal
 import threading
 import time
@@ -17,9 +16,9 @@ from .core.server import Record
 from .data import federate
 from .experiment import Experiment
 from .history import History, Row, row
-from .results import RunFolder, provenance
-from .simulate import checkpoint
+from .results import RunFolder
 from .simulate.api import FLOOR_LABEL
+from .simulate.journal import Journal
 from .simulate.loop import Run, State, engine_for, rounds, start
 from .simulate.problem import Problem
 
@@ -59,12 +58,12 @@ def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds:
     root = out / experiment.name
     with _locked(root):
         everything = [r for part in experiment.runs() for r in part]
-        folders = {r.name: RunFolder(root / r.label / f"seed-{r.settings.seed}") for r in everything}
+        journals = {r.name: Journal(RunFolder(root / r.label / f"seed-{r.settings.seed}")) for r in everything}
         for r in everything:
-            _refuse_other_config(experiment.config(r), folders[r.name])
-        todo = [r for r in everything if not folders[r.name].finished]
+            journals[r.name].folder.refuse_other(experiment.config(r))
+        todo = [r for r in everything if not journals[r.name].folder.finished]
         if todo:
-            _carry_out(experiment, todo, folders, listen, checkpoint_seconds)
+            _carry_out(experiment, todo, journals, listen, checkpoint_seconds)
     return read(experiment, out)
 
 
@@ -96,7 +95,7 @@ def read(experiment: Experiment, out: Path) -> Outcome:
 def _carry_out(
     experiment: Experiment,
     todo: Sequence[Run],
-    folders: Mapping[str, RunFolder],
+    journals: Mapping[str, Journal],
     listen: Listener,
     checkpoint_seconds: float,
 ) -> None:
@@ -104,19 +103,16 @@ def _carry_out(
     federation = federate(experiment.data)
     problem, initial = experiment.problem(federation, federation.test)
     groups: dict[int, list[tuple[Run, State]]] = {}
-    fresh = [(r, start(r, problem, initial(r.settings.seed))) for r in todo]
-    common = _common_round([folders[r.name] for r in todo])
-    for r, state in fresh:
-        held = _checkpoints(folders[r.name])
-        at = common if common in held else max(held, default=0)
-        found = checkpoint.load(state, held[at]) if at else state
+    common = _common_round([journals[r.name] for r in todo])
+    for r in todo:
+        found = journals[r.name].resumed(start(r, problem, initial(r.settings.seed)), at=common)
         groups.setdefault(found.server.index, []).append((r, found))
     for _, group in sorted(groups.items(), key=lambda item: -item[0]):
-        _Group(experiment, group, problem, federation.describe(), folders, listen, checkpoint_seconds).run()
+        _Group(experiment, group, problem, federation.describe(), journals, listen, checkpoint_seconds).run()
 
 
 class _Group:
-    """Runs that advance together, with their checkpoints."""
+    """Runs that advance together, with their journals."""
 
     def __init__(
         self,
@@ -124,33 +120,17 @@ class _Group:
         group: Sequence[tuple[Run, State]],
         problem: Problem,
         clients: Mapping[str, Any],
-        folders: Mapping[str, RunFolder],
+        journals: Mapping[str, Journal],
         listen: Listener,
         checkpoint_seconds: float,
     ) -> None:
         self.runs, self.states = [r for r, _ in group], [s for _, s in group]
         self.problem, self.listen, self.checkpoint_seconds = problem, listen, checkpoint_seconds
-        self.folders = [folders[r.name] for r in self.runs]
+        self.journals = [journals[r.name] for r in self.runs]
         self.engine = engine_for(problem, self.runs)
-        origin = provenance()
-        for r, folder, state in zip(self.runs, self.folders, self.states, strict=True):
-            before = folder.header() or {}
-            folder.write_header(
-                {
-                    "label": r.label,
-                    "seed": r.settings.seed,
-                    "selected_on": experiment.selected_on,
-                    "config": experiment.config(r),
-                    **origin,
-                    "engine": self.engine.how,
-                    "device": str(problem.device),
-                    "clients": clients,
-                    "finished": False,
-                    "seconds": before.get("seconds", 0.0),
-                    "resumed_at": [*before.get("resumed_at", []), state.server.index],
-                }
-            )
-            folder.keep_before(state.server.index)
+        how = {"engine": self.engine.how, "device": str(problem.device)}
+        for r, journal, state in zip(self.runs, self.journals, self.states, strict=True):
+            journal.begin({**_header(experiment, r, clients), **how}, state)
 
     def run(self) -> None:
         pending: list[list[Record]] = [[] for _ in self.runs]
@@ -169,60 +149,28 @@ class _Group:
         self._save(pending, finished=True)
 
     def _save(self, pending: list[list[Record]], finished: bool = False) -> None:
-        """Lines first, then all checkpoints of this round, then the old ones go: a common round always exists."""
-        index = self.states[0].server.index
-        for folder, state, waiting in zip(self.folders, self.states, pending, strict=True):
-            folder.append(waiting)
-            header = folder.header() or {}
-            header["seconds"] += sum(r.seconds for r in waiting)
+        """All checkpoints of this round before any old one goes: a common round always exists."""
+        for journal, state, waiting in zip(self.journals, self.states, pending, strict=True):
+            journal.write(waiting, state, finished)
             waiting.clear()
-            if finished:
-                checkpoint.model_file(state.server, folder.path / "model.safetensors")
-                header["finished"] = True
-            else:
-                checkpoint.save(state, folder.path / f"checkpoint-{index}.safetensors")
-            folder.write_header(header)
-        for folder in self.folders:
-            for at, path in _checkpoints(folder).items():
-                if finished or at != index:
-                    path.unlink()
+        for journal in self.journals:
+            journal.forget(keep=None if finished else self.states[0].server.index)
 
 
-def _checkpoints(folder: RunFolder) -> dict[int, Path]:
-    found = {
-        path: re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name) for path in folder.path.glob("checkpoint-*")
+def _header(experiment: Experiment, r: Run, clients: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "label": r.label,
+        "seed": r.settings.seed,
+        "selected_on": experiment.selected_on,
+        "config": experiment.config(r),
+        "clients": clients,
     }
-    return {int(match[1]): path for path, match in found.items() if match}
 
 
-def _common_round(folders: Sequence[RunFolder]) -> int:
+def _common_round(journals: Sequence[Journal]) -> int:
     """The latest round at which every run that has begun left a checkpoint."""
-    held = [set(_checkpoints(f)) for f in folders if _checkpoints(f)]
+    held = [set(j.checkpoints()) for j in journals if j.checkpoints()]
     return max(set.intersection(*held), default=0) if held else 0
-
-
-def _refuse_other_config(config: Mapping[str, Any], folder: RunFolder) -> None:
-    header = folder.header()
-    if header is None:
-        return
-    differences = [
-        f"{place}: {old!r} there, {new!r} here"
-        for place, old, new in _differences(header["config"], config)
-        if old != new
-    ]
-    if differences:
-        raise InputError(
-            f"{folder.path} was made with another configuration ({'; '.join(differences)}); "
-            "choose another --out, or give the same configuration to go on"
-        )
-
-
-def _differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted({*old, *new}):
-            yield from _differences(old.get(key), new.get(key), f"{place}.{key}" if place else key)
-    else:
-        yield place, old, list(new) if isinstance(new, tuple) else new
 
 
 @contextmanager
