@@ -1,6 +1,8 @@
 """Carrying out an experiment on disk: resumable, interruptible, one process a folder."""
 
 import fcntl
+import functools
+import shutil
 import signal
 import threading
 import time
@@ -11,9 +13,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from torch import nn
+
+from .client import Client
 from .core.errors import InputError
 from .core.server import Record
-from .data import federate
+from .data import DataSettings, Federation, federate
 from .experiment import Experiment
 from .history import History, Row, row
 from .results import RunFolder
@@ -62,7 +67,9 @@ def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds:
         for r in everything:
             journals[r.name].folder.refuse_other(experiment.config(r))
         todo = [r for r in everything if not journals[r.name].folder.finished]
-        if todo:
+        if todo and experiment.train.engine == "flower":
+            _on_flower(experiment, todo, root, listen)
+        elif todo:
             _carry_out(experiment, todo, journals, listen, checkpoint_seconds)
     return read(experiment, out)
 
@@ -109,6 +116,60 @@ def _carry_out(
         groups.setdefault(found.server.index, []).append((r, found))
     for _, group in sorted(groups.items(), key=lambda item: -item[0]):
         _Group(experiment, group, problem, federation.describe(), journals, listen, checkpoint_seconds).run()
+
+
+def _on_flower(experiment: Experiment, todo: Sequence[Run], root: Path, listen: Listener) -> None:
+    """The same runs on Flower's simulation, one after another; each writes its own journal, round by round."""
+    from .flower import FairStrategy, client_app
+    from .flower.simulation import simulate
+    from .flower.wire import Shape
+
+    federation = federate(experiment.data)
+    problem, initial = experiment.problem(federation, federation.test)
+    site, own = _Site(experiment), root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
+    app = client_app(site.model, site.data, padding=federation.padding, device=experiment.train.device, state=own)
+    shape, clients = Shape(problem.layout, tuple(problem.buffers)), federation.describe()
+
+    def serve(grid: Any) -> None:
+        for r in todo:
+
+            def tell(record: Record, r: Run = r) -> bool:
+                listen([r], [record])
+                return stop()
+
+            options = {k: v for k, v in vars(r.settings).items() if k not in ("engine", "device")}
+            header = {**_header(experiment, r, clients), "device": str(problem.device)}
+            strategy = FairStrategy(
+                r.algorithm, out=root, label=r.label, ordered=True, header=header, listen=tell, **options
+            )
+            strategy.start(grid, shape.arrays(initial(r.settings.seed), problem.buffers))
+            if stop():
+                return
+
+    with _stop_requested() as stop:
+        simulate(serve, app, len(federation.names), gpu=problem.device.type == "cuda")
+        if stop():
+            raise Interruption
+    shutil.rmtree(own, ignore_errors=True)
+
+
+@functools.cache
+def _federated(data: DataSettings) -> Federation:
+    """Once a process: a simulated client's process serves many clients."""
+    return federate(data)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """An experiment as the client app of Flower's simulation sees it; travels to its processes."""
+
+    experiment: Experiment
+
+    def model(self) -> nn.Module:
+        return self.experiment.new_model(_federated(self.experiment.data))
+
+    def data(self, context: Any) -> Client:
+        return _federated(self.experiment.data).client(int(context.node_config["partition-id"]))
 
 
 class _Group:
