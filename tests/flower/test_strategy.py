@@ -2,6 +2,7 @@
 
 import json
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from flwr.serverapp.strategy import (
 from torch import nn
 
 import evenfed
-from evenfed.flower import FairStrategy, client_app
+from evenfed.flower import FairStrategy, client_app, roster
 from evenfed.flower.server import initial_arrays
 from evenfed.results import RunFolder
 from local_grid import OPTIONS, LocalGrid, assert_same, node_of, on_flower, simulated, sites
@@ -35,6 +36,22 @@ def test_replies_in_any_order_give_the_same_model(algorithm, recwarn):
     assert_same(strategy, simulated(algorithm), exact=False)
     trained = [client for kind, client in shuffled.log if kind == "train"]
     assert len(trained) >= 4
+
+
+def test_replies_are_folded_as_they_arrive_and_let_go():
+    alive, most = weakref.WeakSet(), []
+
+    def seen(reply, by):
+        if reply.metadata.message_type == "train":
+            alive.add(reply)
+            most.append(len(alive))
+        return reply
+
+    clients = federation(sizes=[4] * 40)
+    for ordered in (True, False):
+        grid = LocalGrid(app_of(clients), 40, spoil=seen)
+        on_flower("semi_vred", clients, grid=grid, rounds=1, evaluate_every=0, ordered=ordered)
+    assert len(most) == 80 and max(most) <= roster.AT_ONCE + 1
 
 
 def spoiled(kind, client, change):
@@ -288,6 +305,10 @@ def test_local_privacy_touches_training_alone():
         (lambda: FairStrategy("semivred"), "did you mean 'semi_vred'"),
         (lambda: FairStrategy("fedavg", roundss=3), "did you mean 'rounds'"),
         (lambda: FairStrategy("fedavg", lr=-1), "lr=-1"),
+        (lambda: FairStrategy(3), "algorithm is a int"),
+        (lambda: FairStrategy("fedavg", label="../x"), "cannot name a folder"),
+        (lambda: FairStrategy("fedavg", timeout=0), "timeout=0"),
+        (lambda: FairStrategy("fedavg", clients=0), "clients=0"),
         (lambda: on_flower("fedavg", participation=9), "only 4 have training data"),
         (lambda: FairStrategy("fedavg").server, "has not begun"),
         (

@@ -28,7 +28,7 @@ def simulate(serve: Callable[[Grid], None], app: ClientApp, clients: int, gpu: b
         serve(grid)
 
     backend = {
-        "init_args": {"num_cpus": cores},
+        "init_args": {"num_cpus": cores, "log_to_driver": False},
         "client_resources": {"num_cpus": 1, "num_gpus": 1 / cores if gpu else 0.0},
     }
     keep_ray_at_home()

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from ..core import streams
 from ..core.algorithm import Algorithm
-from ..core.errors import InputError
+from ..core.errors import InputError, check_whole
 from ..core.round import Fold, open_round
 from ..core.server import Record, Server
 from ..results import RunFolder
@@ -55,12 +56,17 @@ class FairStrategy(Strategy):
         listen: Callable[[Record], bool | None] | None = None,
         **options: Any,
     ) -> None:
-        chosen = Variant.parse(algorithm) if isinstance(algorithm, str) else Variant(algorithm.name, algorithm)
-        self.algorithm, self.label = chosen.algorithm, label or chosen.label
+        chosen = _chosen(algorithm, label)
+        self.algorithm, self.label = chosen.algorithm, chosen.label
         self.settings = Settings.of({**chosen.options, **options, "engine": "flower"})
         place = None if out is None else Path(out) / self.label / f"seed-{self.settings.seed}"
         self.journal = None if place is None else Journal(RunFolder(place))
-        self.wait, self.timeout, self.ordered = wait, timeout, ordered
+        if clients is not None:
+            check_whole("clients", clients, 1)
+        for name, seconds in (("wait", wait), ("timeout", timeout)):
+            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+                raise InputError(f"{name}={seconds!r}: give a number of seconds above 0")
+        self.wait, self.timeout, self.ordered = float(wait), float(timeout), ordered
         self.header, self.listen = header or {}, listen
         self.roster = Roster(clients)
         self.history: list[Record] = []
@@ -258,6 +264,7 @@ class FairStrategy(Strategy):
             },
             "engine": f"flower: {'replies in order' if self.ordered else 'replies as they arrive'}",
             "device": "the clients' own",
+            "flwr": version("flwr"),
             "clients": self.roster.describe(),
             **self.header,
         }
@@ -309,6 +316,16 @@ class FairStrategy(Strategy):
     def _tell_dropped(self, client: int, reason: object) -> None:
         name, at = self.roster.about[client]["name"], self._progress.server.index
         log(WARNING, "round %s: client %s (%s) is dropped: %s", at, client, name, reason)
+
+
+def _chosen(algorithm: str | Algorithm, label: str | None) -> Variant:
+    """The algorithm with its label and options of its own."""
+    if isinstance(algorithm, str):
+        found = Variant.parse(algorithm)
+        return found if label is None else dataclasses.replace(found, label=label)
+    if not isinstance(algorithm, Algorithm):
+        raise InputError(f"algorithm is a {type(algorithm).__name__}; give a name or an instance of an Algorithm")
+    return Variant(label or algorithm.name, algorithm)
 
 
 class _Progress:
