@@ -17,6 +17,7 @@ from rich.table import Table
 from . import __version__
 from .algorithms import find, names
 from .cli_data import data_app
+from .cli_flower import flower_app
 from .cli_report import choose, fill, pack, report
 from .core.algorithm import Algorithm
 from .core.errors import InputError
@@ -33,6 +34,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(data_app, name="data")
+app.add_typer(flower_app, name="flower")
 for _command in (report, pack, choose, fill):
     app.command()(_command)
 
@@ -53,7 +55,7 @@ def compare(
     seeds: Annotated[str | None, typer.Option(help="How many seeds, or a list such as 0,1,5.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of every run.")] = None,
     set: Annotated[list[str], typer.Option("--set", help="One value, e.g. semi_vred.beta=0.5; may be repeated.")] = [],
-    engine: Annotated[str | None, typer.Option(help="parallel or reference.")] = None,
+    engine: Annotated[str | None, typer.Option(help="parallel, reference, or flower.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16: of products on a GPU.")] = None,
     out: Annotated[Path, typer.Option(help="Where results go; the same folder goes on where it stopped.")] = Path(

@@ -75,6 +75,25 @@ def pools(clients: Sequence[Client], dtype: torch.dtype) -> tuple[Pool, Pool | N
     return train, test if int(test.sizes.sum()) else None
 
 
+def alone(client: Client, position: int, dtype: torch.dtype) -> tuple[Pool, Pool | None]:
+    """The pools of a federation of which only the client at `position` is to be seen: what one site knows.
+
+    >>> train, test = alone(Client(train=(torch.ones(3, 2), torch.zeros(3).long())), 4, torch.float32)
+    >>> train.sizes.tolist(), train.of(4)[0].shape, test
+    ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
+    """
+
+    def placed(examples: Examples, what: str) -> Pool:
+        inputs, targets = _examples(examples, f"client {client.name or position}, {what}", dtype)
+        sizes = torch.zeros(position + 1, dtype=torch.int64)
+        sizes[position] = len(inputs)
+        return Pool(inputs, targets, torch.zeros_like(sizes), sizes)
+
+    train = placed(client.train, "train")
+    test = None if client.test is None else placed(client.test, "test")
+    return train, test if test is not None and len(test.inputs) else None
+
+
 def names(clients: Sequence[Client]) -> list[str]:
     """The clients' names, or their positions."""
     return [c.name or str(i) for i, c in enumerate(clients)]

@@ -132,12 +132,16 @@ class Experiment:
         """The runs, and the noise floor's."""
         return plan_runs(self.variants, self.seeds, self.train, self.noise_floor)
 
+    def new_model(self, federation: Federation) -> nn.Module:
+        """The model for this federation's examples, with fresh parameters."""
+        options = {k: v for k, v in self.model.items() if k != "name"}
+        return models.get(str(self.model["name"]), federation.train.inputs[:1], federation.classes, **options)
+
     def problem(self, federation: Federation, judged: Pool | None) -> tuple[Problem, Callable[[int], Tensor]]:
         """The model on this federation, measured on `judged`; and each seed's initial model as a vector."""
-        options = {k: v for k, v in self.model.items() if k != "name"}
 
         def make() -> nn.Module:
-            return models.get(str(self.model["name"]), federation.train.inputs[:1], federation.classes, **options)
+            return self.new_model(federation)
 
         first = initial_model(make, self.seeds[0])
         problem = Problem.on(first, federation.train, judged, federation.names, self.train, padding=federation.padding)

@@ -80,6 +80,22 @@ class RunFolder:
         short = [{k: v if k in _ENTIRE else _rounded(v) for k, v in line.items()} for line in lines]
         return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in short)
 
+    def refuse_other(self, config: Mapping[str, Any]) -> None:
+        """A folder goes on with the configuration it was made with, or not at all."""
+        header = self.header()
+        if header is None:
+            return
+        differences = [
+            f"{place}: {old!r} there, {new!r} here"
+            for place, old, new in _differences(header["config"], config)
+            if old != new
+        ]
+        if differences:
+            raise InputError(
+                f"{self.path} was made with another configuration ({'; '.join(differences)}); "
+                "choose another --out, or give the same configuration to go on"
+            )
+
     def history(self) -> History:
         """What the rounds add up to."""
         header = self.header()
@@ -104,6 +120,14 @@ def from_json(line: Mapping[str, Any]) -> Record:
     arrays: dict[str, Any] = {k: array(line.get(k)) for k in ("losses", "weights", "accuracy", "unpadded")}
     rest: dict[str, Any] = {k: line[k] for k in ("index", "negative_weights", "skipped")}
     return Record(**arrays, **number, **rest, dropped=tuple(line["dropped"]))
+
+
+def _differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted({*old, *new}):
+            yield from _differences(old.get(key), new.get(key), f"{place}.{key}" if place else key)
+    else:
+        yield place, old, list(new) if isinstance(new, tuple) else new
 
 
 def _plain(value: Any) -> Any:

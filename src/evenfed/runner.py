@@ -1,7 +1,8 @@
 """Carrying out an experiment on disk: resumable, interruptible, one process a folder."""
 
 import fcntl
-import re
+import functools
+import shutil
 import signal
 import threading
 import time
@@ -14,15 +15,17 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 
+from .client import Client
 from .core.errors import InputError
 from .core.server import Record
-from .data import federate
+from .data import DataSettings, Federation, federate
 from .experiment import Experiment
 from .history import History, Row, row
-from .results import RunFolder, provenance
-from .simulate import checkpoint
+from .results import RunFolder
 from .simulate.api import FLOOR_LABEL
+from .simulate.journal import Journal
 from .simulate.loop import Run, State, engine_for, rounds, start
 from .simulate.problem import Problem
 
@@ -62,12 +65,14 @@ def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds:
     root = out / experiment.name
     with _locked(root):
         everything = [r for part in experiment.runs() for r in part]
-        folders = {r.name: RunFolder(root / r.label / f"seed-{r.settings.seed}") for r in everything}
+        journals = {r.name: Journal(RunFolder(root / r.label / f"seed-{r.settings.seed}")) for r in everything}
         for r in everything:
-            _refuse_other_config(experiment.config(r), folders[r.name])
-        todo = [r for r in everything if not folders[r.name].finished]
-        if todo:
-            _carry_out(experiment, todo, folders, listen, checkpoint_seconds)
+            journals[r.name].folder.refuse_other(experiment.config(r))
+        todo = [r for r in everything if not journals[r.name].folder.finished]
+        if todo and experiment.train.engine == "flower":
+            _on_flower(experiment, todo, root, listen)
+        elif todo:
+            _carry_out(experiment, todo, journals, listen, checkpoint_seconds)
     return read(experiment, out)
 
 
@@ -99,7 +104,7 @@ def read(experiment: Experiment, out: Path) -> Outcome:
 def _carry_out(
     experiment: Experiment,
     todo: Sequence[Run],
-    folders: Mapping[str, RunFolder],
+    journals: Mapping[str, Journal],
     listen: Listener,
     checkpoint_seconds: float,
 ) -> None:
@@ -107,19 +112,70 @@ def _carry_out(
     federation = federate(experiment.data)
     problem, initial = experiment.problem(federation, federation.test)
     groups: dict[tuple[int, str], list[tuple[Run, State]]] = {}
-    fresh = [(r, start(r, problem, initial(r.settings.seed))) for r in todo]
-    common = _common_round([folders[r.name] for r in todo])
-    for r, state in fresh:
-        held = _checkpoints(folders[r.name])
-        at = common if common in held else max(held, default=0)
-        found = checkpoint.load(state, held[at]) if at else state
+    common = _common_round([journals[r.name] for r in todo])
+    for r in todo:
+        found = journals[r.name].resumed(start(r, problem, initial(r.settings.seed)), at=common)
         groups.setdefault((found.server.index, r.settings.precision), []).append((r, found))
     for _, group in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1])):
-        _Group(experiment, group, problem, federation.describe(), folders, listen, checkpoint_seconds).run()
+        _Group(experiment, group, problem, federation.describe(), journals, listen, checkpoint_seconds).run()
+
+
+def _on_flower(experiment: Experiment, todo: Sequence[Run], root: Path, listen: Listener) -> None:
+    """The same runs on Flower's simulation, one after another; each writes its own journal, round by round."""
+    from .flower import FairStrategy, client_app
+    from .flower.simulation import simulate
+    from .flower.wire import Shape
+
+    federation = federate(experiment.data)
+    problem, initial = experiment.problem(federation, federation.test)
+    site, own = _Site(experiment), root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
+    app = client_app(site.model, site.data, padding=federation.padding, device=experiment.train.device, state=own)
+    shape, clients = Shape(problem.layout, tuple(problem.buffers)), federation.describe()
+
+    def serve(grid: Any) -> None:
+        for r in todo:
+
+            def tell(record: Record, r: Run = r) -> bool:
+                listen([r], [record])
+                return stop()
+
+            options = {k: v for k, v in vars(r.settings).items() if k not in ("engine", "device")}
+            header = {**_header(experiment, r, clients), "device": str(problem.device)}
+            strategy = FairStrategy(
+                r.algorithm, out=root, label=r.label, ordered=True, header=header, listen=tell, **options
+            )
+            strategy.start(grid, shape.arrays(initial(r.settings.seed), problem.buffers))
+            if stop():
+                return
+
+    with _stop_requested() as stop:
+        simulate(serve, app, len(federation.names), gpu=problem.device.type == "cuda")
+        if stop():
+            raise Interruption
+    shutil.rmtree(own, ignore_errors=True)
+
+
+@functools.cache
+def _federated(data: DataSettings) -> Federation:
+    """Once a process: a simulated client's process serves many clients."""
+    return federate(data)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """An experiment as the client app of Flower's simulation sees it; travels to its processes."""
+
+    experiment: Experiment
+
+    def model(self) -> nn.Module:
+        return self.experiment.new_model(_federated(self.experiment.data))
+
+    def data(self, context: Any) -> Client:
+        return _federated(self.experiment.data).client(int(context.node_config["partition-id"]))
 
 
 class _Group:
-    """Runs that advance together, with their checkpoints."""
+    """Runs that advance together, with their journals."""
 
     def __init__(
         self,
@@ -127,33 +183,17 @@ class _Group:
         group: Sequence[tuple[Run, State]],
         problem: Problem,
         clients: Mapping[str, Any],
-        folders: Mapping[str, RunFolder],
+        journals: Mapping[str, Journal],
         listen: Listener,
         checkpoint_seconds: float,
     ) -> None:
         self.runs, self.states = [r for r, _ in group], [s for _, s in group]
         self.problem, self.listen, self.checkpoint_seconds = problem, listen, checkpoint_seconds
-        self.folders = [folders[r.name] for r in self.runs]
+        self.journals = [journals[r.name] for r in self.runs]
         self.engine = engine_for(problem, self.runs)
-        origin = provenance()
-        for r, folder, state in zip(self.runs, self.folders, self.states, strict=True):
-            before = folder.header() or {}
-            folder.write_header(
-                {
-                    "label": r.label,
-                    "seed": r.settings.seed,
-                    "selected_on": experiment.selected_on,
-                    "config": experiment.config(r),
-                    **origin,
-                    "engine": self.engine.how,
-                    "device": str(problem.device),
-                    "clients": clients,
-                    "finished": False,
-                    "seconds": before.get("seconds", 0.0),
-                    "resumed_at": [*before.get("resumed_at", []), state.server.index],
-                }
-            )
-            folder.keep_before(state.server.index)
+        how = {"engine": self.engine.how, "device": str(problem.device)}
+        for r, journal, state in zip(self.runs, self.journals, self.states, strict=True):
+            journal.begin({**_header(experiment, r, clients), **how}, state)
 
     def run(self) -> None:
         """Rounds go on while the last checkpoint is being written."""
@@ -194,24 +234,13 @@ class _Group:
         ready: torch.cuda.Event | None,
         finished: bool = False,
     ) -> None:
-        """Lines first, then all checkpoints of this round, then the old ones go: a common round always exists."""
-        index = states[0].server.index
+        """All checkpoints of this round before any old one goes: a common round always exists."""
+        how = {"engine": self.engine.how} if finished else {}  # may have learnt that less fits into memory
         with _beside(ready, self.problem.device):
-            for folder, state, lines in zip(self.folders, states, waiting, strict=True):
-                folder.append(lines)
-                header = folder.header() or {}
-                header["seconds"] += sum(r.seconds for r in lines)
-                if finished:
-                    header["engine"] = self.engine.how  # may have learnt that less fits into memory
-                    checkpoint.model_file(state.server, folder.path / "model.safetensors")
-                    header["finished"] = True
-                else:
-                    checkpoint.save(state, folder.path / f"checkpoint-{index}.safetensors")
-                folder.write_header(header)
-        for folder in self.folders:
-            for at, path in _checkpoints(folder).items():
-                if finished or at != index:
-                    path.unlink()
+            for journal, state, lines in zip(self.journals, states, waiting, strict=True):
+                journal.write(lines, state, finished, how)
+        for journal in self.journals:
+            journal.forget(keep=None if finished else states[0].server.index)
 
 
 @contextmanager
@@ -226,41 +255,20 @@ def _beside(ready: torch.cuda.Event | None, device: torch.device) -> Iterator[No
         yield
 
 
-def _checkpoints(folder: RunFolder) -> dict[int, Path]:
-    found = {
-        path: re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name) for path in folder.path.glob("checkpoint-*")
+def _header(experiment: Experiment, r: Run, clients: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "label": r.label,
+        "seed": r.settings.seed,
+        "selected_on": experiment.selected_on,
+        "config": experiment.config(r),
+        "clients": clients,
     }
-    return {int(match[1]): path for path, match in found.items() if match}
 
 
-def _common_round(folders: Sequence[RunFolder]) -> int:
+def _common_round(journals: Sequence[Journal]) -> int:
     """The latest round at which every run that has begun left a checkpoint."""
-    held = [set(_checkpoints(f)) for f in folders if _checkpoints(f)]
+    held = [set(j.checkpoints()) for j in journals if j.checkpoints()]
     return max(set.intersection(*held), default=0) if held else 0
-
-
-def _refuse_other_config(config: Mapping[str, Any], folder: RunFolder) -> None:
-    header = folder.header()
-    if header is None:
-        return
-    differences = [
-        f"{place}: {old!r} there, {new!r} here"
-        for place, old, new in _differences(header["config"], config)
-        if old != new
-    ]
-    if differences:
-        raise InputError(
-            f"{folder.path} was made with another configuration ({'; '.join(differences)}); "
-            "choose another --out, or give the same configuration to go on"
-        )
-
-
-def _differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in sorted({*old, *new}):
-            yield from _differences(old.get(key), new.get(key), f"{place}.{key}" if place else key)
-    else:
-        yield place, old, list(new) if isinstance(new, tuple) else new
 
 
 @contextmanager

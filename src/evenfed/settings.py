@@ -30,9 +30,11 @@ class Settings:
     server_lr: float = 1.0  # below 1 it damps
     server_optimizer: ServerOptimizer = None  # torch.optim name, {"name": ..., options}, or params -> optimiser
     smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
-    engine: Literal["parallel", "reference"] = "parallel"
+    engine: Literal["parallel", "reference", "flower"] = "parallel"
     device: str = "auto"  # auto: cuda where there is one, else cpu
-    precision: Precision = "fp32"  # of the parallel engine's products on a GPU; parameters are always kept in full
+    precision: Precision = (
+        "fp32"  # of the parallel engine's products on a GPU, else fp32; parameters are always kept in full
+    )
     evaluate_every: int = 1  # rounds; 0 evaluates at the end only
     last_rounds: int = 20  # averages over the end of a run cover the evaluations in this many rounds
 
@@ -51,12 +53,10 @@ class Settings:
             if self.smooth > 1:
                 raise InputError(f"smooth={self.smooth} is out of range; give a number in (0, 1], or leave it out")
         _participation(self.participation)
-        if self.engine not in ("parallel", "reference"):
-            raise unknown("engine", str(self.engine), ("parallel", "reference"))
+        if self.engine not in ENGINES:
+            raise unknown("engine", str(self.engine), ENGINES)
         if self.precision not in ("fp32", "tf32", "bf16"):
             raise unknown("precision", str(self.precision), ("fp32", "tf32", "bf16"))
-        if self.precision == "bf16" and self.engine == "reference":
-            raise InputError("precision='bf16' is the parallel engine's; the reference engine takes fp32 or tf32")
         self.optimizer_factory()
         self.torch_device()
 
@@ -123,6 +123,7 @@ class Settings:
         return plain
 
 
+ENGINES = ("parallel", "reference", "flower")
 VARIANT = ("lr", "participation", "precision", "prox", "server_lr", "server_optimizer", "smooth")
 
 

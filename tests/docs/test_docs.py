@@ -83,7 +83,25 @@ def test_every_public_name_is_documented():
 
 def test_importing_is_light():
     """Optional and heavy packages load only where they are used."""
-    heavy = ("flwr", "optuna", "altair", "tensorboard", "sklearn", "scipy", "rich", "typer", "safetensors")
+    heavy = (
+        "flwr",
+        "ray",
+        "evenfed.flower",
+        "optuna",
+        "altair",
+        "tensorboard",
+        "sklearn",
+        "scipy",
+        "rich",
+        "typer",
+        "safetensors",
+    )
     code = f"import sys, evenfed; print([m for m in {heavy} if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "[]"
+
+
+def test_the_command_line_does_without_flower_until_it_is_asked_for():
+    code = "import sys, evenfed.cli, evenfed.cli_flower; print([m for m in ('flwr', 'ray') if m in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == "[]"

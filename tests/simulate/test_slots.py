@@ -278,16 +278,16 @@ def test_a_cpu_keeps_its_own_engines_and_says_that_it_computes_in_full():
     assert "clients stacked" in told and "in fp32: bf16 needs a GPU" in told
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"precision": "half"}, "unknown precision 'half'.*fp32, tf32, bf16"),
-        ({"precision": "bf16", "engine": "reference"}, "the reference engine takes fp32 or tf32"),
-    ],
-)
-def test_precision_is_checked(options, message):
-    with pytest.raises(evenfed.InputError, match=message):
-        evenfed.Settings(**options)
+def test_precision_is_checked():
+    with pytest.raises(evenfed.InputError, match=r"unknown precision 'half'.*fp32, tf32, bf16"):
+        evenfed.Settings(precision="half")
+
+
+def test_a_model_in_double_precision_is_not_rounded():
+    settings = evenfed.Settings(batch_size=4, device="cpu")
+    problem = Problem.of(small_model(torch.float64), federation(dtype=torch.float64), settings)
+    with pytest.raises(evenfed.InputError, match=r"float64.*precision='fp32'"):
+        Slots(problem, 2, "bf16")
 
 
 def test_entries_of_a_comparison_may_differ_in_precision():

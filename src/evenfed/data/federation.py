@@ -114,7 +114,11 @@ class Federation:
 
     def clients(self) -> list[Client]:
         """The same as clients for `evenfed.train`; views, no copies."""
-        return [Client(self.train.of(i), self.test.of(i), name) for i, name in enumerate(self.names)]
+        return [self.client(i) for i in range(len(self.names))]
+
+    def client(self, position: int) -> Client:
+        """One of them."""
+        return Client(self.train.of(position), self.test.of(position), self.names[position])
 
 
 def digits() -> Dataset:

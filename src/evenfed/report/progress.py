@@ -20,10 +20,13 @@ class Live:
         self.task: TaskID | None = None
         self.began: float | None = None
         self.first, self.told = 0, 0.0
+        self.names: list[str] = []
 
     def __call__(self, runs: Sequence[Run], records: Sequence[Record]) -> None:
         index, total = records[0].index + 1, runs[0].settings.rounds
-        if self.began is None or index <= self.first:
+        names = [run.name for run in runs]
+        if self.began is None or names != self.names:
+            self.names = names
             self.began, self.first, self.told = time.monotonic() - sum(r.seconds for r in records), index - 1, 0.0
             self._start(runs, total)
         pace = (index - self.first) * len(runs) / max(time.monotonic() - self.began, 1e-9)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core import streams
 from ..core.algorithm import Algorithm
+from ..core.errors import InputError
 from ..core.round import Fold, Turn, open_round
 from ..core.server import Record, Server
 from ..settings import Precision, Settings
@@ -44,6 +45,10 @@ class State:
 
 def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     """The engine the runs ask for; the fast one is arranged for as many clients as train at once."""
+    if runs[0].settings.engine == "flower":
+        raise InputError(
+            "engine='flower' is for `evenfed compare` and evenfed.flower.FairStrategy; here give parallel or reference"
+        )
     if runs[0].settings.engine == "reference":
         return Reference(problem)
     eligible = int((problem.train.sizes > 0).sum())

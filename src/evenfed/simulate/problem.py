@@ -84,7 +84,8 @@ class Problem:
         dtypes = {p.dtype for p in trained.values()}
         if len(dtypes) > 1:
             raise InputError(f"the model mixes parameter types {sorted(map(str, dtypes))}; convert it to one")
-        if score is None and not train.targets.is_floating_point():
+        seen = train if len(train.targets) or test is None else test  # a site of its own may hold test data alone
+        if score is None and not seen.targets.is_floating_point():
             score = top1
         if loss is None:
             _check_class_targets(train, test)
@@ -125,7 +126,10 @@ class Problem:
 
     def _check_forward(self, default_loss: bool) -> None:
         """One small batch through a copy of the model in evaluation mode (no buffer moves)."""
-        x, y = self.train.inputs[:2], self.train.targets[:2]
+        pool = self.train if len(self.train.inputs) or self.test is None else self.test
+        x, y = pool.inputs[:2], pool.targets[:2]
+        if len(x) == 0:
+            return
         try:
             with torch.no_grad():
                 outputs = copy.deepcopy(self.model).eval()(x)
@@ -145,7 +149,7 @@ class Problem:
 
     def _check_classes(self, outputs: Tensor) -> None:
         classes = outputs.shape[1] if outputs.ndim > 1 else 0
-        highest = max(int(p.targets.max()) for p in (self.train, self.test) if p is not None)
+        highest = max(int(p.targets.max()) for p in (self.train, self.test) if p is not None and len(p.targets))
         if highest >= classes:
             raise InputError(
                 f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
@@ -160,7 +164,7 @@ def _module(model: object) -> nn.Module:
 
 def _check_class_targets(train: Pool, test: Pool | None) -> None:
     for pool in (train, test):
-        if pool is None:
+        if pool is None or len(pool.targets) == 0:
             continue
         kind = pool.targets.dtype
         if kind != torch.int64:

@@ -36,6 +36,11 @@ class Slots(Stacked):
 
     def __init__(self, problem: Problem, slots: int, precision: Precision = "fp32") -> None:
         super().__init__(problem, slots)
+        if precision == "bf16" and problem.theta.dtype != torch.float32:
+            kind = str(problem.theta.dtype).removeprefix("torch.")
+            raise InputError(
+                f"the model's parameters are {kind}, and bf16 rounds float32: convert the model, or use precision='fp32'"
+            )
         self.precision, self.asked = precision, slots
         self.compute = torch.bfloat16 if precision == "bf16" else problem.theta.dtype
         self.width = int(min(problem.batch_size or problem.train.sizes.max(), problem.train.sizes.max()))

@@ -51,14 +51,24 @@ class Worker:
         return float(total) / len(inputs)
 
     def train(self, orders: Orders, position: int) -> Update:
-        """Local SGD of the client at `position` of the orders, from the incoming or its own model."""
+        """Local SGD of the client at `position` of the orders, as the difference it makes to the incoming model."""
+        after, snapshot = self.weights_after(orders, position)
+        kept = None if snapshot is None else (orders.theta - snapshot)[None]
+        return Update(orders.ids[position].reshape(1), (orders.theta - after)[None], kept, self.buffers())
+
+    def weights_after(self, orders: Orders, position: int) -> tuple[Tensor, Tensor | None]:
+        """The same as new weights [D], and those at the snapshot step: what travels between machines."""
         if not self.alone:
-            return self._train(orders, position)
+            return self._steps(orders, position)
         with torch.random.fork_rng(devices=[self.problem.device] if self.problem.device.type == "cuda" else []):
             torch.manual_seed(int(streams.hashed(orders.seed, orders.index, int(orders.ids[position])) >> np.uint64(1)))
-            return self._train(orders, position)
+            return self._steps(orders, position)
 
-    def _train(self, orders: Orders, position: int) -> Update:
+    def buffers(self) -> dict[str, Tensor]:
+        """The buffers as the last training left them, with a leading client axis."""
+        return {name: b.detach().clone()[None] for name, b in self.model_buffers.items()}
+
+    def _steps(self, orders: Orders, position: int) -> tuple[Tensor, Tensor | None]:
         problem, client = self.problem, int(orders.ids[position])
         inputs, targets = problem.train.of(client)
         self.load(orders.theta if orders.starts is None else orders.starts[position], orders.buffers or {})
@@ -71,10 +81,8 @@ class Worker:
                 loss = orders.local_loss(loss)
             self._descend(loss, orders)
             if step == keep_at:
-                snapshot = (orders.theta - self.vector())[None]
-        delta = (orders.theta - self.vector())[None]
-        buffers = {name: b.detach().clone()[None] for name, b in self.model_buffers.items()}
-        return Update(torch.tensor([client]), delta, snapshot, buffers)
+                snapshot = self.vector()
+        return self.vector(), snapshot
 
     def _batches(self, orders: Orders, client: int, size: int) -> NDArray[np.int64]:
         """[steps, batch] the client's own rows, -1 where there is none."""

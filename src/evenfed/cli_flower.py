@@ -1,0 +1,25 @@
+"""The command line of Flower apps: `evenfed flower new`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+flower_app = typer.Typer(help="The same algorithms across real machines, on Flower.", no_args_is_help=True)
+
+
+@flower_app.callback()
+def _root() -> None:
+    pass
+
+
+@flower_app.command()
+def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the app.")]) -> None:
+    """Write a complete Flower app that `flwr run` takes as it is."""
+    from .flower.new import write_app
+
+    page = Console(highlight=False, soft_wrap=True)
+    for path in write_app(folder):
+        page.print(str(path), markup=False)
+    page.print(f"\ncd {folder} && set -a && . ./quiet.env && set +a && flwr run . --stream", markup=False)

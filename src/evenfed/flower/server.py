@@ -1,0 +1,58 @@
+"""A Flower server app whose options stand in the app's configuration."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from flwr.app import ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from torch import nn
+
+from ..core.errors import unknown
+from ..settings import Settings
+from ..simulate.api import initial_model
+from .client import ModelFunction
+from .strategy import FairStrategy
+
+PREFIX = "evenfed."
+OWN = ("algorithm", "out", "label", "clients", "wait", "timeout", "ordered")
+
+
+def server_app(model: ModelFunction, **defaults: Any) -> ServerApp:
+    """A Flower server app that trains `model()` with the strategy the run's configuration asks for.
+
+    `[tool.flwr.app.config.evenfed]` of the app's pyproject.toml, or `flwr run . --run-config
+    "evenfed.lr=0.1"`, may hold every option of `FairStrategy` and `evenfed.Settings`; `defaults` fill in.
+
+    >>> import torch
+    >>> app = server_app(lambda: torch.nn.Linear(4, 3), algorithm="semi_vred", rounds=5, lr=0.1)
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy = FairStrategy(**options(context.run_config, defaults))
+        start = initial_model(model, strategy.settings.seed)
+        strategy.start(grid, initial_arrays(start))
+
+    return app
+
+
+def options(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The options under `evenfed.`; an unknown one names the nearest, an empty one is left out.
+
+    >>> options({"evenfed.lr": 0.1, "evenfed.out": "", "mine": 3}, {"rounds": 5})
+    {'rounds': 5, 'lr': 0.1}
+    """
+    allowed = [*OWN, *(f.name for f in fields(Settings) if f.name not in ("engine", "device"))]
+    given = {k.removeprefix(PREFIX): v for k, v in config.items() if k.startswith(PREFIX) and v != ""}
+    for key in [*given, *defaults]:
+        if key not in allowed:
+            raise unknown("evenfed option", key, allowed)
+    return {**defaults, **given}
+
+
+def initial_arrays(model: nn.Module) -> ArrayRecord:
+    """What travels of a model: trained parameters and buffers."""
+    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    return ArrayRecord({**trained, **{name: b.detach() for name, b in model.named_buffers()}})
