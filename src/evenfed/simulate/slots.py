@@ -39,7 +39,7 @@ class Slots(Stacked):
         if precision == "bf16" and problem.theta.dtype != torch.float32:
             kind = str(problem.theta.dtype).removeprefix("torch.")
             raise InputError(
-                f"the model's parameters are {kind}, and bf16 rounds float32: convert the model, or use precision='fp32'"
+                f"the model's parameters are {kind}, and bf16 rounds float32; convert it, or use precision='fp32'"
             )
         self.precision, self.asked = precision, slots
         self.compute = torch.bfloat16 if precision == "bf16" else problem.theta.dtype
