@@ -43,10 +43,18 @@ def save(state: State, path: Path) -> None:
                     optimizer["numbers"][f"{position}.{name}"] = value
     metadata = {"index": str(server.index), "optimizer": json.dumps(optimizer)}
     beside = path.with_name(path.name + ".new")
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, beside, metadata)
+    save_file(_on_host(tensors), beside, metadata)
     with beside.open("rb") as written:
         os.fsync(written.fileno())
     beside.replace(path)
+
+
+def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies a file can be written from; a GPU makes them without holding up what else it does."""
+    copies = {k: v.detach().contiguous().to("cpu", non_blocking=True) for k, v in tensors.items()}
+    if any(v.is_cuda for v in tensors.values()):
+        torch.cuda.current_stream().synchronize()
+    return copies
 
 
 def load(fresh: State, path: Path) -> State:
@@ -83,8 +91,8 @@ def model_file(server: Server, path: Path) -> None:
 
     params = server.params
     assert isinstance(params, dict)
-    tensors = {k: v.detach().cpu().contiguous().clone() for k, v in {**params, **server.buffers}.items()}
-    save_file(tensors, path)
+    copies = _on_host({**params, **server.buffers})
+    save_file({k: v.clone() for k, v in copies.items()}, path)  # parameters are views of one vector
 
 
 def _part(tensors: dict[str, Tensor], prefix: str, device: torch.device | None = None) -> dict[str, Tensor]:
