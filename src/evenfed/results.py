@@ -29,6 +29,7 @@ import torch
 from .core.errors import InputError
 from .core.server import Record
 from .history import History
+from .settings import Settings
 
 PACKED = "runs.tar.xz"
 _DIGITS = 6  # significant ones of a packed number
@@ -85,10 +86,10 @@ class RunFolder:
         header = self.header()
         if header is None:
             return
+        made = header["config"]
+        made = {**made, "train": {**Settings().describe(), **made["train"]}}  # options since then had their defaults
         differences = [
-            f"{place}: {old!r} there, {new!r} here"
-            for place, old, new in _differences(header["config"], config)
-            if old != new
+            f"{place}: {old!r} there, {new!r} here" for place, old, new in _differences(made, config) if old != new
         ]
         if differences:
             raise InputError(

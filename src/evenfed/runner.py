@@ -114,7 +114,7 @@ def _carry_out(
     groups: dict[tuple[int, str], list[tuple[Run, State]]] = {}
     common = _common_round([journals[r.name] for r in todo])
     for r in todo:
-        found = journals[r.name].resumed(start(r, problem, initial(r.settings.seed)), at=common)
+        found = journals[r.name].resumed(start(r, problem, initial), at=common)
         groups.setdefault((found.server.index, r.settings.precision), []).append((r, found))
     for _, group in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1])):
         _Group(experiment, group, problem, federation.describe(), journals, listen, checkpoint_seconds).run()

@@ -30,6 +30,7 @@ class Settings:
     server_lr: float = 1.0  # below 1 it damps
     server_optimizer: ServerOptimizer = None  # torch.optim name, {"name": ..., options}, or params -> optimiser
     smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
+    start: Literal["common", "own"] = "common"  # own: before round 0 each client has drawn a model of its own
     engine: Literal["parallel", "reference", "flower"] = "parallel"
     device: str = "auto"  # auto: cuda where there is one, else cpu
     precision: Precision = (
@@ -55,6 +56,10 @@ class Settings:
         _participation(self.participation)
         if self.engine not in ENGINES:
             raise unknown("engine", str(self.engine), ENGINES)
+        if self.start not in ("common", "own"):
+            raise unknown("start", str(self.start), ("common", "own"))
+        if self.start == "own" and self.engine == "flower":
+            raise InputError("start='own' is the simulator's; use engine='parallel' or start='common'")
         if self.precision not in ("fp32", "tf32", "bf16"):
             raise unknown("precision", str(self.precision), ("fp32", "tf32", "bf16"))
         self.optimizer_factory()
@@ -124,7 +129,7 @@ class Settings:
 
 
 ENGINES = ("parallel", "reference", "flower")
-VARIANT = ("lr", "participation", "precision", "prox", "server_lr", "server_optimizer", "smooth")
+VARIANT = ("lr", "participation", "precision", "prox", "server_lr", "server_optimizer", "smooth", "start")
 
 
 def _number(name: str, value: Any, above: float | None) -> None:

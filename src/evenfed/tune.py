@@ -164,7 +164,7 @@ class _Bench:
             for seed in self.experiment.seeds:
                 settings = dataclasses.replace(self.experiment.train, seed=seed, **variant.options)
                 runs.append(Run(label, variant.algorithm, settings))
-        states = [start(r, self.problem, self.initial(r.settings.seed)) for r in runs]
+        states = [start(r, self.problem, self.initial) for r in runs]
         histories: list[list[Any]] = [[] for _ in runs]
         beat = 0.0
         for _, records in rounds(runs, states, self.problem, engine_for(self.problem, runs)):

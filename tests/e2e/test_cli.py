@@ -218,8 +218,41 @@ def test_another_configuration_is_refused_with_the_difference_named(tmp_path):
     ]:
         refused = evenfed(*call, *changed, cwd=tmp_path)
         assert refused.returncode == 2 and told in refused.stderr and "Traceback" not in refused.stderr
+    header = tmp_path / "runs" / "demo" / "vred" / "seed-0" / "header.json"
+    older = json.loads(header.read_text())
+    del older["config"]["train"]["start"]  # written before there was such an option: it had the default
+    header.write_text(json.dumps(older))
     more = evenfed("compare", "--algorithms", "fedavg,vred,term", "--rounds", 2, "--seeds", 2, *SMALL, cwd=tmp_path)
     assert more.returncode == 0 and "term" in more.stdout  # entries and seeds may be added
+
+
+def test_entries_of_a_file_are_chosen_by_label_with_their_options_and_seeds_can_be_added(tmp_path, evenfed_here):
+    toml = tmp_path / "mine.toml"
+    toml.write_text("""
+        [data]
+        clients = 4
+        concentration = 1.0
+        [train]
+        rounds = 1
+        [algorithms.fedavg]
+        lr = 0.03
+        [algorithms.gentle]
+        algorithm = "semi_vred"
+        beta = 0.05
+        lr = 0.02
+        [algorithms.term]
+    """)
+    for seeds in ("0", "1", "2"):
+        assert evenfed_here("compare", toml, "--algorithms", "gentle", "--seeds", f"[{seeds}]").returncode == 0
+    root = tmp_path / "runs" / "mine"
+    assert {p.name for p in root.iterdir() if p.is_dir()} >= {"fedavg", "gentle", "fedavg-other-seeds"}
+    assert not (root / "term").exists()
+    trained = json.loads((root / "gentle" / "seed-1" / "header.json").read_text())["config"]
+    assert trained["train"]["lr"] == 0.02 and trained["hyper_parameters"]["beta"] == 0.05
+    before = {p: p.stat().st_mtime_ns for p in root.rglob("rounds.jsonl")}
+    assert len(before) == 9
+    assert evenfed_here("compare", toml, "--algorithms", "gentle", "--seeds", "3").returncode == 0
+    assert {p: p.stat().st_mtime_ns for p in root.rglob("rounds.jsonl")} == before  # nothing was left to do
 
 
 def test_two_writers_in_one_folder_are_refused(tmp_path):

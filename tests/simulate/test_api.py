@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 import evenfed
+from evenfed.core import streams
 from evenfed.fairness import Fairness, Suppression, oscillation
 from evenfed.history import History
+from evenfed.simulate.api import initial_model
 from worked_example import close, federation, small_model
 
 CPU = {"device": "cpu"}
@@ -338,3 +340,31 @@ def test_compare_refuses_what_makes_no_sense():
     ]:
         with pytest.raises(evenfed.InputError, match=told):
             evenfed.compare(**{"model": small_model(), "clients": federation(), "rounds": 1, **CPU, **given})
+
+
+def linear():
+    return nn.Linear(6, 3)
+
+
+@pytest.mark.parametrize("engine", ["parallel", "reference"])
+def test_clients_may_start_from_models_of_their_own(engine):
+    """As the authors' code does: after round 0 the server holds the average of what was trained from each."""
+    options = {"seeds": 1, "rounds": 1, "lr": 1e-12, "noise_floor": False, "engine": engine}
+    found = evenfed.compare(linear, federation(), ["fedavg"], start="own", **options).results["fedavg"][0]
+    common = evenfed.compare(linear, federation(), ["fedavg"], **options).results["fedavg"][0]
+    assert not torch.allclose(found.server.theta, common.server.theta, atol=1e-3)
+    assert len(set(found.history[0].losses.round(4))) > 1
+    again = evenfed.compare(linear, federation(), ["fedavg"], start="own", **options).results["fedavg"][0]
+    assert torch.equal(found.server.theta, again.server.theta)
+    seeds = streams.hashed(0, streams.INITIAL_MODEL, np.arange(len(federation()))) >> np.uint64(33)
+    drawn = [torch.cat([p.detach().flatten() for p in initial_model(linear, int(s)).parameters()]) for s in seeds]
+    sizes = torch.tensor([float(len(c.train[0])) for c in federation()])
+    average = (sizes / sizes.sum()) @ torch.stack(drawn)
+    assert torch.allclose(found.server.theta, average, atol=1e-5)
+
+
+def test_models_of_their_own_need_a_function_that_makes_them():
+    with pytest.raises(evenfed.InputError, match="give `compare` a function that makes the model"):
+        evenfed.train(small_model(), federation(), "fedavg", start="own", rounds=1)
+    with pytest.raises(evenfed.InputError, match=r"unknown start 'mine'.*common, own"):
+        evenfed.Settings(start="mine")

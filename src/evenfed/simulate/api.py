@@ -97,7 +97,7 @@ def train(
     `loss(outputs, targets)` gives one loss an example (default: cross entropy), `score` one number an
     example that counts as accuracy (default: top-1 for whole-number targets). `options` are the fields of
     `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox, server_lr,
-    server_optimizer, smooth, engine, device, precision, evaluate_every, last_rounds. A callback that raises
+    server_optimizer, smooth, start, engine, device, precision, evaluate_every, last_rounds. A callback that raises
     StopIteration ends training after that round.
 
     >>> import torch, evenfed
@@ -183,9 +183,8 @@ def compare(
     numbers = seed_list(seeds)
     runs, floor = plan_runs(variants, numbers, shared, noise_floor)
     everything = runs + floor
-    models = {seed: initial_model(model, seed) for seed in {r.settings.seed for r in everything}}
-    problem = Problem.of(models[numbers[0]], clients, shared, loss, score)
-    states = [start(r, problem, theta_of(problem, models[r.settings.seed])) for r in everything]
+    problem = Problem.of(initial_model(model, numbers[0]), clients, shared, loss, score)
+    states = [start(r, problem, drawn_by(problem, model)) for r in everything]
     results = _carry_out(everything, states, problem, callbacks)
     by_label: dict[str, list[Result]] = {v.label: [] for v in variants}
     for result in results[: len(runs)]:
@@ -243,6 +242,13 @@ def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.M
     if not isinstance(made, nn.Module):
         raise InputError(f"model() gave a {type(made).__name__}; it must make a torch.nn.Module")
     return made
+
+
+def drawn_by(problem: Problem, model: nn.Module | Callable[[], nn.Module]) -> Callable[[int], Tensor] | None:
+    """Initial models by seed as the problem's vectors; None where a module is given, which is the same for all."""
+    if isinstance(model, nn.Module):
+        return None
+    return lambda seed: theta_of(problem, initial_model(model, seed))
 
 
 def theta_of(problem: Problem, model: nn.Module) -> Tensor:

@@ -41,6 +41,7 @@ class State:
 
     server: Server
     personal: Tensor | None = None  # [n, D] each client's own model (Ditto)
+    firsts: Tensor | None = None  # [n, D] where clients stand before round 0, if not at the server's model
 
 
 def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
@@ -56,11 +57,11 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     return Parallel(problem, jobs, precision=runs[0].settings.precision)
 
 
-def start(run: Run, problem: Problem, theta: Tensor | None = None) -> State:
-    """Before round 0; `theta` [D] replaces the problem's own initial model."""
+def start(run: Run, problem: Problem, drawn: Callable[[int], Tensor] | None = None) -> State:
+    """Before round 0; `drawn(seed)` [D] replaces the problem's own initial model."""
     settings, sizes = run.settings, problem.train.sizes
     settings.drawn(int((sizes > 0).sum()))  # refuses more participants than there are
-    initial = problem.theta if theta is None else theta
+    initial = problem.theta if drawn is None else drawn(settings.seed)
     server = Server.start(
         run.algorithm,
         initial,
@@ -73,7 +74,17 @@ def start(run: Run, problem: Problem, theta: Tensor | None = None) -> State:
         optimizer=settings.optimizer_factory(),
         buffers=problem.buffers,
     )
-    return State(dataclasses.replace(server, layout=problem.layout))
+    return State(dataclasses.replace(server, layout=problem.layout), firsts=_firsts(settings, len(sizes), drawn))
+
+
+def _firsts(settings: Settings, clients: int, drawn: Callable[[int], Tensor] | None) -> Tensor | None:
+    """[n, D] a model for each client, drawn with seeds of their own."""
+    if settings.start == "common":
+        return None
+    if drawn is None:
+        raise InputError("start='own' draws a model for every client; give `compare` a function that makes the model")
+    seeds = streams.hashed(settings.seed, streams.INITIAL_MODEL, np.arange(clients)) >> np.uint64(33)
+    return torch.stack([drawn(int(seed)) for seed in seeds])
 
 
 def rounds(
@@ -114,7 +125,7 @@ def _advance(
     began = time.perf_counter()
     turns = _open(runs, states, engine)
     personal = [_personal_models(s, t) for s, t in zip(states, turns, strict=True)]
-    folds = _train(runs, turns, personal, engine)
+    folds = _train(runs, turns, personal, [s.firsts for s in states], engine)
 
     def losses_at(server: Server) -> Callable[[Tensor, Tensor], Tensor]:
         return lambda theta, ids: engine.losses([Question(theta, ids, server.buffers)])[0]
@@ -153,7 +164,8 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     for run, state in zip(runs, states, strict=True):
         eligible = int((state.server.sizes > 0).sum())
         drawn.append(state.server.draw(run.settings.drawn(eligible)))
-    questions = [Question(s.server.theta, ids, s.server.buffers) for s, ids in zip(states, drawn, strict=True)]
+    models = [s.server.theta if s.firsts is None else s.firsts for s in states]
+    questions = [Question(model, ids, s.server.buffers) for model, s, ids in zip(models, states, drawn, strict=True)]
     measured = engine.losses(questions)
     return [open_round(s.server, f, ids) for s, f, ids in zip(states, measured, drawn, strict=True)]
 
@@ -167,10 +179,16 @@ def _personal_models(state: State, turn: Turn) -> Tensor | None:
     return state.personal.clone()
 
 
-def _train(runs: Sequence[Run], turns: Sequence[Turn], personal: Sequence[Tensor | None], engine: Engine) -> list[Fold]:
+def _train(
+    runs: Sequence[Run],
+    turns: Sequence[Turn],
+    personal: Sequence[Tensor | None],
+    firsts: Sequence[Tensor | None],
+    engine: Engine,
+) -> list[Fold]:
     folds = [Fold(turn) for turn in turns]
     orders, owners = [], []
-    for k, (run, turn, own) in enumerate(zip(runs, turns, personal, strict=True)):
+    for k, (run, turn, own, first) in enumerate(zip(runs, turns, personal, firsts, strict=True)):
         plan, server, settings = turn.plan, turn.server, run.settings
         changed = type(run.algorithm).local_loss is not Algorithm.local_loss
         order = Orders(
@@ -180,6 +198,7 @@ def _train(runs: Sequence[Run], turns: Sequence[Turn], personal: Sequence[Tensor
             ids=plan.ids,
             lr=settings.lr,
             prox=settings.prox,
+            starts=None if first is None else first[plan.ids],
             snapshot_steps=plan.snapshot_steps,
             buffers=server.buffers,
             local_loss=run.algorithm.local_loss if changed else None,

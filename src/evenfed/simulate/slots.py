@@ -8,6 +8,7 @@ import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -50,7 +51,7 @@ class Slots(Stacked):
         self.local_losses: dict[Any, Slope] = {}
         self.measuring: Measure | None = None
         self.measured_rows = MEASURED_ROWS
-        self.resident = {id(pool): _channels_last(pool.inputs) for pool in (problem.train, problem.test) if pool}
+        self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.test) if pool}
 
     @property
     def how(self) -> str:
@@ -69,7 +70,7 @@ class Slots(Stacked):
             return
         orders = [dataclasses.replace(o, local_loss=self._known(o.local_loss)) for o in orders]
         slopes = tuple(dict.fromkeys(o.local_loss for o in orders if o.local_loss is not None))
-        step = self._step(any(o.prox > 0 for o in orders), slopes)
+        step = self._step(any(o.prox > 0 or o.starts is not None for o in orders), slopes)
         yield from Shift(self, step, orders).updates()
 
     def _known(self, local_loss: Slope | None) -> Slope | None:
@@ -116,7 +117,7 @@ class Slots(Stacked):
         rows = torch.arange(len(pool.inputs)) if len(ids) == len(pool.sizes) else pool.rows(ids)
         rows = rows.to(pool.inputs.device)
         measure = self._measuring()
-        inputs = self.resident[id(pool)]
+        inputs = self.resident[id(pool)].rows
         found = torch.stack([measure(theta, inputs, pool.targets, rows, of) for theta in thetas], 1).double()
         lengths = sizes.to(found.device)
         totals = torch.segment_reduce(found, "sum", lengths=lengths, axis=0, initial=0.0, unsafe=True)
@@ -125,7 +126,7 @@ class Slots(Stacked):
     def _measuring(self) -> "Measure":
         """Made at first need; with shorter passes where the device's memory does not suffice."""
         while self.measuring is None:
-            held = [len(inputs) for inputs in self.resident.values()]
+            held = [len(resident.rows) for resident in self.resident.values()]
             length = max(-(-rows // -(-rows // self.measured_rows)) for rows in held)  # passes hardly padded
             try:
                 self.measuring = Measure(self, length)
@@ -137,9 +138,25 @@ class Slots(Stacked):
         return self.measuring
 
 
-def _channels_last(inputs: Tensor) -> Tensor:
-    """Images lie as a convolution's patches read them."""
-    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+@dataclass(frozen=True)
+class Resident:
+    """A pool's inputs as rows, gathered at the speed of memory; images lie with their channels last, as patches do."""
+
+    rows: Tensor  # [N, numbers of an example]
+    shape: torch.Size  # of an example, as the model takes it
+
+    @classmethod
+    def of(cls, inputs: Tensor) -> "Resident":
+        image = inputs.ndim == 4
+        lying = inputs.permute(0, 2, 3, 1) if image else inputs
+        return cls(lying.reshape(len(inputs), -1).contiguous(), inputs.shape[1:])
+
+    def examples(self, rows: Tensor) -> Tensor:
+        """[..., numbers] -> [..., *shape]."""
+        if len(self.shape) == 3:
+            channels, height, width = self.shape
+            return rows.view(*rows.shape[:-1], height, width, channels).movedim(-1, -3)
+        return rows.view(*rows.shape[:-1], *self.shape)
 
 
 def _free() -> None:
@@ -153,7 +170,7 @@ class Step:
     def __init__(self, engine: Slots, pulled: bool, slopes: tuple[Slope, ...]) -> None:
         problem, count = engine.problem, engine.slots
         self.engine, self.pulled, self.slopes = engine, pulled, slopes
-        self.live = engine.live(crop=not pulled)  # a pull moves parameters that have no gradient, too
+        self.live = engine.live(crop=not pulled)  # those without gradient move too, if pulled or begun elsewhere
         zeros = partial(torch.zeros, dtype=problem.theta.dtype, device=problem.device)
         self.state = zeros((count, len(self.live)))
         full = engine.compute == self.state.dtype
@@ -164,7 +181,8 @@ class Step:
         self.mask = zeros((count, engine.width))
         self.lr, self.prox = zeros((2, count, 1))
         self.kind = torch.zeros(count, dtype=torch.int64, device=problem.device)
-        data = (engine.resident[id(problem.train)], problem.train.targets)
+        self.resident = engine.resident[id(problem.train)]
+        data = (self.resident.rows, problem.train.targets)
         engine.model.train()
         held = (self.state, self.rounded, self.anchor, self.rows, self.mask, self.lr, self.prox, self.kind)
         self.replay = Replay(self._descend, (*held, *data))
@@ -191,7 +209,8 @@ class Step:
         """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
         cut = self.live.weight_entries
         weights = rounded if rounded.numel() else state[:, :cut]
-        gradient, losses = self._gradients(weights, state[:, cut:], inputs[rows], targets[rows], mask)
+        batches = self.resident.examples(inputs[rows])
+        gradient, losses = self._gradients(weights, state[:, cut:], batches, targets[rows], mask)
         if self.slopes:
             gradient = gradient * self._factors(losses, kind)[:, None]
         if self.pulled:
@@ -232,22 +251,20 @@ class Measure:
     def __init__(self, engine: Slots, length: int) -> None:
         self.engine, self.length = engine, length
         self.live = engine.live(crop=True)
-        problem, example = engine.problem, engine.resident[id(engine.problem.train)]
+        problem, self.resident = engine.problem, engine.resident[id(engine.problem.train)]
         self.theta = torch.zeros(len(self.live), dtype=problem.theta.dtype, device=problem.device)
-        self.inputs = _channels_last(
-            torch.zeros((length, *example.shape[1:]), dtype=example.dtype, device=problem.device)
-        )
+        self.inputs = torch.zeros_like(self.resident.rows[:1]).repeat(length, 1)
         engine.model.eval()
         with torch.no_grad():
             self.replay = Replay(self._outputs, (self.theta, self.inputs))
 
     def __call__(self, theta: Tensor, inputs: Tensor, targets: Tensor, rows: Tensor, of: LossFunction) -> Tensor:
-        """[len(rows)] the value of each of these rows."""
+        """[len(rows)] the value of each of these rows of `inputs`."""
         self.theta.copy_(theta[self.live.columns])
         found = torch.empty(len(rows), dtype=self.theta.dtype, device=rows.device)
         for start in range(0, len(rows), self.length):
             part = rows[start : start + self.length]
-            self.inputs[: len(part)].copy_(inputs[part])
+            torch.index_select(inputs, 0, part, out=self.inputs[: len(part)])
             outputs = self.replay()[: len(part)]
             found[start : start + self.length].copy_(per_example(of(outputs, targets[part])))
         return found
@@ -255,7 +272,7 @@ class Measure:
     def _outputs(self, theta: Tensor, inputs: Tensor) -> Tensor:
         cut = self.live.weight_entries
         weights = theta[:cut].to(self.engine.compute)
-        return self.engine.outputs(self.live, weights, theta[cut:], inputs)
+        return self.engine.outputs(self.live, weights, theta[cut:], self.resident.examples(inputs))
 
 
 class Shift:
