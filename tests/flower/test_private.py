@@ -284,13 +284,15 @@ def test_many_clients_share_masks_with_neighbours_only(monkeypatch):
     assert torch.allclose(strategy.server.theta, plain.server.theta, atol=3e-7, rtol=0)
 
 
-def test_scores_come_as_mean_and_deviation():
-    _, result, _ = on_flower("fedavg", private=True, rounds=2)
+def test_scores_come_as_mean_and_deviation_and_are_kept(tmp_path):
+    strategy, result, _ = on_flower("fedavg", private=True, rounds=2, out=tmp_path)
     wanted = simulated("fedavg", rounds=2).history[-1].accuracy
     known = wanted[~np.isnan(wanted)]
     found = result.evaluate_metrics_clientapp[2]
     assert found["mean-accuracy"] == pytest.approx(known.mean(), abs=1e-6)
     assert found["std-accuracy"] == pytest.approx(known.std(), abs=1e-5)
+    kept = RunFolder(tmp_path / "fedavg" / "seed-0").history().records
+    assert kept[-1].scores == strategy.history[-1].scores == dict(found) and kept[-1].accuracy is None
 
 
 def test_a_private_run_is_kept_reported_and_gone_on_with(tmp_path):
@@ -322,6 +324,7 @@ def batch_norm():
     [
         *[(lambda n=n: FairStrategy(n, private=True), f"{n} cannot run with private=True: it compares")
           for n in ("fedmgda", "fedfv", "fcfl")],
+        (lambda: FairStrategy("fedavg", private="yes"), "private='yes'"),
         (lambda: FairStrategy("gifair", private=True), "ranks"),
         (lambda: FairStrategy("delta_fl", private=True), "quantile"),
         (lambda: FairStrategy("afl", private=True), "simplex"),

@@ -136,14 +136,14 @@ class PrivateRound:
         record = Record(server.index, nowhere, weights, objective, 0, tuple(self.dropped), skipped)
         return dataclasses.replace(server, index=server.index + 1), record
 
-    def scores(self, tested: Iterable[int], task: Task, arrays: ArrayRecord) -> dict[str, float]:
-        """Mean and deviation of the clients' test scores; nothing where too few can be asked."""
+    def scores(self, tested: Iterable[int], task: Task, arrays: ArrayRecord) -> dict[str, Any] | None:
+        """Mean and deviation of the clients' test scores; None where too few can be asked."""
         self.alive = [client for client in tested if client in self.nodes]
         try:
             mean, square = self._summed(SCORE, task, arrays, {})
         except TooFewError as reason:
             log(WARNING, "round %s: no scores: %s", self.server.index, reason)
-            return {}
+            return None
         return {"mean-accuracy": mean, "std-accuracy": max(square - mean**2, 0.0) ** 0.5}
 
     def _summed(self, kind: str, task: Task, arrays: ArrayRecord | None, config: Mapping[str, Any]) -> list[float]:

@@ -72,6 +72,8 @@ class FairStrategy(Strategy):
                 raise InputError(f"{name}={seconds!r}: give a number of seconds above 0")
         self.wait, self.timeout, self.ordered = float(wait), float(timeout), ordered
         self.header, self.listen, self.private = header or {}, listen, private
+        if not isinstance(private, bool):
+            raise InputError(f"private={private!r}: give true or false")
         if private:
             rule_of(self.algorithm)  # refuses those that need more than sums
         self.roster = Roster(clients)
@@ -233,7 +235,8 @@ class FairStrategy(Strategy):
                 value = wire.number(reply, name)
                 if client is not None and value is not None:
                     found.setdefault(name, np.full(len(now.server.sizes), np.nan))[client] = value
-        record = dataclasses.replace(now.record, seconds=time.perf_counter() - now.began, **found)
+        scores, now.scores = now.scores, None
+        record = dataclasses.replace(now.record, seconds=time.perf_counter() - now.began, scores=scores, **found)
         now.record = None
         self.history.append(record)
         finished = now.server.index >= self.settings.rounds
@@ -242,8 +245,7 @@ class FairStrategy(Strategy):
             self.journal.forget(keep=None if finished else now.server.index)
         now.stopped = bool(self.listen is not None and self.listen(record))
         if record.accuracy is None:
-            found, now.scores = now.scores, {}
-            return MetricRecord(found) if found else None
+            return None if scores is None else MetricRecord(scores)
         known = record.accuracy[~np.isnan(record.accuracy)]
         return MetricRecord({"mean-accuracy": float(known.mean()), "worst-accuracy": float(known.min())})
 
@@ -369,7 +371,7 @@ class _Progress:
         self.asked: dict[int, int] = {}  # node -> client, of the orders without a reply
         self.fold: Fold | None = None
         self.hidden: PrivateRound | None = None  # in place of the fold
-        self.scores: dict[str, Any] = {}
+        self.scores: dict[str, Any] | None = None
         self.grid: Any = None
         self.record: Record | None = None
         self.personal: float | None = None
