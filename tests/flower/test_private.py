@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
+from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 from flwr.common import bytes_to_ndarray
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
@@ -370,6 +370,13 @@ def test_clients_clip_before_the_mask():
     assert torch.allclose(run(1e6), plain, atol=1e-5)
     assert 1e-4 < float((run(1e-3) - initial).norm()) <= 2 * 1e-3 * 1.01
     assert not torch.allclose(run(1.0, noise=0.5), run(1.0), atol=1e-3)
+
+
+def test_local_noise_is_added_before_the_mask():
+    app = app_of(mods=[LocalDpMod(clipping_norm=1e6, sensitivity=1e-4, epsilon=1.0, delta=0.1)])
+    strategy, _, _ = on_flower("semi_vred", app=app, private=True, rounds=1, evaluate_every=0)
+    apart = float((strategy.server.theta - simulated("semi_vred", rounds=1).server.theta).abs().max())
+    assert 1e-5 < apart < 1e-2
 
 
 def initial_theta():
