@@ -110,7 +110,7 @@ class RunFolder:
 def to_json(record: Record) -> dict[str, Any]:
     """Arrays as lists, NaN as null: every reader of JSON takes it."""
     plain = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    return {name: _plain(value) for name, value in plain.items()}
+    return {name: _plain(value) for name, value in plain.items() if name != "scores" or value is not None}
 
 
 def from_json(line: Mapping[str, Any]) -> Record:
@@ -120,7 +120,7 @@ def from_json(line: Mapping[str, Any]) -> Record:
     number: dict[str, Any] = {k: float("nan") if line[k] is None else line[k] for k in ("objective", "seconds")}
     arrays: dict[str, Any] = {k: array(line.get(k)) for k in ("losses", "weights", "accuracy", "unpadded")}
     rest: dict[str, Any] = {k: line[k] for k in ("index", "negative_weights", "skipped")}
-    return Record(**arrays, **number, **rest, dropped=tuple(line["dropped"]))
+    return Record(**arrays, **number, **rest, dropped=tuple(line["dropped"]), scores=line.get("scores"))
 
 
 def _differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:

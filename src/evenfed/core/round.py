@@ -173,7 +173,7 @@ class Fold:
             round = turn.round if not lost else _among(turn.round, kept.ids)
             applied, step, server = self._step(server, round, kept)
             weights[kept.ids] = applied
-            server = self._probe(_moved(server, step), round, kept, planned / survived, losses_at)
+            server = self._probe(moved(server, step), round, kept, planned / survived, losses_at)
             server = dataclasses.replace(server, buffers=self._averaged_buffers(server.buffers, kept.ids))
         record = Record(
             index=turn.round.index,
@@ -270,7 +270,7 @@ def _among(round: Round, ids: Tensor) -> Round:
     return dataclasses.replace(round, ids=round.ids[keep], losses=round.losses[keep], shares=shares / shares.sum())
 
 
-def _moved(server: Server, step: Tensor) -> Server:
+def moved(server: Server, step: Tensor) -> Server:
     """theta - server_lr * step, or one step of the server's optimiser with `step` as the gradient."""
     if server.optimizer is None:
         return dataclasses.replace(server, theta=server.theta - server.server_lr * step.to(server.theta))

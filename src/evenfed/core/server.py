@@ -42,6 +42,7 @@ class Record:
     seconds: float = float("nan")
     accuracy: NDArray[np.float64] | None = None
     unpadded: NDArray[np.float64] | None = None  # accuracy over the positions of sequences that are not padding
+    scores: Mapping[str, float] | None = None  # of a private round: mean and deviation of accuracies known to no one
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,19 @@
 """What one site does: tells who it is, measures a model it receives, trains it, and keeps its own."""
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import Mod
+from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
 from ..client import Client, alone
@@ -21,11 +22,14 @@ from ..settings import Settings
 from ..simulate.api import initial_model
 from ..simulate.problem import LossFunction, Orders, Problem
 from ..simulate.worker import Worker
-from . import wire
+from . import secure, wire
+from .private import MEAN, RECORD, SCORE, Order
+from .sums import Own, rule_of
 from .wire import Shape, Task
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
 DataFunction = Callable[[Context], Client]
+KEPT_LOSS = "evenfed.loss"  # in the client's state, for the sums of one round
 
 
 def client_app(
@@ -56,7 +60,7 @@ def client_app(
     app = ClientApp()
     app.query("describe")(site.describe)
     app.query("loss")(site.measure)
-    app.train(mods=list(mods))(site.train)
+    app.train(mods=[site.private, *mods])(site.train)
     app.evaluate()(site.evaluate)
     return app
 
@@ -133,6 +137,53 @@ class Site:
             found["unpadded"] = right / float(problem.real_positions()[desk.position])
         return wire.reply(message, {**found, "num-examples": int(problem.test.sizes[desk.position])})
 
+    def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """A Flower mod: this site's part in a masked sum; mods further in clip or add noise before the mask."""
+        if secure.PROTOCOL not in message.content.config_records:
+            return call_next(message, context)
+        return secure.respond(message, context, lambda m, c: self._contribution(m, c, call_next))
+
+    def _contribution(self, message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
+        """What is masked: a number for a mean, the scores, or the weighted update with two numbers."""
+        order, task = Order.read(message), Task.read(message)
+        for name in (RECORD, secure.PROTOCOL):  # Flower's mods expect one record of settings
+            del message.content[name]
+        if order.kind == SCORE:
+            score = wire.number(self.evaluate(message, context), "accuracy")
+            if score is None:
+                raise InputError("this client has no test score")
+            return secure.split([order.factor * score, order.factor * score**2])
+        algorithm, shelf = order.built(), self._shelf(context, task, "memory")
+        rule, before = rule_of(algorithm), shelf.at(order.since)
+        first = not order.means and (order.kind == MEAN or not rule.means)
+        loss = self._loss(message, context, task, first)
+        smoothed = loss if before is None else (1 - order.smooth) * float(before[0]) + order.smooth * loss
+        dual = 0.0 if before is None else float(before[1])
+        own = Own(smoothed, task.lr, dual, order.mean_dual, order.clients)
+        if order.kind == MEAN:
+            return secure.split([order.factor * rule.means[len(order.means)](algorithm, own, *order.means)])
+        update = _trained(message, context, call_next)
+        own = dataclasses.replace(own, sq_norm=float(update @ update))
+        moved = dual if rule.dual is None else rule.dual(algorithm, own, *order.means)
+        extra = moved - dual if rule.length is None else rule.length(algorithm, own, *order.means)
+        shelf.put(task.index, torch.tensor([smoothed, moved], dtype=torch.float64), order.since)
+        weight = order.factor * rule.weight(algorithm, own, *order.means)
+        value = rule.value(algorithm, own, *order.means)
+        return np.concatenate([weight * update, secure.split([order.factor * value, order.factor * extra])])
+
+    def _loss(self, message: Message, context: Context, task: Task, first: bool) -> float:
+        """The loss of the incoming model: measured when a round first asks, then kept for its other sums."""
+        if first:
+            found = wire.number(self.measure(message, context), "loss")
+            if found is None or not math.isfinite(found):
+                raise InputError("its loss is not finite")
+            kept = ConfigRecord({"run": task.run, "index": task.index, "loss": found})
+            context.state[KEPT_LOSS] = kept
+        kept = context.state.config_records.get(KEPT_LOSS, ConfigRecord())
+        if (kept.get("run"), kept.get("index")) != (task.run, task.index):
+            raise InputError("it came into the round after the losses were measured")
+        return float(cast(float, kept["loss"]))
+
     def _client(self, context: Context) -> Client:
         held = self.data(context)
         if not isinstance(held, Client):
@@ -147,8 +198,21 @@ class Site:
         problem = Problem.on(module, train, test, names, settings, self.loss, self.score, self.padding)
         return _Desk(at, problem, Worker(problem))
 
-    def _shelf(self, context: Context, task: Task) -> "_Shelf":
-        return _Shelf(context.state if self.state is None else self.state, task.run, position(context))
+    def _shelf(self, context: Context, task: Task, kind: str = "personal") -> "_Shelf":
+        return _Shelf(context.state if self.state is None else self.state, kind, task.run, position(context))
+
+
+def _trained(message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
+    """Incoming model minus trained model, as one vector."""
+    received = message.content.array_records[wire.ARRAYS]
+    shape = Shape.of(received, list(received), ())
+    before = shape.read(received)[0]
+    reply = call_next(message, context)
+    if reply.has_error():
+        raise InputError(reply.error.reason)
+    after = shape.read(reply.content.array_records[wire.ARRAYS])[0]
+    update: secure.Vector = (before - after.to(before)).double().numpy()
+    return update
 
 
 @dataclass(frozen=True)
@@ -187,14 +251,15 @@ class _Desk:
 
 
 class _Shelf:
-    """A client's own models by the round they stand before; the last two, so that a round can be run again.
+    """What a client keeps (its own model, its memory of losses) by the round it stands before.
 
-    Kept in Flower's context, or as files in a folder where they outlive the run.
+    The last two, so that a round can be run again. Kept in Flower's context, or as files in a folder where they
+    outlive the run.
     """
 
-    def __init__(self, place: RecordDict | Path, run: str, position: int) -> None:
+    def __init__(self, place: RecordDict | Path, kind: str, run: str, position: int) -> None:
         self.place = place
-        self.prefix = f"personal.{re.sub(r'[^A-Za-z0-9=.]+', '-', run)}.client-{position}.round-"
+        self.prefix = f"{kind}.{re.sub(r'[^A-Za-z0-9=.]+', '-', run)}.client-{position}.round-"
 
     def at(self, index: int) -> Tensor | None:
         """The model as it stands before round `index`; None before the first training."""
@@ -206,10 +271,10 @@ class _Shelf:
             return torch.from_numpy(np.load(self.place / f"{name}.npy"))
         return torch.from_numpy(self.place.array_records[name]["theta"].numpy())
 
-    def put(self, index: int, own: Tensor) -> None:
-        """The model after round `index`; what no round can ask for again goes."""
+    def put(self, index: int, own: Tensor, since: int | None = None) -> None:
+        """The model after round `index`, made from that of `since`; what no round can ask for again goes."""
         name, values = f"{self.prefix}{index + 1}", own.detach().cpu().numpy()
-        kept = max((k for k in self._rounds() if k <= index), default=0)
+        kept = max((k for k in self._rounds() if k <= (index if since is None else since)), default=0)
         if isinstance(self.place, Path):
             self.place.mkdir(parents=True, exist_ok=True)
             np.save(self.place / f"{name}.new.npy", values)

@@ -27,7 +27,9 @@ from ..simulate.journal import Journal
 from ..simulate.loop import State
 from ..variant import Variant
 from . import wire
+from .private import PrivateRound, check_run, check_wrapper, remembered
 from .roster import Roster, replies
+from .sums import rule_of
 from .wire import Shape, Task
 
 
@@ -39,7 +41,8 @@ class FairStrategy(Strategy):
     from there after the server has died. `clients`: how many there are (default: the nodes' num-partitions);
     `wait`: seconds to wait for them to connect; `timeout`: seconds to wait for replies, after which a client
     is dropped from the round. `ordered` folds replies in the clients' order: runs then repeat to the bit.
-    `listen(record)` is called after every round; True ends the run there, to be gone on with later.
+    `listen(record)` is called after every round; True ends the run there, to be gone on with later. `private`:
+    masked sums (SecAgg+) instead of single losses, updates and scores, where the algorithm allows (docs/private.md).
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class FairStrategy(Strategy):
         wait: float = 600.0,
         timeout: float = 3600.0,
         ordered: bool = False,
+        private: bool = False,
         header: Mapping[str, Any] | None = None,
         listen: Callable[[Record], bool | None] | None = None,
         **options: Any,
@@ -67,7 +71,11 @@ class FairStrategy(Strategy):
             if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
                 raise InputError(f"{name}={seconds!r}: give a number of seconds above 0")
         self.wait, self.timeout, self.ordered = float(wait), float(timeout), ordered
-        self.header, self.listen = header or {}, listen
+        self.header, self.listen, self.private = header or {}, listen, private
+        if not isinstance(private, bool):
+            raise InputError(f"private={private!r}: give true or false")
+        if private:
+            rule_of(self.algorithm)  # refuses those that need more than sums
         self.roster = Roster(clients)
         self.history: list[Record] = []
         self._now: _Progress | None = None
@@ -106,6 +114,8 @@ class FairStrategy(Strategy):
         `wrapped`: one of Flower's privacy wrappers around this strategy, to be run in its place.
         """
         outer = wrapped or self
+        if self.private and wrapped:
+            check_wrapper(wrapped)
         if num_rounds is not None:
             self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
         self.timeout = self.timeout if timeout is None else timeout
@@ -114,7 +124,8 @@ class FairStrategy(Strategy):
         for number in range(self.server.index + 1, self.settings.rounds + 1):
             config = ConfigRecord(dict(train_config or {}))
             asked = outer.configure_train(number, arrays, config, grid)
-            after, metrics = outer.aggregate_train(number, self._stream(grid, asked))
+            replies = self._stream(grid, asked)
+            after, metrics = outer.aggregate_train(number, replies if outer is self else list(replies))
             arrays = arrays if after is None else after
             config = ConfigRecord(dict(evaluate_config or {}))
             asked = outer.configure_evaluate(number, arrays, config, grid)
@@ -144,6 +155,11 @@ class FairStrategy(Strategy):
         now = self._progress
         now.began, server = time.perf_counter(), now.server
         drawn = server.draw(self.settings.drawn(int((server.sizes > 0).sum())))
+        if self.private:
+            now.hidden = self._private(grid)
+            now.personal = now.hidden.rule.personal(self.algorithm)
+            task = dataclasses.replace(self._task(), personal=now.personal)
+            return now.hidden.open(drawn.tolist(), task, now.arrays, config)
         turn = open_round(server, self._losses(grid, server.theta, drawn), drawn)
         now.fold, now.grid = Fold(turn), grid
         task = dataclasses.replace(self._task(), personal=turn.plan.personal)
@@ -161,6 +177,12 @@ class FairStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold each reply into the step and let it go; what fails or does not fit is dropped and named."""
         now = self._progress
+        if now.hidden is not None:
+            for reply in replies:
+                now.hidden.add(reply)
+            now.close(None)
+            assert now.record is not None
+            return now.arrays, MetricRecord({"objective": now.record.objective, "dropped": len(now.record.dropped)})
         if now.fold is None:
             raise InputError(f"round {server_round} was not configured; call configure_train first")
         for reply in replies:
@@ -197,6 +219,9 @@ class FairStrategy(Strategy):
             return []
         tested = [client for client, size in enumerate(self.roster.column("test")) if size]
         task = dataclasses.replace(self._task(), personal=now.personal)
+        if self.private:
+            now.scores = self._private(grid).scores(tested, task, now.arrays)
+            return []
         return self._messages(wire.EVALUATE, dict.fromkeys(tested, task), now.server.theta, config)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -210,7 +235,8 @@ class FairStrategy(Strategy):
                 value = wire.number(reply, name)
                 if client is not None and value is not None:
                     found.setdefault(name, np.full(len(now.server.sizes), np.nan))[client] = value
-        record = dataclasses.replace(now.record, seconds=time.perf_counter() - now.began, **found)
+        scores, now.scores = now.scores, None
+        record = dataclasses.replace(now.record, seconds=time.perf_counter() - now.began, scores=scores, **found)
         now.record = None
         self.history.append(record)
         finished = now.server.index >= self.settings.rounds
@@ -219,7 +245,7 @@ class FairStrategy(Strategy):
             self.journal.forget(keep=None if finished else now.server.index)
         now.stopped = bool(self.listen is not None and self.listen(record))
         if record.accuracy is None:
-            return None
+            return None if scores is None else MetricRecord(scores)
         known = record.accuracy[~np.isnan(record.accuracy)]
         return MetricRecord({"mean-accuracy": float(known.mean()), "worst-accuracy": float(known.min())})
 
@@ -231,7 +257,9 @@ class FairStrategy(Strategy):
         sent = ArrayRecord({name: arrays[name] for name in [*(shape.layout.names or ()), *shape.buffers]})
         theta, buffers = shape.read(sent)
         sizes, s = self.roster.column("train"), self.settings
-        s.drawn(sum(size > 0 for size in sizes))  # refuses more participants than there are
+        count = s.drawn(sum(size > 0 for size in sizes))  # refuses more participants than there are
+        if self.private:
+            check_run(count, shape)
         server = Server.start(
             self.algorithm,
             theta,
@@ -244,6 +272,7 @@ class FairStrategy(Strategy):
             optimizer=s.optimizer_factory(),
             buffers=buffers,
         )
+        server = remembered(server) if self.private else server
         state = State(dataclasses.replace(server, layout=shape.layout))
         if self.journal is not None:
             state = self._resumed(self.journal, state)
@@ -261,6 +290,7 @@ class FairStrategy(Strategy):
                 "algorithm": self.algorithm.name,
                 "hyper_parameters": self.algorithm.describe(),
                 "train": self.settings.describe(),
+                **({"private": True} if self.private else {}),
             },
             "engine": f"flower: {'replies in order' if self.ordered else 'replies as they arrive'}",
             "device": "the clients' own",
@@ -276,6 +306,10 @@ class FairStrategy(Strategy):
             log(INFO, "goes on from round %s of %s", state.server.index, journal.folder.path)
         journal.begin(header, state)
         return state
+
+    def _private(self, grid: Grid) -> PrivateRound:
+        now = self._progress
+        return PrivateRound(now.server, self.roster.nodes, lambda m: self._stream(grid, m), self.timeout)
 
     def _task(self) -> Task:
         name = f"{self.label}, seed {self.settings.seed}"
@@ -336,6 +370,8 @@ class _Progress:
         self.arrays = shape.arrays(server.theta, server.buffers)  # the server's model as Flower holds it
         self.asked: dict[int, int] = {}  # node -> client, of the orders without a reply
         self.fold: Fold | None = None
+        self.hidden: PrivateRound | None = None  # in place of the fold
+        self.scores: dict[str, Any] | None = None
         self.grid: Any = None
         self.record: Record | None = None
         self.personal: float | None = None
@@ -350,8 +386,11 @@ class _Progress:
             self.arrays = arrays
 
     def close(self, losses_at: Callable[[Tensor, Tensor], Tensor] | None) -> None:
-        """End the open round with what was folded."""
-        assert self.fold is not None
-        self.server, self.record = self.fold.close(losses_at)
-        self.fold = None
+        """End the open round with what was folded, or summed."""
+        if self.hidden is not None:
+            self.server, self.record = self.hidden.close()
+        else:
+            assert self.fold is not None
+            self.server, self.record = self.fold.close(losses_at)
+        self.fold = self.hidden = None
         self.arrays = self.shape.arrays(self.server.theta, self.server.buffers)

@@ -140,7 +140,10 @@ def _read(folder: Path, place: Path) -> Findings:
     entries = {label: _entry(label, runs, header, left_out) for label, runs in found.items()}
     baseline = entries.pop(BASELINE)
     if baseline is None:
-        raise InputError(f"fedavg in {folder} has no test accuracy; compare on clients with test data, then report")
+        raise InputError(
+            f"fedavg in {folder} has no test accuracy of its clients; compare on clients with test data and without "
+            "private=True, then report"
+        )
     floor = entries.pop(FLOOR_LABEL, None)
     common = [_in_common(e, baseline, left_out) for e in entries.values() if e is not None]
     kept = sorted((e for e in common if e is not None), key=_place)
