@@ -54,7 +54,7 @@ def faulty(message, context, call_next):
 
 app = client_app(model, data, mods=[faulty])
 """
-BROKEN = (1, 1, 2, None)  # the site that does not count, by round
+BROKEN = (1, 1, 2)  # the site that does not count, by round
 
 
 @pytest.fixture(scope="module")
@@ -110,19 +110,17 @@ def test_a_site_that_is_not_registered_is_refused(deployment):
 
 @pytest.fixture(scope="module")
 def faults(deployment) -> SimpleNamespace:
-    """Rounds in which NaN and a wrong shape arrive and a SuperNode is killed while it trains; then it is back."""
+    """Three rounds in which NaN and a wrong shape arrive, and a SuperNode is killed while it trains."""
     app, out = deployment.folder / "faulty", deployment.folder / "faulty-runs"
     write_app(app)
     (app / "faulty" / "task.py").write_text(TASK)
     (app / "faulty" / "client_app.py").write_text(CLIENT)
     out.mkdir()
-    options = f"algorithm='fedavg' rounds=4 batch_size=100 timeout=30.0 out='{out}'"
+    options = f"algorithm='fedavg' rounds=3 batch_size=100 timeout=30.0 out='{out}'"
     config = " ".join(f"evenfed.{option}" for option in options.split(" "))
     run = deployment.start("faults", f'flwr run faulty ours --stream --run-config "{config}"')
     wait_for((out / "hangs").exists, 150, run.told)
     deployment.running["site-2"].kill()
-    node = next(block for block in commands() if "flower-supernode" in block)
-    deployment.start("site-2", at_site(node, 2)).says("Uvicorn running")
     folder = out / "fedavg" / "seed-0"
     wait_for((folder / "model.safetensors").exists, 120, run.told)
     run.ended(60)
@@ -139,10 +137,6 @@ def test_a_killed_supernode_is_dropped_and_named_and_the_round_ends_with_the_res
     last = faults.lines[2]
     assert last["dropped"] == [2] and not last["skipped"] and last["weights"][2] == 0 and min(last["weights"][:2]) > 0
     assert "round 2: client 2 (ward-2) is dropped: no reply" in faults.log
-
-
-def test_a_supernode_that_is_started_again_takes_part_in_the_next_round(faults):
-    assert faults.lines[3]["dropped"] == [] and min(faults.lines[3]["weights"]) > 0
 
 
 def test_the_model_is_made_of_good_replies_alone(faults):
