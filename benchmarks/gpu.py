@@ -98,7 +98,7 @@ def checks() -> dict[str, float]:
     def update(precision: Precision, reference: bool = False, seed: int = 0) -> Tensor:
         orders = [Orders(0, seed, problem.theta, torch.arange(2), 0.005)]
         with arithmetic(precision):
-            engine = Reference(problem) if reference else Slots(problem, 2, precision)
+            engine = Reference(problem) if reference else Slots(problem, 16, precision)
             found = list(engine.train(orders))
         rows = torch.zeros(2, len(problem.theta), device=DEVICE)
         for _, u in found:
@@ -131,11 +131,10 @@ def step(
         engine, began = Slots(problem, slots, precision), time.perf_counter()
         made = engine._step(False, ())
         built = time.perf_counter() - began
-        made.put(torch.arange(engine.slots, device=DEVICE), problem.theta[made.live.columns].expand_as(made.state))
-        made.rows.random_(len(problem.train.inputs))
-        made.mask.fill_(1)
+        made.put(torch.arange(engine.slots, device=DEVICE), problem.theta[made.live.columns].repeat(engine.slots, 1))
+        rows = torch.randint(len(problem.train.inputs), made.mask.shape, device=DEVICE)
         made.lr.fill_(1e-3)
-        spent = milliseconds(made.replay, 30)
+        spent = milliseconds(lambda: made(rows, torch.ones_like(made.mask)), 30)
         question = Question(problem.theta, torch.arange(len(clients)), problem.buffers)
         passed = milliseconds(lambda: engine.losses([question]), 10)
     return {

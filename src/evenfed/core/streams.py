@@ -4,26 +4,44 @@ batches depend neither on who else was drawn, nor on the engine, nor on what ran
 Permutations are the sort order of hashed keys, which lets one call serve a whole stack of clients.
 """
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Integers = TypeVar("Integers", NDArray[np.int64], Tensor)
 
 SAMPLING, PLANNING, INITIAL_MODEL = 101, 102, 103  # purposes that must not share a stream
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
-    """One 64-bit hash per broadcast element of `keys` (SplitMix64 finaliser, folded over the keys).
+    """One 64-bit hash per broadcast element of `keys`.
 
     >>> bool(hashed(0, 1) == hashed(0, 1)), bool(hashed(0, 1) == hashed(1, 0))
     (True, False)
     """
-    state: NDArray[np.uint64] = np.zeros((), dtype=np.uint64)
+    state: NDArray[np.int64] = np.zeros((), dtype=np.int64)
     with np.errstate(over="ignore"):
         for key in keys:
-            state = state + np.asarray(key).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            state = state ^ (state >> np.uint64(31))
-    return state
+            state = mixed(state, np.asarray(key).astype(np.int64))
+    return np.asarray(state).view(np.uint64)
+
+
+def mixed(state: Integers, key: Integers) -> Integers:
+    """One more key folded into a hash: SplitMix64's finaliser, in signed numbers that wrap around."""
+    state = state + key + (0x9E3779B97F4A7C15 - _WHOLE)
+    state = (state ^ _shifted(state, 30)) * (0xBF58476D1CE4E5B9 - _WHOLE)
+    state = (state ^ _shifted(state, 27)) * (0x94D049BB133111EB - _WHOLE)
+    return state ^ _shifted(state, 31)
+
+
+_WHOLE = 1 << 64
+
+
+def _shifted(state: Integers, bits: int) -> Integers:
+    """To the right, filled with zeros."""
+    return (state >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def generator(seed: int, index: int, purpose: int) -> np.random.Generator:

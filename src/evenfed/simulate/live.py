@@ -62,8 +62,15 @@ class Live:
         return len(self.columns)
 
     @property
-    def weight_entries(self) -> int:
-        return sum(part.size for part in self.weights)
+    def sizes(self) -> tuple[int, int]:
+        """How many entries are weights, and how many the rest."""
+        weights = sum(part.size for part in self.weights)
+        return weights, len(self) - weights
+
+    def split(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """[..., L] as weights and rest."""
+        weights, rest = vectors.split(self.sizes, -1)
+        return weights, rest
 
     def parameters(self, weights: Tensor, rest: Tensor) -> dict[str, Tensor]:
         """The model's parameters by name, as views of the two vectors."""
@@ -75,12 +82,18 @@ class Live:
         return found
 
     @contextmanager
-    def rewriting(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
-        """Layers in their stackable form, for a forward pass with just these parameters."""
+    def rewriting(self, parameters: Mapping[str, Tensor], stacked: bool) -> Iterator[None]:
+        """Layers in their stackable form, for a forward pass with just these parameters.
+
+        Not stacked, a whole kernel is torch's own work, which is faster for whole groups of channels.
+        """
         taps = {id(parameters[part.name]): part.taps for part in self.weights if part.taps is not None}
 
         def conv2d(x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor | None:
-            return convolution.conv2d(x, weight, *args, **kwargs, taps=taps.get(id(weight)))
+            cropped = taps.get(id(weight))
+            if not stacked and cropped is None and weight.shape[1] % convolution.ALIGNED == 0:
+                return None
+            return convolution.conv2d(x, weight, *args, **kwargs, taps=cropped)
 
         with Rewritten({**recurrent.RULES, **convolution.RULES, torch.conv2d: conv2d}):
             yield

@@ -19,7 +19,7 @@ from .visiting import Visiting, cores
 STACKED_PARAMETERS = 150_000
 STACKED_RECURRENT_PARAMETERS = 16_000
 STACKED_CONVOLUTION_FLOPS = 8_000_000  # forward pass of one client's batch
-STACK_ELEMENTS = 2_000_000  # parameters held by one stack
+STACK_ELEMENTS = {"cpu": 2_000_000, "cuda": 100_000_000}  # parameters held by one stack
 # Measured on an H200 (benchmarks/README.md): 16 slots of ResNet-18.
 SLOT_ELEMENTS = 180_000_000
 
@@ -40,7 +40,8 @@ class Parallel:
             workers = 1 if random or problem.device.type != "cpu" else _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers)
         elif problem.device.type == "cpu" or problem.batch_size is None:
-            self.engine = Stacked(problem, max(8, STACK_ELEMENTS // len(problem.theta)))
+            held = STACK_ELEMENTS["cpu" if problem.device.type == "cpu" else "cuda"]
+            self.engine = Stacked(problem, max(8, held // len(problem.theta)))
         else:
             slots = min(jobs, max(8, SLOT_ELEMENTS // len(problem.theta)))
             self.engine = Slots(problem, slots, precision)
@@ -68,7 +69,8 @@ def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
     """Whether to stack, and why."""
     size = len(problem.theta)
     if problem.device.type != "cpu":
-        return True, f"on {problem.device.type}"
+        whole = ", whole clients as one batch" if problem.batch_size is None else ""
+        return True, f"on {problem.device.type}{whole}"
     if jobs < 4:
         return False, f"only {jobs} clients train at once"
     if size > STACKED_PARAMETERS:
@@ -150,10 +152,9 @@ def _check_padding(problem: Problem, instead: str) -> None:
 
 
 def _forward_flops(problem: Problem) -> int:
-    width = int(min(problem.batch_size or problem.train.sizes.max(), problem.train.sizes.max()))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         copy.deepcopy(problem.model).eval()(problem.train.inputs[:1])
-    return int(counter.get_total_flops()) * width
+    return int(counter.get_total_flops()) * problem.batch_width
 
 
 def _has(model: nn.Module, *kinds: type | tuple[type, ...]) -> bool:

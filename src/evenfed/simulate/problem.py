@@ -33,6 +33,14 @@ def per_example(values: Tensor) -> Tensor:
     return values.flatten(1).mean(1) if values.ndim > 1 else values
 
 
+def slope(function: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    """The derivative of `function`, entry by entry."""
+    at = at.detach().requires_grad_()
+    with torch.enable_grad():
+        (found,) = torch.autograd.grad(function(at).sum(), at)
+    return found
+
+
 @dataclass(frozen=True)
 class Problem:
     """A model, its loss and everybody's data, on one device."""
@@ -111,6 +119,16 @@ class Problem:
         """The model's trainable parameters as one vector."""
         parameters = dict(self.model.named_parameters())
         return self.layout.flatten({name: parameters[name] for name in self.layout.names or ()})
+
+    @property
+    def batch_width(self) -> int:
+        """Examples in the longest batch."""
+        longest = int(self.train.sizes.max())
+        return longest if self.batch_size is None else min(self.batch_size, longest)
+
+    def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+        """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
+        return (per_example(self.loss(outputs, targets)) * mask).sum() / mask.sum().clamp(min=1)
 
     def unpadded_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The score where the target is not padding, else 0."""

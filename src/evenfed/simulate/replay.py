@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
+
+from .tracing import trace
 
 COMPILED_OPERATIONS = 6000  # unrolled recurrences are longer: compiling them would take many minutes
 
@@ -23,18 +24,15 @@ class Replay:
     def __init__(self, function: Callable[..., Any], arguments: tuple[Tensor, ...]) -> None:
         self.arguments, self.note = arguments, ""
         device = arguments[0].device
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            trace = make_fx(lambda *tensors: function(*tensors), tracing_mode="fake", _allow_non_fake_inputs=True)(
-                *arguments
-            )
-            self.run: Callable[..., Any] = trace
-            self.result: Any = None
-            self.graph: torch.cuda.CUDAGraph | None = None
-            if device.type == "cuda":
-                with torch.cuda.device(device):
-                    self._compile(trace)
-                    self._record()
+        operations = trace(function, arguments, tracing_mode="fake", _allow_non_fake_inputs=True)
+        self.run: Callable[..., Any] = operations
+        self.result: Any = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if device.type == "cuda":
+            with torch.cuda.device(device), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._compile(operations)
+                self._record()
 
     def __call__(self) -> Any:
         if self.graph is not None:
@@ -44,12 +42,12 @@ class Replay:
                 self.result = self.run(*self.arguments)
         return self.result
 
-    def _compile(self, trace: torch.fx.GraphModule) -> None:
-        operations = len(trace.graph.nodes)
-        if operations > COMPILED_OPERATIONS:
-            self.note = f"not compiled: {operations} operations, more than {COMPILED_OPERATIONS}"
+    def _compile(self, operations: torch.fx.GraphModule) -> None:
+        count = len(operations.graph.nodes)
+        if count > COMPILED_OPERATIONS:
+            self.note = f"not compiled: {count} operations, more than {COMPILED_OPERATIONS}"
             return
-        compiled = torch.compile(trace, dynamic=False, fullgraph=True)
+        compiled = torch.compile(operations, dynamic=False, fullgraph=True)
         try:
             with torch.no_grad():
                 compiled(*self.arguments)

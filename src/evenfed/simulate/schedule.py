@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core import streams
+
 
 @dataclass(frozen=True)
 class Event:
@@ -94,29 +96,12 @@ def examples(
     seed, client, epoch, row, begin, length = torch.from_numpy(columns).to(device, non_blocking=True)
     segment = torch.repeat_interleave(torch.arange(len(lengths), device=device), length, output_size=total)
     example = torch.arange(total, device=device) - begin[segment]
-    keys = hashed(seed[segment], index, client[segment], epoch[segment], example)
+    keys = torch.zeros_like(example)
+    for key in (seed[segment], torch.full_like(example, index), client[segment], epoch[segment], example):
+        keys = streams.mixed(keys, key)
     by_key = torch.argsort(keys ^ _SIGN, stable=True)  # unsigned order
     table: Tensor = (row[segment] + example)[by_key[torch.argsort(segment[by_key], stable=True)]]
     return table
 
 
 _SIGN = -(1 << 63)
-
-
-def hashed(*keys: Tensor | int) -> Tensor:
-    """`core.streams.hashed` on tensors: the same 64 bits, in torch's signed numbers."""
-    state = torch.zeros_like(next(key for key in keys if isinstance(key, Tensor)))
-    for key in keys:
-        state = state + key + _signed(0x9E3779B97F4A7C15)
-        state = (state ^ _shift(state, 30)) * _signed(0xBF58476D1CE4E5B9)
-        state = (state ^ _shift(state, 27)) * _signed(0x94D049BB133111EB)
-        state = state ^ _shift(state, 31)
-    return state
-
-
-def _shift(state: Tensor, bits: int) -> Tensor:
-    return (state >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64)

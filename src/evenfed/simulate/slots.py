@@ -1,7 +1,8 @@
 """Clients of all runs in a fixed number of slots, refilled as they fall free: every step has the same shapes.
 
-One step of all slots is one recorded graph: it gathers the batches from data that stay on the device, computes the
-gradients from the stacked parameters, and moves these. Nothing waits for the host until a round's end.
+One step of all slots is one recorded graph, fed with batches gathered from data that stay on the device: it computes
+the gradients of the stacked parameters, and moves these. It is the same for every federation, so that the compiler's
+cache serves the next one. Nothing waits for the host until a round's end.
 """
 
 import dataclasses
@@ -22,14 +23,14 @@ from ..core.errors import InputError
 from ..core.server import Update
 from ..settings import Precision
 from .live import Live
-from .problem import LossFunction, Orders, Problem, per_example
+from .problem import LossFunction, Orders, Problem, per_example, slope
 from .replay import Replay
 from .schedule import Event, Schedule, examples
 from .stacked import Stacked
 
-Slope = Callable[[Tensor], Tensor]
+LocalLoss = Callable[[Tensor], Tensor]
 
-MEASURED_ROWS = 8192  # examples in one forward pass of a measurement
+MEASURED_ROWS = 2560  # examples in one forward pass of a measurement
 
 
 class Slots(Stacked):
@@ -44,11 +45,11 @@ class Slots(Stacked):
             )
         self.precision, self.asked = precision, slots
         self.compute = torch.bfloat16 if precision == "bf16" else problem.theta.dtype
-        self.width = int(min(problem.batch_size or problem.train.sizes.max(), problem.train.sizes.max()))
+        self.width = problem.batch_width
         self.live = lru_cache(partial(Live.of, self.model, problem.layout, problem.train.inputs[:2]))
         self.schedule = lru_cache(maxsize=4)(self._schedule)
-        self.steps: dict[tuple[bool, tuple[Slope, ...]], Step] = {}
-        self.local_losses: dict[Any, Slope] = {}
+        self.steps: dict[tuple[bool, tuple[LocalLoss, ...]], Step] = {}
+        self.known: dict[Any, LocalLoss] = {}
         self.measuring: Measure | None = None
         self.measured_rows = MEASURED_ROWS
         self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.test) if pool}
@@ -69,16 +70,16 @@ class Slots(Stacked):
         if not any(len(o.ids) for o in orders):
             return
         orders = [dataclasses.replace(o, local_loss=self._known(o.local_loss)) for o in orders]
-        slopes = tuple(dict.fromkeys(o.local_loss for o in orders if o.local_loss is not None))
-        step = self._step(any(o.prox > 0 or o.starts is not None for o in orders), slopes)
+        local_losses = tuple(dict.fromkeys(o.local_loss for o in orders if o.local_loss is not None))
+        step = self._step(any(o.prox > 0 or o.starts is not None for o in orders), local_losses)
         yield from Shift(self, step, orders).updates()
 
-    def _known(self, local_loss: Slope | None) -> Slope | None:
+    def _known(self, local_loss: LocalLoss | None) -> LocalLoss | None:
         """Methods of equal algorithms are one: a step is made for it once."""
         if local_loss is None:
             return None
         key = (getattr(local_loss, "__func__", local_loss), getattr(local_loss, "__self__", None))
-        return self.local_losses.setdefault(key, local_loss)
+        return self.known.setdefault(key, local_loss)
 
     def _schedule(self, sizes: bytes, slots: int) -> tuple[Schedule, Tensor, Tensor]:
         """The schedule with its table on the device; most rounds have the same."""
@@ -86,11 +87,11 @@ class Slots(Stacked):
         made = Schedule.of(np.frombuffer(sizes, dtype=np.int64), slots, p.batch_size or self.width, p.local_epochs)
         return made, torch.from_numpy(made.first).to(p.device), torch.from_numpy(made.count).to(p.device)
 
-    def _step(self, pulled: bool, slopes: tuple[Slope, ...]) -> "Step":
+    def _step(self, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> "Step":
         """Made at first need; with fewer slots where the device's memory does not suffice."""
-        while (pulled, slopes) not in self.steps:
+        while (pulled, local_losses) not in self.steps:
             try:
-                self.steps[pulled, slopes] = Step(self, pulled, slopes)
+                self.steps[pulled, local_losses] = Step(self, pulled, local_losses)
             except torch.OutOfMemoryError:
                 if self.slots == 1:
                     raise InputError(
@@ -100,22 +101,22 @@ class Slots(Stacked):
                 self.slots //= 2
                 self.steps.clear()
                 _free()
-        return self.steps[pulled, slopes]
+        return self.steps[pulled, local_losses]
 
-    def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Tensor) -> Tensor:
+    def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Tensor, stacked: bool) -> Tensor:
         """The model's outputs for a batch, in full precision."""
         parameters = live.parameters(weights, rest)
         device = self.problem.device.type
         reduced = torch.autocast(device, self.compute) if self.precision == "bf16" else nullcontext()
-        with live.rewriting(parameters), reduced:
+        with live.rewriting(parameters, stacked), reduced:
             found: Tensor = functional_call(self.model, parameters, (x,))
         return found.to(rest.dtype) if found.is_floating_point() else found
 
     def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
         """[runs, len(ids)]: one model after another over the same rows, in passes of one size."""
-        sizes = pool.sizes[ids]
-        rows = torch.arange(len(pool.inputs)) if len(ids) == len(pool.sizes) else pool.rows(ids)
-        rows = rows.to(pool.inputs.device)
+        sizes, device = pool.sizes[ids], pool.inputs.device
+        everyone = len(ids) == len(pool.sizes)
+        rows = torch.arange(len(pool.inputs), device=device) if everyone else pool.rows(ids).to(device)
         measure = self._measuring()
         inputs = self.resident[id(pool)].rows
         found = torch.stack([measure(theta, inputs, pool.targets, rows, of) for theta in thetas], 1).double()
@@ -126,8 +127,7 @@ class Slots(Stacked):
     def _measuring(self) -> "Measure":
         """Made at first need; with shorter passes where the device's memory does not suffice."""
         while self.measuring is None:
-            held = [len(resident.rows) for resident in self.resident.values()]
-            length = max(-(-rows // -(-rows // self.measured_rows)) for rows in held)  # passes hardly padded
+            length = min(self.measured_rows, max(len(resident.rows) for resident in self.resident.values()))
             try:
                 self.measuring = Measure(self, length)
             except torch.OutOfMemoryError:
@@ -167,81 +167,95 @@ def _free() -> None:
 class Step:
     """One SGD step of all slots, in place."""
 
-    def __init__(self, engine: Slots, pulled: bool, slopes: tuple[Slope, ...]) -> None:
+    def __init__(self, engine: Slots, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> None:
         problem, count = engine.problem, engine.slots
-        self.engine, self.pulled, self.slopes = engine, pulled, slopes
+        self.engine, self.pulled, self.local_losses = engine, pulled, local_losses
         self.live = engine.live(crop=not pulled)  # those without gradient move too, if pulled or begun elsewhere
         zeros = partial(torch.zeros, dtype=problem.theta.dtype, device=problem.device)
-        self.state = zeros((count, len(self.live)))
-        full = engine.compute == self.state.dtype
-        weights = self.state[:, : self.live.weight_entries]
-        self.rounded = weights[:, :0] if full else weights.to(engine.compute)  # kept beside, rounded as it is written
-        self.anchor = torch.zeros_like(self.state) if pulled else self.state[:, :0]
-        self.rows = torch.zeros(count, engine.width, dtype=torch.int64, device=problem.device)
+        self.weights, self.rest = (zeros((count, size)) for size in self.live.sizes)
+        full = engine.compute == self.weights.dtype
+        self.rounded = self.weights[:, :0] if full else self.weights.to(engine.compute)  # written with the weights
+        self.anchor = zeros((count, len(self.live) if pulled else 0))
+        self.resident, self.pool = engine.resident[id(problem.train)], problem.train
+        self.inputs, self.targets = (
+            torch.zeros_like(held[:1]).repeat(count * engine.width, *[1] * (held.ndim - 1))
+            for held in (self.resident.rows, self.pool.targets)
+        )
         self.mask = zeros((count, engine.width))
         self.lr, self.prox = zeros((2, count, 1))
         self.kind = torch.zeros(count, dtype=torch.int64, device=problem.device)
-        self.resident = engine.resident[id(problem.train)]
-        data = (self.resident.rows, problem.train.targets)
         engine.model.train()
-        held = (self.state, self.rounded, self.anchor, self.rows, self.mask, self.lr, self.prox, self.kind)
-        self.replay = Replay(self._descend, (*held, *data))
+        clients = (self.weights, self.rest, self.rounded, self.anchor, self.lr, self.prox, self.kind)
+        self.replay = Replay(self._descend, (*clients, self.inputs, self.targets, self.mask))
+
+    def __call__(self, rows: Tensor, mask: Tensor) -> None:
+        """On these examples [slots, width] of the pool; `mask` is 0 for those that only fill a batch up."""
+        torch.index_select(self.resident.rows, 0, rows.flatten(), out=self.inputs)
+        torch.index_select(self.pool.targets, 0, rows.flatten(), out=self.targets)
+        self.mask.copy_(mask)
+        self.replay()
 
     def put(self, slots: Tensor | int, vectors: Tensor) -> None:
         """New parameters in some slots."""
-        self.state[slots] = vectors
+        weights, rest = self.live.split(vectors)
+        self.weights[slots], self.rest[slots] = weights, rest
         if self.rounded.numel():
-            self.rounded[slots] = vectors[..., : self.live.weight_entries].to(self.rounded.dtype)
+            self.rounded[slots] = weights.to(self.rounded.dtype)
+
+    def get(self, slots: Tensor | int) -> Tensor:
+        """The parameters in some slots."""
+        return torch.cat([self.weights[slots], self.rest[slots]], -1)
 
     def _descend(
         self,
-        state: Tensor,
+        weights: Tensor,
+        rest: Tensor,
         rounded: Tensor,
         anchor: Tensor,
-        rows: Tensor,
-        mask: Tensor,
         lr: Tensor,
         prox: Tensor,
         kind: Tensor,
         inputs: Tensor,
         targets: Tensor,
+        mask: Tensor,
     ) -> None:
         """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
-        cut = self.live.weight_entries
-        weights = rounded if rounded.numel() else state[:, :cut]
-        batches = self.resident.examples(inputs[rows])
-        gradient, losses = self._gradients(weights, state[:, cut:], batches, targets[rows], mask)
-        if self.slopes:
-            gradient = gradient * self._factors(losses, kind)[:, None]
-        if self.pulled:
-            gradient = gradient + prox * (state - anchor)
-        after = state - lr * gradient
-        state.copy_(after)
-        if rounded.numel():
-            rounded.copy_(after[:, :cut])
+        used = rounded if rounded.numel() else weights
+        x, y = (each.unflatten(0, mask.shape) for each in (inputs, targets))
+        gradients, losses = self._gradients(used, rest, self.resident.examples(x), y, mask)
+        factors = self._factors(losses, kind)[:, None] if self.local_losses else None
+        anchors = self.live.split(anchor) if self.pulled else (None, None)
+        for theta, gradient, origin in zip((weights, rest), gradients, anchors, strict=True):
+            gradient = gradient.to(theta.dtype)
+            if factors is not None:
+                gradient = gradient * factors
+            if origin is not None:
+                gradient = gradient + prox * (theta - origin)
+            after = theta - lr * gradient
+            theta.copy_(after)
+            if theta is weights and rounded.numel():
+                rounded.copy_(after)
 
-    def _gradients(self, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient [slots, L] and value [slots] of each slot's batch loss."""
+    def _gradients(
+        self, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Gradients of `weights` and `rest`, and the value [slots], of each slot's batch loss."""
         engine = self.engine
 
         def batch_loss(weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-            values = per_example(engine.problem.loss(engine.outputs(self.live, weights, rest, x), y))
-            return (values * m).sum() / m.sum().clamp(min=1)
+            return engine.problem.batch_loss(engine.outputs(self.live, weights, rest, x, stacked=True), y, m)
 
         at = (weights.detach().requires_grad_(), rest.detach().requires_grad_())
         with torch.enable_grad():
             losses = vmap(batch_loss)(*at, x, y, mask)
             found = torch.autograd.grad(losses.sum(), at, allow_unused=True, materialize_grads=True)
-        return torch.cat([g.to(rest.dtype) for g in found], 1), losses.detach()
+        return found, losses.detach()
 
     def _factors(self, losses: Tensor, kind: Tensor) -> Tensor:
         """The chain rule through a changed local loss: one factor a slot."""
         factors = torch.ones_like(losses)
-        for number, slope in enumerate(self.slopes, start=1):
-            at = losses.detach().requires_grad_()
-            with torch.enable_grad():
-                (found,) = torch.autograd.grad(slope(at).sum(), at)
-            factors = torch.where(kind == number, found, factors)
+        for number, local_loss in enumerate(self.local_losses, start=1):
+            factors = torch.where(kind == number, slope(local_loss, losses), factors)
         return factors
 
 
@@ -270,9 +284,9 @@ class Measure:
         return found
 
     def _outputs(self, theta: Tensor, inputs: Tensor) -> Tensor:
-        cut = self.live.weight_entries
-        weights = theta[:cut].to(self.engine.compute)
-        return self.engine.outputs(self.live, weights, theta[cut:], self.resident.examples(inputs))
+        weights, rest = self.live.split(theta)
+        examples = self.resident.examples(inputs)
+        return self.engine.outputs(self.live, weights.to(self.engine.compute), rest, examples, stacked=False)
 
 
 class Shift:
@@ -308,9 +322,7 @@ class Shift:
         for t in range(len(schedule)):
             if t in schedule.begin:
                 self._begin(schedule.begin[t])
-            step.rows.copy_(self.rows[t])
-            step.mask.copy_(self.mask[t])
-            step.replay()
+            step(self.rows[t], self.mask[t])
             for event in self.halfway.get(t, ()):
                 self._note(event, self.kept)
             if t in schedule.end:
@@ -325,8 +337,10 @@ class Shift:
                 self.step.anchor[slots] = self.incoming[which]
                 self.step.prox[slots] = order.prox
             self.step.lr[slots] = order.lr
-            if self.step.slopes:
-                self.step.kind[slots] = 0 if order.local_loss is None else 1 + self.step.slopes.index(order.local_loss)
+            if self.step.local_losses:
+                self.step.kind[slots] = (
+                    0 if order.local_loss is None else 1 + self.step.local_losses.index(order.local_loss)
+                )
 
     def _end(self, event: Event) -> Iterator[tuple[int, Update]]:
         """Clients whose last step is done; a run's updates once all its clients are."""
@@ -343,7 +357,7 @@ class Shift:
             incoming = self.incoming[which]
             if which not in into:
                 into[which] = incoming.new_zeros(len(self.orders[which].ids), len(incoming))
-            into[which][positions] = incoming - self.step.state[slots]
+            into[which][positions] = incoming - self.step.get(slots)
 
     def _by_orders(self, event: Event) -> Iterator[tuple[int, Tensor | int, Tensor | int]]:
         """(orders, slots, positions) of an event; single ones as numbers, which cost no transfer."""
@@ -357,7 +371,7 @@ class Shift:
                 yield int(which), self._moved(slots), self._moved(positions)
 
     def _moved(self, numbers: np.ndarray) -> Tensor:
-        return torch.from_numpy(numbers).to(self.step.state.device, non_blocking=True)
+        return torch.from_numpy(numbers).to(self.step.mask.device, non_blocking=True)
 
     def _halfway(self) -> dict[int, list[Event]]:
         """After which step which clients' snapshots are due."""

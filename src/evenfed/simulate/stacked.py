@@ -18,7 +18,7 @@ from torch.func import functional_call, vmap
 from ..client import Pool
 from ..core import streams
 from ..core.server import Update
-from .problem import LossFunction, Orders, Problem, Question, per_example
+from .problem import LossFunction, Orders, Problem, Question, per_example, slope
 from .recurrent import RULES, make_stackable
 from .rewriting import Rewritten
 from .tracing import Traced
@@ -59,7 +59,7 @@ class Stacked:
         """Gradient [c, D] and value [c] of each slot's batch loss; `rows` [c, b] of the pool, `mask` 0 or 1."""
 
         def batch_loss(theta: Tensor, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-            return (self._values(self.problem.loss, theta, x, y) * m).sum() / m.sum().clamp(min=1)
+            return self.problem.batch_loss(self._outputs(theta, x), y, m)
 
         pool, at = self.problem.train, thetas.detach().requires_grad_()
         with torch.enable_grad(), self.rewritten():
@@ -67,10 +67,14 @@ class Stacked:
             (gradient,) = torch.autograd.grad(losses.sum(), at)
         return gradient, losses.detach()
 
-    def _values(self, of: LossFunction, theta: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _outputs(self, theta: Tensor, inputs: Tensor) -> Tensor:
         parameters = self.problem.layout.unflatten(theta)
         assert isinstance(parameters, dict)
-        return per_example(of(functional_call(self.model, parameters, (inputs,)), targets))
+        outputs: Tensor = functional_call(self.model, parameters, (inputs,))
+        return outputs
+
+    def _values(self, of: LossFunction, theta: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        return per_example(of(self._outputs(theta, inputs), targets))
 
     def _shared_values(self, of: LossFunction) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """[runs, rows]: the value of every example under every run's model."""
@@ -194,8 +198,8 @@ class Stack:
         rows, mask = self.rows[:active, step, :width], self.mask[:active, step, :width]
         gradient, losses = self.engine.gradients(self.thetas[:active], rows, mask)
         for slots, local_loss in slopes:  # the chain rule through a changed local loss: one factor a slot
-            at = losses[slots[slots < active]].requires_grad_()
-            gradient[slots[slots < active]] *= torch.autograd.grad(local_loss(at).sum(), at)[0][:, None]
+            own = slots[slots < active]
+            gradient[own] *= slope(local_loss, losses[own])[:, None]
         if self.pulled:
             gradient += self.prox[:active] * (self.thetas[:active] - self.incoming[:active])
         self.thetas[:active].addcmul_(gradient, self.lr[:active], value=-1)

@@ -4,15 +4,23 @@ its bare tensor operations and replayed from then on. The operations are the sam
 
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 PAYS_OFF_AFTER = 64  # calls: a trace costs about as much as the overhead of 150
 KEPT = 32  # traces: shapes that change every round are not worth keeping
+
+
+def trace(function: Callable[..., Any], tensors: Sequence[Tensor], **how: Any) -> GraphModule:
+    """The bare tensor operations of `function(*tensors)`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make_fx(lambda *t: function(*t), **how)(*tensors)
 
 
 class Traced:
@@ -25,13 +33,11 @@ class Traced:
 
     def __call__(self, *tensors: Tensor) -> Any:
         key = tuple((t.shape, t.stride()) for t in tensors)
-        trace = self.traces.get(key)
-        if trace is not None:
+        known = self.traces.get(key)
+        if known is not None:
             with torch.no_grad():
-                return trace(*tensors)
+                return known(*tensors)
         self.calls[key] += 1
         if self.calls[key] == PAYS_OFF_AFTER and len(self.traces) < KEPT:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.traces[key] = make_fx(lambda *t: self.function(*t))(*tensors)
+            self.traces[key] = trace(self.function, tensors)
         return self.function(*tensors)
