@@ -3,7 +3,8 @@
 python benchmarks/gpu.py            everything; writes benchmarks/results/gpu.json
 python benchmarks/gpu.py checks     one part (ceilings, checks, steps, rounds, peers); merged into that file
 
-50 clients with the sizes of the paper's CIFAR-10 split and random images: speed does not depend on what they show.
+50 clients with the sizes and labels of the paper's CIFAR-10 split and made-up images, a pattern for each class under
+noise: speed does not depend on what they show.
 """
 
 import itertools
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import evenfed
@@ -40,12 +42,15 @@ def paper_clients() -> list[evenfed.Client]:
     draw = torch.Generator().manual_seed(0)
     labels = np.repeat(np.arange(10), 5000)
 
-    def images(count: int) -> tuple[Tensor, Tensor]:
-        shown = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=draw)
-        return shown, torch.randint(0, 10, (count,), generator=draw)
+    patterns = torch.randn(10, 3, 32, 32, generator=draw)
+
+    def images(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        shown = torch.from_numpy(labels[rows])
+        noise = torch.randn(len(rows), 3, 32, 32, generator=draw)
+        return (128 + 30 * (patterns[shown] + noise)).clamp(0, 255).to(torch.uint8), shown
 
     parts = [split(rows, labels, 0.5) for rows in dirichlet(labels, 50, 0.05, seed=0)]
-    return [evenfed.Client(images(len(p.train)), images(len(p.test))) for p in parts]
+    return [evenfed.Client(images(p.train), images(p.test)) for p in parts]
 
 
 def sentences(clients: int = 20, count: int = 5600) -> list[evenfed.Client]:
@@ -92,7 +97,7 @@ def ceilings() -> dict[str, float]:
 
 def checks() -> dict[str, float]:
     """One client's update: this engine against the reference in fp32, and how far less precision moves it."""
-    clients = [c for c in paper_clients() if len(c.train[0]) > 300][:2]
+    clients = [c for c in paper_clients() if 128 < len(c.train[0]) <= 256][:2]  # 3 or 4 steps
     problem = Problem.of(resnet("imagenet"), clients, evenfed.Settings(device=DEVICE, batch_size=64))
 
     def update(precision: Precision, reference: bool = False, seed: int = 0) -> Tensor:

@@ -64,12 +64,13 @@ def test_simulated_by_flower(example):
     assert [line.split()[0] for line in lines[1:]] == ["fedavg", "semi_vred[beta=5]"]
 
 
-CLAIM = """
-import measure
-plain, fair = (measure.accuracies(a, range(3), 0) for a in ("fedavg", measure.SEMI_VRED))
-assert plain[2] < 60 < fair[2] - 5 and (fair - plain).min() > -4, (plain, fair)
+MEASURE = """
+import json, measure
+print(json.dumps([list(measure.accuracies(a, range(3), 0)) for a in ("fedavg", measure.SEMI_VRED)]))
 """
 
 
 def test_fedavg_fails_the_smallest_and_semi_vred_serves_it(example):
-    run(example, "python", "-c", CLAIM)
+    plain, fair = json.loads(run(example, "python", "-c", MEASURE))
+    assert plain[2] < 60 and fair[2] > 65
+    assert min(f - p for f, p in zip(fair, plain, strict=True)) > -4
