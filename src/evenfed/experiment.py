@@ -82,7 +82,7 @@ class Experiment:
             data=DataSettings(**data),
             model={"name": "mlp", **_table(table, "model")},
             train=Settings.of(train),
-            noise_floor=bool(table.get("noise_floor", True)),
+            noise_floor=_yes_or_no("noise_floor", table.get("noise_floor", True)),
             quick=_table(table, "quick"),
             selected_on=table.get("selected_on"),
             variants=tuple(with_baseline(distinct([v for k, t in algorithms.items() for v in Variant.grid(k, t)]))),
@@ -99,6 +99,8 @@ class Experiment:
         """With the value at `part.key` set; parts are train, data, model and the labels of the entries."""
         if place == "seeds":
             return dataclasses.replace(self, seeds=tuple(seed_list(value)))
+        if place == "noise_floor":
+            return dataclasses.replace(self, noise_floor=_yes_or_no(place, value))
         part, dot, key = place.rpartition(".")
         if not dot or not key:
             raise InputError(f"'{place}' is no place for a value; write part.key=value, e.g. train.lr=0.1")
@@ -156,6 +158,12 @@ class Experiment:
             "hyper_parameters": run.algorithm.describe(),
             "train": run.settings.describe(),
         }
+
+
+def _yes_or_no(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{name}={value!r}: give true or false")
+    return value
 
 
 def _known(given: Any, allowed: Sequence[str], where: str) -> None:

@@ -44,7 +44,7 @@ class RunFolder:
         self.header_path, self.rounds_path = path / "header.json", path / "rounds.jsonl"
 
     def header(self) -> dict[str, Any] | None:
-        """The header, or None where no run has begun."""
+        """The header, or None where no run has begun; options that did not exist then had their defaults."""
         if not self.header_path.exists():
             return None
         try:
@@ -53,6 +53,8 @@ class RunFolder:
             raise InputError(
                 f"{self.header_path} is not a run's header ({error}); remove the folder or choose another"
             ) from None
+        if "config" in found:
+            found["config"]["train"] = {**Settings().describe(), **found["config"]["train"]}
         return found
 
     @property
@@ -86,10 +88,10 @@ class RunFolder:
         header = self.header()
         if header is None:
             return
-        made = header["config"]
-        made = {**made, "train": {**Settings().describe(), **made["train"]}}  # options since then had their defaults
         differences = [
-            f"{place}: {old!r} there, {new!r} here" for place, old, new in _differences(made, config) if old != new
+            f"{place}: {old!r} there, {new!r} here"
+            for place, old, new in _differences(header["config"], config)
+            if old != new
         ]
         if differences:
             raise InputError(

@@ -115,7 +115,6 @@ def test_a_toml_file_with_labels_and_the_engines_agree(tmp_path):
     toml = tmp_path / "mine.toml"
     toml.write_text("""
         seeds = [3]
-        noise_floor = false
         [data]
         clients = 5
         concentration = 1.0
@@ -137,9 +136,8 @@ def test_a_toml_file_with_labels_and_the_engines_agree(tmp_path):
     """)
     found = {}
     for engine in ("parallel", "reference"):
-        done = evenfed(
-            "compare", toml, "--engine", engine, "--out", tmp_path / engine, "--format", "json", cwd=tmp_path
-        )
+        call = ("compare", toml, "--engine", engine, "--out", tmp_path / engine, "--set", "noise_floor=false")
+        done = evenfed(*call, "--format", "json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         found[engine] = rounds_of(tmp_path / engine / "mine" / "damped" / "seed-3")[-1]
         assert json.loads(done.stdout)["noise_floor"] is None
@@ -285,6 +283,7 @@ BAD_TOML = {
     "unknown-algorithm": ("[algorithms.verd]", "did you mean 'vred'"),
     "no-algorithm": ("[train]\nrounds = 3", "names no algorithm"),
     "not-a-table": ("data = 3\n[algorithms.fedavg]", "give a table"),
+    "wrong-switch": ('noise_floor = "no"\n[algorithms.fedavg]', "noise_floor='no': give true or false"),
     "wrong-type": ('[train]\nrounds = "many"\n[algorithms.fedavg]', "rounds='many'"),
     "wrong-data": ('[data]\nname = "digts"\n[algorithms.fedavg]', "did you mean 'digits'"),
     "wrong-model": ('[model]\nname = "mpl"\n[algorithms.fedavg]', "did you mean 'mlp'"),

@@ -203,6 +203,10 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     assert said["VRed > FedAvg, worst 10 %"] == "fails"
     assert not any("TERM" in claim for claim in said)  # not run here
     assert "Semi-VRed best, best 10 %" in said
+    for run in folder.glob("*/seed-1"):
+        shutil.rmtree(run)
+    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    assert plain["paper", "fedavg", "in spreads", "mean"]["value"] == ""  # one seed has no spread
 
 
 def test_claims_are_those_of_the_papers_table():

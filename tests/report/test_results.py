@@ -99,12 +99,15 @@ def test_unfinished_runs_are_not_packed_and_damage_is_told(edited, evenfed, tmp_
 
 
 def test_an_entry_that_differs_in_precision_alone_is_a_control(edited, evenfed):
-    """vred becomes FedAvg in tf32 (the others name no precision: fp32), semi_vred stays a competitor."""
+    """vred becomes FedAvg in tf32 with one seed, semi_vred stays a competitor; FedAvg is older than an option."""
 
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         if label == "vred":
+            header.update(finished=seed == 1)
             header["config"].update(algorithm="fedavg", hyper_parameters={})
             header["config"]["train"]["precision"] = "tf32"
+        if label == "fedavg":
+            del header["config"]["train"]["start"], header["config"]["train"]["precision"]
         for line in rounds:
             line["accuracy"] = [0.9 if label == "vred" else 0.5] * 6
 
@@ -113,12 +116,20 @@ def test_an_entry_that_differs_in_precision_alone_is_a_control(edited, evenfed):
     assert [e.label for e in found.entries] == ["fedavg", "semi_vred"]
     assert [(e.label, e.repeats) for e in found.controls] == [(FLOOR, "fedavg"), ("vred", "fedavg")]
     shown = evenfed("report", folder, "--format", "markdown").stdout
-    assert "vred: fedavg in tf32 instead of fp32." in shown
-    assert "| *vred* | 90.00 ± 0.00 |" in shown and "**90.00" not in shown  # the best, and does not compete
+    assert "vred: fedavg in tf32 instead of fp32, seed 1 alone." in shown
+    assert "| *vred* | 90.00 |" in shown and "**90.00" not in shown  # the best, and does not compete
     cells = plain(evenfed("report", folder, "--format", "csv").stdout)
     assert float(cells["controls-average", "vred", "minus fedavg", "mean"]["value"]) == pytest.approx(40)
     assert ("paired-average", "vred", "mean", "difference") in cells  # the floor stands in every table
     assert ("suppression-last", "vred", "", "improved") in cells
+
+
+def test_every_source_of_the_runs_is_named(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header.update(commit=f"{seed:x}" * 40, started=f"2026-11-1{seed % 10}T07:00:00+00:00")
+
+    told = evenfed("report", edited(change), "--format", "markdown").stdout
+    assert "commit 0000000; " in told and "commit 1111111; " in told and "2026-11-10 to 2026-11-11" in told
 
 
 def test_other_precision_of_another_setting_is_a_competitor(edited):
@@ -199,6 +210,17 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
     shown = evenfed("report", one, two).stdout
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
+
+
+def test_spreads_are_of_the_seeds_that_all_federations_have(splits, evenfed):
+    one, two = splits(0, 0.02), splits(1, 0.06)
+    before = plain(evenfed("report", one, two, "--format", "csv").stdout)
+    for label in ("fedavg", "vred"):
+        shutil.copytree(one / label / "seed-1", one / label / "seed-3")
+    after = plain(evenfed("report", one, two, "--format", "csv").stdout)
+    spreads = [key for key in before if key[0].startswith("components")]
+    assert spreads and all(numbers(after[key]) == numbers(before[key]) for key in spreads)
+    assert "Only the seeds that all federations have." in evenfed("report", one, two).stdout
 
 
 def test_set_ups_stand_beside_each_other_by_what_differs(splits, evenfed):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from . import paper, several
-from .findings import Findings, read
+from .findings import Findings, Made, read
 from .statistics import Pairs
 from .tables import Table, controls, detailed, overview, paired, runs, suppression
 
@@ -56,11 +56,11 @@ def _at(findings: Findings, pairs: Pairs) -> list[Table]:
 def _facts(found: Findings) -> list[str]:
     header, config = found.header, found.header["config"]
     clients, seeds = len(header["clients"]["names"]), ", ".join(map(str, found.seeds))
-    run = f"{config['data']['name']}: {clients} clients, {found.rounds} rounds, seeds {seeds}"
+    many = "s" * (len(found.seeds) > 1)
+    run = f"{config['data']['name']}: {clients} clients, {found.rounds} rounds, seed{many} {seeds}"
     on_gpu = "cuda" in str(header.get("device"))
     how = f"{found.baseline.precision} on {header['hardware']['gpu']}" if on_gpu else header["hardware"]["cpu"]
-    made = f"evenfed {header['versions']['evenfed']}, commit {header['commit'] or 'unknown'}"
-    told = [f"{run}; {how}; {made}, {header['started']}."]
+    told = [f"{run}; {how}; {_made(found.made)}."]
     if config["data"].get("judge") == "validation":
         told.append("Judged on a validation split of the training data; the test data were not looked at.")
     chosen = header.get("selected_on")
@@ -69,6 +69,13 @@ def _facts(found: Findings) -> list[str]:
     elif chosen == "validation":
         told.append("Values were chosen on a validation split.")
     return [*told, *found.left_out]
+
+
+def _made(runs: Sequence[Made]) -> str:
+    """Every source the runs were made from, and the days."""
+    sources = dict.fromkeys(f"evenfed {m.version}, commit {(m.commit or 'unknown')[:7]}" for m in runs)
+    days = sorted({m.started[:10] for m in runs})
+    return f"{'; '.join(sources)}; {days[0] if len(days) == 1 else f'{days[0]} to {days[-1]}'}"
 
 
 def _about(found: Findings) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class Entry:
 
     @property
     def precision(self) -> str:
-        """Of the arithmetic; runs from before there was a choice have full precision."""
-        return str(self.config["train"].get("precision", "fp32"))
+        """Of the arithmetic."""
+        return str(self.config["train"]["precision"])
 
     def accuracy(self, seed: int, late: bool) -> NDArray[np.float64]:
         """[evaluations, clients] of one run: all those of the last rounds, or the last one alone."""
@@ -53,6 +53,19 @@ class Entry:
         return replace(self, runs=plain)
 
 
+@dataclass(frozen=True, order=True)
+class Made:
+    """When and from which source a run was made."""
+
+    started: str
+    version: str
+    commit: str | None
+
+    @classmethod
+    def of(cls, header: Mapping[str, Any]) -> "Made":
+        return cls(header["started"], header["versions"]["evenfed"], header["commit"])
+
+
 @dataclass(frozen=True)
 class Findings:
     """What a folder holds: FedAvg, the entries with seeds in common with it, and the noise floor.
@@ -64,6 +77,7 @@ class Findings:
     entries: tuple[Entry, ...]  # FedAvg first, then as in the paper's tables, then by name
     controls: tuple[Entry, ...]  # FedAvg with other seeds first: its k-th is compared with FedAvg's k-th
     header: Mapping[str, Any]  # of FedAvg's first run
+    made: tuple[Made, ...]  # all the runs' in the order of time
     left_out: tuple[str, ...]
 
     @property
@@ -154,6 +168,7 @@ def _read(folder: Path, place: Path) -> Findings:
         (baseline, *(e for e in told if e.repeats is None)),
         (*floors, *(e for e in told if e.repeats is not None)),
         header,
+        tuple(sorted({Made.of(run.header() or {}) for runs in found.values() for run in runs.values()})),
         tuple(left_out),
     )
 

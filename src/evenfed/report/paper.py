@@ -162,7 +162,7 @@ def _side_by_side(findings: Findings, ours: Sequence[Entry], data_set: str) -> T
 _NEAR = 2
 _IN_SPREADS = (
     "Ours: last round, and average of the last rounds. In spreads: ours minus the paper's, both at the last round, "
-    "over the root of the sum of both squared spreads over seeds."
+    "over the root of the sum of both squared spreads over seeds, which one seed has not."
 )
 
 
@@ -212,9 +212,9 @@ def _ours_alone(label: str, here: Sequence[Cell], average: Sequence[Cell], contr
 
 
 def _in_spreads(ours: Cell, theirs: Cell) -> Cell:
-    if ours.value is None or theirs.value is None:
+    if ours.value is None or theirs.value is None or ours.spread is None:
         return Cell()
-    spread = float(np.hypot(ours.spread or 0.0, theirs.spread or 0.0))
+    spread = float(np.hypot(ours.spread, theirs.spread or 0.0))
     return Cell((ours.value - theirs.value) / spread, signed=True) if spread > 0 else Cell()
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..core.errors import InputError
 from ..history import METRICS, History, Row
 from . import paper
-from .findings import Entry, Findings
+from .findings import Findings
 from .statistics import Pairs, components
 from .tables import (
     METRIC_COLUMNS,
@@ -32,7 +32,7 @@ from .tables import (
 
 _SPLIT = "data.seed"  # comparisons that differ in this alone are repetitions on other federations
 _NO_MATTER = ("train.device", "train.engine", "train.seed")
-_UNSAID = {"data.judge": "test", "train.precision": "fp32", "model.normalise": False}  # where a run does not name it
+_UNSAID = {"data.judge": "test", "model.normalise": False}  # where a run does not name it
 
 
 def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> list[Table]:
@@ -120,20 +120,28 @@ def _within(several: Sequence[Pairs], names: Sequence[str]) -> Table:
 def _components(several: Sequence[Findings], late: bool) -> Table:
     """What federations and what seeds move: standard deviations of a figure, and of its difference from FedAvg."""
     lines: list[Line] = []
+    fewer = False
     for label in several[0].rows:
         entries = [f.named(label) for f in several]
-        if len({tuple(e.runs) for e in entries}) > 1 or len(entries[0].runs) < 2:
+        shared = [seed for seed in entries[0].runs if all(seed in e.runs for e in entries)]
+        fewer |= any(len(e.runs) > len(shared) for e in entries)
+        if len(shared) < 2:
             continue
-        own = [_values(e, late) for e in entries]
-        base = [np.array([_of(h, late) for h in f.beside(e)]) for f, e in zip(several, entries, strict=True)]
-        for what, values in (("figure", np.array(own)), ("minus FedAvg", np.array(own) - np.array(base))):
-            if what == "minus FedAvg" and label == several[0].baseline.label:
-                continue
-            lines += _spreads(label, what, values, control=entries[0].repeats is not None)
+        own, base = (
+            np.array([[_of(beside[seed], late) for seed in shared] for beside in histories])
+            for histories in (
+                [e.runs for e in entries],
+                [dict(zip(e.runs, f.beside(e), strict=True)) for f, e in zip(several, entries, strict=True)],
+            )
+        )
+        control = entries[0].repeats is not None
+        lines += _spreads(label, "figure", own, control)
+        if label != several[0].baseline.label:
+            lines += _spreads(label, "minus FedAvg", own - base, control)
     told = (
         f"Points: the mean over {len(several)} federations and their seeds, and standard deviations by analysis of "
         "variance: what a new federation adds to a figure, and what a new seed on the same one adds. With so few of "
-        "each they are rough."
+        "each they are rough." + " Only the seeds that all federations have." * fewer
     )
     head = f"Spread over federations and over seeds, {when(several[0], late)}"
     return Table(name_of("components", late), head, METRIC_COLUMNS, tuple(lines), (told,))
@@ -147,10 +155,6 @@ def _spreads(label: str, what: str, values: NDArray[np.float64], control: bool) 
     yield Line(label, mean, what, control)
     yield Line(label, tuple(Cell(between) for between, _ in parts), f"{what}: federations", control)
     yield Line(label, tuple(Cell(within) for _, within in parts), f"{what}: seeds", control)
-
-
-def _values(entry: Entry, late: bool) -> NDArray[np.float64]:
-    return np.array([_of(run, late) for run in entry.runs.values()])
 
 
 def _of(run: History, late: bool) -> list[float]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..history import METRICS, Row
 from ..simulate.api import FLOOR_LABEL
-from .findings import BASELINE, Findings
+from .findings import BASELINE, Entry, Findings
 from .statistics import LOWER_IS_BETTER, Difference, Pairs, between_all, chance
 
 TITLES = {"worst10": "worst 10 %", "worst20": "worst 20 %", "best10": "best 10 %", FLOOR_LABEL: "chance alone"}
@@ -317,11 +317,17 @@ def floor_note(findings: Findings) -> str:
     """What the lines that do not compete are."""
     told = ["Chance alone: FedAvg again with other seeds."] if findings.floor else []
     told += [
-        f"{e.label}: {e.repeats} in {e.precision} instead of {findings.baseline.precision}."
+        f"{e.label}: {e.repeats} in {e.precision} instead of {findings.baseline.precision}{_seeds(e, findings)}."
         for e in findings.controls
         if e is not findings.floor
     ]
     return " ".join(told)
+
+
+def _seeds(entry: Entry, findings: Findings) -> str:
+    """Which, where they are not all."""
+    few = len(entry.runs) < len(findings.seeds)
+    return f", seed{'s' * (len(entry.runs) > 1)} {', '.join(map(str, entry.runs))} alone" if few else ""
 
 
 def _tiny(findings: Findings) -> Sequence[str]:

@@ -30,7 +30,9 @@ def _percent(name: str, title: str, better: int) -> Column:
 
     def write(row: Row, late: bool) -> str:
         mean, spread = (row.late if late else row.last).get(name, (float("nan"), float("nan")))
-        return "-" if np.isnan(mean) else f"{100 * mean:.1f}±{100 * spread:.1f}"
+        if np.isnan(mean):
+            return "-"
+        return f"{100 * mean:.1f}" + (f"±{100 * spread:.1f}" if row.seeds > 1 else "")
 
     return Column(title, value, write, better)
 
@@ -73,11 +75,11 @@ def render(outcome: Outcome, page: Console) -> RenderableType:
         when = f"average of the last {outcome.last_rounds} rounds" if late else "last round"
         for columns in blocks:
             parts += [_table(outcome, columns, late, when), ""]
-    spread = f"mean ± spread over {outcome.seeds} seed{'s' * (outcome.seeds > 1)}"
+    spread = f"mean ± spread over {outcome.seeds} seeds" if outcome.seeds > 1 else "one seed, so no spread"
+    floor = " The last row is FedAvg again with other seeds: what chance alone does." * (outcome.floor is not None)
     notes = [
         f"Test accuracy in % over clients, {spread}; best in bold. Improved suffering: clients below FedAvg's mean "
-        "that gain; degraded well-served: clients above it that lose (mean change in points). The last row is FedAvg "
-        "again with other seeds: what chance alone does."
+        f"that gain; degraded well-served: clients above it that lose (mean change in points).{floor}"
     ]
     tiny = sum(0 < t < 10 for t in outcome.client_tests)
     if tiny:

@@ -140,7 +140,7 @@ def _uses(model: nn.Module, parameters: Mapping[str, Tensor], example: Tensor) -
     """Parameters used as the weight of one kind of convolution and for nothing else."""
     watch = _Watch({id(p): name for name, p in parameters.items()})
     training = model.training
-    with torch.no_grad(), watch:
+    with torch.no_grad(), recurrent.wherever_weights_lie(), watch:
         functional_call(model.eval(), dict(parameters), (example,))
     model.train(training)
     return {name: next(iter(kinds)) for name, kinds in watch.seen.items() if len(kinds) == 1}

@@ -11,6 +11,7 @@ from ..core.errors import InputError
 from ..core.server import Update
 from ..settings import Precision
 from .problem import LossFunction, Orders, Problem, Question, per_example
+from .recurrent import wherever_weights_lie
 from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores
@@ -98,9 +99,10 @@ def check_stackable(problem: Problem) -> bool:
                 f"the model's {type(module).__name__} '{name}' mixes the examples of a batch and keeps statistics "
                 f"of its own, which the parallel engine cannot stack: replace it by nn.GroupNorm, {instead}"
             )
-    _check_buffers(problem, instead)
-    random = _check_vectorised(problem, instead)
-    _check_padding(problem, instead)
+    with wherever_weights_lie():
+        _check_buffers(problem, instead)
+        random = _check_vectorised(problem, instead)
+        _check_padding(problem, instead)
     return random
 
 

@@ -14,6 +14,7 @@ from ..core.errors import InputError
 from ..core.server import Update
 from ..core.vector import Layout
 from ..settings import Settings
+from .recurrent import wherever_weights_lie
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -149,7 +150,7 @@ class Problem:
         if len(x) == 0:
             return
         try:
-            with torch.no_grad():
+            with torch.no_grad(), wherever_weights_lie():
                 outputs = copy.deepcopy(self.model).eval()(x)
                 if default_loss:
                     self._check_classes(outputs)

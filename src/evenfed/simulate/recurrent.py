@@ -4,7 +4,9 @@ torch's fused recurrent kernels have no batching rule; inside `Rewritten(RULES)`
 for all time steps and one for each, with the same equations and parameters.
 """
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,14 @@ def make_stackable(model: nn.Module) -> bool:
     for module in found:
         module.flatten_parameters = lambda: None  # type: ignore[method-assign]
     return bool(found)
+
+
+@contextmanager
+def wherever_weights_lie() -> Iterator[None]:
+    """Without torch's advice on a GPU to put a recurrent layer's weights together: a probe is called once."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        yield
 
 
 Cell = Callable[..., tuple[Tensor, ...]]
