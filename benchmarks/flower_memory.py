@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from uuid import uuid4
 
+import page
+
 HERE = Path(__file__).parent
 PARTS, SIZE = 10, 1_000_000
 REPLIES = {"evenfed": (10, 100, 1000), "stock FedAvg": (10, 50, 100)}
@@ -109,11 +111,7 @@ def _into_readme(found: dict[str, list[dict[str, float]]]) -> None:
     lines = ["| server | replies | peak, MiB | above its start, MiB |", "|---|---|---|---|"]
     for system, rows in found.items():
         lines += [f"| {system} | {r['replies']} | {r['peak_mib']:.0f} | {r['above_start_mib']:.0f} |" for r in rows]
-    page = HERE / "README.md"
-    head, _, rest = page.read_text().partition("<!-- flower memory -->\n")
-    tail = rest.partition("<!-- end of flower memory -->")[2]
-    table = "\n".join(lines)
-    page.write_text(f"{head}<!-- flower memory -->\n{table}\n<!-- end of flower memory -->{tail}")
+    page.put("flower memory", "\n".join(lines))
 
 
 if __name__ == "__main__":

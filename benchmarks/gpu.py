@@ -2,6 +2,7 @@
 
 python benchmarks/gpu.py            everything; writes benchmarks/results/gpu.json
 python benchmarks/gpu.py checks     one part (ceilings, checks, steps, rounds, peers); merged into that file
+python benchmarks/gpu.py tables     those of benchmarks/README.md from that file; needs no GPU
 
 50 clients with the sizes and labels of the paper's CIFAR-10 split and made-up images, a pattern for each class under
 noise: speed does not depend on what they show.
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import evenfed
+import page
 from evenfed import models
 from evenfed.data.partition import dirichlet, split
 from evenfed.results import provenance
@@ -217,14 +219,56 @@ PARTS: dict[str, Callable[[], Any]] = {f.__name__: f for f in (ceilings, checks,
 
 def main() -> None:
     wanted = sys.argv[1:] or list(PARTS)
+    if wanted == ["tables"]:
+        page.put("gpu", tables(json.loads(RESULT.read_text())))
+        return
     if not torch.cuda.is_available() or set(wanted) - set(PARTS):
-        sys.exit(f"gpu.py needs a CUDA device, and takes any of: {', '.join(PARTS)}")
+        sys.exit(f"gpu.py needs a CUDA device, and takes any of: {', '.join(PARTS)}; or `tables` alone")
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     result["provenance"] = provenance()
     for name in wanted:
         result[name] = PARTS[name]()
         print(name, json.dumps(result[name], indent=1), flush=True)
         RESULT.write_text(json.dumps(_with_ratios(result), indent=1) + "\n")
+
+
+def tables(result: dict[str, Any]) -> str:
+    """The Markdown that benchmarks/README.md shows."""
+    top, check, ratios = result["ceilings"], result["checks"], result["ratios"]
+    made = result["provenance"]
+    lines = [
+        f"{made['hardware']['gpu']}, torch {made['versions']['torch']}; its ceilings: {top['bf16_tflops']:.0f} TFLOP/s "
+        f"in bf16, {top['tf32_tflops']:.0f} in tf32, copying {top['copy_tb_per_s']:.1f} TB/s.\n",
+        "| training step, all slots busy | slots | ms | samples/s | TFLOP/s | loss pass, samples/s | memory, GB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for s in result["steps"]:
+        work = f"{s['tflops']:.0f}" if "tflops" in s else "-"
+        figures = f"{s['step_ms']:.2f} | {s['samples_per_s']:,.0f} | {work} | {s['loss_pass_samples_per_s']:,.0f}"
+        lines.append(f"| {s['name']}, {s['precision']} | {s['slots']} | {figures} | {s['memory_gb']:.1f} |")
+    lines += [
+        "",
+        "| whole rounds, ResNet-18 GN, ImageNet stem | seconds a round and run | evenfed is |",
+        "|---|---|---|",
+    ]
+    shared = result["rounds"][0]["seconds_a_round_and_run"]
+    for r in result["rounds"]:
+        runs = f"{r['runs']} runs share the slots" if r["runs"] > 1 else "one run alone"
+        each = r["seconds_a_round_and_run"]
+        lines.append(f"| evenfed, bf16, {runs} | {each:.4f} | {each / shared:.2f}x |")
+    named = {"reference": "evenfed's reference engine, eager fp32", "naive": "naive code: DataLoader, fp32, one by one"}
+    for name, words in named.items():
+        lines.append(f"| {words} | {result['peers'][f'{name}_round_s']:.2f} | {ratios[name]:.0f}x |")
+    lines += ["", "| how far an update is from the reference engine's in fp32 | relative |", "|---|---|"]
+    words = {
+        "fp32_against_reference": "fp32",
+        "tf32_against_reference": "tf32",
+        "bf16_against_reference": "bf16",
+        "reference_repeated": "the reference engine itself, once more",
+        "other_batch_order": "the reference engine with another order of batches",
+    }
+    lines += [f"| {told} | {check[key]:.2g} |" for key, told in words.items()]
+    return "\n".join(lines)
 
 
 def _with_ratios(result: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import evenfed
+import page
 from evenfed import models
 from evenfed.data import DataSettings, federate
 from evenfed.results import provenance
@@ -186,10 +187,7 @@ def main() -> None:
         return
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(found, indent=1) + "\n")
-    page = HERE / "README.md"
-    before, _, rest = page.read_text().partition("<!-- table -->")
-    after = rest.partition("<!-- end -->")[2]
-    page.write_text(f"{before}<!-- table -->\n{table(found)}\n<!-- end -->{after}")
+    page.put("cpu", table(found))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ PAPER = {
 NINE = {"fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred"}
 
 
-STUDIES = {"vred-cifar10", "readings-cifar10", "damping-cifar10", "damped-cifar10"}
+STUDIES = {"vred-cifar10", "readings-cifar10", "readings-cifar100", "damping-cifar10", "damped-cifar10"}
 REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in STUDIES)
 
 
@@ -66,7 +66,7 @@ def test_quick_needs_a_table():
 
 @pytest.mark.parametrize("path", sorted(p for p in ROOT.glob("*.toml") if p.stem in STUDIES), ids=lambda p: p.stem)
 def test_studies_stand_on_the_papers_federation(path):
-    study, paper = Experiment.read(path), Experiment.read(ROOT / "paper-cifar10.toml")
+    study, paper = Experiment.read(path), Experiment.read(ROOT / f"paper-{path.stem.partition('-')[2]}.toml")
     assert path.read_text().startswith(f"# evenfed compare experiments/{path.name}\n") and study.name == path.stem
     assert study.model == paper.model
     for name in ("rounds", "batch_size", "local_epochs", "last_rounds", "precision"):

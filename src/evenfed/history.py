@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .core.server import Record
-from .fairness import OSCILLATES_BELOW, Fairness, Suppression, oscillation
+from .fairness import OSCILLATES_BELOW, Fairness, Suppression, moved, oscillation
 
 METRICS = tuple(f.name for f in dataclasses.fields(Fairness))
 
@@ -59,6 +59,11 @@ class History:
         return oscillation(np.array([r.losses for r in self.records]), self.shares)
 
     @property
+    def moved(self) -> float:
+        weights, losses = (np.array([getattr(r, k) for r in self.records]) for k in ("weights", "losses"))
+        return moved(weights, losses, self.shares)
+
+    @property
     def negative_rounds(self) -> int:
         return sum(r.negative_weights > 0 for r in self.records)
 
@@ -88,6 +93,7 @@ class Row:
     late: Mapping[str, tuple[float, float]]
     negative_rounds: float
     oscillation: float
+    moved: float  # share of the weight that stands elsewhere than with FedAvg
     skipped_rounds: float
     seconds: float
 
@@ -95,7 +101,8 @@ class Row:
         def plain(figures: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
             return {k: {"mean": _json(m), "spread": _json(s)} for k, (m, s) in figures.items()}
 
-        rest = {k: _json(getattr(self, k)) for k in ("negative_rounds", "oscillation", "skipped_rounds", "seconds")}
+        names = ("negative_rounds", "oscillation", "moved", "skipped_rounds", "seconds")
+        rest = {k: _json(getattr(self, k)) for k in names}
         return {"label": self.label, "seeds": self.seeds, "last": plain(self.last), "average": plain(self.late), **rest}
 
 
@@ -124,6 +131,7 @@ def row(label: str, runs: Sequence[History], baseline: Sequence[History] | None)
         figures(late=True),
         negative_rounds=float(np.mean([r.negative_rounds for r in runs])),
         oscillation=_over_seeds([r.oscillation for r in runs])[0],
+        moved=_over_seeds([r.moved for r in runs])[0],
         skipped_rounds=float(np.mean([r.skipped_rounds for r in runs])),
         seconds=float(np.sum([record.seconds for r in runs for record in r.records])),
     )

@@ -10,7 +10,7 @@ from torch import nn
 
 import evenfed
 from evenfed.core import streams
-from evenfed.fairness import Fairness, Suppression, oscillation
+from evenfed.fairness import Fairness, Suppression, moved, oscillation
 from evenfed.history import History
 from evenfed.simulate.api import initial_model
 from worked_example import close, federation, small_model
@@ -219,6 +219,17 @@ def test_metrics_of_the_paper():
     assert Fairness.of([0.5] * 9).worst10 == 0.5  # fewer than ten clients: at least one counts
     late = History([], np.ones(1), 20)
     assert late.accuracy is None and late.late_fairness is None
+
+
+def test_how_much_weight_is_moved_counts_those_who_took_part():
+    shares, here = np.array([0.5, 0.3, 0.2]), np.zeros(3)
+    absent = np.array([0.0, 0.0, np.nan])
+    assert moved(np.array([shares, 7 * shares]), np.array([here, here]), shares) == 0  # scale does not matter
+    assert moved(np.array([[0.625, 0.375, 0.0]]), absent[None], shares) == 0
+    assert moved(np.array([[0.0, 1.0, 0.0], shares]), np.array([absent, here]), shares) == pytest.approx(0.3125)
+    assert math.isnan(moved(np.zeros((1, 3)), here[None], shares))
+    runs = {a: evenfed.train(small_model(), federation(), a, rounds=3, **CPU) for a in ("fedavg", "vred")}
+    assert runs["fedavg"].moved == pytest.approx(0, abs=1e-6) and runs["vred"].moved > 1e-3
 
 
 def test_oscillation_counts_a_clients_own_rounds_and_ignores_the_first_fall():

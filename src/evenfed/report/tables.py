@@ -145,6 +145,7 @@ OVERVIEW_COLUMNS = (
     *(c for c in METRIC_COLUMNS if c.key in ("mean", "std", "worst10", "best10")),
     Column("improved", "improved"),
     Column("degraded", "degraded"),
+    Column("moved", "weight moved"),
     Column("oscillation", "oscillation"),
 )
 
@@ -155,15 +156,21 @@ def overview(findings: Findings, late: bool) -> Table:
     def cells(row: Row) -> tuple[Cell, ...]:
         against = [Cell() if row.label == BASELINE else measured(row, late, k) for k in ("improved", "degraded")]
         own = [measured(row, late, c.key) for c in OVERVIEW_COLUMNS[:4]]
-        return (*own, *(replace(c, spread=None) for c in against), correlation(row.oscillation))
+        return (*own, *(replace(c, spread=None) for c in against), _share(row.moved), correlation(row.oscillation))
 
     told = (
         f"{accuracy_of(findings)} in % over clients, {spread_of(findings)}; best in bold. Improved: share of the "
-        "clients below FedAvg's mean that gain. Degraded: share of those above it that lose. Oscillation: lag-1 "
-        f"correlation of the clients' losses; below -0.85 the weights over-correct. {floor_note(findings)}"
+        "clients below FedAvg's mean that gain. Degraded: share of those above it that lose. Weight moved: how much of "
+        "it stands elsewhere than with FedAvg, in %; near 0 an entry differs by its learning rate or its local loss "
+        "alone. Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct. "
+        f"{floor_note(findings)}"
     )
     name, head = name_of("overview", late), f"At a glance, {when(findings, late)}"
     return Table(name, head, OVERVIEW_COLUMNS, lines_of(findings, cells), (told.strip(),)).with_best()
+
+
+def _share(value: float) -> Cell:
+    return Cell() if np.isnan(value) else Cell(100 * value, digits=1)
 
 
 def correlation(value: float) -> Cell:
@@ -174,6 +181,7 @@ def runs(findings: Findings) -> Table:
     """Every run by itself: how far seeds are apart, and which runs oscillate."""
     columns = (
         *(Column(f"{m}-{w}", f"{w} {title(m)}") for m in PAIRED_METRICS for w in ("average", "last")),
+        Column("moved", "weight moved"),
         Column("oscillation", "oscillation"),
         Column("negative", "negative rounds"),
         Column("skipped", "skipped rounds"),
@@ -184,10 +192,11 @@ def runs(findings: Findings) -> Table:
             fair = {"average": run.late_fairness, "last": run.fairness}
             figures = [Cell(100 * getattr(fair[w], m)) for m in PAIRED_METRICS for w in ("average", "last")]
             counts = [Cell(float(n), digits=0) for n in (run.negative_rounds, run.skipped_rounds)]
-            cells = (*figures, correlation(run.oscillation), *counts)
+            cells = (*figures, _share(run.moved), correlation(run.oscillation), *counts)
             lines.append(Line(entry.label, cells, f"seed {seed}", control=entry.repeats is not None))
     told = (
-        f"{accuracy_of(findings)} in %: average of the last {findings.last_rounds} rounds, and last round. "
+        f"{accuracy_of(findings)} in %: average of the last {findings.last_rounds} rounds, and last round. Weight "
+        "moved: half the sum of absolute differences from FedAvg's weights in %, average over rounds. "
         "Oscillation: lag-1 correlation over the later half of the rounds of each client's loss minus the mean loss, "
         "averaged over clients; below -0.85 the weights chase last round's losses. Negative rounds: those with a "
         "negative weight."

@@ -62,6 +62,7 @@ EFFECTS = [
     _effect("improved", "suffering_gain", "improved\nsuffering", 0),
     _effect("degraded", "well_gain", "degraded\nwell-served", 0),
     Column("negative\nrounds", lambda r, _: r.negative_rounds, lambda r, _: f"{r.negative_rounds:.0f}"),
+    Column("weight\nmoved", lambda r, _: r.moved, lambda r, _: "-" if np.isnan(r.moved) else f"{100 * r.moved:.1f} %"),
     Column("oscil-\nlation", lambda r, _: r.oscillation, lambda r, _: _plain(r.oscillation)),
 ]
 
@@ -79,7 +80,8 @@ def render(outcome: Outcome, page: Console) -> RenderableType:
     floor = " The last row is FedAvg again with other seeds: what chance alone does." * (outcome.floor is not None)
     notes = [
         f"Test accuracy in % over clients, {spread}; best in bold. Improved suffering: clients below FedAvg's mean "
-        f"that gain; degraded well-served: clients above it that lose (mean change in points).{floor}"
+        "that gain; degraded well-served: clients above it that lose (mean change in points). Weight moved: how much "
+        f"of it stands elsewhere than with FedAvg.{floor}"
     ]
     tiny = sum(0 < t < 10 for t in outcome.client_tests)
     if tiny:

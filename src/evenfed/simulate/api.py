@@ -77,6 +77,11 @@ class Result:
         """Lag-1 correlation over rounds of the clients' losses about their mean; below -0.85 it over-corrects."""
         return self.summary.oscillation
 
+    @property
+    def moved(self) -> float:
+        """How much of the weight stood elsewhere than with FedAvg, from 0 to 1, on average over rounds."""
+        return self.summary.moved
+
     def client_model(self, client: int) -> nn.Module:
         """The model that serves this client: its own where the algorithm trains one."""
         return self.model if self.personal is None else _loaded(self.model, self.server, self.personal[client])
