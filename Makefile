@@ -3,10 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint bench readme clean
+.PHONY: demo setup test lint bench readme clean
 
 demo: $(READY)
 	$(BIN)/evenfed compare --out runs
+
+setup: $(READY)
 
 # Flower's tests mostly wait for processes of their own: beside the others they cost hardly any time
 test: $(READY)

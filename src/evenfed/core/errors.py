@@ -17,8 +17,8 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     """
     names = list(allowed)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    return InputError(f"unknown {kind} '{given}'; {hint}Allowed: {', '.join(names) or 'none'}")
+    hint = f"did you mean '{close[0]}'? Allowed" if close else "allowed"
+    return InputError(f"unknown {kind} '{given}'; {hint}: {', '.join(names) or 'none'}")
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
