@@ -30,7 +30,7 @@ from .stacked import Stacked
 
 LocalLoss = Callable[[Tensor], Tensor]
 
-MEASURED_ROWS = 2560  # examples in one forward pass of a measurement
+MEASURED_ROWS = 5120  # examples in one forward pass of a measurement
 
 
 class Slots(Stacked):
