@@ -63,6 +63,18 @@ def test_every_format_has_the_numbers_of_rounds_jsonl(small, evenfed):
         assert all((kept / f"{name}{end}").read_bytes().startswith(start) for end, start in starts.items())
 
 
+def test_the_same_results_leave_the_same_files(small, evenfed, tmp_path):
+    def written() -> dict[str, bytes]:
+        evenfed("report", small, "--format", "csv", "--out", tmp_path / "own")
+        return {p.name: p.read_bytes() for p in (tmp_path / "own").iterdir()}
+
+    first = written()
+    assert {".pdf", ".svg", ".png", ".md", ".csv", ".tex"} == {Path(name).suffix for name in first}
+    assert written() == first
+    (tmp_path / "own" / "worst20.svg").write_text("another picture")
+    assert written()["worst20.pdf"] != first["worst20.pdf"]
+
+
 def test_table_2_says_what_happens_to_the_clients_fedavg_serves_below_and_above_its_mean(small, evenfed, tmp_path):
     plain = cells(evenfed("report", small, "--format", "csv", "--out", tmp_path / "own").stdout)
     assert (tmp_path / "own" / "tables.csv").exists()

@@ -168,7 +168,7 @@ def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers
                 "entry": title(entry.label),
                 "metric": title(metric),
                 "value": cell.value,
-                "low": cell.value - spread,
+                "low": max(0.0, cell.value - spread),
                 "high": cell.value + spread,
                 "chance": chance,
                 "paper": theirs[metric][0] if theirs and not chance else None,
