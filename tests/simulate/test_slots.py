@@ -170,6 +170,22 @@ def test_a_residual_network_agrees_with_the_reference_whatever_shares_its_slots(
             assert float((found.personal - alone.personal).norm() / moved) < 1e-8
 
 
+def test_clients_that_start_elsewhere_train_in_the_same_step(double):
+    """Taps that never learn stay where each client's start has them."""
+    problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
+    starts = problem.theta + 0.1 * torch.randn(3, len(problem.theta), generator=torch.Generator().manual_seed(3))
+    plain = Orders(0, 0, problem.theta, torch.arange(3), 0.05)
+    elsewhere = dataclasses.replace(plain, starts=starts, snapshot_steps=torch.ones(3, dtype=torch.int64))
+    engine = Slots(problem, 2)
+    found = dict(engine.train([plain, elsewhere]))
+    (made,) = engine.steps.values()
+    assert len(made.live) < len(problem.theta) and len(found[0].columns) == len(made.live)
+    wanted = [update for _, update in Reference(problem).train([elsewhere])]
+    for name in ("delta", "snapshot"):
+        expected = torch.cat([getattr(u, name).reshape(-1, len(problem.theta)) for u in wanted])
+        assert torch.allclose(getattr(found[1], name), expected, rtol=0, atol=1e-9), name
+
+
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=9),
     slot_count=st.integers(1, 5),

@@ -71,7 +71,7 @@ class Slots(Stacked):
             return
         orders = [dataclasses.replace(o, local_loss=self._known(o.local_loss)) for o in orders]
         local_losses = tuple(dict.fromkeys(o.local_loss for o in orders if o.local_loss is not None))
-        step = self._step(any(o.prox > 0 or o.starts is not None for o in orders), local_losses)
+        step = self._step(any(o.prox > 0 for o in orders), local_losses)
         yield from Shift(self, step, orders).updates()
 
     def _known(self, local_loss: LocalLoss | None) -> LocalLoss | None:
@@ -170,7 +170,7 @@ class Step:
     def __init__(self, engine: Slots, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> None:
         problem, count = engine.problem, engine.slots
         self.engine, self.pulled, self.local_losses = engine, pulled, local_losses
-        self.live = engine.live(crop=not pulled)  # those without gradient move too, if pulled or begun elsewhere
+        self.live = engine.live(crop=not pulled)  # if pulled, those without gradient move too
         zeros = partial(torch.zeros, dtype=problem.theta.dtype, device=problem.device)
         self.weights, self.rest = (zeros((count, size)) for size in self.live.sizes)
         full = engine.compute == self.weights.dtype
@@ -348,8 +348,15 @@ class Shift:
         for which, count in zip(*np.unique(self.which[event.jobs], return_counts=True), strict=True):
             self.left[which] -= count
             if not self.left[which]:
-                deltas, kept = self.deltas.pop(which), self.kept.pop(which, None)
-                yield int(which), Update(self.orders[which].ids, deltas, kept, columns=self.step.live.columns)
+                yield int(which), self._update(self.orders[which], self.deltas.pop(which), self.kept.pop(which, None))
+
+    def _update(self, order: Orders, deltas: Tensor, kept: Tensor | None) -> Update:
+        columns = self.step.live.columns
+        if order.starts is None:
+            return Update(order.ids, deltas, kept, columns=columns)
+        whole = order.theta - order.starts  # parameters that do not learn stay as far away as they were
+        snapshot = None if kept is None else whole.index_copy(1, columns, kept)
+        return Update(order.ids, whole.index_copy(1, columns, deltas), snapshot)
 
     def _note(self, event: Event, into: dict[int, Tensor]) -> None:
         """How far these clients have moved, in their run's rows."""
