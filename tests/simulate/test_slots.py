@@ -186,6 +186,17 @@ def test_clients_that_start_elsewhere_train_in_the_same_step(double):
         assert torch.allclose(getattr(found[1], name), expected, rtol=0, atol=1e-9), name
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["one model", "models of their own"])
+def test_measurements_are_the_references(own, double):
+    problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(9, 0, 5, 3))
+    draw = torch.Generator().manual_seed(3)
+    models = problem.theta + 0.1 * torch.randn(4, len(problem.theta), generator=draw)
+    question = Question(models if own else models[0], torch.tensor([3, 1, 0]), problem.buffers)
+    for ask in (lambda e: e.losses([question]), lambda e: e.scores([question], problem.loss)):
+        (ours,), (theirs,) = ask(Slots(problem, 2)), ask(Reference(problem))
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12, equal_nan=True)
+
+
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=9),
     slot_count=st.integers(1, 5),

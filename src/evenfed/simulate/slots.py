@@ -23,7 +23,7 @@ from ..core.errors import InputError
 from ..core.server import Update
 from ..settings import Precision
 from .live import Live
-from .problem import LossFunction, Orders, Problem, per_example, slope
+from .problem import LossFunction, Orders, Problem, Question, per_example, slope
 from .replay import Replay
 from .schedule import Event, Schedule, examples
 from .stacked import Stacked
@@ -123,6 +123,17 @@ class Slots(Stacked):
         lengths = sizes.to(found.device)
         totals = torch.segment_reduce(found, "sum", lengths=lengths, axis=0, initial=0.0, unsafe=True)
         return (totals.T / lengths).cpu()
+
+    def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
+        """[len(ids)]: each client's own model on its own rows, by the same passes."""
+        measure, inputs = self._measuring(), self.resident[id(pool)].rows
+        means = torch.full((len(question.ids),), torch.nan, dtype=torch.float64, device=inputs.device)
+        for k, client in enumerate(question.ids.tolist()):
+            size, start = int(pool.sizes[client]), int(pool.starts[client])
+            if size:
+                rows = torch.arange(start, start + size, device=inputs.device)
+                means[k] = measure(question.models[client], inputs, pool.targets, rows, of).double().mean()
+        return means.cpu()
 
     def _measuring(self) -> "Measure":
         """Made at first need; with shorter passes where the device's memory does not suffice."""
