@@ -12,7 +12,7 @@ setup: $(READY)
 
 # Flower's tests mostly wait for processes of their own: beside the others they cost hardly any time
 test: $(READY)
-	@$(BIN)/python -m pytest tests/flower > .venv/flower-tests.log 2>&1 & flower=$$!; \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/flower > .venv/flower-tests.log 2>&1 & flower=$$!; \
 	$(BIN)/python -m pytest --ignore=tests/flower; others=$$?; \
 	wait $$flower; flower=$$?; cat .venv/flower-tests.log; exit $$((others + flower))
 

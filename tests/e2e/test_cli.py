@@ -30,7 +30,7 @@ def evenfed(
 
 @pytest.fixture
 def evenfed_here(capsys, monkeypatch, tmp_path):
-    """The same command in this process, for the many cases that end before anything runs."""
+    """The same command in this process, for what needs no process of its own."""
     from evenfed.cli import main
 
     def call(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -111,7 +111,7 @@ def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(
     assert again.stdout == first.stdout and header.stat().st_mtime_ns == before and "round" not in again.stderr
 
 
-def test_a_toml_file_with_labels_and_the_engines_agree(tmp_path):
+def test_a_toml_file_with_labels_and_the_engines_agree(tmp_path, evenfed_here):
     toml = tmp_path / "mine.toml"
     toml.write_text("""
         seeds = [3]
@@ -137,7 +137,7 @@ def test_a_toml_file_with_labels_and_the_engines_agree(tmp_path):
     found = {}
     for engine in ("parallel", "reference"):
         call = ("compare", toml, "--engine", engine, "--out", tmp_path / engine, "--set", "noise_floor=false")
-        done = evenfed(*call, "--format", "json", cwd=tmp_path)
+        done = evenfed_here(*call, "--format", "json")
         assert done.returncode == 0, done.stderr
         found[engine] = rounds_of(tmp_path / engine / "mine" / "damped" / "seed-3")[-1]
         assert json.loads(done.stdout)["noise_floor"] is None
@@ -205,22 +205,22 @@ def test_ctrl_c_ends_cleanly_and_prints_the_command_that_resumes(tmp_path, undis
     same_results(undisturbed, tmp_path / "runs" / "demo")
 
 
-def test_another_configuration_is_refused_with_the_difference_named(tmp_path):
+def test_another_configuration_is_refused_with_the_difference_named(tmp_path, evenfed_here):
     call = ["compare", "--algorithms", "fedavg,vred", "--rounds", 2, "--seeds", 1, *SMALL]
-    assert evenfed(*call, cwd=tmp_path).returncode == 0
+    assert evenfed_here(*call).returncode == 0
     for changed, told in [
         (["--set", "vred.beta=0.9"], "hyper_parameters.beta: 0.2 there, 0.9 here"),
         (["--set", "train.lr=0.3"], "train.lr: 0.1 there, 0.3 here"),
         (["--set", "data.seed=4"], "data.seed: 0 there, 4 here"),
         (["--rounds", "5"], "train.rounds: 2 there, 5 here"),
     ]:
-        refused = evenfed(*call, *changed, cwd=tmp_path)
+        refused = evenfed_here(*call, *changed)
         assert refused.returncode == 2 and told in refused.stderr and "Traceback" not in refused.stderr
     header = tmp_path / "runs" / "demo" / "vred" / "seed-0" / "header.json"
     older = json.loads(header.read_text())
     del older["config"]["train"]["start"]  # written before there was such an option: it had the default
     header.write_text(json.dumps(older))
-    more = evenfed("compare", "--algorithms", "fedavg,vred,term", "--rounds", 2, "--seeds", 2, *SMALL, cwd=tmp_path)
+    more = evenfed_here("compare", "--algorithms", "fedavg,vred,term", "--rounds", 2, "--seeds", 2, *SMALL)
     assert more.returncode == 0 and "term" in more.stdout  # entries and seeds may be added
 
 
@@ -264,14 +264,14 @@ def test_two_writers_in_one_folder_are_refused(tmp_path):
     assert refused.returncode == 2 and "another evenfed is writing" in refused.stderr
 
 
-def test_algorithms_command():
-    every = evenfed("algorithms", cwd=Path.cwd())
+def test_algorithms_command(evenfed_here):
+    every = evenfed_here("algorithms")
     for name in ("fedavg", "semi_vred", "fedmgda", "beta=0.2"):
         assert name in every.stdout
-    one = evenfed("algorithms", "vred", cwd=Path.cwd())
+    one = evenfed_here("algorithms", "vred")
     for told in ("β Σ p_i (f_i − f̄)²", "FedAvg at: 0", "danger: a weight turns negative", "Algorithm 1"):
         assert told in one.stdout
-    unknown = evenfed("algorithms", "vrde", cwd=Path.cwd())
+    unknown = evenfed_here("algorithms", "vrde")
     assert unknown.returncode == 2 and "did you mean 'vred'" in unknown.stderr
 
 

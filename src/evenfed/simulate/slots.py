@@ -9,7 +9,6 @@ import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -23,7 +22,8 @@ from ..core.errors import InputError
 from ..core.server import Update
 from ..settings import Precision
 from .live import Live
-from .problem import LossFunction, Orders, Problem, Question, per_example, slope
+from .measuring import Measure, Resident
+from .problem import LossFunction, Orders, Problem, Question, slope
 from .replay import Replay
 from .schedule import Event, Schedule, examples
 from .stacked import Stacked
@@ -149,27 +149,6 @@ class Slots(Stacked):
         return self.measuring
 
 
-@dataclass(frozen=True)
-class Resident:
-    """A pool's inputs as rows, gathered at the speed of memory; images lie with their channels last, as patches do."""
-
-    rows: Tensor  # [N, numbers of an example]
-    shape: torch.Size  # of an example, as the model takes it
-
-    @classmethod
-    def of(cls, inputs: Tensor) -> "Resident":
-        image = inputs.ndim == 4
-        lying = inputs.permute(0, 2, 3, 1) if image else inputs
-        return cls(lying.reshape(len(inputs), -1).contiguous(), inputs.shape[1:])
-
-    def examples(self, rows: Tensor) -> Tensor:
-        """[..., numbers] -> [..., *shape]."""
-        if len(self.shape) == 3:
-            channels, height, width = self.shape
-            return rows.view(*rows.shape[:-1], height, width, channels).movedim(-1, -3)
-        return rows.view(*rows.shape[:-1], *self.shape)
-
-
 def _free() -> None:
     gc.collect()
     torch.cuda.empty_cache()
@@ -268,36 +247,6 @@ class Step:
         for number, local_loss in enumerate(self.local_losses, start=1):
             factors = torch.where(kind == number, slope(local_loss, losses), factors)
         return factors
-
-
-class Measure:
-    """A model's outputs over a pool, `length` examples at a time, and a value of each."""
-
-    def __init__(self, engine: Slots, length: int) -> None:
-        self.engine, self.length = engine, length
-        self.live = engine.live(crop=True)
-        problem, self.resident = engine.problem, engine.resident[id(engine.problem.train)]
-        self.theta = torch.zeros(len(self.live), dtype=problem.theta.dtype, device=problem.device)
-        self.inputs = torch.zeros_like(self.resident.rows[:1]).repeat(length, 1)
-        engine.model.eval()
-        with torch.no_grad():
-            self.replay = Replay(self._outputs, (self.theta, self.inputs))
-
-    def __call__(self, theta: Tensor, inputs: Tensor, targets: Tensor, rows: Tensor, of: LossFunction) -> Tensor:
-        """[len(rows)] the value of each of these rows of `inputs`."""
-        self.theta.copy_(theta[self.live.columns])
-        found = torch.empty(len(rows), dtype=self.theta.dtype, device=rows.device)
-        for start in range(0, len(rows), self.length):
-            part = rows[start : start + self.length]
-            torch.index_select(inputs, 0, part, out=self.inputs[: len(part)])
-            outputs = self.replay()[: len(part)]
-            found[start : start + self.length].copy_(per_example(of(outputs, targets[part])))
-        return found
-
-    def _outputs(self, theta: Tensor, inputs: Tensor) -> Tensor:
-        weights, rest = self.live.split(theta)
-        examples = self.resident.examples(inputs)
-        return self.engine.outputs(self.live, weights.to(self.engine.compute), rest, examples, stacked=False)
 
 
 class Shift:
