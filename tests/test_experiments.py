@@ -1,7 +1,9 @@
 """The experiments that come with the repository: the paper's settings, and a quick form of each."""
 
 import csv
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,17 @@ def test_the_damping_study_is_the_whole_grid_on_validation_data():
 def test_entries_of_the_set_up_study_are_the_papers():
     paper = {v.label: v for v in Experiment.read(ROOT / "paper-cifar10.toml").variants}
     assert all(paper[v.label] == v for v in Experiment.read(ROOT / "vred-cifar10.toml").variants)
+
+
+def test_one_script_makes_all_that_the_results_page_shows():
+    done = subprocess.run([ROOT / "reproduce.sh"], env={**os.environ, "DRY": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    files = set(re.findall(r"compare (\S+\.toml)", done.stdout))
+    written = set(re.findall(r"choose .* --out (\S+\.toml)", done.stdout))
+    assert all((ROOT.parent / file).exists() for file in files - written)
+    page = (ROOT.parent / "results" / "README.md").read_text()
+    shown = {folder for block in re.findall(r"<!-- evenfed (.+) \S+ -->", page) for folder in block.split()}
+    packed = re.findall(r"pack \S+ results/(\S+)", done.stdout)
+    assert sorted(packed) == sorted(shown)
+    wrong = subprocess.run([ROOT / "reproduce.sh", "cifar11"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "unknown part 'cifar11'" in wrong.stderr

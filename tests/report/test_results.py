@@ -212,6 +212,15 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
 
 
+def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits, tmp_path):
+    splits(0, 0.02), splits(1, 0.06)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed split-0 split-2 split-1 paired-average -->\n<!-- /evenfed -->\n")
+    assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +4.00 [" in filled(page)
+    page.write_text("<!-- evenfed split-0 split-2 paired-average -->\n<!-- /evenfed -->\n")
+    assert "Not run yet: `split-2`.\n<!--" in filled(page)  # one alone is another question
+
+
 def test_spreads_are_of_the_seeds_that_all_federations_have(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
     before = plain(evenfed("report", one, two, "--format", "csv").stdout)

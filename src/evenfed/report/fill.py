@@ -5,6 +5,7 @@
 
 The words are folders of comparisons, relative to the file, then the name of one of their report's tables (as in
 tables.csv and the JSON format), `facts` for what was run, or a figure of the first folder's report: `differences.svg`.
+Of several folders those that are there are shown, if two are, and the others named.
 """
 
 import re
@@ -44,7 +45,9 @@ def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], R
         raise InputError(f"{path}: <!-- evenfed {asked} --> names no folder; write a folder, then a table's name")
     missing = [place for place, folder in zip(places, folders, strict=True) if not folder.is_dir()]
     if missing:
-        return f"Not run yet: {', '.join(f'`{m}`' for m in missing)}."
+        told = f"Not run yet: {', '.join(f'`{m}`' for m in missing)}."
+        there = [place for place in places if place not in missing]
+        return f"{told}\n\n{_block(path, ' '.join([*there, name]), reports)}" if len(there) > 1 else told
     if name.endswith(_FIGURES):
         picture = Path(places[0], "report", name)
         drawn = (path.parent / picture).exists()

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# All of results/ on one GPU: experiments/reproduce.sh [PART...]. A part that is finished costs nothing, one that was stopped goes on.
+# The data once before: evenfed data fetch cifar10, and cifar100. Then: make readme. DRY=1 prints the commands alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+RUNS=${RUNS:-runs} DEVICE=${DEVICE:-cuda} EVENFED=${EVENFED:-.venv/bin/evenfed}
+
+say() { echo "+ $*"; [ -n "${DRY:-}" ] || "$@"; }
+evenfed() { say $EVENFED "$@"; }
+run() { # PART EXPERIMENT [OPTIONS]: its runs, packed into results/PART
+    evenfed compare "experiments/$2.toml" --device "$DEVICE" --out "$RUNS/$1" "${@:3}"
+    evenfed pack "$RUNS/$1/$2" "results/$1"
+}
+
+part() {
+    case $1 in
+    cifar10) run cifar10 paper-cifar10 ;;
+    cifar100) run cifar100 paper-cifar100 ;;
+    cifar100-readings) run cifar100-readings readings-cifar100 --set noise_floor=false ;;
+    cifar10-split-*) run "$1" vred-cifar10 --set "data.seed=${1##*-}" --set noise_floor=false ;;
+    cifar10-damping)
+        run cifar10-damping damping-cifar10
+        evenfed choose results/cifar10-damping --floor results/cifar10 --out experiments/damped-cifar10.toml
+        ;;
+    cifar10-damped-*) run "$1" damped-cifar10 --set "data.seed=${1##*-}" ;;
+    cifar10-readings) run cifar10-readings readings-cifar10 --set noise_floor=false ;;
+    cifar10-normalised) run cifar10-normalised vred-cifar10 --set model.normalise=true --set noise_floor=false ;;
+    cifar10-own-start) run cifar10-own-start vred-cifar10 --set train.start=own --set noise_floor=false ;;
+    cifar10-stem) run cifar10-stem vred-cifar10 --set model.stem=cifar --set noise_floor=false ;;
+    *) echo "reproduce.sh: unknown part '$1'; there are: ${ALL[*]}" >&2 && exit 2 ;;
+    esac
+}
+
+ALL=(cifar10 cifar100 cifar10-split-1 cifar10-split-2 cifar10-damping cifar10-damped-0 cifar10-damped-1
+    cifar10-readings cifar100-readings cifar10-normalised cifar10-own-start cifar10-stem)
+[ $# -gt 0 ] || set -- "${ALL[@]}"
+for wanted in "$@"; do part "$wanted"; done
