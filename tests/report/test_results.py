@@ -286,7 +286,7 @@ def judged(evenfed, tmp_path) -> Path:
         "[train]\nrounds = 4\nlast_rounds = 2\nbatch_size = 16\n"
         "[algorithms.fedavg]\nlr = 0.1\n"
         '[algorithms.rates]\nalgorithm = "fedavg"\ngrid = { lr = [0.2] }\n'
-        '[algorithms.vred]\nlr = 0.1\ngrid = { beta = [0.5, 1.0], smooth = ["none", 0.25] }\n'
+        '[algorithms.vred]\nlr = 0.3\ngrid = { beta = [0.5, 1.0], smooth = ["none", 0.25] }\n'
     )
     done = evenfed("compare", tmp_path / "grid.toml", "--out", tmp_path, "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -336,7 +336,8 @@ def test_the_highest_worst10_is_chosen_among_those_that_keep_the_mean(judged, ev
     assert text.startswith("# evenfed compare ") and "highest worst 10 %" in text
     assert {v.label: v.options.get("lr", made.train.lr) for v in made.variants} == {
         "fedavg": 0.1,
-        "vred[beta=0.5]": 0.1,
+        "vred[beta=0.5]": 0.3,
+        "fedavg[lr=0.3]": 0.3,  # tells re-weighting from a learning rate
     }
     assert (made.data.judge, made.data.validation_fraction, made.selected_on) == ("test", 0.0, "validation")
     assert made.seeds == (0, 1, 2) and made.train.rounds == 4 and made.data.clients == 6

@@ -33,7 +33,8 @@ class Choice:
             "Of each method the entry with the highest worst 10 % among those whose mean is at least "
             f"{self.bar:.2f} %: the best FedAvg's minus {self.floor:.2f} points, one standard deviation of the "
             f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation "
-            "data. Where none reaches that mean, the highest mean is taken, and said."
+            "data. Where none reaches that mean, the highest mean is taken, and said. FedAvg with the learning rates "
+            "of the others is run beside them, to tell re-weighting from a rate."
         )
 
 
@@ -83,8 +84,16 @@ def experiment(choice: Choice, name: str, seeds: Sequence[int]) -> Experiment:
     config = choice.findings.header["config"]
     data = DataSettings(**{**config["data"], "judge": "test", "validation_fraction": 0.0})
     train = Settings.of({k: v for k, v in config["train"].items() if k not in ("seed", "device", "engine")})
-    variants = tuple(_variant(entry, train) for entry in choice.chosen.values())
-    return Experiment(name, variants, tuple(seeds), True, data, config["model"], train, selected_on="validation")
+    variants = [_variant(entry, train) for entry in choice.chosen.values()]
+    variants += _at_their_rates(list(choice.chosen.values()))
+    return Experiment(name, tuple(variants), tuple(seeds), True, data, config["model"], train, selected_on="validation")
+
+
+def _at_their_rates(chosen: Sequence[Entry]) -> list[Variant]:
+    """FedAvg with the learning rates of the others, where it has another: to tell re-weighting from a rate."""
+    own, *others = (entry.config["train"]["lr"] for entry in chosen)
+    rates = sorted(set(others) - {own})
+    return [Variant.of(f"{BASELINE}[lr={rate}]", {"algorithm": BASELINE, "lr": rate}) for rate in rates]
 
 
 def _variant(entry: Entry, shared: Settings) -> Variant:
