@@ -230,6 +230,8 @@ def main() -> None:
         result[name] = PARTS[name]()
         print(name, json.dumps(result[name], indent=1), flush=True)
         RESULT.write_text(json.dumps(_with_ratios(result), indent=1) + "\n")
+    if set(PARTS) <= set(result):
+        page.put("gpu", tables(result))
 
 
 def tables(result: dict[str, Any]) -> str:

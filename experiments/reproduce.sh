@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All of results/ on one GPU: experiments/reproduce.sh [PART...]. A part that is finished costs nothing, one that was stopped goes on.
-# The data once before: evenfed data fetch cifar10, and cifar100. Then: make readme. DRY=1 prints the commands alone.
+# Before: make setup, and .venv/bin/evenfed data fetch cifar10, and cifar100. After: make readme. DRY=1 prints the commands alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUNS=${RUNS:-runs} DEVICE=${DEVICE:-cuda} EVENFED=${EVENFED:-.venv/bin/evenfed}

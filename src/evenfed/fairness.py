@@ -121,14 +121,14 @@ def moved(weights: NDArray[np.float64], losses: NDArray[np.float64], shares: NDA
     `weights` and `losses` [rounds, n]; those with a loss took part. Half the sum of absolute differences from the
     shares among them. Near 0 re-weighting does nothing: what differs from FedAvg then comes from elsewhere.
 
-    >>> moved(np.array([[0.6, 0.4]]), np.zeros((1, 2)), np.array([0.5, 0.5]))
-    0.1
+    >>> moved(np.array([[0.75, 0.25]]), np.zeros((1, 2)), np.array([0.5, 0.5]))
+    0.25
     """
     base = ~np.isnan(losses) * shares
     totals = weights.sum(1), base.sum(1)
     known = (totals[0] > 0) & (totals[1] > 0)
     ours, theirs = (x[known] / total[known, None] for x, total in zip((weights, base), totals, strict=True))
-    return float(round(0.5 * np.abs(ours - theirs).sum(1).mean(), 12)) if known.any() else float("nan")
+    return float(0.5 * np.abs(ours - theirs).sum(1).mean()) if known.any() else float("nan")
 
 
 def _lag_one(series: NDArray[np.float64]) -> float | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from . import paper, several
-from .findings import Findings, Made, read
+from .findings import Findings, Made, read, seeds_named
 from .statistics import Pairs
 from .tables import Table, controls, detailed, overview, paired, runs, suppression
 
@@ -55,9 +55,8 @@ def _at(findings: Findings, pairs: Pairs) -> list[Table]:
 
 def _facts(found: Findings) -> list[str]:
     header, config = found.header, found.header["config"]
-    clients, seeds = len(header["clients"]["names"]), ", ".join(map(str, found.seeds))
-    many = "s" * (len(found.seeds) > 1)
-    run = f"{config['data']['name']}: {clients} clients, {found.rounds} rounds, seed{many} {seeds}"
+    clients = len(header["clients"]["names"])
+    run = f"{config['data']['name']}: {clients} clients, {found.rounds} rounds, {seeds_named(found.seeds)}"
     on_gpu = "cuda" in str(header.get("device"))
     how = f"{found.baseline.precision} on {header['hardware']['gpu']}" if on_gpu else header["hardware"]["cpu"]
     told = [f"{run}; {how}; {_made(found.made)}."]

@@ -194,7 +194,7 @@ def _runs(path: Path, left_out: list[str]) -> dict[int, RunFolder]:
     known = {int(seed): run for seed, run in seeds.items() if seed.isdigit() and run.header() is not None}
     unfinished = [seed for seed in sorted(known) if not known[seed].finished]
     if unfinished:
-        left_out.append(f"{path.name}: seed {_listed(unfinished)} left out, not finished")
+        left_out.append(f"{path.name}: {seeds_named(unfinished)} left out, not finished")
     return {seed: known[seed] for seed in sorted(known) if seed not in unfinished}
 
 
@@ -234,7 +234,7 @@ def _in_common(entry: Entry, baseline: Entry, left_out: list[str]) -> Entry | No
         left_out.append(f"{entry.label}: left out, no seed in common with fedavg")
         return None
     if set(shared) != set(entry.runs) or set(shared) != set(baseline.runs):
-        left_out.append(f"{entry.label}: seed {_listed(sorted(shared))} alone, those in common with fedavg")
+        left_out.append(f"{entry.label}: {seeds_named(sorted(shared))} alone, those in common with fedavg")
     return Entry(entry.label, entry.config, shared)
 
 
@@ -251,5 +251,10 @@ def _place(entry: Entry) -> tuple[int, str]:
     return (at, entry.label)
 
 
-def _listed(seeds: list[int]) -> str:
-    return ", ".join(map(str, seeds))
+def seeds_named(seeds: Collection[int]) -> str:
+    """As a reader sees them.
+
+    >>> seeds_named([2]), seeds_named([0, 1])
+    ('seed 2', 'seeds 0, 1')
+    """
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"

@@ -16,16 +16,13 @@ def altair() -> Any | None:
 
 
 def save(chart: Any, folder: Path, name: str, endings: Sequence[str] = ("svg", "png")) -> list[Path]:
-    """One chart definition in every format asked for; what is drawn already stays, as a PDF is never twice the same."""
+    """One chart definition in every format asked for; a PDF, which says when it was made, only if the chart is new."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{name}.{ending}" for ending in endings]
-    drawn = {path.suffix: path.read_bytes() for path in written if path.exists()}
-    for path in sorted(written, key=lambda p: p.suffix != ".svg"):
-        if (
-            path.suffix == ".pdf"
-            and path.suffix in drawn
-            and drawn.get(".svg") == path.with_suffix(".svg").read_bytes()
-        ):
+    drawn = folder / f"{name}.svg"
+    before = drawn.read_bytes() if drawn.exists() else None
+    for path in sorted(written, key=lambda p: p != drawn):
+        if path.suffix == ".pdf" and path.exists() and drawn.read_bytes() == before:
             continue
         chart.save(str(path), **({"scale_factor": 2} if path.suffix == ".png" else {}))
     return written

@@ -127,13 +127,9 @@ def _components(several: Sequence[Findings], late: bool) -> Table:
         fewer |= any(len(e.runs) > len(shared) for e in entries)
         if len(shared) < 2:
             continue
-        own, base = (
-            np.array([[_of(beside[seed], late) for seed in shared] for beside in histories])
-            for histories in (
-                [e.runs for e in entries],
-                [dict(zip(e.runs, f.beside(e), strict=True)) for f, e in zip(several, entries, strict=True)],
-            )
-        )
+        fedavg = [dict(zip(e.runs, f.beside(e), strict=True)) for f, e in zip(several, entries, strict=True)]
+        own = np.array([[_of(e.runs[seed], late) for seed in shared] for e in entries])
+        base = np.array([[_of(runs[seed], late) for seed in shared] for runs in fedavg])
         control = entries[0].repeats is not None
         lines += _spreads(label, "figure", own, control)
         if label != several[0].baseline.label:

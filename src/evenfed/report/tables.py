@@ -7,7 +7,7 @@ import numpy as np
 
 from ..history import METRICS, Row
 from ..simulate.api import FLOOR_LABEL
-from .findings import BASELINE, Entry, Findings
+from .findings import BASELINE, Entry, Findings, seeds_named
 from .statistics import LOWER_IS_BETTER, Difference, Pairs, between_all, chance
 
 TITLES = {"worst10": "worst 10 %", "worst20": "worst 20 %", "best10": "best 10 %", FLOOR_LABEL: "chance alone"}
@@ -335,8 +335,7 @@ def floor_note(findings: Findings) -> str:
 
 def _seeds(entry: Entry, findings: Findings) -> str:
     """Which, where they are not all."""
-    few = len(entry.runs) < len(findings.seeds)
-    return f", seed{'s' * (len(entry.runs) > 1)} {', '.join(map(str, entry.runs))} alone" if few else ""
+    return f", {seeds_named(entry.runs)} alone" if len(entry.runs) < len(findings.seeds) else ""
 
 
 def _tiny(findings: Findings) -> Sequence[str]:
