@@ -32,6 +32,7 @@ from .history import History
 from .settings import Settings
 
 PACKED = "runs.tar.xz"
+_PARTS, _CONFIG = {"config", "clients", "versions", "started"}, {"data", "train"}  # of a header
 _DIGITS = 6  # significant ones of a packed number
 _ENTIRE = ("accuracy", "unpadded")  # shares of examples: a rounded one would turn "the same as before" into a change
 
@@ -49,12 +50,14 @@ class RunFolder:
             return None
         try:
             found: dict[str, Any] = json.loads(self.header_path.read_text())
-        except json.JSONDecodeError as error:
-            raise InputError(
-                f"{self.header_path} is not a run's header ({error}); remove the folder or choose another"
-            ) from None
-        if "config" in found:
+            if missing := _PARTS - found.keys() | _CONFIG - found["config"].keys():
+                raise KeyError(", ".join(sorted(missing)))
             found["config"]["train"] = {**Settings().describe(), **found["config"]["train"]}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{self.header_path} is not a run's header ({type(error).__name__}: {error}); remove the folder or "
+                "choose another"
+            ) from None
         return found
 
     @property

@@ -63,6 +63,15 @@ def test_every_format_has_the_numbers_of_rounds_jsonl(small, evenfed):
         assert all((kept / f"{name}{end}").read_bytes().startswith(start) for end, start in starts.items())
 
 
+@pytest.mark.parametrize("text", ["nonsense", "[1]", "{}", '{"config": 3}', '{"config": {"data": {}, "train": {}}}'])
+def test_what_is_no_header_is_told(text, small, evenfed, tmp_path):
+    folder = shutil.copytree(small, tmp_path / "copy")
+    (folder / "vred" / "seed-0" / "header.json").write_text(text)
+    for command in (("report", folder), ("pack", folder, tmp_path / "kept")):
+        done = evenfed(*command)
+        assert done.returncode == 2 and "is not a run's header" in done.stderr
+
+
 def test_the_same_results_leave_the_same_files(small, evenfed, tmp_path):
     def written() -> dict[str, bytes]:
         evenfed("report", small, "--format", "csv", "--out", tmp_path / "own")
