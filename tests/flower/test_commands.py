@@ -84,7 +84,7 @@ def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_spea
         header = json.loads((run / "header.json").read_text())
         assert header["engine"].startswith("flower") and header["finished"] and header["config"]["data"]["clients"] == 4
         assert (run / "model.safetensors").exists() and not list(run.glob("checkpoint*"))
-    assert header["resumed_at"][0] == 0 and 2 <= header["resumed_at"][1] < 5
+    assert header["resumed_at"][0] == 0 and 1 <= header["resumed_at"][1] < 5  # the second may have been half written
     assert not (tmp_path / "runs" / "mine" / ".personal").exists()
     told = evenfed("report", "runs/mine", "--format", "markdown", cwd=tmp_path)
     assert told.returncode == 0 and "Ditto" in told.stdout.title(), told.stderr
