@@ -27,8 +27,12 @@ bench: $(READY)
 
 # figures and tables of the committed results, and the blocks of both pages that show them
 readme: $(READY)
-	@for folder in $(wildcard results/cifar10 results/cifar100); do \
-		echo "$$folder: report"; $(BIN)/evenfed report $$folder --paper --format json > /dev/null || exit 1; done
+	@for folder in $(wildcard results/cifar10 results/cifar100 results/*-damped-*); do \
+		echo "$$folder: report"; case $$folder in *-damped-*) paper= ;; *) paper=--paper ;; esac; \
+		$(BIN)/evenfed report $$folder $$paper --format json > /dev/null || exit 1; done
+	@for folder in $(wildcard results/*-damping); do \
+		echo "$$folder: choose"; $(BIN)/evenfed choose $$folder --floor $${folder%-damping} \
+			--out experiments/damped-$$(basename $${folder%-damping}).toml > /dev/null || exit 1; done
 	$(BIN)/evenfed fill README.md results/README.md
 
 clean:

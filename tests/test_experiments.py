@@ -22,7 +22,7 @@ PAPER = {
 NINE = {"fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred"}
 
 
-STUDIES = {"vred-cifar10", "readings-cifar10", "readings-cifar100", "damping-cifar10", "damped-cifar10"}
+STUDIES = {"vred-cifar10", "readings-cifar10", "damping-cifar10", "damped-cifar10"}
 REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in STUDIES)
 
 

@@ -76,6 +76,7 @@ def choose(
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
     from .report import choice, write
+    from .report.figures import draw_choice
     from .report.terminal import console
     from .report.tuning import save_toml
     from .tune import tables
@@ -85,7 +86,9 @@ def choose(
     save_toml(out, [f"Chosen from {folder}. {made.rule}"], tables(confirming, "validation"))
     page = console()
     page.print(write.pages(choice.tables(made), page))
-    page.print(f"\nWritten: {out}", markup=False)
+    pictures = draw_choice(made, folder / "report")
+    written = [str(p) for p in (out, *pictures) if p.suffix in (".toml", ".svg")]
+    page.print(f"\nWritten: {', '.join(written)}" + " (also .pdf, .png)" * bool(pictures), markup=False)
 
 
 def fill(

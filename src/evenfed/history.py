@@ -1,6 +1,7 @@
 """What the rounds of a run add up to, and what runs of several algorithms and seeds say beside each other."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,8 +72,19 @@ class History:
     def skipped_rounds(self) -> int:
         return sum(r.skipped for r in self.records)
 
+    @property
+    def stopped(self) -> int | None:
+        """The round, counted from 1, from which on nothing usable came back, to the end; None: it went on."""
+        idle = list(itertools.takewhile(lambda r: r.skipped, reversed(self.records)))
+        return len(self.records) - len(idle) + 1 if idle else None
+
     def advice(self, algorithm: str) -> str | None:
-        """What to try where the weights chase last round's losses."""
+        """What to try where the run broke down, or its weights chase last round's losses."""
+        if self.stopped is not None:
+            return (
+                f"{algorithm} broke down: from round {self.stopped} on no client had a finite loss and update, and the "
+                "model stood still. Try smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
+            )
         found = self.oscillation
         if not found < OSCILLATES_BELOW:
             return None

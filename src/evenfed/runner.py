@@ -40,7 +40,8 @@ class Outcome:
     histories: dict[str, list[History]]
     last_rounds: int
     seeds: int
-    client_tests: list[int]
+    judge: str  # "test" or "validation": what its accuracies are measured on
+    judged: list[int]  # examples of each client they are measured on
 
     def describe(self) -> dict[str, Any]:
         """The table as JSON."""
@@ -89,15 +90,16 @@ def read(experiment: Experiment, out: Path) -> Outcome:
     by_label, other = histories(runs), histories(floor).get(FLOOR_LABEL)
     baseline = by_label["fedavg"]
     header = RunFolder(root / runs[0].label / f"seed-{runs[0].settings.seed}").header() or {}
-    advice = [told for label, found in by_label.items() for h in found[:1] if (told := h.advice(label))]
+    heard = (next(filter(None, (h.advice(label) for h in found)), None) for label, found in by_label.items())
     return Outcome(
         rows=[row(label, found, baseline) for label, found in by_label.items()],
         floor=row("fedavg, other seeds", other, baseline) if other else None,
-        advice=advice,
+        advice=[told for told in heard if told],
         histories=by_label,
         last_rounds=min(experiment.train.last_rounds, experiment.train.rounds),
         seeds=len(experiment.seeds),
-        client_tests=header["clients"]["test"],
+        judge=experiment.data.judge,
+        judged=header["clients"]["test"],
     )
 
 

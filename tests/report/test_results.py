@@ -48,6 +48,45 @@ def apart(label: str, seed: int) -> float:
     return 0.40 + 0.04 * (seed % 2) + 0.02 * (label == FLOOR)
 
 
+# what runs say of themselves
+
+
+def test_a_run_that_broke_down_is_told_from_one_that_lost_a_round(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            late = label == "vred" and seed == 1 and line["index"] >= 2
+            line["skipped"] = late or (label == "semi_vred" and line["index"] == 2)
+
+    folder = edited(change)
+    told = evenfed("report", folder).stdout
+    assert "vred, seed 1: broke down, no finite loss and update from round 3 on" in told
+    assert "semi_vred, seed" not in told and told.count("broke down") == 1
+    runs = read(folder).named("vred").runs
+    assert runs[0].stopped is None and "from round 3 on" in runs[1].advice("vred")
+
+
+def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):
+    """semi_vred becomes FedAvg with VRed's learning rate."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "semi_vred":
+            header["config"].update(algorithm="fedavg", hyper_parameters={})
+        if label in ("vred", "semi_vred"):
+            header["config"]["train"]["lr"] = 0.3
+        steady(lambda label, seed: {"vred": 0.47, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
+
+    cells = plain(evenfed("report", edited(change), "--format", "csv").stdout)
+    assert float(cells["paired-average", "vred", "mean", "difference"]["value"]) == pytest.approx(7)
+    table = {key[1:]: cell for key, cell in cells.items() if key[0] == "same-rate-average"}
+    assert float(table["vred minus semi_vred", "mean", "difference"]["value"]) == pytest.approx(5)
+    assert {entry for entry, _, _ in table} == {"vred minus semi_vred"}
+
+
+def test_where_all_learning_rates_are_fedavgs_there_is_no_second_table(small, evenfed):
+    cells = plain(evenfed("report", small, "--format", "csv").stdout)
+    assert not any(table.startswith("same-rate") for table, *_ in cells)
+
+
 # packed
 
 
@@ -218,7 +257,9 @@ def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits
     page.write_text("<!-- evenfed split-0 split-2 split-1 paired-average -->\n<!-- /evenfed -->\n")
     assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +4.00 [" in filled(page)
     page.write_text("<!-- evenfed split-0 split-2 paired-average -->\n<!-- /evenfed -->\n")
-    assert "Not run yet: `split-2`.\n<!--" in filled(page)  # one alone is another question
+    assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +2.00 [" in filled(page)
+    page.write_text("<!-- evenfed split-0 split-2 components-average -->\n<!-- /evenfed -->\n")
+    assert "Not run yet: `split-2`.\n<!--" in filled(page)  # one federation has no spread over federations
 
 
 def test_spreads_are_of_the_seeds_that_all_federations_have(splits, evenfed):
@@ -293,6 +334,11 @@ def judged(evenfed, tmp_path) -> Path:
     return tmp_path / "grid"
 
 
+def test_the_terminal_says_what_accuracies_are_measured_on(judged, evenfed, tmp_path):
+    told = evenfed("compare", tmp_path / "grid.toml", "--out", tmp_path).stdout
+    assert "VALIDATION accuracy in %" in told and "Test accuracy" not in told
+
+
 def test_a_grid_is_every_combination_under_a_label_of_its_own(judged):
     found = read(judged)
     assert sorted(e.label for e in found.entries) == [
@@ -342,6 +388,8 @@ def test_the_highest_worst10_is_chosen_among_those_that_keep_the_mean(judged, ev
     assert (made.data.judge, made.data.validation_fraction, made.selected_on) == ("test", 0.0, "validation")
     assert made.seeds == (0, 1, 2) and made.train.rounds == 4 and made.data.clients == 6
     assert tomllib.loads(text)["algorithms"]["vred[beta=0.5]"]["beta"] == 0.5
+    drawn = (judged / "report" / "dials.svg").read_text()
+    assert "VALIDATION accuracy over beta and smooth" in drawn and "dials.svg" in done.stdout
 
 
 def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
@@ -349,8 +397,8 @@ def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
     made = choice.choose(judged)
     assert made.chosen["vred"].label == "vred[beta=0.5]" and not made.reached["vred"]
     shown = choice.tables(made)
-    assert [c.key for c in shown[1].columns] == ["smooth=None", "smooth=0.25"]
-    assert shown[1].lines[0].cells[0].value == pytest.approx(35)  # beta=0.5 without smoothing: (0.1 + 5 x 0.4) / 6
+    assert [c.title for c in shown[1].columns] == ["smooth=0.25", "smooth=none"]
+    assert shown[1].lines[0].cells[1].value == pytest.approx(35)  # beta=0.5 without smoothing: (0.1 + 5 x 0.4) / 6
     assert "none reaches" in choice.tables(made)[0].lines[1].cells[-1].verdict
 
 

@@ -41,7 +41,7 @@ class Choice:
 def choose(folder: Path, floor_from: Path | None = None) -> Choice:
     """Apply the rule to a comparison on validation data; the noise floor may come from one with more seeds."""
     findings = read(folder)
-    if findings.header["config"]["data"].get("judge") != "validation":
+    if findings.judge != "validation":
         raise InputError(
             f"{folder} was judged on test data, on which nothing may be chosen; run it with [data] judge = "
             "'validation' and a validation_fraction, then choose"
@@ -66,6 +66,33 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
     return Choice(findings, chosen, bar, floor, reached)
 
 
+@dataclass(frozen=True)
+class Grid:
+    """A method's candidates over the two dials in which they differ."""
+
+    method: str
+    dials: tuple[str, str]
+    entries: Mapping[tuple[Any, Any], Entry]  # by the dials' values
+
+    def values(self, dial: int) -> list[Any]:
+        """In order; a dial that is off, as `smooth` is by default, comes after all that are on."""
+        return sorted({at[dial] for at in self.entries}, key=lambda v: float("inf") if v is None else float(v))
+
+
+def grids(choice: Choice) -> list[Grid]:
+    """Of every method that has just two dials."""
+    found = []
+    for method in choice.chosen:
+        entries = [e for e in choice.findings.entries if e.method == method]
+        settings = [dict(_dials(e)) for e in entries]
+        varied = [k for k in settings[0] if len({repr(s[k]) for s in settings}) > 1]
+        if len(varied) == 2:
+            one, other = varied
+            at = {(s[one], s[other]): e for s, e in zip(settings, entries, strict=True)}
+            found.append(Grid(method, (one, other), at))
+    return found
+
+
 def tables(choice: Choice) -> list[Table]:
     """What was chosen, and for each method all candidates over its two dials."""
     columns = (*(Column(m, title(m)) for m in FIGURES), Column("oscillation", "oscillation"), Column("verdict", ""))
@@ -75,8 +102,7 @@ def tables(choice: Choice) -> list[Table]:
         told = f"of {count}" if choice.reached[method] else f"of {count}; none reaches the mean asked for"
         lines.append(Line(entry.label, (*_cells(choice.findings, entry), Cell(verdict=told)), method))
     chosen = Table("chosen", "Chosen on validation data", columns, tuple(lines), (choice.rule,), head="entry")
-    grids = [_grid(choice.findings, method) for method in choice.chosen]
-    return [chosen, *(grid for grid in grids if grid)]
+    return [chosen, *(_table(choice.findings, grid) for grid in grids(choice))]
 
 
 def experiment(choice: Choice, name: str, seeds: Sequence[int]) -> Experiment:
@@ -104,23 +130,24 @@ def _variant(entry: Entry, shared: Settings) -> Variant:
     return Variant.of(label, {k: v for k, v in table.items() if v is not None})
 
 
-def _grid(findings: Findings, method: str) -> Table | None:
-    """Mean, worst 10 % and oscillation over the two dials that differ between a method's entries; else None."""
-    entries = [e for e in findings.entries if e.method == method]
-    dials = [dict(_dials(e)) for e in entries]
-    varied = [k for k in dials[0] if len({repr(d[k]) for d in dials}) > 1]
-    if len(varied) != 2:
-        return None
-    rows, columns = (sorted({d[k] for d in dials}, key=_number) for k in varied)
-    at = {tuple(d[k] for k in varied): e for d, e in zip(dials, entries, strict=True)}
+def _table(findings: Findings, grid: Grid) -> Table:
+    """Mean, worst 10 % and oscillation, a line for each value of the first dial, a column for each of the second."""
+    one, other = grid.dials
     lines = []
-    for value in rows:
-        cells = [_cells(findings, at[value, c]) if (value, c) in at else (Cell(),) * 3 for c in columns]
+    for value in grid.values(0):
+        held = [grid.entries.get((value, across)) for across in grid.values(1)]
+        cells = [_cells(findings, entry) if entry else (Cell(),) * 3 for entry in held]
         for k, part in enumerate((*FIGURES, "oscillation")):
-            lines.append(Line(f"{varied[0]}={value}", tuple(c[k] for c in cells), part))
-    heads = tuple(Column(f"{varied[1]}={c}", f"{varied[1]}={c}") for c in columns)
+            lines.append(Line(f"{one}={value}", tuple(c[k] for c in cells), part))
+    heads = tuple(Column(f"{other}={v}", f"{other}={shown(v)}") for v in grid.values(1))
     told = f"Validation accuracy in %, average of the last {findings.last_rounds} rounds."
-    return Table(f"grid-{method}", f"{method} over {varied[0]} and {varied[1]}", heads, tuple(lines), (told,), head="")
+    notes = (told, *(f"{broken}." for entry in grid.entries.values() for broken in entry.broken))
+    return Table(f"grid-{grid.method}", f"{grid.method} over {one} and {other}", heads, tuple(lines), notes, head="")
+
+
+def shown(value: Any) -> str:
+    """As an experiment's file has it."""
+    return "none" if value is None else str(value)
 
 
 def _dials(entry: Entry) -> Iterator[tuple[str, Any]]:
@@ -140,7 +167,3 @@ def _mean(findings: Findings, entry: Entry) -> float:
 def _rank(findings: Findings, entry: Entry) -> tuple[float, float]:
     late = findings.rows[entry.label].late
     return late["worst10"][0], late["mean"][0]
-
-
-def _number(value: Any) -> float:
-    return float("-inf") if value is None else float(value)

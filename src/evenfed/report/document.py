@@ -8,7 +8,7 @@ from typing import Any
 from . import paper, several
 from .findings import Findings, Made, read, seeds_named
 from .statistics import Pairs
-from .tables import Table, controls, detailed, overview, paired, runs, suppression
+from .tables import Table, controls, detailed, overview, paired, runs, same_rate, suppression
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _at(findings: Findings, pairs: Pairs) -> list[Table]:
         table = detailed(plain, pairs.late)
         found.append(replace(table, name=f"unpadded-{table.name}", title=f"{table.title}, without padding positions"))
     if len(findings.everyone) > 1:  # something stands beside FedAvg
-        found += [suppression(findings, pairs.late), paired([pairs])]
+        found += [suppression(findings, pairs.late), paired([pairs]), *filter(None, [same_rate([pairs])])]
     return [*found, controls([pairs])] if findings.controls else found
 
 
@@ -60,14 +60,14 @@ def _facts(found: Findings) -> list[str]:
     on_gpu = "cuda" in str(header.get("device"))
     how = f"{found.baseline.precision} on {header['hardware']['gpu']}" if on_gpu else header["hardware"]["cpu"]
     told = [f"{run}; {how}; {_made(found.made)}."]
-    if config["data"].get("judge") == "validation":
+    if found.judge == "validation":
         told.append("Judged on a validation split of the training data; the test data were not looked at.")
     chosen = header.get("selected_on")
     if chosen == "test":
         told.append("Values were chosen on the TEST data, as in the paper: these accuracies are optimistic.")
     elif chosen == "validation":
         told.append("Values were chosen on a validation split.")
-    return [*told, *found.left_out]
+    return [*told, *found.left_out, *found.broken]
 
 
 def _made(runs: Sequence[Made]) -> str:
@@ -85,4 +85,5 @@ def _about(found: Findings) -> dict[str, Any]:
         "average_over_rounds": found.last_rounds,
         "seeds": found.seeds,
         "left_out": found.left_out,
+        "broken": found.broken,
     }

@@ -1,17 +1,20 @@
 """Figures of a comparison, one definition each for PDF, SVG and PNG: the paper's two, and differences from FedAvg."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import pictures
-from .findings import Findings
+from .choice import Choice, Grid, grids, shown
+from .findings import BASELINE, Findings
 from .paper import Numbers
 from .statistics import Pairs, chance
-from .tables import BEYOND_CHANCE, PAIRED_METRICS, measured, title, when
+from .tables import BEYOND_CHANCE, PAIRED_METRICS, accuracy_on, measured, spread_of, title, when
 
 _COLOURS = {"mean": "#2f6db5", "worst10": "#c4361d", "worst20": "#c4361d"}
 _FIGURES = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
+_SHADES = ("#7a1f0f", "#c4361d", "#ef9a7a", "#8c8c8c")  # of a dial's values, the last being "off"
 _ENDINGS = ("pdf", "svg", "png")
 _PANEL_HEIGHT, _BAR, _LABEL = 170, 15, 38  # a label of two lines needs that much of the axis
 
@@ -35,7 +38,7 @@ def figure(alt: Any, findings: Findings, metrics: Sequence[str], paper: Numbers 
     panels = [_panel(alt, findings, metrics, late, None if late else paper) for late in (False, True)]
     told = " and ".join(title(m) for m in metrics)
     heading = alt.TitleParams(
-        f"Test accuracy, {told}: {findings.header['config']['data']['name']}",
+        f"{accuracy_on(findings.judge)}, {told}: {findings.header['config']['data']['name']}",
         subtitle="thin lines: spread over seeds; dashed: the best" + ("; diamonds: the paper" if paper else ""),
         anchor="start",
         subtitleColor="#555555",
@@ -47,6 +50,64 @@ def figure(alt: Any, findings: Findings, metrics: Sequence[str], paper: Numbers 
         .configure_axis(gridColor="#e4e4e4", labelLimit=240, titleFontWeight="normal")
         .configure_legend(symbolType="square")
     )
+
+
+def draw_choice(choice: Choice, folder: Path) -> list[Path]:
+    """The figure of a choice in `folder`; nothing where no method has two dials, or nothing draws."""
+    alt, found = pictures.altair(), grids(choice)
+    return pictures.save(dials(alt, choice, found), folder, "dials", _ENDINGS) if alt and found else []
+
+
+def dials(alt: Any, choice: Choice, found: Sequence[Grid]) -> Any:
+    """What was chosen from: a line for each value of the second dial over those of the first, beside FedAvg."""
+    findings = choice.findings
+    names = [" or ".join(dict.fromkeys(grid.dials[k] for grid in found)) for k in (0, 1)]
+    order = [shown(v) for v in found[0].values(1)]
+    colour = alt.Color(
+        "second:N",
+        scale=alt.Scale(domain=order, range=_SHADES[-len(order) :]),
+        legend=alt.Legend(title=names[1], orient="bottom", symbolType="circle"),
+    )
+    x = alt.X("first:O", title=names[0], axis=alt.Axis(labelAngle=0))
+    lines = alt.Chart().mark_line(point=alt.OverlayMarkDef(size=45), strokeWidth=2)
+    layers = [
+        alt.Chart().mark_rule(strokeDash=[5, 4]).encode(y="mean(fedavg):Q"),
+        lines.encode(x=x, y=alt.Y("value:Q", title="accuracy, %"), color=colour),
+    ]
+    heading = alt.TitleParams(
+        f"{accuracy_on(findings.judge)} over {names[0]} and {names[1]}: {findings.header['config']['data']['name']}",
+        subtitle=f"{when(findings, True)}, {spread_of(findings)}; dashed: FedAvg, chosen the same way",
+        anchor="start",
+        subtitleColor="#555555",
+        offset=12,
+    )
+    return (
+        alt.layer(*layers, data=alt.Data(values=list(_dialled(choice, found))))
+        .properties(width=210, height=_PANEL_HEIGHT)
+        .facet(
+            row=alt.Row("metric:N", sort=[title(m) for m in PAIRED_METRICS], title=None),
+            column=alt.Column("method:N", sort=[g.method for g in found], title=None),
+            title=heading,
+        )
+        .configure_axis(gridColor="#e4e4e4", titleFontWeight="normal")
+        .configure_view(stroke=None)
+    )
+
+
+def _dialled(choice: Choice, found: Sequence[Grid]) -> Iterator[dict[str, Any]]:
+    for grid, metric in itertools.product(found, PAIRED_METRICS):
+        for (first, second), entry in grid.entries.items():
+            value, fedavg = (
+                100 * choice.findings.rows[e.label].late[metric][0] for e in (entry, choice.chosen[BASELINE])
+            )
+            yield {
+                "method": grid.method,
+                "metric": title(metric),
+                "first": first,
+                "second": shown(second),
+                "value": value,
+                "fedavg": fedavg,
+            }
 
 
 def differences(alt: Any, findings: Findings) -> Any:
@@ -125,7 +186,7 @@ def _panel(alt: Any, findings: Findings, metrics: Sequence[str], late: bool, pap
         x=alt.X("entry:N", sort=order, axis=axis, scale=alt.Scale(paddingInner=0.25)),
         xOffset=alt.XOffset("metric:N", sort=names, scale=alt.Scale(domain=names)),
     )
-    value = alt.Y("value:Q", title="test accuracy, %", scale=alt.Scale(zero=True))
+    value = alt.Y("value:Q", title="accuracy, %", scale=alt.Scale(zero=True))
     opacity = alt.condition("datum.chance", alt.value(0.4), alt.value(1))
     bars = base.mark_bar().encode(y=value, color=colour, opacity=opacity)
     spread = base.mark_rule(color="#222222", strokeWidth=1.3).encode(y="low:Q", y2="high:Q")

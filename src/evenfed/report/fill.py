@@ -5,17 +5,18 @@
 
 The words are folders of comparisons, relative to the file, then the name of one of their report's tables (as in
 tables.csv and the JSON format), `facts` for what was run, or a figure of the first folder's report: `differences.svg`.
-Of several folders those that are there are shown, if two are, and the others named.
+Of several folders those that are there are shown and the others named.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
+from .tables import Table
 from .write import markdown_table
 
 _BLOCK = re.compile(r"(<!-- evenfed (?P<asked>[^>]+?) -->\n).*?(<!-- /evenfed -->)", re.DOTALL)
@@ -40,25 +41,33 @@ def filled(path: Path) -> str:
 
 def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], Report]) -> str:
     *places, name = asked.split()
-    folders = tuple(path.parent / place for place in places)
+    folders = {place: path.parent / place for place in places}
     if not folders:
         raise InputError(f"{path}: <!-- evenfed {asked} --> names no folder; write a folder, then a table's name")
-    missing = [place for place, folder in zip(places, folders, strict=True) if not folder.is_dir()]
-    if missing:
-        told = f"Not run yet: {', '.join(f'`{m}`' for m in missing)}."
-        there = [place for place in places if place not in missing]
-        return f"{told}\n\n{_block(path, ' '.join([*there, name]), reports)}" if len(there) > 1 else told
+    missing = [place for place, folder in folders.items() if not folder.is_dir()]
+    there = tuple(folder for place, folder in folders.items() if place not in missing)
+    told = [f"Not run yet: {', '.join(f'`{m}`' for m in missing)}."] if missing else []
     if name.endswith(_FIGURES):
-        picture = Path(places[0], "report", name)
-        drawn = (path.parent / picture).exists()
-        return f"![{picture.stem}]({picture.as_posix()})" if drawn else f"Not drawn yet: `evenfed report {places[0]}`."
-    if name == "facts":
-        return "\n".join(f"* {fact}" for fact in reports(folders, False).facts)
+        told += [] if missing else [_figure(path, places[0], name)]
+    elif name == "facts":
+        told += ["\n".join(f"* {fact}" for fact in reports(there, False).facts)] if there else []
+    elif there:
+        tables = {table.name: table for table in _tables(there, name, reports)}
+        if name not in tables and not missing:
+            raise unknown(f"table of {path}", name, [*tables, "facts"])
+        told += [markdown_table(tables[name])] if name in tables else []
+    return "\n\n".join(told)
+
+
+def _figure(path: Path, place: str, name: str) -> str:
+    picture = Path(place, "report", name)
+    drawn = (path.parent / picture).exists()
+    return f"![{picture.stem}]({picture.as_posix()})" if drawn else f"Not drawn yet: `evenfed report {place}`."
+
+
+def _tables(
+    folders: tuple[Path, ...], name: str, reports: Callable[[tuple[Path, ...], bool], Report]
+) -> Sequence[Table]:
     if name.startswith(_OF_A_CHOICE):
-        made = choice.tables(choice.choose(*folders[:2]))
-    else:
-        made = list(reports(folders, name.startswith(_OF_THE_PAPER)).tables)
-    tables = {table.name: table for table in made}
-    if name not in tables:
-        raise unknown(f"table of {path}", name, [*tables, "facts"])
-    return markdown_table(tables[name])
+        return choice.tables(choice.choose(*folders[:2]))
+    return reports(folders, name.startswith(_OF_THE_PAPER)).tables

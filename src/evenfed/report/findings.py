@@ -44,6 +44,15 @@ class Entry:
         return np.array([r.accuracy for r in chosen])
 
     @property
+    def broken(self) -> list[str]:
+        """A sentence on every run that broke down: its figures are those of the model it was left with."""
+        return [
+            f"{self.label}, seed {seed}: broke down, no finite loss and update from round {run.stopped} on"
+            for seed, run in self.runs.items()
+            if run.stopped is not None
+        ]
+
+    @property
     def unpadded(self) -> "Entry":
         """The same with accuracy counted without padding positions."""
         plain = {
@@ -92,6 +101,16 @@ class Findings:
     @property
     def seeds(self) -> list[int]:
         return list(self.baseline.runs)
+
+    @property
+    def judge(self) -> str:
+        """What the accuracies are measured on: "test" or "validation"."""
+        return str(self.header["config"]["data"].get("judge", "test"))
+
+    @property
+    def broken(self) -> list[str]:
+        """A sentence on every run that broke down."""
+        return [told for entry in self.everyone for told in entry.broken]
 
     @property
     def rounds(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..history import METRICS
-from .findings import Entry, Findings
+from .findings import BASELINE, Entry, Findings
 from .statistics import LOWER_IS_BETTER, Pairs
 from .tables import (
     METRIC_COLUMNS,
@@ -92,7 +92,7 @@ def data_set_of(findings: Findings) -> str:
             f"--paper: {findings.folder} ran on {name}, and the paper has numbers for {', '.join(DATA_SETS)} only; "
             "report without --paper"
         )
-    if findings.header["config"]["data"].get("judge") == "validation":
+    if findings.judge == "validation":
         raise InputError(
             f"--paper: {findings.folder} was judged on validation data, and the paper's numbers are on test data; "
             "report without --paper"
@@ -129,7 +129,7 @@ def claims(paper: Numbers) -> list[Claim]:
 
 def tables(findings: Findings, data_set: str, last: Pairs, late: Pairs) -> list[Table]:
     """Everything `--paper` adds."""
-    ours = [e for e in findings.entries if e.method in NAMES]
+    ours = [e for e in findings.entries if e.method in NAMES and (e.label == BASELINE or e.method != BASELINE)]
     found = [_side_by_side(findings, ours, data_set)]
     if data_set == "CIFAR-100":  # the only one of the paper's Table 2
         found.append(_suppression(findings, ours))

@@ -25,6 +25,7 @@ from .tables import (
     measured,
     name_of,
     paired,
+    same_rate,
     suppression_cells,
     title,
     when,
@@ -47,6 +48,7 @@ def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> lis
         found.append(_beside(several, names, late, papers, left_out))
         if federations:
             found += [_components(several, late), _suppression(several, late), paired(pairs, names)]
+            found += filter(None, [same_rate(pairs, names)])
             found += [controls(pairs)] if several[0].controls else []
         else:
             found.append(_within(pairs, names))

@@ -105,10 +105,9 @@ def title(key: str) -> str:
     return TITLES.get(key, key)
 
 
-def accuracy_of(findings: Findings) -> str:
+def accuracy_on(judge: str) -> str:
     """What the figures are: on test data, or on those set aside for choosing."""
-    on_validation = findings.header["config"]["data"].get("judge") == "validation"
-    return "VALIDATION accuracy" if on_validation else "Test accuracy"
+    return "VALIDATION accuracy" if judge == "validation" else "Test accuracy"
 
 
 def when(findings: Findings, late: bool) -> str:
@@ -131,13 +130,15 @@ def lines_of(findings: Findings, cells: Callable[[Row], tuple[Cell, ...]], first
 
 def detailed(findings: Findings, late: bool) -> Table:
     """The paper's detailed table: every metric of every entry, with its spread over seeds."""
-    told = f"{accuracy_of(findings)} in % over clients, {spread_of(findings)}; best in bold. {floor_note(findings)}"
+    told = (
+        f"{accuracy_on(findings.judge)} in % over clients, {spread_of(findings)}; best in bold. {floor_note(findings)}"
+    )
     return Table(
         name_of("detailed", late),
         f"Accuracy and fairness, {when(findings, late)}",
         METRIC_COLUMNS,
         lines_of(findings, lambda row: tuple(measured(row, late, m) for m in METRICS)),
-        (told.strip(), *_tiny(findings)),
+        (told.strip(), *tiny(findings.header["clients"]["test"])),
     ).with_best()
 
 
@@ -159,7 +160,7 @@ def overview(findings: Findings, late: bool) -> Table:
         return (*own, *(replace(c, spread=None) for c in against), _share(row.moved), correlation(row.oscillation))
 
     told = (
-        f"{accuracy_of(findings)} in % over clients, {spread_of(findings)}; best in bold. Improved: share of the "
+        f"{accuracy_on(findings.judge)} in % over clients, {spread_of(findings)}; best in bold. Improved: share of the "
         "clients below FedAvg's mean that gain. Degraded: share of those above it that lose. Weight moved: how much of "
         "it stands elsewhere than with FedAvg, in %; near 0 an entry differs by its learning rate or its local loss "
         "alone. Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct. "
@@ -195,8 +196,8 @@ def runs(findings: Findings) -> Table:
             cells = (*figures, _share(run.moved), correlation(run.oscillation), *counts)
             lines.append(Line(entry.label, cells, f"seed {seed}", control=entry.repeats is not None))
     told = (
-        f"{accuracy_of(findings)} in %: average of the last {findings.last_rounds} rounds, and last round. Weight "
-        "moved: half the sum of absolute differences from FedAvg's weights in %, average over rounds. "
+        f"{accuracy_on(findings.judge)} in %: average of the last {findings.last_rounds} rounds, and last round. "
+        "Weight moved: half the sum of absolute differences from FedAvg's weights in %, average over rounds. "
         "Oscillation: lag-1 correlation over the later half of the rounds of each client's loss minus the mean loss, "
         "averaged over clients; below -0.85 the weights chase last round's losses. Negative rounds: those with a "
         "negative weight."
@@ -266,18 +267,40 @@ def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table:
 
     Over several federations the mean difference stands first, then each one's under its name.
     """
+    against = dict.fromkeys((e.label for e in several[0].findings.everyone[1:]), BASELINE)
+    return _against(several, names, against, "paired", "Paired difference from FedAvg")
+
+
+def same_rate(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
+    """Entries whose learning rate is not FedAvg's against FedAvg with theirs: to tell re-weighting from a rate."""
+    entries = several[0].findings.entries
+    rates = {_rate(e): e.label for e in reversed(entries) if e.method == BASELINE}
+    others = {e.label: rates.get(_rate(e), BASELINE) for e in entries if e.method != BASELINE}
+    against = {label: rival for label, rival in others.items() if rival != BASELINE}
+    head = "Paired difference from FedAvg with the same learning rate"
+    return _against(several, names, against, "same-rate", head) if against else None
+
+
+def _rate(entry: Entry) -> float:
+    return float(entry.config["train"]["lr"])
+
+
+def _against(several: Sequence[Pairs], names: Sequence[str], against: Mapping[str, str], kind: str, head: str) -> Table:
+    """Entries against their rivals, by label, and for each a sentence that says what was found."""
     findings, late = several[0].findings, several[0].late
     floors = {m: _chance(several, m, len(findings.seeds)) for m in PAIRED_METRICS}
     lines, answers = [], []
-    for entry in findings.everyone[1:]:
-        gaps = {m: between_all(several, entry.label, BASELINE, m) for m in PAIRED_METRICS}
+    for label, rival in against.items():
+        shown = label if rival == BASELINE else f"{label} minus {rival}"
+        control = findings.named(label).repeats is not None
+        gaps = {m: between_all(several, label, rival, m) for m in PAIRED_METRICS}
         for metric, gap in gaps.items():
-            shown = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
-            each = [between_all([p], entry.label, BASELINE, metric).points for p in several] if names else []
-            cells = (shown, *(Cell(points, signed=True) for points in each), Cell(verdict=gap.verdict))
-            lines.append(Line(entry.label, cells, metric, control=entry.repeats is not None))
-        if entry.repeats is None and len(findings.seeds) > 1:
-            answers.append(answer(entry.label, gaps, floors["worst10"]))
+            each = [between_all([p], label, rival, metric).points for p in several] if names else []
+            pooled = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
+            cells = (pooled, *(Cell(points, signed=True) for points in each), Cell(verdict=gap.verdict))
+            lines.append(Line(shown, cells, metric, control))
+        if not control and len(findings.seeds) > 1:
+            answers.append(answer(shown, gaps, floors["worst10"]))
     told = (
         "Points of accuracy, entry minus FedAvg with the same seeds, and the 95 % bootstrap interval over clients and "
         "seeds. No correction for the number of lines: of 20 without any effect one is expected to show a difference. "
@@ -285,13 +308,9 @@ def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table:
         + ONE_SEED
         * (len(findings.seeds) == 1)
     )
-    return Table(
-        name_of("paired", late),
-        f"Paired difference from FedAvg, {when(findings, late)}",
-        (Column("difference", "difference [95 %]"), *(Column(n, n) for n in names), Column("verdict", "")),
-        tuple(lines),
-        (told.strip(), *answers),
-    )
+    columns = (Column("difference", "difference [95 %]"), *(Column(n, n) for n in names), Column("verdict", ""))
+    title = f"{head}, {when(findings, late)}"
+    return Table(name_of(kind, late), title, columns, tuple(lines), (told.strip(), *answers))
 
 
 def answer(label: str, gaps: Mapping[str, Difference], floor: float | None) -> str:
@@ -338,9 +357,9 @@ def _seeds(entry: Entry, findings: Findings) -> str:
     return f", {seeds_named(entry.runs)} alone" if len(entry.runs) < len(findings.seeds) else ""
 
 
-def _tiny(findings: Findings) -> Sequence[str]:
-    tests = findings.header["clients"]["test"]
-    tiny = sum(0 < t < 10 for t in tests)
-    if not tiny:
+def tiny(judged: Sequence[int]) -> Sequence[str]:
+    """A word on clients with so few examples that their accuracy is a toss."""
+    few = sum(0 < count < 10 for count in judged)
+    if not few:
         return ()
-    return (f"{tiny} of {len(tests)} clients have fewer than 10 test examples: `worst` hangs on those.",)
+    return (f"{few} of {len(judged)} clients are judged on fewer than 10 examples: `worst` hangs on those.",)

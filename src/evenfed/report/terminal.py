@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ..history import Row
 from ..runner import Outcome
+from .tables import accuracy_on, tiny
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,13 @@ def render(outcome: Outcome, page: Console) -> RenderableType:
             parts += [_table(outcome, columns, late, when), ""]
     spread = f"mean ± spread over {outcome.seeds} seeds" if outcome.seeds > 1 else "one seed, so no spread"
     floor = " The last row is FedAvg again with other seeds: what chance alone does." * (outcome.floor is not None)
-    notes = [
-        f"Test accuracy in % over clients, {spread}; best in bold. Improved suffering: clients below FedAvg's mean "
-        "that gain; degraded well-served: clients above it that lose (mean change in points). Weight moved: how much "
-        f"of it stands elsewhere than with FedAvg.{floor}"
-    ]
-    tiny = sum(0 < t < 10 for t in outcome.client_tests)
-    if tiny:
-        of = len(outcome.client_tests)
-        notes.append(f"{tiny} of {of} clients have fewer than 10 test examples: `worst` hangs on those.")
-    parts += [Text(note, style="dim") for note in notes]
-    parts += [Text(f"! {told}", style="yellow") for told in outcome.advice]
+    told = (
+        f"{accuracy_on(outcome.judge)} in % over clients, {spread}; best in bold. Improved suffering: clients below "
+        "FedAvg's mean that gain; degraded well-served: clients above it that lose (mean change in points). Weight "
+        f"moved: how much of it stands elsewhere than with FedAvg.{floor}"
+    )
+    parts += [Text(note, style="dim") for note in (told, *tiny(outcome.judged))]
+    parts += [Text(f"! {advice}", style="yellow") for advice in outcome.advice]
     return Group(*parts)
 
 
