@@ -16,7 +16,6 @@ part() {
     case $1 in
     cifar10) run cifar10 paper-cifar10 ;;
     cifar100) run cifar100 paper-cifar100 ;;
-    cifar100-readings) run cifar100-readings readings-cifar100 --set noise_floor=false ;;
     cifar10-split-*) run "$1" vred-cifar10 --set "data.seed=${1##*-}" --set noise_floor=false ;;
     cifar10-damping)
         run cifar10-damping damping-cifar10
@@ -32,6 +31,6 @@ part() {
 }
 
 ALL=(cifar10 cifar100 cifar10-split-1 cifar10-split-2 cifar10-damping cifar10-damped-0 cifar10-damped-1
-    cifar10-readings cifar100-readings cifar10-normalised cifar10-own-start cifar10-stem)
+    cifar10-readings cifar10-normalised cifar10-own-start cifar10-stem)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for wanted in "$@"; do part "$wanted"; done
