@@ -7,8 +7,10 @@ RUNS=${RUNS:-runs} DEVICE=${DEVICE:-cuda} EVENFED=${EVENFED:-.venv/bin/evenfed}
 
 say() { echo "+ $*"; [ -n "${DRY:-}" ] || "$@"; }
 evenfed() { say $EVENFED "$@"; }
-run() { # PART EXPERIMENT [OPTIONS]: its runs, packed into results/PART
-    evenfed compare "experiments/$2.toml" --device "$DEVICE" --out "$RUNS/$1" "${@:3}"
+run() { # PART EXPERIMENT [OPTIONS]: its runs, packed into results/PART; what an earlier part has run is not run again
+    local earlier=() folder
+    for folder in "$RUNS"/*/*/; do [ ! -d "$folder" ] || earlier+=(--reuse "$folder"); done
+    evenfed compare "experiments/$2.toml" --device "$DEVICE" --out "$RUNS/$1" ${earlier[@]+"${earlier[@]}"} "${@:3}"
     evenfed pack "$RUNS/$1/$2" "results/$1"
 }
 

@@ -22,7 +22,7 @@ from .cli_report import choose, fill, pack, report
 from .core.algorithm import Algorithm
 from .core.errors import InputError
 from .experiment import DEMO, Experiment
-from .runner import Interruption, Outcome, run
+from .runner import Interruption, Outcome, run, take_over
 from .simulate.api import seed_list, with_baseline
 from .variant import parse_list, value_of
 
@@ -61,11 +61,19 @@ def compare(
     out: Annotated[Path, typer.Option(help="Where results go; the same folder goes on where it stopped.")] = Path(
         "runs"
     ),
+    reuse: Annotated[
+        list[Path], typer.Option(help="Another comparison, packed or not: runs it has finished are not run again.")
+    ] = [],
     format: Annotated[Format, typer.Option(help="json prints the table alone on stdout.")] = Format.table,
 ) -> None:
     """Train several algorithms on the same clients and show what each does to the worst served."""
     train = {"rounds": rounds, "engine": engine, "device": device, "precision": precision}
     chosen = _chosen(experiment, quick, data, algorithms, seeds, set, **train)
+    for folder in reuse:
+        taken = take_over(chosen, out, folder)
+        Console(stderr=True, highlight=False).print(
+            f"taken from {folder}: {', '.join(taken) or 'nothing'}", markup=False
+        )
     outcome = _run(chosen, out)
     if format is Format.json:
         print(json.dumps(outcome.describe(), indent=1))

@@ -13,6 +13,7 @@ import json
 import lzma
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -89,18 +90,19 @@ class RunFolder:
     def refuse_other(self, config: Mapping[str, Any]) -> None:
         """A folder goes on with the configuration it was made with, or not at all."""
         header = self.header()
-        if header is None:
-            return
-        differences = [
-            f"{place}: {old!r} there, {new!r} here"
-            for place, old, new in _differences(header["config"], config)
-            if old != new
-        ]
-        if differences:
+        if header and (found := differences(header["config"], config)):
             raise InputError(
-                f"{self.path} was made with another configuration ({'; '.join(differences)}); "
+                f"{self.path} was made with another configuration ({'; '.join(found)}); "
                 "choose another --out, or give the same configuration to go on"
             )
+
+    def take_over(self, other: "RunFolder", **told: Any) -> None:
+        """Another folder's run, as it was made there; the header, which says that it is whole, comes last."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for file in other.path.iterdir():
+            if file.is_file() and file != other.header_path:
+                shutil.copyfile(file, self.path / file.name)
+        self.write_header({**(other.header() or {}), **told})
 
     def history(self) -> History:
         """What the rounds add up to."""
@@ -126,6 +128,11 @@ def from_json(line: Mapping[str, Any]) -> Record:
     arrays: dict[str, Any] = {k: array(line.get(k)) for k in ("losses", "weights", "accuracy", "unpadded")}
     rest: dict[str, Any] = {k: line[k] for k in ("index", "negative_weights", "skipped")}
     return Record(**arrays, **number, **rest, dropped=tuple(line["dropped"]), scores=line.get("scores"))
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What two configurations have otherwise, in words."""
+    return [f"{place}: {old!r} there, {new!r} here" for place, old, new in _differences(there, here) if old != new]
 
 
 def _differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:

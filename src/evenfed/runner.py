@@ -23,7 +23,7 @@ from .core.server import Record
 from .data import DataSettings, Federation, federate
 from .experiment import Experiment
 from .history import History, Row, row
-from .results import RunFolder
+from .results import RunFolder, differences, unpacked
 from .simulate.api import FLOOR_LABEL
 from .simulate.journal import Journal
 from .simulate.loop import Run, State, engine_for, rounds, start
@@ -75,6 +75,23 @@ def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds:
         elif todo:
             _carry_out(experiment, todo, journals, listen, checkpoint_seconds)
     return read(experiment, out)
+
+
+def take_over(experiment: Experiment, out: Path, folder: Path) -> list[str]:
+    """Runs of the experiment that another comparison has finished, packed or not, put into `out`; says which."""
+    if not folder.is_dir():
+        raise InputError(f"--reuse: there is no folder {folder}; give a comparison's, such as runs/demo")
+    root, taken = out / experiment.name, []
+    with _locked(root), unpacked(folder) as place:
+        found = [RunFolder(path.parent) for path in sorted(place.glob("*/seed-*/header.json"))]
+        done = [(run, header["config"]) for run in found if (header := run.header()) and header.get("finished")]
+        for r in (r for part in experiment.runs() for r in part):
+            here, config = RunFolder(root / r.label / f"seed-{r.settings.seed}"), experiment.config(r)
+            twin = next((run for run, there in done if not differences(there, config)), None)
+            if twin and here.header() is None:
+                here.take_over(twin, label=r.label, selected_on=experiment.selected_on, taken_from=str(folder))
+                taken.append(f"{r.label} seed {r.settings.seed}")
+    return taken
 
 
 def read(experiment: Experiment, out: Path) -> Outcome:

@@ -134,6 +134,26 @@ def test_unfinished_runs_are_not_packed_and_damage_is_told(edited, evenfed, tmp_
         assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
 
 
+def test_runs_of_the_same_configuration_are_taken_from_another_comparison(small, evenfed, tmp_path):
+    """FedAvg, its other seeds and VRed come from a packed one, VRed under another label; another beta is run."""
+    pack(small, tmp_path / "kept")
+    same, other = "vred[beta=0.2]", "vred[beta=1.0]"
+    asked = f"compare --algorithms fedavg,{same},{other} --rounds 4 --seeds 1,2 --set data.clients=6 --reuse kept"
+    done = evenfed(*asked.split(), "--set", "train.last_rounds=2", "--out", "runs", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stderr.split())
+    assert f"taken from kept: fedavg seed 1, {same} seed 1, fedavg-other-seeds seed 1001" in told
+    header = json.loads((tmp_path / "runs" / "demo" / same / "seed-1" / "header.json").read_text())
+    was = json.loads((small / "vred" / "seed-1" / "header.json").read_text())
+    assert (header["label"], header["taken_from"]) == (same, "kept")
+    assert (header["started"], header["command"]) == (was["started"], was["command"])
+    found, before = read(tmp_path / "runs" / "demo"), read(small)
+    assert found.named(same).runs[1].accuracy.tolist() == before.named("vred").runs[1].accuracy.tolist()
+    assert found.named(other).runs[1].accuracy.tolist() != found.named(same).runs[1].accuracy.tolist()
+    refused = evenfed("compare", "--reuse", "nowhere")
+    assert refused.returncode == 2 and "there is no folder nowhere" in refused.stderr
+
+
 # the noise floor
 
 
