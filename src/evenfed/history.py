@@ -13,6 +13,7 @@ from .core.server import Record
 from .fairness import OSCILLATES_BELOW, Fairness, Suppression, moved, oscillation
 
 METRICS = tuple(f.name for f in dataclasses.fields(Fairness))
+LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class History:
         if not self.late:
             return None
         return Fairness.average([Fairness.of(r.accuracy) for r in self.late if r.accuracy is not None])
+
+    @property
+    def lasting(self) -> float | None:
+        """The worst 10 % of `late_accuracy`: above `late_fairness.worst10` as far as clients take turns being last."""
+        return None if self.late_accuracy is None else Fairness.of(self.late_accuracy).worst10
 
     @property
     def oscillation(self) -> float:
@@ -129,6 +135,8 @@ def row(label: str, runs: Sequence[History], baseline: Sequence[History] | None)
                 continue
             for name, value in dataclasses.asdict(fair).items():
                 found.setdefault(name, []).append(value)
+            if late and run.lasting is not None:
+                found.setdefault(LASTING, []).append(run.lasting)
             if baseline:
                 ours, base = (h.late_accuracy if late else h.accuracy for h in (run, baseline[k]))
                 if ours is not None and base is not None:

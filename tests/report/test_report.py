@@ -14,7 +14,7 @@ from evenfed.fairness import Fairness, Suppression
 from evenfed.report import figures
 from evenfed.report.findings import read
 from evenfed.report.paper import claims, numbers
-from evenfed.report.statistics import Pairs
+from evenfed.report.statistics import Gap, Pairs, pooled
 
 LABELS, FLOOR = ["fedavg", "vred", "semi_vred"], "fedavg-other-seeds"
 
@@ -143,7 +143,7 @@ def test_better_is_said_only_where_the_interval_excludes_zero(edited):
 
 
 def test_the_interval_over_seeds_has_the_width_that_seeds_give(edited):
-    """Clients all alike and the two seeds 2 and 6 points ahead: the only draws are one seed or the other."""
+    """Clients all alike and the two seeds 2 and 6 points ahead: Student's interval with 1 degree of freedom."""
 
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         for line in rounds:
@@ -151,7 +151,38 @@ def test_the_interval_over_seeds_has_the_width_that_seeds_give(edited):
 
     found = read(edited(change))
     gap = Pairs(found, late=True).between(found.entries[1], found.baseline, "mean")
-    assert (gap.points, gap.low, gap.high) == pytest.approx((4, 2, 6)) and gap.verdict == "better"
+    reach = 12.706 * np.sqrt(np.var([2, 6], ddof=1) / 2)
+    assert (gap.points, gap.low, gap.high) == pytest.approx((4, 4 - reach, 4 + reach), rel=1e-3)
+    assert gap.verdict == "no difference shown"
+
+
+def test_intervals_hold_what_they_promise():
+    """Of gaps drawn from a model of crossed clients and seeds, 95 % of the intervals hold the truth."""
+    draws = np.random.default_rng(0)
+    for clients, seeds in ((0.0, 1.0), (1.0, 0.0), (1.0, 0.3)):
+        held = 0
+        for _ in range(2000):
+            of_clients, of_seeds = clients * draws.normal(size=40), seeds * draws.normal(size=3)
+            parts = of_clients.var(ddof=1) / 40, of_seeds.var(ddof=1) / 3
+            gap = Gap(of_clients.mean() + of_seeds.mean(), *parts, clients=40, seeds=3)
+            found = pooled([gap], "mean")
+            held += found.low <= 0 <= found.high
+        assert 0.93 < held / 2000 < 0.975, (clients, seeds)
+
+
+def test_turns_at_being_last_are_told_from_being_served_badly_for_long(edited, evenfed):
+    """VRed's clients take turns at 0 %, FedAvg's are at 40 % always: worse in a round, better over rounds."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for k, line in enumerate(rounds):
+            turns = np.roll([0.0, 0.9, 0.0, 0.9, 0.0, 0.9], k).tolist()
+            line["accuracy"] = turns if label == "vred" else [0.4] * 6
+
+    plain = cells(evenfed("report", edited(change), "--format", "csv").stdout)
+    worst, lasting = (plain["overview-average", "vred", "", m] for m in ("worst10", "lasting10"))
+    assert float(worst["value"]) == pytest.approx(0) and float(lasting["value"]) == pytest.approx(45)
+    gaps = {m: float(plain["paired-average", "vred", m, "difference"]["value"]) for m in ("worst10", "lasting10")}
+    assert gaps == {"worst10": pytest.approx(-40), "lasting10": pytest.approx(5)}
 
 
 def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):

@@ -15,10 +15,10 @@ import evenfed as package
 from evenfed.data import DataSettings, federate
 from evenfed.experiment import Experiment
 from evenfed.report import choice
+from evenfed.report.against import answer
 from evenfed.report.fill import filled
 from evenfed.report.findings import read
-from evenfed.report.statistics import Difference, Pairs, between_all, chance, components
-from evenfed.report.tables import answer
+from evenfed.report.statistics import Chance, Difference, Pairs, between_all, chance, components
 from evenfed.results import pack
 
 ROOT = Path(__file__).parents[2]
@@ -202,20 +202,23 @@ def test_other_precision_of_another_setting_is_a_competitor(edited):
 def test_chance_is_the_deviation_of_the_difference_of_two_fedavg_figures(edited):
     found = read(edited(steady(apart)))
     deviation = 100 * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)
-    assert chance([found], "mean", True, seeds=1) == pytest.approx(np.sqrt(2) * deviation)
-    assert chance([found], "worst10", False, seeds=2) == pytest.approx(deviation)
-    assert chance([found, found], "mean", True, seeds=2) == pytest.approx(deviation / np.sqrt(2))
+    alone = chance([found], "mean", True, seeds=1)
+    assert (alone.deviation, alone.freedom) == (pytest.approx(np.sqrt(2) * deviation), 3)
+    assert alone.bound == pytest.approx(3.182 * alone.deviation, rel=1e-3)  # Student's, 3 degrees of freedom
+    assert chance([found], "worst10", False, seeds=2).deviation == pytest.approx(deviation)
+    assert chance([found], "lasting10", True, seeds=2).deviation == pytest.approx(deviation)
+    assert chance([found, found], "mean", True, seeds=2).deviation == pytest.approx(deviation / np.sqrt(2))
 
 
 def test_the_answer_needs_interval_and_floor():
     def gap(points: float, low: float, high: float, metric: str = "worst10") -> Difference:
         return Difference(points, low, high, metric, seeds=3)
 
-    still = gap(0.1, -1, 1, "mean")
-    assert "lifted, and by more than the noise floor" in answer("x", {"worst10": gap(5, 3, 7), "mean": still}, 2)
-    assert "lifted, but not by more" in answer("x", {"worst10": gap(3, 1, 5), "mean": still}, 2)
-    assert "not shown to be lifted" in answer("x", {"worst10": gap(9, -1, 19), "mean": still}, 2)
-    lost = answer("x", {"worst10": gap(-3, -5, -1), "mean": gap(-2, -3, -1, "mean")}, None)
+    still, floors = gap(0.1, -1, 1, "mean"), dict.fromkeys(("worst10", "mean"), Chance(1.0, 3))  # 3.18 points
+    assert "worst 10 % are lifted (+5.00" in answer("x", {"worst10": gap(5, 3, 7), "mean": still}, floors)
+    assert "moved by less than the noise floor" in answer("x", {"worst10": gap(3, 1, 5), "mean": still}, floors)
+    assert "10 % are not shown to change" in answer("x", {"worst10": gap(9, -1, 19), "mean": still}, floors)
+    lost = answer("x", {"worst10": gap(-3, -5, -1), "mean": gap(-2, -3, -1, "mean")}, dict.fromkeys(floors))
     assert "worst 10 % are lowered" in lost and "mean is lowered" in lost and "floor" not in lost
 
 

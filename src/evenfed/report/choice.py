@@ -1,20 +1,21 @@
 """Choosing among the entries of a comparison on validation data, and the experiment that confirms the choice."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
 from ..data import DataSettings
 from ..experiment import Experiment
+from ..history import LASTING
 from ..settings import VARIANT, Settings
 from ..variant import Variant
 from .findings import BASELINE, Entry, Findings, read
 from .statistics import chance
-from .tables import Cell, Column, Line, Table, correlation, measured, title
+from .tables import LASTING_NOTE, Cell, Column, Line, Table, correlation, measured, title
 
-FIGURES = ("mean", "worst10")
+FIGURES = ("mean", "worst10", LASTING)  # shown; the first two decide
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,15 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
             "'validation' and a validation_fraction, then choose"
         )
     noisy = read(floor_from) if floor_from else findings
-    floor = chance([noisy], "mean", late=True, seeds=len(findings.seeds))
+    alone = replace(noisy, repeated=noisy.repeated[:1])  # FedAvg and its other seeds, whatever else stands beside them
+    floor = chance([alone], "mean", late=True, seeds=len(findings.seeds))
     if floor is None:
         raise InputError(
             f"{noisy.folder} holds one FedAvg run alone, which has no noise floor; give a comparison with noise_floor "
             "or several seeds by --floor"
         )
     methods = dict.fromkeys(e.method for e in findings.entries)
-    bar = max(_mean(findings, e) for e in findings.entries if e.method == BASELINE) - floor
+    bar = max(_mean(findings, e) for e in findings.entries if e.method == BASELINE) - floor.deviation
     chosen, reached = {}, {}
     for method in methods:
         candidates = [e for e in findings.entries if e.method == method]
@@ -63,7 +65,7 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
         chosen[method] = (
             max(fit, key=lambda e: _rank(findings, e)) if fit else max(candidates, key=lambda e: _mean(findings, e))
         )
-    return Choice(findings, chosen, bar, floor, reached)
+    return Choice(findings, chosen, bar, floor.deviation, reached)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def tables(choice: Choice) -> list[Table]:
         told = f"of {count}" if choice.reached[method] else f"of {count}; none reaches the mean asked for"
         lines.append(Line(entry.label, (*_cells(choice.findings, entry), Cell(verdict=told)), method))
     chosen = Table("chosen", "Chosen on validation data", columns, tuple(lines), (choice.rule,), head="entry")
-    return [chosen, *(_table(choice.findings, grid) for grid in grids(choice))]
+    return [chosen, *(_table(choice, grid) for grid in grids(choice))]
 
 
 def experiment(choice: Choice, name: str, seeds: Sequence[int]) -> Experiment:
@@ -130,17 +132,23 @@ def _variant(entry: Entry, shared: Settings) -> Variant:
     return Variant.of(label, {k: v for k, v in table.items() if v is not None})
 
 
-def _table(findings: Findings, grid: Grid) -> Table:
+def _table(choice: Choice, grid: Grid) -> Table:
     """Mean, worst 10 % and oscillation, a line for each value of the first dial, a column for each of the second."""
-    one, other = grid.dials
+    findings, (one, other) = choice.findings, grid.dials
     lines = []
     for value in grid.values(0):
         held = [grid.entries.get((value, across)) for across in grid.values(1)]
-        cells = [_cells(findings, entry) if entry else (Cell(),) * 3 for entry in held]
-        for k, part in enumerate((*FIGURES, "oscillation")):
+        parts = (*FIGURES, "oscillation")
+        cells = [_cells(findings, entry) if entry else (Cell(),) * len(parts) for entry in held]
+        for k, part in enumerate(parts):
             lines.append(Line(f"{one}={value}", tuple(c[k] for c in cells), part))
     heads = tuple(Column(f"{other}={v}", f"{other}={shown(v)}") for v in grid.values(1))
-    told = f"Validation accuracy in %, average of the last {findings.last_rounds} rounds."
+    fedavg = choice.chosen[BASELINE]
+    beside = (f"{title(m)} {c.text(2)}" for m, c in zip(FIGURES, _cells(findings, fedavg), strict=False))
+    told = (
+        f"Validation accuracy in %, average of the last {findings.last_rounds} rounds. Beside it {fedavg.label}, "
+        f"chosen the same way: {', '.join(beside)}. {LASTING_NOTE}"
+    )
     notes = (told, *(f"{broken}." for entry in grid.entries.values() for broken in entry.broken))
     return Table(f"grid-{grid.method}", f"{grid.method} over {one} and {other}", heads, tuple(lines), notes, head="")
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from . import paper, several
+from .against import controls, paired, same_rate
 from .findings import Findings, Made, read, seeds_named
 from .statistics import Pairs
-from .tables import Table, controls, detailed, overview, paired, runs, same_rate, suppression
+from .tables import Table, detailed, overview, runs, suppression
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from .choice import Choice, Grid, grids, shown
 from .findings import BASELINE, Findings
 from .paper import Numbers
 from .statistics import Pairs, chance
-from .tables import BEYOND_CHANCE, PAIRED_METRICS, accuracy_on, measured, spread_of, title, when
+from .tables import accuracy_on, judged_by, measured, spread_of, title, when
 
 _COLOURS = {"mean": "#2f6db5", "worst10": "#c4361d", "worst20": "#c4361d"}
 _FIGURES = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
@@ -85,7 +85,7 @@ def dials(alt: Any, choice: Choice, found: Sequence[Grid]) -> Any:
         alt.layer(*layers, data=alt.Data(values=list(_dialled(choice, found))))
         .properties(width=210, height=_PANEL_HEIGHT)
         .facet(
-            row=alt.Row("metric:N", sort=[title(m) for m in PAIRED_METRICS], title=None),
+            row=alt.Row("metric:N", sort=[title(m) for m in judged_by(late=True)], title=None),
             column=alt.Column("method:N", sort=[g.method for g in found], title=None),
             title=heading,
         )
@@ -95,7 +95,7 @@ def dials(alt: Any, choice: Choice, found: Sequence[Grid]) -> Any:
 
 
 def _dialled(choice: Choice, found: Sequence[Grid]) -> Iterator[dict[str, Any]]:
-    for grid, metric in itertools.product(found, PAIRED_METRICS):
+    for grid, metric in itertools.product(found, judged_by(late=True)):
         for (first, second), entry in grid.entries.items():
             value, fedavg = (
                 100 * choice.findings.rows[e.label].late[metric][0] for e in (entry, choice.chosen[BASELINE])
@@ -120,7 +120,7 @@ def differences(alt: Any, findings: Findings) -> Any:
         legend=alt.Legend(title=None, orient="bottom"),
     )
     panels: list[Any] = []
-    for metric in PAIRED_METRICS:
+    for metric in judged_by(late=True):
         base = alt.Chart(alt.Data(values=list(_gaps(findings, pairs, metric)))).encode(
             y=alt.Y("entry:N", sort=order, title=None, axis=alt.Axis(labels=not panels, ticks=False, labelLimit=240))
         )
@@ -132,11 +132,11 @@ def differences(alt: Any, findings: Findings) -> Any:
             base.mark_point(filled=True, size=70, opacity=1).encode(x=axis, color=colour),
         ]
         panels.append(
-            alt.layer(*layers).properties(width=290, height=24 * len(order), title=alt.TitleParams(title(metric)))
+            alt.layer(*layers).properties(width=250, height=24 * len(order), title=alt.TitleParams(title(metric)))
         )
     heading = alt.TitleParams(
         f"Difference from FedAvg: {findings.header['config']['data']['name']}, {when(findings, True)}",
-        subtitle="lines: 95 % interval over clients and seeds; grey: FedAvg against FedAvg with other seeds, ± 2 sd",
+        subtitle="lines: 95 % interval over clients and seeds; grey: 95 % of FedAvg against FedAvg with other seeds",
         anchor="start",
         subtitleColor="#555555",
     )
@@ -164,10 +164,10 @@ def _gaps(findings: Findings, pairs: Pairs, metric: str) -> Iterator[dict[str, A
 
 
 def _band(alt: Any, findings: Findings, metric: str) -> list[Any]:
-    size = chance([findings], metric, late=True, seeds=len(findings.seeds))
-    if size is None:
+    floor = chance([findings], metric, late=True, seeds=len(findings.seeds))
+    if floor is None:
         return []
-    edges = [{"from": -BEYOND_CHANCE * size, "to": BEYOND_CHANCE * size}]
+    edges = [{"from": -floor.bound, "to": floor.bound}]
     return [alt.Chart(alt.Data(values=edges)).mark_rect(color="#dddddd", opacity=0.7).encode(x="from:Q", x2="to:Q")]
 
 

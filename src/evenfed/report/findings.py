@@ -85,6 +85,7 @@ class Findings:
     folder: Path
     entries: tuple[Entry, ...]  # FedAvg first, then as in the paper's tables, then by name
     controls: tuple[Entry, ...]  # FedAvg with other seeds first: its k-th is compared with FedAvg's k-th
+    repeated: tuple[tuple[Entry, ...], ...]  # FedAvg's entries in groups whose runs differ in the seed alone
     header: Mapping[str, Any]  # of FedAvg's first run
     made: tuple[Made, ...]  # all the runs' in the order of time
     left_out: tuple[str, ...]
@@ -137,8 +138,9 @@ class Findings:
         """The same with accuracy counted without padding positions; None where the data has none."""
         if self.baseline.runs[self.seeds[0]].evaluated[-1].unpadded is None:
             return None
-        entries, controls = ([e.unpadded for e in part] for part in (self.entries, self.controls))
-        return replace(self, entries=tuple(entries), controls=tuple(controls))
+        entries, controls = (tuple(e.unpadded for e in part) for part in (self.entries, self.controls))
+        repeated = tuple(tuple(e.unpadded for e in group) for group in self.repeated)
+        return replace(self, entries=entries, controls=controls, repeated=repeated)
 
     def only(self, labels: Collection[str]) -> "Findings":
         """The same with fewer entries."""
@@ -182,10 +184,12 @@ def _read(folder: Path, place: Path) -> Findings:
     kept = sorted((e for e in common if e is not None), key=_place)
     told = [_told_apart(e, [baseline, *kept]) for e in kept]
     floors = [_cut(floor, baseline, left_out)] if floor else []
+    rates = [(e,) for e in told if e.repeats is None and e.method == BASELINE]
     return Findings(
         folder,
         (baseline, *(e for e in told if e.repeats is None)),
         (*floors, *(e for e in told if e.repeats is not None)),
+        ((baseline, *floors), *rates),
         header,
         tuple(sorted({Made.of(run.header() or {}) for runs in found.values() for run in runs.values()})),
         tuple(left_out),

@@ -10,22 +10,20 @@ from numpy.typing import NDArray
 from ..core.errors import InputError
 from ..history import METRICS, History, Row
 from . import paper
+from .against import controls, paired, same_rate
 from .findings import Findings
 from .statistics import Pairs, components
 from .tables import (
     METRIC_COLUMNS,
-    PAIRED_METRICS,
     SUPPRESSION_COLUMNS,
     Cell,
     Column,
     Line,
     Table,
-    controls,
     floor_note,
+    judged_by,
     measured,
     name_of,
-    paired,
-    same_rate,
     suppression_cells,
     title,
     when,
@@ -110,12 +108,12 @@ def _within(several: Sequence[Pairs], names: Sequence[str]) -> Table:
     for label in list(several[0].findings.rows)[1:]:
         for name, pairs in zip(names, several, strict=True):
             entry = pairs.findings.named(label)
-            gaps = [pairs.between(entry, pairs.findings.baseline, m) for m in PAIRED_METRICS]
+            gaps = [pairs.between(entry, pairs.findings.baseline, m) for m in judged_by(pairs.late)]
             cells = tuple(Cell(g.points, low=g.low, high=g.high, signed=True) for g in gaps)
             lines.append(Line(label, cells, name, entry.repeats is not None))
     told = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over clients and seeds."
     head = f"Paired difference from FedAvg in each set-up, {when(several[0].findings, several[0].late)}"
-    columns = tuple(Column(m, title(m)) for m in PAIRED_METRICS)
+    columns = tuple(Column(m, title(m)) for m in judged_by(several[0].late))
     return Table(name_of("paired", several[0].late), head, columns, tuple(lines), (told,))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..fairness import Fairness
-from ..history import METRICS
+from ..history import LASTING, METRICS
 from ..simulate.api import FLOOR_LABEL
 from .findings import Entry, Findings
 
@@ -39,16 +39,26 @@ class Difference:
         return {1: "better", -1: "worse", 0: "no difference shown", None: "not judged"}[self.direction]
 
 
-class Pairs:
-    """Differences between entries of one comparison, all on the same resampled clients.
+@dataclass(frozen=True)
+class Gap:
+    """A difference on one federation, in points, and the variances it has from clients and from seeds."""
 
-    Clients and seeds are crossed (every client is in every run), so both are resampled: the clients once for
-    all runs, the seeds among those two entries share. Of S seeds S - 1 are drawn, which makes the variance of
-    their mean unbiased (McCarthy and Snowden's rule); with the 3 seeds usual here drawing 3 would lose a third.
+    points: float
+    from_clients: float
+    from_seeds: float
+    clients: int
+    seeds: int
+
+
+class Pairs:
+    """Differences between the entries of one comparison.
+
+    Clients and seeds are crossed (every client is in every run), and both are taken as samples: the variance from
+    clients by resampling them, all entries' at once, the variance from seeds from the differences of single seeds.
     """
 
     def __init__(self, findings: Findings, late: bool, stream: int = _SEED) -> None:
-        self.findings, self.late, self._stream = findings, late, stream
+        self.findings, self.late = findings, late
         known = ~np.isnan(findings.baseline.accuracy(findings.seeds[0], late)).any(axis=0)
         tested = np.flatnonzero(known)
         drawn = np.random.default_rng(stream).integers(len(tested), size=(_RESAMPLES, len(tested)))
@@ -57,16 +67,16 @@ class Pairs:
 
     def between(self, one: Entry, other: Entry, metric: str) -> Difference:
         """`one` minus `other` in `metric`, over the seeds they share (FedAvg with other seeds: in order)."""
-        points, drawn, seeds = self.draws(one, other, metric)
-        return _difference(points, drawn, metric, seeds)
+        return pooled([self.gap(one, other, metric)], metric)
 
-    def draws(self, one: Entry, other: Entry, metric: str) -> tuple[float, NDArray[np.float64], int]:
-        """The difference in points as it is, the same on every draw of clients and seeds, and how many seeds."""
+    def gap(self, one: Entry, other: Entry, metric: str) -> Gap:
+        """The same before it has an interval."""
         paired = self._seeds(one, other)
         gaps = 100 * np.array([self._of(one, s)[metric] - self._of(other, t)[metric] for s, t in paired])
-        generator = np.random.default_rng([self._stream, 1])
-        picks = generator.integers(len(gaps), size=(max(len(gaps) - 1, 1), _RESAMPLES))
-        return float(gaps[:, 0].mean()), gaps[picks, np.arange(1, _RESAMPLES + 1)].mean(axis=0), len(gaps)
+        clients, seeds = self._clients.shape[1], len(gaps)
+        from_clients = float(gaps[:, 1:].mean(axis=0).var()) * clients / max(clients - 1, 1)  # as draws have one less
+        from_seeds = float(gaps[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
+        return Gap(float(gaps[:, 0].mean()), from_clients, from_seeds, clients, seeds)
 
     def _seeds(self, one: Entry, other: Entry) -> list[tuple[int, int]]:
         if FLOOR_LABEL in (one.label, other.label):
@@ -74,41 +84,81 @@ class Pairs:
         return [(seed, seed) for seed in one.runs if seed in other.runs]
 
     def _of(self, entry: Entry, seed: int) -> dict[str, NDArray[np.float64]]:
-        """Every metric of one run on every draw of clients, averaged over its evaluations."""
+        """Every metric of one run on every draw of clients."""
         key = (entry.label, seed)
         if key not in self._figures:
-            found = [resampled(accuracy[self._clients]) for accuracy in entry.accuracy(seed, self.late)]
-            self._figures[key] = {m: np.mean([f[m] for f in found], axis=0) for m in METRICS}
+            accuracy = entry.accuracy(seed, self.late)
+            found = [resampled(row[self._clients]) for row in accuracy]
+            lasting = resampled(accuracy.mean(axis=0)[self._clients])["worst10"]
+            self._figures[key] = {m: np.mean([f[m] for f in found], axis=0) for m in METRICS} | {LASTING: lasting}
         return self._figures[key]
 
 
 def between_all(several: Sequence[Pairs], one: str, other: str, metric: str) -> Difference:
-    """The mean difference over comparisons on several federations, whose clients and seeds are drawn independently.
+    """The mean difference over comparisons on several federations, whose clients and seeds are independent.
 
     The federations themselves are taken as they are: two or three do not say how others would differ.
     """
-    found = [pairs.draws(pairs.findings.named(one), pairs.findings.named(other), metric) for pairs in several]
-    points, drawn = float(np.mean([p for p, _, _ in found])), np.mean([d for _, d, _ in found], axis=0)
-    return _difference(points, drawn, metric, min(seeds for _, _, seeds in found))
+    return pooled([p.gap(p.findings.named(one), p.findings.named(other), metric) for p in several], metric)
 
 
-def chance(several: Sequence[Findings], metric: str, late: bool, seeds: int) -> float | None:
-    """Standard deviation, in points, that the difference of two FedAvg figures has by chance; None if unknown.
+def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
+    """The mean of the gaps with Student's 95 % interval, its degrees of freedom after Welch and Satterthwaite.
 
-    Each figure is a mean over `seeds` runs on each of the federations; what one run's seed does is pooled from
-    all FedAvg runs there are, those with other seeds among them.
+    Seeds are few, so what they add is known poorly and the interval is wide where they add most: three seeds and no
+    variance from clients give 2 degrees of freedom. What a seed does to single clients counts twice, in both parts.
+    """
+    parts = [(g.from_clients, g.clients) for g in gaps] + [(g.from_seeds, g.seeds) for g in gaps]
+    variance = sum(part for part, _ in parts)
+    doubt = sum(part**2 / (count - 1) for part, count in parts if count > 1)
+    reach = student(variance**2 / doubt if doubt else np.inf) * float(np.sqrt(variance)) / len(gaps)
+    points = float(np.mean([g.points for g in gaps]))
+    return Difference(points, points - reach, points + reach, metric, min(g.seeds for g in gaps))
+
+
+def student(freedom: float) -> float:
+    """How many standard deviations hold 95 %.
+
+    >>> [round(student(freedom), 2) for freedom in (2, 5, np.inf)]
+    [4.3, 2.57, 1.96]
+    """
+    from scipy.stats import t  # takes a while to load, and reports alone need it
+
+    return float(t.ppf(0.975, freedom))
+
+
+@dataclass(frozen=True)
+class Chance:
+    """What the difference of two FedAvg figures has by chance."""
+
+    deviation: float  # points
+    freedom: int  # degrees of freedom it is known with
+
+    @property
+    def bound(self) -> float:
+        """Points that 95 % of such differences stay within."""
+        return student(self.freedom) * self.deviation
+
+
+def chance(several: Sequence[Findings], metric: str, late: bool, seeds: int) -> Chance | None:
+    """Of figures that are each a mean over `seeds` runs on each of the federations; None if unknown.
+
+    What one run's seed does is pooled from all FedAvg runs there are, those with other seeds and other learning
+    rates among them.
     """
     squares, freedom = 0.0, 0
-    for findings in several:
-        repeats = [findings.baseline, *([findings.floor] if findings.floor else [])]
-        values = [
-            100 * np.mean([getattr(Fairness.of(a), metric) for a in entry.accuracy(seed, late)])
-            for entry in repeats
-            for seed in entry.runs
-        ]
+    for alike in (group for findings in several for group in findings.repeated):
+        values = [100 * figure(e.accuracy(seed, late), metric) for e in alike for seed in e.runs]
         squares += float(np.sum((np.array(values) - np.mean(values)) ** 2))
         freedom += len(values) - 1
-    return float(np.sqrt(2 * squares / freedom / (seeds * len(several)))) if freedom else None
+    return Chance(float(np.sqrt(2 * squares / freedom / (seeds * len(several)))), freedom) if freedom else None
+
+
+def figure(accuracy: NDArray[np.float64], metric: str) -> float:
+    """One run's figure from its evaluations [evaluations, n]."""
+    if metric == LASTING:
+        return Fairness.of(accuracy.mean(axis=0)).worst10
+    return float(np.mean([getattr(Fairness.of(row), metric) for row in accuracy]))
 
 
 def components(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -122,11 +172,6 @@ def components(values: NDArray[np.float64]) -> tuple[float, float]:
     within = float(values.var(axis=1, ddof=1).mean())
     between = float(values.mean(axis=1).var(ddof=1)) - within / values.shape[1]
     return float(np.sqrt(max(between, 0.0))), float(np.sqrt(within))
-
-
-def _difference(points: float, drawn: NDArray[np.float64], metric: str, seeds: int) -> Difference:
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Difference(points, float(low), float(high), metric, seeds)
 
 
 def resampled(accuracy: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -1,18 +1,26 @@
 """A report's tables, free of any format: the paper's detailed table, its Table 2, paired differences, every run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..history import METRICS, Row
+from ..history import LASTING, METRICS, Row
 from ..simulate.api import FLOOR_LABEL
 from .findings import BASELINE, Entry, Findings, seeds_named
-from .statistics import LOWER_IS_BETTER, Difference, Pairs, between_all, chance
+from .statistics import LOWER_IS_BETTER
 
-TITLES = {"worst10": "worst 10 %", "worst20": "worst 20 %", "best10": "best 10 %", FLOOR_LABEL: "chance alone"}
-PAIRED_METRICS = ("mean", "worst10")
-BEYOND_CHANCE = 2.0  # standard deviations
+TITLES = {
+    "worst10": "worst 10 %",
+    "worst20": "worst 20 %",
+    "best10": "best 10 %",
+    LASTING: "lasting worst 10 %",
+    FLOOR_LABEL: "chance alone",
+}
+LASTING_NOTE = (
+    "Lasting worst 10 %: of the clients' averages over those rounds; above the worst 10 % of single rounds as far as "
+    "clients take turns being last."
+)
 ONE_SEED = "One seed: the interval knows of clients only and nothing is judged, as seeds alone move figures as much."
 
 
@@ -118,6 +126,11 @@ def name_of(kind: str, late: bool) -> str:
     return f"{kind}-{'average' if late else 'last'}"
 
 
+def judged_by(late: bool) -> tuple[str, ...]:
+    """The metrics that entries are set against FedAvg in; one round alone has no clients' averages."""
+    return ("mean", "worst10", LASTING) if late else ("mean", "worst10")
+
+
 METRIC_COLUMNS = tuple(Column(m, title(m), -1 if m in LOWER_IS_BETTER else +1) for m in METRICS)
 
 
@@ -144,6 +157,7 @@ def detailed(findings: Findings, late: bool) -> Table:
 
 OVERVIEW_COLUMNS = (
     *(c for c in METRIC_COLUMNS if c.key in ("mean", "std", "worst10", "best10")),
+    Column(LASTING, title(LASTING), +1),
     Column("improved", "improved"),
     Column("degraded", "degraded"),
     Column("moved", "weight moved"),
@@ -156,15 +170,15 @@ def overview(findings: Findings, late: bool) -> Table:
 
     def cells(row: Row) -> tuple[Cell, ...]:
         against = [Cell() if row.label == BASELINE else measured(row, late, k) for k in ("improved", "degraded")]
-        own = [measured(row, late, c.key) for c in OVERVIEW_COLUMNS[:4]]
+        own = [measured(row, late, c.key) for c in OVERVIEW_COLUMNS[:5]]
         return (*own, *(replace(c, spread=None) for c in against), _share(row.moved), correlation(row.oscillation))
 
     told = (
-        f"{accuracy_on(findings.judge)} in % over clients, {spread_of(findings)}; best in bold. Improved: share of the "
-        "clients below FedAvg's mean that gain. Degraded: share of those above it that lose. Weight moved: how much of "
-        "it stands elsewhere than with FedAvg, in %; near 0 an entry differs by its learning rate or its local loss "
-        "alone. Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct. "
-        f"{floor_note(findings)}"
+        f"{accuracy_on(findings.judge)} in % over clients, {spread_of(findings)}; best in bold. {LASTING_NOTE} "
+        "Improved: share of the clients below FedAvg's mean that gain. Degraded: share of those above it that lose. "
+        "Weight moved: how much of it stands elsewhere than with FedAvg, in %; near 0 an entry differs by its "
+        "learning rate or its local loss alone. Oscillation: lag-1 correlation of the clients' losses; below -0.85 "
+        f"the weights over-correct. {floor_note(findings)}"
     )
     name, head = name_of("overview", late), f"At a glance, {when(findings, late)}"
     return Table(name, head, OVERVIEW_COLUMNS, lines_of(findings, cells), (told.strip(),)).with_best()
@@ -181,7 +195,8 @@ def correlation(value: float) -> Cell:
 def runs(findings: Findings) -> Table:
     """Every run by itself: how far seeds are apart, and which runs oscillate."""
     columns = (
-        *(Column(f"{m}-{w}", f"{w} {title(m)}") for m in PAIRED_METRICS for w in ("average", "last")),
+        *(Column(f"{m}-{w}", f"{w} {title(m)}") for m in judged_by(late=False) for w in ("average", "last")),
+        Column(LASTING, title(LASTING)),
         Column("moved", "weight moved"),
         Column("oscillation", "oscillation"),
         Column("negative", "negative rounds"),
@@ -191,45 +206,19 @@ def runs(findings: Findings) -> Table:
     for entry in findings.everyone:
         for seed, run in entry.runs.items():
             fair = {"average": run.late_fairness, "last": run.fairness}
-            figures = [Cell(100 * getattr(fair[w], m)) for m in PAIRED_METRICS for w in ("average", "last")]
+            figures = [Cell(100 * getattr(fair[w], m)) for m in judged_by(late=False) for w in ("average", "last")]
+            figures.append(Cell(100 * run.lasting) if run.lasting is not None else Cell())
             counts = [Cell(float(n), digits=0) for n in (run.negative_rounds, run.skipped_rounds)]
             cells = (*figures, _share(run.moved), correlation(run.oscillation), *counts)
             lines.append(Line(entry.label, cells, f"seed {seed}", control=entry.repeats is not None))
     told = (
         f"{accuracy_on(findings.judge)} in %: average of the last {findings.last_rounds} rounds, and last round. "
-        "Weight moved: half the sum of absolute differences from FedAvg's weights in %, average over rounds. "
-        "Oscillation: lag-1 correlation over the later half of the rounds of each client's loss minus the mean loss, "
-        "averaged over clients; below -0.85 the weights chase last round's losses. Negative rounds: those with a "
-        "negative weight."
+        f"{LASTING_NOTE} Weight moved: half the sum of absolute differences from FedAvg's weights in %, average over "
+        "rounds. Oscillation: lag-1 correlation over the later half of the rounds of each client's loss minus the mean "
+        "loss, averaged over clients; below -0.85 the weights chase last round's losses. Negative rounds: those with "
+        "a negative weight."
     )
     return Table("runs", "Every run", columns, tuple(lines), (told,))
-
-
-def controls(several: Sequence[Pairs]) -> Table:
-    """The noise floor as differences: what other seeds and another precision alone do."""
-    findings, late = several[0].findings, several[0].late
-    lines = []
-    for entry in findings.controls:
-        assert entry.repeats is not None
-        gaps = [between_all(several, entry.label, entry.repeats, m) for m in PAIRED_METRICS]
-        shown = (Cell(g.points, low=g.low, high=g.high, signed=True) for g in gaps)
-        lines.append(Line(entry.label, tuple(shown), f"minus {entry.repeats}", control=True))
-    for seeds in dict.fromkeys((1, len(findings.seeds))):
-        cells = tuple(Cell(_chance(several, m, seeds)) for m in PAIRED_METRICS)
-        count = f"{seeds} seed{'s' * (seeds > 1)}" + f" x {len(several)} federations" * (len(several) > 1)
-        lines.append(Line("two FedAvg figures", cells, f"of {count}", control=True))
-    told = (
-        "Points, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
-        "difference, pooled from all FedAvg runs."
-    )
-    columns = tuple(Column(m, title(m)) for m in PAIRED_METRICS)
-    return Table(
-        name_of("controls", late), f"What chance alone does, {when(findings, late)}", columns, tuple(lines), (told,)
-    )
-
-
-def _chance(several: Sequence[Pairs], metric: str, seeds: int) -> float | None:
-    return chance([p.findings for p in several], metric, several[0].late, seeds)
 
 
 SUPPRESSION_COLUMNS = (
@@ -260,70 +249,6 @@ def suppression(findings: Findings, late: bool) -> Table:
     )
     name, head = name_of("suppression", late), f"Clients against FedAvg, {when(findings, late)}"
     return Table(name, head, SUPPRESSION_COLUMNS, lines, (told.strip(),)).with_best()
-
-
-def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table:
-    """Each entry against FedAvg over clients and seeds; "better" is said only where the interval excludes zero.
-
-    Over several federations the mean difference stands first, then each one's under its name.
-    """
-    against = dict.fromkeys((e.label for e in several[0].findings.everyone[1:]), BASELINE)
-    return _against(several, names, against, "paired", "Paired difference from FedAvg")
-
-
-def same_rate(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
-    """Entries whose learning rate is not FedAvg's against FedAvg with theirs: to tell re-weighting from a rate."""
-    entries = several[0].findings.entries
-    rates = {_rate(e): e.label for e in reversed(entries) if e.method == BASELINE}
-    others = {e.label: rates.get(_rate(e), BASELINE) for e in entries if e.method != BASELINE}
-    against = {label: rival for label, rival in others.items() if rival != BASELINE}
-    head = "Paired difference from FedAvg with the same learning rate"
-    return _against(several, names, against, "same-rate", head) if against else None
-
-
-def _rate(entry: Entry) -> float:
-    return float(entry.config["train"]["lr"])
-
-
-def _against(several: Sequence[Pairs], names: Sequence[str], against: Mapping[str, str], kind: str, head: str) -> Table:
-    """Entries against their rivals, by label, and for each a sentence that says what was found."""
-    findings, late = several[0].findings, several[0].late
-    floors = {m: _chance(several, m, len(findings.seeds)) for m in PAIRED_METRICS}
-    lines, answers = [], []
-    for label, rival in against.items():
-        shown = label if rival == BASELINE else f"{label} minus {rival}"
-        control = findings.named(label).repeats is not None
-        gaps = {m: between_all(several, label, rival, m) for m in PAIRED_METRICS}
-        for metric, gap in gaps.items():
-            each = [between_all([p], label, rival, metric).points for p in several] if names else []
-            pooled = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
-            cells = (pooled, *(Cell(points, signed=True) for points in each), Cell(verdict=gap.verdict))
-            lines.append(Line(shown, cells, metric, control))
-        if not control and len(findings.seeds) > 1:
-            answers.append(answer(shown, gaps, floors["worst10"]))
-    told = (
-        "Points of accuracy, entry minus FedAvg with the same seeds, and the 95 % bootstrap interval over clients and "
-        "seeds. No correction for the number of lines: of 20 without any effect one is expected to show a difference. "
-        "Noise floor: two standard deviations of the difference between FedAvg and FedAvg with other seeds. "
-        + ONE_SEED
-        * (len(findings.seeds) == 1)
-    )
-    columns = (Column("difference", "difference [95 %]"), *(Column(n, n) for n in names), Column("verdict", ""))
-    title = f"{head}, {when(findings, late)}"
-    return Table(name_of(kind, late), title, columns, tuple(lines), (told.strip(), *answers))
-
-
-def answer(label: str, gaps: Mapping[str, Difference], floor: float | None) -> str:
-    """Whether the worst served are lifted by more than the noise floor without lowering the mean, in a sentence."""
-    worst, mean = gaps["worst10"], gaps["mean"]
-    bar = None if floor is None else BEYOND_CHANCE * floor
-    above = bar is not None and worst.points > bar
-    lifted = f"lifted, {'and by more' if above else 'but not by more'} than the noise floor"
-    words = {1: lifted, 0: "not shown to be lifted", -1: "lowered"}[worst.direction or 0]
-    moved = {1: "raised", 0: "not shown to change", -1: "lowered"}[mean.direction or 0]
-    shown = {m: f"{g.points:+.2f} [{g.low:+.2f}, {g.high:+.2f}]" for m, g in gaps.items()}
-    beside = "" if bar is None else f"; noise floor {bar:.2f}"
-    return f"{label}: the worst 10 % are {words} ({shown['worst10']}{beside}); the mean is {moved} ({shown['mean']})."
 
 
 def measured(row: Row, late: bool, name: str, points: str | None = None) -> Cell:
