@@ -135,8 +135,11 @@ def _carry_out(
     for r in todo:
         found = journals[r.name].resumed(start(r, problem, initial), at=common)
         groups.setdefault((found.server.index, r.settings.precision), []).append((r, found))
-    for _, group in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1])):
-        _Group(experiment, group, problem, federation.describe(), journals, listen, checkpoint_seconds).run()
+    with _stop_requested() as stop:
+        for _, group in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1])):
+            if stop():
+                raise Interruption
+            _Group(experiment, group, problem, federation.describe(), journals, listen, checkpoint_seconds).run(stop)
 
 
 def _on_flower(experiment: Experiment, todo: Sequence[Run], root: Path, listen: Listener) -> None:
@@ -214,11 +217,11 @@ class _Group:
         for r, journal, state in zip(self.runs, self.journals, self.states, strict=True):
             journal.begin({**_header(experiment, r, clients), **how}, state)
 
-    def run(self) -> None:
+    def run(self, stop: Callable[[], bool]) -> None:
         """Rounds go on while the last checkpoint is being written."""
         waiting: list[list[Record]] = [[] for _ in self.runs]
         written = time.monotonic()
-        with _stop_requested() as stop, ThreadPoolExecutor(1) as beside:
+        with ThreadPoolExecutor(1) as beside:
             saving: Future[None] | None = None
             for states, records in rounds(self.runs, self.states, self.problem, self.engine):
                 self.states = states

@@ -6,7 +6,9 @@ be shared by processes and machines. Candidates are judged on a validation split
 
 import dataclasses
 import fcntl
+import hashlib
 import itertools
+import json
 import os
 import socket
 import time
@@ -23,7 +25,7 @@ from .data import federate
 from .experiment import Experiment
 from .history import METRICS, History
 from .settings import VARIANT
-from .simulate.loop import Run, engine_for, rounds, start
+from .simulate.loop import Run, alike, engine_for, rounds, start
 from .variant import Variant
 
 if TYPE_CHECKING:
@@ -167,13 +169,16 @@ class _Bench:
         states = [start(r, self.problem, self.initial) for r in runs]
         histories: list[list[Any]] = [[] for _ in runs]
         beat = 0.0
-        for _, records in rounds(runs, states, self.problem, engine_for(self.problem, runs)):
-            for history, record in zip(histories, records, strict=True):
-                history.append(record)
-            if time.time() - beat > STALE_SECONDS / 10:
-                beat = time.time()
-                for _, trial, _ in batch:
-                    trial.set_user_attr("beat", beat)
+        for mine in alike(runs):
+            together = [runs[k] for k in mine]
+            engine = engine_for(self.problem, together)
+            for _, records in rounds(together, [states[k] for k in mine], self.problem, engine):
+                for k, record in zip(mine, records, strict=True):
+                    histories[k].append(record)
+                if time.time() - beat > STALE_SECONDS / 10:
+                    beat = time.time()
+                    for _, trial, _ in batch:
+                        trial.set_user_attr("beat", beat)
         sizes = self.problem.train.sizes.numpy()
         shares, seeds = sizes / sizes.sum(), len(self.experiment.seeds)
         for k, (_, trial, _) in enumerate(batch):
@@ -265,14 +270,22 @@ def _revive(optuna: Any, study: "optuna.Study") -> None:
                 study.enqueue_trial(values, {"planned": values})
 
 
+def _mark(experiment: Experiment) -> str:
+    """Of all that decides what a candidate scores beside its own values."""
+    train = {k: v for k, v in experiment.train.describe().items() if k not in ("engine", "device", "seed")}
+    held = [dataclasses.asdict(experiment.data), dict(experiment.model), train, list(experiment.seeds)]
+    return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
 def _study(optuna: Any, storage: str, experiment: Experiment, variant: Variant, search: Search) -> "optuna.Study":
     """One study an entry; its name carries what decides its results, so other searches do not mix in."""
+    asked = search.method, search.select_on, search.metric
     try:
         return optuna.create_study(  # type: ignore[no-any-return]
             storage=storage,
             load_if_exists=True,
             direction="minimize" if search.metric == "std" else "maximize",
-            study_name=f"{experiment.name}/{variant.label}/{search.method}/{search.select_on}/{search.metric}",
+            study_name="/".join((experiment.name, variant.label, *asked, _mark(experiment))),
             sampler=optuna.samplers.TPESampler(seed=0, constant_liar=True),
         )
     except Exception as error:

@@ -1,5 +1,6 @@
 """Opening and closing rounds: streaming, dropped clients, damping, server optimisers, buffers, memory."""
 
+import copy
 import math
 import weakref
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 import evenfed
-from evenfed.algorithms import AFL, CLIMB, QFFL, TERM, DeltaFL, FedAvg, FedFV, SemiVRed, VRed
+from evenfed.algorithms import AFL, CLIMB, FCFL, QFFL, TERM, DeltaFL, FedAvg, FedFV, SemiVRed, VRed
 from worked_example import DELTAS, LOSSES, SIZES, close, example_round
 
 
@@ -79,6 +80,18 @@ def test_nothing_usable_skips_the_round_and_says_so(algorithm):
     turn = evenfed.open_round(start(algorithm), [math.nan] * 3)
     server, record = evenfed.close_round(turn, [])
     assert record.skipped and record.dropped == (0, 1, 2) and math.isnan(record.objective)
+
+
+def test_fcfl_without_the_one_client_it_weighs_skips_the_round():
+    """At a low temperature all weight is the worst client's, and the others' underflows to nothing."""
+    server = evenfed.Server.start(FCFL(temperature=1e-4), torch.zeros(2), [10, 10, 10], lr=0.1)
+    turn = evenfed.open_round(server, [2.0, 1.0, 0.5])
+    assert turn.plan.weights.tolist() == [1, 0, 0]
+    lost = evenfed.Update(0, torch.tensor([float("nan"), 0.0]))
+    after, record = evenfed.close_round(
+        turn, [lost, evenfed.Update(1, torch.ones(2)), evenfed.Update(2, torch.ones(2))]
+    )
+    assert record.skipped and 0 in record.dropped and after.theta.tolist() == [0, 0]
 
 
 def test_survivors_whose_weights_sum_to_nothing_skip_the_round():
@@ -161,6 +174,16 @@ def test_any_torch_optimiser_on_the_server_takes_the_step_as_its_gradient(make):
         optimiser.step()
         server, _ = evenfed.close_round(turn, updates([0, 1, 2]))
         assert close(server.params, by_hand, 1e-12)
+
+
+def test_a_servers_optimiser_state_stays_as_it_was_when_the_next_round_steps():
+    """A checkpoint of round 1 may be written while round 2 is computed."""
+    momentum = lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9)  # noqa: E731
+    first = evenfed.Server.start(FedAvg(), torch.ones(2).double(), SIZES, lr=0.1, optimizer=momentum)
+    server, _ = example_round(FedAvg(), server=first)
+    kept = copy.deepcopy(server.optimizer_state)
+    example_round(FedAvg(), server=server)
+    assert torch.equal(kept["state"][0]["momentum_buffer"], server.optimizer_state["state"][0]["momentum_buffer"])
 
 
 def test_parameters_by_name_go_in_and_come_out():

@@ -14,7 +14,7 @@ import pytest
 
 import evenfed
 from evenfed.experiment import DEMO, Experiment
-from evenfed.tune import GRIDS, LEARNING_RATES, Candidate, Search, front, tune
+from evenfed.tune import GRIDS, LEARNING_RATES, Candidate, Search, _mark, front, tune
 
 SMALL = ["--rounds", "6", "--set", "data.clients=6", "--set", "data.concentration=1.0", "--batch", "5"]
 
@@ -149,3 +149,10 @@ def test_a_database_that_cannot_be_used(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2 and "cannot be used" in err and "Traceback" not in err
     assert os.listdir(tmp_path / "runs") == ["demo-tune"]
+
+
+def test_another_experiment_is_another_search():
+    usual = Experiment.read(DEMO)
+    assert _mark(usual) == _mark(usual.changed(["train.device=cpu"]))
+    for change in ("train.rounds=5", "data.clients=7", "model.hidden=[8]", "seeds=2"):
+        assert _mark(usual) != _mark(usual.changed([change])), change

@@ -13,6 +13,7 @@ from evenfed.core import streams
 from evenfed.fairness import Fairness, Suppression, moved, oscillation
 from evenfed.history import History
 from evenfed.simulate.api import initial_model
+from evenfed.simulate.problem import top1
 from worked_example import close, federation, small_model
 
 CPU = {"device": "cpu"}
@@ -115,6 +116,41 @@ def test_ditto_is_evaluated_with_each_clients_own_model():
         own = result.client_model(k)
         assert result.accuracy[k] == pytest.approx(float((own(x).argmax(1) == y).float().mean()))
     assert not torch.equal(result.personal[0], result.personal[1])
+
+
+@pytest.mark.parametrize("engine", ["parallel", "reference"])
+def test_a_model_of_a_clients_own_stays_finite_and_no_numbers_are_no_answer(engine):
+    """Tied too strongly, own models blow up; they stay as they last were, and what is no number counts as wrong."""
+    ditto = evenfed.algorithms.Ditto(lam=300.0)
+    result = evenfed.train(small_model(), federation(), ditto, rounds=40, lr=0.5, batch_size=2, engine=engine, **CPU)
+    assert result.personal.isfinite().all() and result.server.theta.isfinite().all()
+    outputs = torch.tensor([[float("nan"), 1.0], [float("inf"), 0.0], [2.0, 1.0]])
+    assert top1(outputs, torch.zeros(3).long()).tolist() == [0, 0, 1]
+
+
+def test_an_algorithm_may_be_named_with_its_hyper_parameters():
+    one, two = (
+        evenfed.train(small_model(), federation(), algorithm, rounds=3, lr=0.3, **CPU).server.theta
+        for algorithm in ("semi_vred[beta=1,smooth=0.5]", evenfed.algorithms.SemiVRed(beta=1.0))
+    )
+    assert not torch.equal(one, two)  # smoothed
+    three = evenfed.train(small_model(), federation(), "semi_vred[beta=1]", rounds=3, lr=0.3, **CPU).server.theta
+    assert torch.equal(two, three)
+    with pytest.raises(evenfed.InputError, match=r"beta belongs to semi_vred: write algorithm='semi_vred\[beta=2\]'"):
+        evenfed.train(small_model(), federation(), "semi_vred", beta=2)
+
+
+def test_examples_that_see_each_other_in_training_alone_are_refused_too():
+    class Mixing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.last(x - x.mean(0)) if self.training else self.last(x)
+
+    with pytest.raises(evenfed.InputError, match="depends on the other examples of its batch"):
+        evenfed.train(Mixing(), federation(), "fedavg", rounds=1, **CPU)
 
 
 def test_server_optimisers_by_name_table_and_function():

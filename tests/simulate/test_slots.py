@@ -13,11 +13,12 @@ from torch.func import vmap
 
 import evenfed
 from evenfed import models
+from evenfed.algorithms import get
 from evenfed.core import streams
-from evenfed.simulate import replay, slots
+from evenfed.simulate import api, loop, replay, slots
 from evenfed.simulate.convolution import Taps, conv2d, group_norm
 from evenfed.simulate.live import Live
-from evenfed.simulate.loop import Run, rounds, start
+from evenfed.simulate.loop import Run, alike, rounds, start
 from evenfed.simulate.parallel import Parallel
 from evenfed.simulate.problem import Orders, Problem, Question
 from evenfed.simulate.reference import Reference
@@ -269,16 +270,58 @@ def test_measurements_take_smaller_passes_where_memory_is_short(monkeypatch):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     make, everyone = slots.Measure.__init__, torch.arange(3)
 
-    def needy(self, engine, length):
+    def needy(self, engine, resident, length):
         if length > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        make(self, engine, length)
+        make(self, engine, resident, length)
 
     question = Question(problem.theta, everyone, {})
     (whole,) = Slots(problem, 2).losses([question])
     monkeypatch.setattr(slots.Measure, "__init__", needy)
     (parts,) = Slots(problem, 2).losses([question])
     assert torch.allclose(whole, parts, rtol=1e-6)
+
+
+def test_test_examples_may_be_of_another_shape_and_type_than_training_ones():
+    """Images of two sizes, bytes and floats: measured as the plain loop measures them."""
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.tensor([0, 1, 2, 1, 0, 2])
+    small = torch.randint(0, 256, (6, 1, 8, 8), generator=draw).to(torch.uint8)
+    large = torch.rand((6, 1, 10, 10), generator=draw)
+
+    class AnySize(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(2, 3)
+
+        def forward(self, x):
+            x = x.float().flatten(1)
+            return self.last(torch.stack([x.mean(1), x.amax(1)], 1))
+
+    problem = Problem.of(
+        AnySize(), [evenfed.Client((small, labels), (large, labels))] * 2, evenfed.Settings(device="cpu")
+    )
+    question = Question(problem.theta, torch.arange(2), {})
+    for ask in (lambda engine: engine.losses([question]), lambda engine: engine.scores([question], problem.loss)):
+        (ours,), (plain,) = ask(Slots(problem, 2)), ask(Reference(problem))
+        assert torch.allclose(ours, plain, rtol=1e-5)
+
+
+def test_a_short_batch_is_filled_up_with_its_own_examples():
+    """The other client's example would have an infinite loss, and 0 times infinity is no number."""
+    x = torch.full((5, 1), 100.0)
+    clients = [evenfed.Client((x, torch.zeros(5).long())), evenfed.Client((x[:4], torch.ones(4).long()))]
+    model = nn.Linear(1, 2, bias=False)
+    nn.init.zeros_(model.weight)
+
+    def loss(outputs, targets):
+        return -outputs.softmax(1).gather(1, targets[:, None])[:, 0].log()
+
+    problem = Problem.of(model, clients, evenfed.Settings(batch_size=4, device="cpu"), loss=loss)
+    orders = Orders(0, 0, problem.theta, torch.arange(2), 1.0)
+    ((_, update),) = Slots(problem, 2).train([orders])
+    found = dict(zip(update.ids.tolist(), update.delta.tolist(), strict=True))
+    assert found == {0: [-50.0, 50.0], 1: [50.0, -50.0]}
 
 
 def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(monkeypatch):
@@ -317,7 +360,20 @@ def test_a_model_in_double_precision_is_not_rounded():
         Slots(problem, 2, "bf16")
 
 
-def test_entries_of_a_comparison_may_differ_in_precision():
+def test_entries_of_a_comparison_may_differ_in_precision(monkeypatch):
+    engines, rounded, before = [], [], torch.backends.cuda.matmul.allow_tf32
+    make, advance = api.engine_for, loop._advance
+
+    def spied(problem, runs):
+        engines.append({run.settings.precision for run in runs})
+        return make(problem, runs)
+
+    def looked_at(*arguments):
+        rounded.append(torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32)
+        return advance(*arguments)
+
+    monkeypatch.setattr(api, "engine_for", spied)
+    monkeypatch.setattr(loop, "_advance", looked_at)
     found = evenfed.compare(
         small_model(),
         federation(),
@@ -329,3 +385,11 @@ def test_entries_of_a_comparison_may_differ_in_precision():
     one, two = found.results["fedavg"][0], found.results["fedavg-tf32"][0]
     assert one.settings.precision == "fp32" and two.settings.precision == "tf32"
     assert torch.allclose(one.server.theta, two.server.theta)
+    assert engines == [{"fp32"}, {"tf32"}]
+    assert rounded == [False, False, True, True]  # two rounds each
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_runs_of_one_precision_share_an_engine():
+    runs = [Run(p, get("fedavg"), evenfed.Settings(precision=p)) for p in ("bf16", "tf32", "bf16")]
+    assert alike(runs) == [[0, 2], [1]]

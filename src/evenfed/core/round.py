@@ -21,6 +21,7 @@ needs all updates at once (`needs = "gram"`).
 (2, [0.08, 0.32, 0.6], torch.Size([2]))
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -166,7 +167,7 @@ class Fold:
         turn, server, plan = self.turn, self.turn.server, self.turn.plan
         planned, survived = float(plan.weights.sum()), float(plan.weights[self.arrived].sum())
         lost = tuple(plan.ids[~self.arrived].tolist())
-        usable = survived > 0 if not self.by_row else bool(self.arrived.any())
+        usable = survived > 0
         weights = torch.zeros(len(server.sizes), dtype=torch.float64)
         if usable:
             kept = plan if not lost else _restricted(plan, self.arrived, planned / survived)
@@ -282,7 +283,7 @@ def moved(server: Server, step: Tensor) -> Server:
         tensor.grad = grad
     optimizer = server.optimizer(tensors)
     if server.optimizer_state is not None:
-        optimizer.load_state_dict(server.optimizer_state)
+        optimizer.load_state_dict(copy.deepcopy(server.optimizer_state))  # it would change in place
     optimizer.step()
     return dataclasses.replace(server, theta=theta, optimizer_state=optimizer.state_dict())
 

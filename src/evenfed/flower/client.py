@@ -117,7 +117,8 @@ class Site:
             start = own.at(task.index)
             starts = (desk.problem.theta if start is None else start.to(theta))[None]
             tied = dataclasses.replace(orders, prox=task.personal, starts=starts, snapshot_steps=None)
-            own.put(task.index, desk.worker.weights_after(tied, 0)[0])
+            trained = desk.worker.weights_after(tied, 0)[0]
+            own.put(task.index, trained if trained.isfinite().all() else starts[0])
         return wire.reply(message, {"num-examples": int(desk.problem.train.sizes[desk.position])}, **sent)
 
     def evaluate(self, message: Message, context: Context) -> Message:

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..algorithms import get
 from ..client import Client
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
@@ -21,7 +20,7 @@ from ..fairness import Fairness, Suppression
 from ..history import History, Row, row
 from ..settings import Settings
 from ..variant import Variant, distinct
-from .loop import Run, State, engine_for, rounds, start
+from .loop import Run, State, alike, engine_for, rounds, start
 from .problem import LossFunction, Problem
 
 
@@ -99,6 +98,7 @@ def train(
 ) -> Result:
     """Train `model` over `clients` (`model` itself is left as it is).
 
+    `algorithm`: a name, with hyper-parameters in brackets ("semi_vred[beta=1]"), or an instance.
     `loss(outputs, targets)` gives one loss an example (default: cross entropy), `score` one number an
     example that counts as accuracy (default: top-1 for whole-number targets). `options` are the fields of
     `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox, server_lr,
@@ -111,9 +111,15 @@ def train(
     >>> len(result.history), result.history[0].losses.shape, result.accuracy
     (2, (3,), None)
     """
-    chosen = get(algorithm) if isinstance(algorithm, str) else algorithm
+    if isinstance(algorithm, str):
+        variant = Variant.parse(algorithm)
+        chosen, options = variant.algorithm, {**variant.options, **options}
+    else:
+        chosen = algorithm
     if not isinstance(chosen, Algorithm):
         raise InputError(f"algorithm is a {type(chosen).__name__}; give a name or an instance of an Algorithm")
+    for key in (f.name for f in dataclasses.fields(chosen) if f.name in options):
+        raise InputError(f"{key} belongs to {chosen.name}: write algorithm='{chosen.name}[{key}={options[key]}]'")
     run = Run(chosen.name, chosen, Settings.of(options))
     if run.settings.smooth is not None and not chosen.uses_losses:
         warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
@@ -288,8 +294,7 @@ def _carry_out(
     """Runs of one precision share an engine, and go together."""
     listeners = list(callbacks)
     results: dict[int, Result] = {}
-    for precision in dict.fromkeys(r.settings.precision for r in runs):
-        mine = [k for k, r in enumerate(runs) if r.settings.precision == precision]
+    for mine in alike(runs):
         found = _together([runs[k] for k in mine], [states[k] for k in mine], problem, listeners)
         results.update(zip(mine, found, strict=True))
     return [results[k] for k in range(len(runs))]

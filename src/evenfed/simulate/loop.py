@@ -44,6 +44,14 @@ class State:
     firsts: Tensor | None = None  # [n, D] where clients stand before round 0, if not at the server's model
 
 
+def alike(runs: Sequence[Run]) -> list[list[int]]:
+    """The runs' positions in groups of one precision, each of which shares an engine."""
+    groups: dict[str, list[int]] = {}
+    for k, run in enumerate(runs):
+        groups.setdefault(run.settings.precision, []).append(k)
+    return list(groups.values())
+
+
 def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     """The engine the runs ask for; the fast one is arranged for as many clients as train at once."""
     if runs[0].settings.engine == "flower":
@@ -216,7 +224,8 @@ def _train(
             assert isinstance(update.delta, Tensor) and isinstance(update.ids, Tensor)
             trained = orders[which].theta.repeat(len(update.ids), 1)
             trained[:, slice(None) if update.columns is None else update.columns] -= update.delta
-            own[update.ids] = trained
+            finite = trained.isfinite().all(dim=1, keepdim=True)
+            own[update.ids] = torch.where(finite, trained, own[update.ids])  # what is not finite is not kept
         else:
             folds[k].add(update)
     return folds

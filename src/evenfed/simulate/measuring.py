@@ -35,12 +35,11 @@ class Resident:
 
 
 class Measure:
-    """A model's outputs over a pool, `length` examples at a time, and a value of each."""
+    """A model's outputs over pools of examples like those of `resident`, `length` at a time, and a value of each."""
 
-    def __init__(self, engine: "Slots", length: int) -> None:
-        self.engine, self.length = engine, length
-        self.live = engine.live(crop=True)
-        problem, self.resident = engine.problem, engine.resident[id(engine.problem.train)]
+    def __init__(self, engine: "Slots", resident: Resident, length: int) -> None:
+        self.engine, self.resident, self.length = engine, resident, length
+        self.live, problem = engine.live(crop=True), engine.problem
         self.theta = torch.zeros(len(self.live), dtype=problem.theta.dtype, device=problem.device)
         self.inputs = torch.zeros_like(self.resident.rows[:1]).repeat(length, 1)
         engine.model.eval()

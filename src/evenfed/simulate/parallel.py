@@ -102,7 +102,7 @@ def check_stackable(problem: Problem) -> bool:
     with wherever_weights_lie():
         _check_buffers(problem, instead)
         random = _check_vectorised(problem, instead)
-        _check_padding(problem, instead)
+        _check_padding(problem, instead, training=not random)
     return random
 
 
@@ -139,9 +139,12 @@ def _check_buffers(problem: Problem, instead: str) -> None:
         )
 
 
-def _check_padding(problem: Problem, instead: str) -> None:
-    """Examples of a batch must not see each other, or short batches could not be padded."""
-    probe = copy.deepcopy(problem.model).eval()
+def _check_padding(problem: Problem, instead: str, training: bool) -> None:
+    """Examples of a batch must not see each other, or short batches could not be padded.
+
+    Looked at as in training, but for models that draw random numbers there and never give the same twice.
+    """
+    probe = copy.deepcopy(problem.model).train(training)
     x, y = problem.train.inputs[:4], problem.train.targets[:4]
     with torch.no_grad():
         together = per_example(problem.loss(probe(x), y))

@@ -25,8 +25,9 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def top1(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the highest score is the target's, else 0."""
-    return (outputs.argmax(1) == targets).to(outputs.dtype)
+    """1 where the highest score is the target's, else 0; scores that are no numbers choose nothing."""
+    highest, chosen = outputs.max(1)
+    return ((chosen == targets) & highest.isfinite()).to(outputs.dtype)
 
 
 def per_example(values: Tensor) -> Tensor:

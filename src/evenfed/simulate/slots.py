@@ -7,7 +7,7 @@ cache serves the next one. Nothing waits for the host until a round's end.
 
 import dataclasses
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Any
@@ -50,14 +50,14 @@ class Slots(Stacked):
         self.schedule = lru_cache(maxsize=4)(self._schedule)
         self.steps: dict[tuple[bool, tuple[LocalLoss, ...]], Step] = {}
         self.known: dict[Any, LocalLoss] = {}
-        self.measuring: Measure | None = None
+        self.measuring: dict[Hashable, Measure] = {}  # by what examples are like
         self.measured_rows = MEASURED_ROWS
         self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.test) if pool}
 
     @property
     def how(self) -> str:
         """What runs, and what was left out."""
-        replays = [made.replay for made in (*self.steps.values(), self.measuring) if made]
+        replays = [step.replay for step in self.steps.values()] + [made.replay for made in self.measuring.values()]
         notes = {replay.note for replay in replays if replay.note}
         if self.slots < self.asked:
             notes.add(f"{self.asked} did not fit into the device's memory")
@@ -117,8 +117,7 @@ class Slots(Stacked):
         sizes, device = pool.sizes[ids], pool.inputs.device
         everyone = len(ids) == len(pool.sizes)
         rows = torch.arange(len(pool.inputs), device=device) if everyone else pool.rows(ids).to(device)
-        measure = self._measuring()
-        inputs = self.resident[id(pool)].rows
+        measure, inputs = self._measuring(pool), self.resident[id(pool)].rows
         found = torch.stack([measure(theta, inputs, pool.targets, rows, of) for theta in thetas], 1).double()
         lengths = sizes.to(found.device)
         totals = torch.segment_reduce(found, "sum", lengths=lengths, axis=0, initial=0.0, unsafe=True)
@@ -126,7 +125,7 @@ class Slots(Stacked):
 
     def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
         """[len(ids)]: each client's own model on its own rows, by the same passes."""
-        measure, inputs = self._measuring(), self.resident[id(pool)].rows
+        measure, inputs = self._measuring(pool), self.resident[id(pool)].rows
         means = torch.full((len(question.ids),), torch.nan, dtype=torch.float64, device=inputs.device)
         for k, client in enumerate(question.ids.tolist()):
             size, start = int(pool.sizes[client]), int(pool.starts[client])
@@ -135,18 +134,20 @@ class Slots(Stacked):
                 means[k] = measure(question.models[client], inputs, pool.targets, rows, of).double().mean()
         return means.cpu()
 
-    def _measuring(self) -> "Measure":
+    def _measuring(self, pool: Pool) -> "Measure":
         """Made at first need; with shorter passes where the device's memory does not suffice."""
-        while self.measuring is None:
-            length = min(self.measured_rows, max(len(resident.rows) for resident in self.resident.values()))
+        resident = self.resident[id(pool)]
+        alike = resident.shape, resident.rows.dtype
+        while alike not in self.measuring:
+            length = min(self.measured_rows, max(len(each.rows) for each in self.resident.values()))
             try:
-                self.measuring = Measure(self, length)
+                self.measuring[alike] = Measure(self, resident, length)
             except torch.OutOfMemoryError:
                 if length == 1:
                     raise
                 self.measured_rows = length // 2
                 _free()
-        return self.measuring
+        return self.measuring[alike]
 
 
 def _free() -> None:
@@ -267,7 +268,8 @@ class Shift:
         begins, index = pool.starts.numpy()[clients], orders[0].index
         table = examples(seeds, index, clients, sizes, problem.local_epochs, begins, problem.device)
         column = torch.arange(engine.width, device=problem.device)
-        self.rows = table[(first[..., None] + column).clamp(max=len(table) - 1)]  # [steps, slots, width]
+        last = (count - 1).clamp(min=0)[..., None]  # a short batch is filled up with its own last example
+        self.rows = table[(first[..., None] + column.minimum(last)).clamp(max=len(table) - 1)]  # [steps, slots, width]
         self.mask = (column < count[..., None]).to(step.mask.dtype)
         columns = step.live.columns
         self.incoming = [o.theta[columns] for o in orders]
