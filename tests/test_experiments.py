@@ -61,6 +61,19 @@ def test_what_the_paper_errs_in_is_said_in_the_file():
         assert re.search(r"lambda_max of our own split", path.read_text()), path
 
 
+def test_the_quick_form_scales_every_learning_rate_and_says_so_in_labels():
+    table = {
+        "train": {"lr": 0.02},
+        "quick": {"lr_factor": 5.0, "train.rounds": 2},
+        "algorithms": {"fedavg": {}, "rates": {"algorithm": "fedavg", "grid": {"lr": [0.01]}}, "vred": {"lr": 0.1}},
+    }
+    quick = Experiment.of(table, "mine").in_quick_form()
+    rates = {v.label: v.options.get("lr", quick.train.lr) for v in quick.variants}
+    assert rates == {"fedavg": pytest.approx(0.1), "fedavg[lr=0.05]": pytest.approx(0.05), "vred": pytest.approx(0.5)}
+    again = quick.changed(["train.lr=0.3"])
+    assert next(r.settings.lr for r in again.runs()[0] if r.label == "fedavg") == 0.3
+
+
 def test_quick_needs_a_table():
     with pytest.raises(evenfed.InputError, match="no table"):
         Experiment.of({"algorithms": {"fedavg": {}}}, "mine").in_quick_form()

@@ -23,6 +23,7 @@ from .core.algorithm import Algorithm
 from .core.errors import InputError
 from .experiment import DEMO, Experiment
 from .runner import Interruption, Outcome, run, take_over
+from .settings import VARIANT
 from .simulate.api import seed_list, with_baseline
 from .variant import parse_list, value_of
 
@@ -205,11 +206,7 @@ def _chosen(
         chosen = dataclasses.replace(chosen, seeds=tuple(seed_list(numbers)))
     given = {k: v for k, v in train.items() if v is not None}
     chosen = dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, **given))
-    if data is not None:
-        chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, name=data))
-    for assignment in assignments:
-        chosen = chosen.changed(assignment)
-    return chosen
+    return chosen.changed([*([f"data.name='{data}'"] if data is not None else []), *assignments])
 
 
 def _run(experiment: Experiment, out: Path) -> Outcome:
@@ -239,6 +236,7 @@ def _show_algorithm(page: Console, cls: type[Algorithm]) -> None:
     page.print(f"[bold]{cls.name}[/]  ({cls.__name__})\n")
     page.print("\n".join(line.strip() for line in about), markup=False)
     page.print(f"\nReference: {cls.reference or 'none given'}", markup=False)
+    page.print(f"With every algorithm: {', '.join(VARIANT)}; smooth=0.25 damps weights that oscillate.", markup=False)
     for spec in dataclasses.fields(cls):
         meta = spec.metadata
         page.print(f"\n[bold]{spec.name}[/] = {spec.default!r}  {escape(meta.get('help', ''))}")

@@ -97,7 +97,10 @@ def show(
     """How a data set falls over clients: classes, sizes and label skew."""
     from .data import DataSettings, federate
     from .report import federation as picture
+    from .report.write import prepare
 
+    if out is not None:
+        prepare(out)
     given: dict[str, Any] = {"name": name, "path": path, "clients": clients, "partition": partition}
     found = federate(DataSettings(**given, concentration=concentration, train_fraction=train_fraction, seed=seed))
     if format is Format.json:

@@ -72,7 +72,7 @@ def choose(
     floor: Annotated[
         Path | None, typer.Option(help="A comparison with more FedAvg runs, from which the noise floor is taken.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of the experiment written.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the experiment written.")] = 3,
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
     from .report import choice, write
@@ -81,6 +81,8 @@ def choose(
     from .report.tuning import save_toml
     from .tune import tables
 
+    if out.exists() and "# Chosen from" not in out.read_text(errors="replace"):
+        raise InputError(f"{out} is there already and was not written by `evenfed choose`; choose another --out")
     made = choice.choose(folder, floor)
     confirming = choice.experiment(made, out.stem, range(seeds))
     save_toml(out, [f"Chosen from {folder}. {made.rule}"], tables(confirming, "validation"))
@@ -96,7 +98,8 @@ def fill(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a file is out of date.")] = False,
 ) -> None:
     """Put tables of results into Markdown files, between <!-- evenfed DIR TABLE --> and <!-- /evenfed -->."""
-    from .report.fill import filled
+    from .report.fill import filled, missing
+    from .report.terminal import console
     from .results import replace_text
 
     texts = {path: filled(path) for path in files}
@@ -106,3 +109,7 @@ def fill(
         raise InputError(f"{named}: not what the results say; bring up to date with: evenfed fill {named}")
     for path in stale:
         replace_text(path, texts[path])
+    for path in files:
+        if places := missing(path):
+            told = f"{path}: not run yet, looked for beside that file: {', '.join(places)}"
+            console(stderr=True).print(told, markup=False)

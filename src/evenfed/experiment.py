@@ -88,12 +88,22 @@ class Experiment:
             variants=tuple(with_baseline(distinct([v for k, t in algorithms.items() for v in Variant.grid(k, t)]))),
         )
 
-    def changed(self, assignment: str) -> "Experiment":
-        """With one value set as on the command line: `train.lr=0.1`, `data.clients=50` or `semi_vred.beta=0.5`."""
-        place, equals, text = assignment.partition("=")
-        if not equals:
-            raise InputError(f"--set {assignment}: write part.key=value, e.g. semi_vred.beta=0.5 or train.lr=0.1")
-        return self.with_value(place.strip(), value_of(text))
+    def changed(self, assignments: Sequence[str]) -> "Experiment":
+        """With values set as on the command line: `train.lr=0.1`, `data.clients=50` or `semi_vred.beta=0.5`.
+
+        Those of the data are set at once, as some go together only.
+        """
+        found, data = self, {}
+        for assignment in assignments:
+            place, equals, text = assignment.partition("=")
+            if not equals:
+                raise InputError(f"--set {assignment}: write part.key=value, e.g. semi_vred.beta=0.5 or train.lr=0.1")
+            if place.strip().startswith("data."):
+                data[place.strip().removeprefix("data.")] = value_of(text)
+            else:
+                found = found.with_value(place.strip(), value_of(text))
+        _known(data, [f.name for f in dataclasses.fields(DataSettings)], "data")
+        return dataclasses.replace(found, data=dataclasses.replace(found.data, **data))
 
     def with_value(self, place: str, value: Any) -> "Experiment":
         """With the value at `part.key` set; parts are train, data, model and the labels of the entries."""
@@ -124,8 +134,9 @@ class Experiment:
         changes = dict(self.quick)
         faster = changes.pop("lr_factor", 1.0)  # fewer rounds and a smaller model want longer steps
         found = dataclasses.replace(self, name=f"{self.name}-quick", model=changes.pop("model", self.model))
-        for variant in found.variants:
-            found = found.with_value(f"{variant.label}.lr", faster * variant.options.get("lr", self.train.lr))
+        variants = tuple(v.with_rate(faster * v.options["lr"]) if "lr" in v.options else v for v in self.variants)
+        train = dataclasses.replace(self.train, lr=faster * self.train.lr)
+        found = dataclasses.replace(found, variants=variants, train=train)
         for place, value in changes.items():
             found = found.with_value(place, value)
         return found

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .core.errors import InputError, unknown
+from .core.errors import InputError, check_whole, unknown
 
 
 class FromBytes(nn.Module):
@@ -28,6 +28,10 @@ class FromBytes(nn.Module):
 
 def mlp(inputs: int, classes: int, hidden: Sequence[int] = (32,)) -> nn.Module:
     """Fully connected layers with ReLU between them."""
+    if not isinstance(hidden, Sequence) or isinstance(hidden, str):
+        raise InputError(f"model.hidden={hidden!r}: give a list of widths, e.g. [32]")
+    for width in hidden:
+        check_whole("model.hidden", width, 1)
     widths = [inputs, *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise(widths):

@@ -132,7 +132,16 @@ def from_json(line: Mapping[str, Any]) -> Record:
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What two configurations have otherwise, in words."""
-    return [f"{place}: {old!r} there, {new!r} here" for place, old, new in _differences(there, here) if old != new]
+
+    def other(place: str, old: Any, new: Any) -> bool:
+        counts = place == "train.participation"  # where 1 is one client, and 1.0 everyone
+        return old != new or (counts and isinstance(old, int) != isinstance(new, int))
+
+    return [
+        f"{place}: {old!r} there, {new!r} here"
+        for place, old, new in _differences(there, here)
+        if other(place, old, new)
+    ]
 
 
 def _differences(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -1,5 +1,6 @@
 """Labelled entries of a comparison: an algorithm with its hyper-parameters and its own options of a run."""
 
+import dataclasses
 import itertools
 import re
 import tomllib
@@ -61,6 +62,11 @@ class Variant:
         dials = table["grid"]
         if not isinstance(dials, Mapping) or not all(isinstance(v, list) and v for v in dials.values()) or not dials:
             raise InputError(f"{label}: grid = {dials!r}; give a table of lists, e.g. grid = {{ beta = [0.5, 1.0] }}")
+        for key in dials:
+            if key in fixed or key == "algorithm":
+                raise InputError(
+                    f"{label}: grid over '{key}', which is set beside it too or cannot vary; leave one out"
+                )
         method, found = str(fixed.pop("algorithm", label)), []
         for values in itertools.product(*dials.values()):
             chosen = {k: v for k, v in zip(dials, values, strict=True) if v != "none"}
@@ -77,6 +83,15 @@ class Variant:
         """
         name, options = _split(text)
         return cls.of(text.replace(" ", ""), {"algorithm": name, **options})
+
+    def with_rate(self, lr: float) -> "Variant":
+        """The same entry with another learning rate, which a label that tells the rate tells too.
+
+        >>> Variant.parse("fedavg[lr=0.01]").with_rate(0.06).label
+        'fedavg[lr=0.06]'
+        """
+        label = re.sub(r"(?<=[\[,])lr=[^,\]]+", f"lr={lr:g}", self.label)
+        return dataclasses.replace(self.changed("lr", lr), label=label)
 
     def changed(self, key: str, value: Any) -> "Variant":
         """The same entry with one hyper-parameter or option set."""

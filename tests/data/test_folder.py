@@ -60,7 +60,7 @@ def test_a_parquet_that_does_not_fit_is_named(tmp_path: Path, columns: dict[str,
     ("arrays", "message"),
     [
         ({"x": X[:, :2], "y": Y}, r"rows of x are float32 of shape \(2,\), in a\.npz they are float32 of shape \(3,\)"),
-        ({"x": X.astype(np.float64), "y": Y}, "rows of x are float64"),
+        ({"x": X.astype(np.float16), "y": Y}, "rows of x are float16"),
         ({"x": X, "y": Y.astype(np.int32)}, "rows of y are int32"),
         ({"x": X, "y": Y[:, None]}, r"rows of y are int64 of shape \(1,\)"),
         ({"x": X, "y": Y[:3]}, r"x has shape \(4, 3\), y has \(3,\)"),

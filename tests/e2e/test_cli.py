@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 SMALL = ["--set", "data.clients=6", "--set", "data.concentration=1.0"]
@@ -278,6 +279,11 @@ def test_algorithms_command(evenfed_here):
 BAD_TOML = {
     "broken": ("[train\nrounds = 3", "is not valid TOML"),
     "unknown-key": ("[train]\nrouds = 3\n[algorithms.fedavg]", "did you mean 'rounds'"),
+    "grid-beside-value": (
+        "[algorithms.vred]\nbeta = 0.3\ngrid = { beta = [0.1, 0.2] }",
+        "grid over 'beta', which is set beside it",
+    ),
+    "grid-of-algorithms": ('[algorithms.vred]\ngrid = { algorithm = ["vred", "afl"] }', "grid over 'algorithm'"),
     "unknown-table": ("[trian]\nrounds = 3\n[algorithms.fedavg]", "did you mean 'train'"),
     "unknown-option": ("[algorithms.vred]\nbeta_ = 1", "did you mean 'beta'"),
     "unknown-algorithm": ("[algorithms.verd]", "did you mean 'vred'"),
@@ -322,6 +328,11 @@ def test_bad_experiment_files(case, tmp_path, evenfed_here):
         (["compare", "--engine", "fast"], "unknown engine 'fast'"),
         (["compare", "--device", "cuda"], "sees no GPU"),
         (["compare", "--out", "/proc/none"], "cannot be written to"),
+        (["compare", "--set", "model.hidden=[-3]"], "model.hidden=-3"),
+        (["compare", "--set", "model.hidden=32"], "give a list of widths"),
+        (["compare", "--data", "folder"], "a path goes with name = 'folder' alone"),
+        (["compare", "--data", "folder", "--set", "data.path=nowhere"], "no folder there"),
+        (["data", "show", "digits", "--out", "/proc/none"], "cannot be written to"),
         (["compare", "--frmat", "json"], "--format"),
         (["compair"], "compare"),
     ],
@@ -330,6 +341,39 @@ def test_bad_arguments(arguments, told, evenfed_here):
     refused = evenfed_here(*arguments)
     assert refused.returncode == 2 and told in refused.stderr, refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_one_participant_is_not_everyone(tmp_path, evenfed_here):
+    asked = [
+        "compare",
+        "--algorithms",
+        "fedavg",
+        "--rounds",
+        2,
+        "--seeds",
+        1,
+        *SMALL,
+        "--out",
+        "runs",
+        "--format",
+        "json",
+    ]
+    assert evenfed_here(*asked, "--set", "train.participation=1").returncode == 0
+    refused = evenfed_here(*asked, "--set", "train.participation=1.0")
+    assert refused.returncode == 2 and "train.participation: 1 there, 1.0 here" in refused.stderr
+
+
+def test_own_files_by_options_alone(tmp_path, evenfed_here):
+    (tmp_path / "mine").mkdir()
+    draw = np.random.default_rng(0)
+    for k in range(3):
+        np.savez(tmp_path / "mine" / f"site-{k}.npz", x=draw.normal(size=(20, 4)), y=draw.integers(0, 2, size=20))
+    asked = "compare --algorithms fedavg --rounds 1 --seeds 1 --data folder --set data.path=mine --format json"
+    done = evenfed_here(*asked.split(), "--set", "data.partition=natural", "--set", "data.clients=3")
+    assert done.returncode == 0, done.stderr
+    np.savez(tmp_path / "mine" / "site-0.npz", x=np.full((20, 4), np.nan), y=draw.integers(0, 2, size=20))
+    refused = evenfed_here(*asked.split(), "--set", "data.partition=natural", "--set", "data.clients=3", "--out", "new")
+    assert refused.returncode == 2 and "not finite" in refused.stderr
 
 
 def test_bad_input_from_a_real_process_has_no_traceback(tmp_path):

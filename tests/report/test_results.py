@@ -87,6 +87,15 @@ def test_where_all_learning_rates_are_fedavgs_there_is_no_second_table(small, ev
     assert not any(table.startswith("same-rate") for table, *_ in cells)
 
 
+def test_seeds_of_one_label_with_other_settings_are_left_out_and_named(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred" and seed == 1:
+            header["config"]["hyper_parameters"]["beta"] = 1.1
+
+    told = evenfed("report", edited(change)).stdout
+    assert "vred: seed 1 left out, made with another configuration than seed 0" in told
+
+
 # packed
 
 
@@ -415,6 +424,19 @@ def test_the_highest_worst10_is_chosen_among_those_that_keep_the_mean(judged, ev
     assert "VALIDATION accuracy over beta and smooth" in drawn and "dials.svg" in done.stdout
 
 
+def test_what_broke_down_is_not_chosen_and_other_files_are_not_overwritten(judged, evenfed, tmp_path):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6), "vred[beta=0.5]": (0.6, 0.6), "vred[beta=1.0]": (0.5, 0.6)})
+    path = judged / "vred[beta=0.5]" / "seed-0" / "rounds.jsonl"
+    lines = [json.loads(line) | {"skipped": True} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert choice.choose(judged).chosen["vred"].label == "vred[beta=1.0]"
+    done = evenfed("choose", judged, "--out", tmp_path / "grid.toml")
+    assert done.returncode == 2 and "was not written by `evenfed choose`" in done.stderr
+    assert evenfed("choose", judged, "--out", tmp_path / "c.toml", "--seeds", 0).returncode == 2
+    assert evenfed("choose", judged, "--out", tmp_path / "c.toml").returncode == 0
+    assert evenfed("choose", judged, "--out", tmp_path / "c.toml").returncode == 0  # its own it may write again
+
+
 def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
     put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.601), "vred[beta=0.5]": (0.1, 0.4), "vred[beta=1.0]": (0.3, 0.3)})
     made = choice.choose(judged)
@@ -437,6 +459,20 @@ def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(ju
 
 
 # Markdown
+
+
+def test_a_block_without_its_end_is_refused_and_missing_folders_are_told(small, evenfed, tmp_path):
+    pack(small, tmp_path / "kept")
+    page = tmp_path / "page.md"
+    block = "<!-- evenfed kept detailed-last -->\n<!-- /evenfed -->\n"
+    page.write_text(f"<!-- evenfed kept facts -->\nmine\n{block}")
+    done = evenfed("fill", page)
+    assert (
+        done.returncode == 2 and "<!-- evenfed kept facts --> has no end" in done.stderr and "mine" in page.read_text()
+    )
+    page.write_text(block.replace("kept", "gone"))
+    done = evenfed("fill", page)
+    assert done.returncode == 0 and "not run yet, looked for beside that file: gone" in " ".join(done.stderr.split())
 
 
 def test_blocks_are_filled_from_results_and_checked(small, evenfed, tmp_path):

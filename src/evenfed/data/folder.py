@@ -20,8 +20,9 @@ Arrays = tuple[NDArray[Any], NDArray[Any]]  # of one client: inputs, targets
 def read_folder(path: Path) -> Dataset:
     """Each file a client of the file's name: `.npz` with arrays x and y, or `.parquet` with columns y and features.
 
-    Classes are whole numbers from 0; y of a sequence task has one for each position. x stays as it is; features of
-    parquet become float32, in the order of the first file's columns.
+    Classes are whole numbers from 0; y of a sequence task has one for each position. x stays as it is, but for floats
+    of double precision, which models do not take; features of parquet become float32, in the order of the first
+    file's columns.
     """
     kind, files = _client_files(path)
     parts: list[Arrays] = []
@@ -59,7 +60,8 @@ def _read_npz(file: Path, _: Path) -> Arrays:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             names = list(arrays)
             if "x" in names and "y" in names:
-                return arrays["x"], arrays["y"]
+                x = arrays["x"]
+                return x.astype(np.float32) if x.dtype == np.float64 else x, arrays["y"]
     # A TypeError: the file holds one bare array, which is no context manager.
     except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
@@ -115,6 +117,8 @@ def _check(file: Path, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
             f"{file}: x has shape {inputs.shape}, y has {targets.shape}; both must have the same number of rows, "
             "one at least: complete or remove the file"
         )
+    if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+        raise InputError(f"{file}: x holds values that are not finite; fill the gaps or leave those rows out")
     if targets.min() < 0:
         raise InputError(f"{file}: y has {targets.min()} in it; classes are counted from 0: shift them")
 

@@ -59,7 +59,8 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
     bar = max(_mean(findings, e) for e in findings.entries if e.method == BASELINE) - floor.deviation
     chosen, reached = {}, {}
     for method in methods:
-        candidates = [e for e in findings.entries if e.method == method]
+        everyone = [e for e in findings.entries if e.method == method]
+        candidates = [e for e in everyone if not e.broken] or everyone
         fit = [e for e in candidates if _mean(findings, e) >= bar]
         reached[method] = bool(fit)
         chosen[method] = (

@@ -32,7 +32,8 @@ class Report:
         title = ", ".join(f.folder.resolve().name for f in found)
         about = [_about(f) for f in found]
         told = dict(about[0]) if len(found) == 1 else {"comparisons": about}
-        return cls(title, tuple(x for f in found for x in _facts(f)), tuple(tables), told, found, papers)
+        facts = tuple(f"{f.folder.name}, {x}" if len(found) > 1 else x for f in found for x in _facts(f))
+        return cls(title, facts, tuple(tables), told, found, papers)
 
 
 def _tables(findings: Findings, beside_paper: bool) -> list[Table]:

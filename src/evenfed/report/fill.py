@@ -19,7 +19,10 @@ from .document import Report
 from .tables import Table
 from .write import markdown_table
 
-_BLOCK = re.compile(r"(<!-- evenfed (?P<asked>[^>]+?) -->\n).*?(<!-- /evenfed -->)", re.DOTALL)
+_OPEN = "<!-- evenfed "
+_BLOCK = re.compile(
+    r"(<!-- evenfed (?P<asked>[^>]+?) -->\n)((?!<!-- evenfed ).)*?(?P<end><!-- /evenfed -->)", re.DOTALL
+)
 _OF_THE_PAPER = ("paper", "claims")  # tables that stand beside the paper's
 _OF_A_CHOICE = ("chosen", "grid")
 _FIGURES = (".svg", ".png")
@@ -31,12 +34,22 @@ def filled(path: Path) -> str:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error}); give a Markdown file") from None
-    if not _BLOCK.search(text):
+    whole = [found.start() for found in _BLOCK.finditer(text)]
+    for opened in re.finditer(f"^{_OPEN}.*", text, re.MULTILINE):
+        if opened.start() not in whole:
+            raise InputError(f"{path}: {opened[0]} has no end; write <!-- /evenfed --> after what it holds")
+    if not whole:
         raise InputError(
             f"{path} has no block to fill; write <!-- evenfed DIR TABLE --> and <!-- /evenfed --> around it"
         )
     reports = cache(Report.of)
-    return _BLOCK.sub(lambda found: f"{found[1]}{_block(path, found['asked'], reports)}\n{found[3]}", text)
+    return _BLOCK.sub(lambda found: f"{found[1]}{_block(path, found['asked'], reports)}\n{found['end']}", text)
+
+
+def missing(path: Path) -> list[str]:
+    """The folders that the file's blocks name and that are not there."""
+    asked = [place for found in _BLOCK.finditer(path.read_text()) for place in found["asked"].split()[:-1]]
+    return [place for place in dict.fromkeys(asked) if not (path.parent / place).is_dir()]
 
 
 def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], Report]) -> str:

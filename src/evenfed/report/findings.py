@@ -211,6 +211,10 @@ def _but_precision(entry: Entry) -> dict[str, Any]:
     return {**entry.config, "train": train}
 
 
+def _but_seed(header: Mapping[str, Any]) -> dict[str, Any]:
+    return {**header["config"], "train": {k: v for k, v in header["config"]["train"].items() if k != "seed"}}
+
+
 def _runs(path: Path, left_out: list[str]) -> dict[int, RunFolder]:
     """The finished runs of one label, by seed."""
     seeds = {p.name.removeprefix("seed-"): RunFolder(p) for p in path.glob("seed-*")}
@@ -225,6 +229,9 @@ def _entry(label: str, runs: Mapping[int, RunFolder], baseline: Mapping[str, Any
     """The histories of one label; None where they say nothing beside FedAvg's."""
     headers = {seed: run.header() or {} for seed, run in runs.items()}
     config = next(iter(headers.values()))["config"]
+    for seed in [seed for seed, header in headers.items() if _but_seed(header) != _but_seed({"config": config})]:
+        left_out.append(f"{label}: seed {seed} left out, made with another configuration than seed {min(headers)}")
+        runs = {other: run for other, run in runs.items() if other != seed}
     for part, ours, theirs in (
         ("other clients", headers[min(headers)]["clients"], baseline["clients"]),
         ("other data", config["data"], baseline["config"]["data"]),

@@ -64,8 +64,10 @@ def _told_apart(several: Sequence[Findings]) -> tuple[list[str], bool]:
             f"{folders}: two of them ran FedAvg on the same data in the same set-up; give comparisons that differ in "
             "data.seed (other federations) or in what is to be compared, each once"
         )
-    if len({(f.rounds, f.header["config"]["data"]["name"]) for f in several}) > 1:
-        raise InputError("the folders differ in data set or rounds; report on comparisons of the same task together")
+    tasks = {str(f.folder): (f.header["config"]["data"]["name"], f.rounds) for f in several}
+    if len(set(tasks.values())) > 1:
+        told = ", ".join(f"{folder}: {data}, {rounds} rounds" for folder, (data, rounds) in tasks.items())
+        raise InputError(f"{told}; report on comparisons of the same data set and number of rounds together")
     return names, places == [_SPLIT]
 
 

@@ -185,6 +185,8 @@ def overview(findings: Findings, late: bool) -> Table:
 
 
 def _share(value: float) -> Cell:
+    if value > 10:  # weights that grew without bound
+        return Cell(verdict="> 1000")
     return Cell() if np.isnan(value) else Cell(100 * value, digits=1)
 
 
@@ -287,4 +289,5 @@ def tiny(judged: Sequence[int]) -> Sequence[str]:
     few = sum(0 < count < 10 for count in judged)
     if not few:
         return ()
-    return (f"{few} of {len(judged)} clients are judged on fewer than 10 examples: `worst` hangs on those.",)
+    known = sum(count > 0 for count in judged)
+    return (f"{few} of {known} clients are judged on fewer than 10 examples: `worst` hangs on those.",)

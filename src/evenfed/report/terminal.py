@@ -63,7 +63,7 @@ EFFECTS = [
     _effect("improved", "suffering_gain", "improved\nsuffering", 0),
     _effect("degraded", "well_gain", "degraded\nwell-served", 0),
     Column("negative\nrounds", lambda r, _: r.negative_rounds, lambda r, _: f"{r.negative_rounds:.0f}"),
-    Column("weight\nmoved", lambda r, _: r.moved, lambda r, _: "-" if np.isnan(r.moved) else f"{100 * r.moved:.1f} %"),
+    Column("weight\nmoved", lambda r, _: r.moved, lambda r, _: _share(r.moved)),
     Column("oscil-\nlation", lambda r, _: r.oscillation, lambda r, _: _plain(r.oscillation)),
 ]
 
@@ -119,6 +119,10 @@ def _table(outcome: Outcome, columns: Sequence[Column], late: bool, when: str) -
 def _best(rows: Sequence[Row], column: Column, late: bool) -> float | None:
     values = [v for v in (column.value(r, late) for r in rows) if not np.isnan(v)]
     return max(values, key=lambda v: column.better * v) if column.better and values else None
+
+
+def _share(value: float) -> str:
+    return "-" if np.isnan(value) else f"{100 * value:.1f} %" if value <= 10 else "> 1000 %"
 
 
 def _plain(value: float) -> str:
