@@ -160,6 +160,17 @@ class Experiment:
         problem = Problem.on(first, federation.train, judged, federation.names, self.train, padding=federation.padding)
         return problem, lambda seed: theta_of(problem, initial_model(make, seed))
 
+    def repetitions(self) -> set[str]:
+        """Labels of entries that are another one in another precision than the experiment's."""
+
+        def but_precision(variant: Variant) -> tuple[Any, ...]:
+            return variant.algorithm, {k: v for k, v in variant.options.items() if k != "precision"}
+
+        usual = self.train.precision
+        others = [v for v in self.variants if v.options.get("precision", usual) != usual]
+        known = [but_precision(v) for v in self.variants if v not in others]
+        return {v.label for v in others if but_precision(v) in known}
+
     def config(self, run: Run) -> dict[str, Any]:
         """All that decides a run's result: what a folder is checked against before it is written to again."""
         return {

@@ -35,6 +35,7 @@ class Outcome:
     """What a comparison found, read back from its folder."""
 
     rows: list[Row]
+    controls: set[str]  # labels of rows that repeat another in another precision, and do not compete
     floor: Row | None
     advice: list[str]
     histories: dict[str, list[History]]
@@ -110,6 +111,7 @@ def read(experiment: Experiment, out: Path) -> Outcome:
     heard = (next(filter(None, (h.advice(label) for h in found)), None) for label, found in by_label.items())
     return Outcome(
         rows=[row(label, found, baseline) for label, found in by_label.items()],
+        controls=experiment.repetitions(),
         floor=row("fedavg, other seeds", other, baseline) if other else None,
         advice=[told for told in heard if told],
         histories=by_label,

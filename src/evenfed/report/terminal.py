@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ..history import Row
+from ..history import LASTING, Row
 from ..runner import Outcome
-from .tables import accuracy_on, tiny
+from .tables import LASTING_NOTE, accuracy_on, tiny
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ METRICS = [
     _percent("worst20", "worst\n20 %", +1),
     _percent("best10", "best\n10 %", +1),
 ]
+LASTED = _percent(LASTING, "lasting\nworst 10 %", +1)
 EFFECTS = [
     _effect("improved", "suffering_gain", "improved\nsuffering", 0),
     _effect("degraded", "well_gain", "degraded\nwell-served", 0),
@@ -70,26 +71,27 @@ EFFECTS = [
 
 def render(outcome: Outcome, page: Console) -> RenderableType:
     """Two tables, told apart: averaged over the last rounds, and at the last round; cut in two where narrow."""
-    whole = Console(width=400).measure(_table(outcome, METRICS + EFFECTS, True, "")).maximum
-    blocks = [METRICS + EFFECTS] if whole <= page.width else [METRICS, EFFECTS]
+    whole = Console(width=400).measure(_table(outcome, [*METRICS, LASTED, *EFFECTS], True, "")).maximum
     parts: list[RenderableType] = []
     for late in (True, False):
         when = f"average of the last {outcome.last_rounds} rounds" if late else "last round"
-        for columns in blocks:
-            parts += [_table(outcome, columns, late, when), ""]
+        rest = [LASTED, *EFFECTS] if late else EFFECTS
+        for columns in [METRICS + rest] if whole <= page.width else [METRICS, rest]:
+            parts += [_table(outcome, columns, late, when, narrow=whole > page.width), ""]
     spread = f"mean ± spread over {outcome.seeds} seeds" if outcome.seeds > 1 else "one seed, so no spread"
-    floor = " The last row is FedAvg again with other seeds: what chance alone does." * (outcome.floor is not None)
+    floor = " Chance alone: FedAvg again with other seeds." * (outcome.floor is not None)
+    floor += f" {', '.join(sorted(outcome.controls))}: the same in another precision." * bool(outcome.controls)
     told = (
-        f"{accuracy_on(outcome.judge)} in % over clients, {spread}; best in bold. Improved suffering: clients below "
-        "FedAvg's mean that gain; degraded well-served: clients above it that lose (mean change in points). Weight "
-        f"moved: how much of it stands elsewhere than with FedAvg.{floor}"
+        f"{accuracy_on(outcome.judge)} in % over clients, {spread}; best in bold. {LASTING_NOTE} Improved suffering: "
+        "clients below FedAvg's mean that gain; degraded well-served: clients above it that lose (mean change in "
+        f"points). Weight moved: how much of it stands elsewhere than with FedAvg.{floor}"
     )
     parts += [Text(note, style="dim") for note in (told, *tiny(outcome.judged))]
     parts += [Text(f"! {advice}", style="yellow") for advice in outcome.advice]
     return Group(*parts)
 
 
-def _table(outcome: Outcome, columns: Sequence[Column], late: bool, when: str) -> Table:
+def _table(outcome: Outcome, columns: Sequence[Column], late: bool, when: str, narrow: bool = False) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
         title=f"[bold]{when}[/]",
@@ -103,16 +105,20 @@ def _table(outcome: Outcome, columns: Sequence[Column], late: bool, when: str) -
     for column in columns:
         widest = max(len(column.write(row, late)) for row in shown)
         table.add_column(column.title, justify="right", no_wrap=True, min_width=widest)
-    best = [_best(outcome.rows, column, late) for column in columns]
-    for row in outcome.rows:
+    competing = [row for row in outcome.rows if row.label not in outcome.controls]
+    best = [_best(competing, column, late) for column in columns]
+    for row in competing:
         cells = [
             f"[bold]{c.write(row, late)}[/]" if c.value(row, late) == top else c.write(row, late)
             for c, top in zip(columns, best, strict=True)
         ]
-        table.add_row(escape(row.label), *cells)
-    if outcome.floor:
+        table.add_row(escape(row.label.replace("[", "\n[") if narrow else row.label), *cells)
+    repeated = [(row.label, row) for row in outcome.rows if row.label in outcome.controls]
+    floor = [("chance alone", outcome.floor)] if outcome.floor else []
+    if floor or repeated:
         table.add_section()
-        table.add_row("chance alone", *(c.write(outcome.floor, late) for c in columns), style="dim")
+    for name, row in (*floor, *repeated):
+        table.add_row(escape(name), *(c.write(row, late) for c in columns), style="dim")
     return table
 
 
