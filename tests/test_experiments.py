@@ -74,6 +74,12 @@ def test_the_quick_form_scales_every_learning_rate_and_says_so_in_labels():
     assert next(r.settings.lr for r in again.runs()[0] if r.label == "fedavg") == 0.3
 
 
+def test_entries_in_another_precision_are_repetitions():
+    assert Experiment.read(ROOT / "paper-cifar10.toml").repetitions() == {"fedavg-tf32", "semi_vred-tf32"}
+    alone = {"fedavg": {}, "vred": {"precision": "bf16"}}  # of which there is no other one
+    assert Experiment.of({"algorithms": alone}, "mine").repetitions() == set()
+
+
 def test_quick_needs_a_table():
     with pytest.raises(evenfed.InputError, match="no table"):
         Experiment.of({"algorithms": {"fedavg": {}}}, "mine").in_quick_form()
