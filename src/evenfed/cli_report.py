@@ -85,7 +85,8 @@ def choose(
         raise InputError(f"{out} is there already and was not written by `evenfed choose`; choose another --out")
     made = choice.choose(folder, floor)
     confirming = choice.experiment(made, out.stem, range(seeds))
-    save_toml(out, [f"Chosen from {folder}. {made.rule}"], tables(confirming, "validation"))
+    noise = f", noise floor from {floor}" if floor else ""
+    save_toml(out, [f"Chosen from {folder}{noise}. {made.rule}"], tables(confirming, "validation"))
     page = console()
     page.print(write.pages(choice.tables(made), page))
     pictures = draw_choice(made, folder / "report")

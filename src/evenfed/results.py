@@ -166,6 +166,8 @@ def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
     The same runs give the same bytes, and `tar xf` gives folders as `evenfed compare` writes them. Also says
     which runs are not finished, and so not in it.
     """
+    if (folder / PACKED).exists():
+        raise InputError(f"{folder} is packed already; give the comparison's folder that `evenfed compare` has written")
     begun = [RunFolder(path.parent) for path in sorted(folder.glob("*/seed-*/header.json"))]
     runs = [run for run in begun if run.finished]
     if not runs:

@@ -26,6 +26,7 @@ _BLOCK = re.compile(
 _OF_THE_PAPER = ("paper", "claims")  # tables that stand beside the paper's
 _OF_A_CHOICE = ("chosen", "grid")
 _FIGURES = (".svg", ".png")
+_DRAWN_BY = {"differences": "report", "mean-and-worst10": "report", "worst20": "report", "dials": "choose"}
 
 
 def filled(path: Path) -> str:
@@ -74,8 +75,11 @@ def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], R
 
 def _figure(path: Path, place: str, name: str) -> str:
     picture = Path(place, "report", name)
-    drawn = (path.parent / picture).exists()
-    return f"![{picture.stem}]({picture.as_posix()})" if drawn else f"Not drawn yet: `evenfed report {place}`."
+    if picture.stem not in _DRAWN_BY:
+        raise unknown(f"figure of {path}", name, [f"{stem}{picture.suffix}" for stem in _DRAWN_BY])
+    if not (path.parent / picture).exists():
+        return f"Not drawn yet: `evenfed {_DRAWN_BY[picture.stem]} {place}`."
+    return f"![{picture.stem}]({picture.as_posix()})"
 
 
 def _tables(

@@ -139,7 +139,7 @@ def _components(several: Sequence[Findings], late: bool) -> Table:
     told = (
         f"Points: the mean over {len(several)} federations and their seeds, and standard deviations by analysis of "
         "variance: what a new federation adds to a figure, and what a new seed on the same one adds. With so few of "
-        "each they are rough." + " Only the seeds that all federations have." * fewer
+        "each they are rough; estimates below 0 count as 0." + " Only the seeds that all federations have." * fewer
     )
     head = f"Spread over federations and over seeds, {when(several[0], late)}"
     return Table(name_of("components", late), head, METRIC_COLUMNS, tuple(lines), (told,))
