@@ -1,5 +1,6 @@
 """A comparison as a table in the terminal."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -136,6 +137,7 @@ def _plain(value: float) -> str:
 
 
 def console(stderr: bool = False) -> Console:
-    """The terminal, or a wide page where output goes to a file."""
+    """The terminal, or a wide page where output goes to a file and COLUMNS does not say how wide."""
     found = Console(stderr=stderr, highlight=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=160)
+    told = found.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return found if told else Console(stderr=stderr, highlight=False, width=160)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +46,8 @@ def pages(tables: Sequence[Table], page: Console) -> RenderableType:
     parts: list[RenderableType] = []
     for table in tables:
         for columns in _blocks(table, page.width):
-            parts += ["", Text(table.title, style="bold"), _page(table, columns)]
+            room = page.width - _taken(table, columns)
+            parts += ["", Text(table.title, style="bold"), _page(table, columns, room)]
         parts += [Text(note, style="dim") for note in table.notes]
     return Group(*parts)
 
@@ -53,10 +55,14 @@ def pages(tables: Sequence[Table], page: Console) -> RenderableType:
 def _blocks(table: Table, width: int) -> list[Sequence[int]]:
     """All columns where they fit beside a label of the least width, else two halves."""
     everything = range(len(table.columns))
-    numbers = sum(1 + _width(table, k) for k in everything)
-    parts = 1 + max(len(title(line.part)) for line in table.lines) if table.has_parts else 0
     half = (len(everything) + 1) // 2
-    return [everything] if _LABEL_WIDTH + parts + numbers <= width else [everything[:half], everything[half:]]
+    return [everything] if _LABEL_WIDTH + _taken(table, everything) <= width else [everything[:half], everything[half:]]
+
+
+def _taken(table: Table, columns: Sequence[int]) -> int:
+    """How wide all but the label is."""
+    parts = 2 + max(len(title(line.part)) for line in table.lines) if table.has_parts else 0
+    return parts + sum(2 + _width(table, k) for k in columns)
 
 
 def _width(table: Table, column: int) -> int:
@@ -64,7 +70,7 @@ def _width(table: Table, column: int) -> int:
     return max(map(len, [*words, *_headline(table.columns[column]).split("\n")]))
 
 
-def _page(table: Table, columns: Sequence[int]) -> Page:
+def _page(table: Table, columns: Sequence[int], room: int) -> Page:
     page = Page(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     page.padding = (0, 1, 0, 0)
     page.add_column(table.head, overflow="fold", min_width=_LABEL_WIDTH)
@@ -73,13 +79,26 @@ def _page(table: Table, columns: Sequence[int]) -> Page:
     for k in columns:
         side: JustifyMethod = "left" if table.columns[k].key == "verdict" else "right"
         page.add_column(escape(_headline(table.columns[k])), justify=side, no_wrap=True, min_width=_width(table, k))
-    before = None
-    for line in table.lines:
-        cells = [_styled(line.cells[k], table.digits) for k in columns]
-        part = [Text(title(line.part), style="dim")] if table.has_parts else []
-        page.add_row(Text("" if line.entry == before else title(line.entry)), *part, *cells)
-        before = line.entry
+    for entry, lines in itertools.groupby(table.lines, key=lambda line: line.entry):
+        rows, labels = list(lines), _in_lines(title(entry), room)
+        labels = labels if len(labels) <= len(rows) else ["\n".join(labels)]
+        for k, line in enumerate(rows):
+            cells = [_styled(line.cells[c], table.digits) for c in columns]
+            part = [Text(title(line.part), style="dim")] if table.has_parts else []
+            page.add_row(Text(labels[k] if k < len(labels) else ""), *part, *cells)
     return page
+
+
+def _in_lines(label: str, room: int) -> list[str]:
+    """A label broken where its options begin, and between them, if it has to be.
+
+    >>> _in_lines("vred[beta=0.5,smooth=0.1]", 30), _in_lines("vred[beta=0.5,smooth=0.1]", 12)
+    (['vred[beta=0.5,smooth=0.1]'], ['vred', '[beta=0.5,', 'smooth=0.1]'])
+    """
+    for broken in (label, label.replace("[", "\n["), label.replace("[", "\n[").replace(",", ",\n")):
+        if max(map(len, broken.split("\n"))) <= room:
+            break
+    return broken.split("\n")
 
 
 def _headline(column: Column) -> str:
