@@ -13,6 +13,7 @@ from .core.server import Record
 from .fairness import OSCILLATES_BELOW, Fairness, Suppression, moved, oscillation
 
 METRICS = tuple(f.name for f in dataclasses.fields(Fairness))
+_WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1
 LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
 
 
@@ -79,25 +80,29 @@ class History:
         return sum(r.skipped for r in self.records)
 
     @property
-    def stopped(self) -> int | None:
-        """The round, counted from 1, from which on nothing usable came back, to the end; None: it went on."""
+    def breakdown(self) -> str | None:
+        """In words, where nothing usable came back from some round to the end, or losses grew without bound."""
         idle = list(itertools.takewhile(lambda r: r.skipped, reversed(self.records)))
-        return len(self.records) - len(idle) + 1 if idle else None
+        if idle:
+            return f"no finite loss and update from round {len(self.records) - len(idle) + 1} on"
+        measured = [r.losses[~np.isnan(r.losses)] for r in self.records]
+        means = [float(losses.mean()) for losses in measured if len(losses)]
+        if means and means[-1] > _WITHOUT_BOUND * max(means[0], 1.0):
+            return f"the mean loss grew from {means[0]:.3g} to {means[-1]:.3g}"
+        return None
 
     def advice(self, algorithm: str) -> str | None:
         """What to try where the run broke down, or its weights chase last round's losses."""
-        if self.stopped is not None:
-            return (
-                f"{algorithm} broke down: from round {self.stopped} on no client had a finite loss and update, and the "
-                "model stood still. Try smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
-            )
+        tries = "smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
+        if self.breakdown is not None:
+            return f"{algorithm} broke down: {self.breakdown}. Try {tries}"
         found = self.oscillation
         if not found < OSCILLATES_BELOW:
             return None
         return (
             f"{algorithm} oscillates: the lag-1 correlation of the clients' losses is {found:.2f} (below "
             f"{OSCILLATES_BELOW}), so the clients worst served in one round are over-served in the next. Try "
-            "smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
+            f"{tries}"
         )
 
 

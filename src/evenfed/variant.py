@@ -62,6 +62,10 @@ class Variant:
         dials = table["grid"]
         if not isinstance(dials, Mapping) or not all(isinstance(v, list) and v for v in dials.values()) or not dials:
             raise InputError(f"{label}: grid = {dials!r}; give a table of lists, e.g. grid = {{ beta = [0.5, 1.0] }}")
+        if any(isinstance(value, (list, dict)) for values in dials.values() for value in values):
+            raise InputError(
+                f"{label}: grid = {dials!r}; give lists of plain values, e.g. grid = {{ beta = [0.5, 1.0] }}"
+            )
         for key in dials:
             if key in fixed or key == "algorithm":
                 raise InputError(

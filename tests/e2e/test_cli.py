@@ -283,6 +283,7 @@ BAD_TOML = {
         "[algorithms.vred]\nbeta = 0.3\ngrid = { beta = [0.1, 0.2] }",
         "grid over 'beta', which is set beside it",
     ),
+    "grid-of-lists": ("[algorithms.vred]\ngrid = { beta = [[0.1, 0.2]] }", "give lists of plain values"),
     "grid-of-algorithms": ('[algorithms.vred]\ngrid = { algorithm = ["vred", "afl"] }', "grid over 'algorithm'"),
     "unknown-table": ("[trian]\nrounds = 3\n[algorithms.fedavg]", "did you mean 'train'"),
     "unknown-option": ("[algorithms.vred]\nbeta_ = 1", "did you mean 'beta'"),

@@ -62,7 +62,16 @@ def test_a_run_that_broke_down_is_told_from_one_that_lost_a_round(edited, evenfe
     assert "vred, seed 1: broke down, no finite loss and update from round 3 on" in told
     assert "semi_vred, seed" not in told and told.count("broke down") == 1
     runs = read(folder).named("vred").runs
-    assert runs[0].stopped is None and "from round 3 on" in runs[1].advice("vred")
+    assert runs[0].breakdown is None and "from round 3 on" in runs[1].advice("vred")
+
+
+def test_losses_that_grew_without_bound_are_a_breakdown(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred" and seed == 0:
+            rounds[-1]["losses"] = [1e14] * 6
+
+    told = evenfed("report", edited(change)).stdout
+    assert "vred, seed 0: broke down, the mean loss grew from " in told and "to 1e+14" in told
 
 
 def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):

@@ -47,9 +47,9 @@ class Entry:
     def broken(self) -> list[str]:
         """A sentence on every run that broke down: its figures are those of the model it was left with."""
         return [
-            f"{self.label}, seed {seed}: broke down, no finite loss and update from round {run.stopped} on"
+            f"{self.label}, seed {seed}: broke down, {run.breakdown}"
             for seed, run in self.runs.items()
-            if run.stopped is not None
+            if run.breakdown is not None
         ]
 
     @property
