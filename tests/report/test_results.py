@@ -380,6 +380,17 @@ def test_the_terminal_says_what_accuracies_are_measured_on(judged, evenfed, tmp_
     assert "VALIDATION accuracy in %" in told and "Test accuracy" not in told
 
 
+def test_a_repetition_in_another_precision_does_not_compete_in_the_terminal(evenfed, tmp_path):
+    (tmp_path / "two.toml").write_text(
+        'name = "two"\nseeds = 1\nnoise_floor = false\n[data]\nclients = 6\n[train]\nrounds = 2\n'
+        '[algorithms.fedavg]\n[algorithms.again]\nalgorithm = "fedavg"\nprecision = "tf32"\n[algorithms.vred]\n'
+    )
+    told = evenfed("compare", tmp_path / "two.toml", "--out", tmp_path).stdout
+    labels = [line.split()[0] for line in told.splitlines() if line.split()[:1] in (["fedavg"], ["vred"], ["again"])]
+    assert labels == ["fedavg", "vred", "again"] * 2  # in both tables below those that compete
+    assert "again: the same in another precision." in " ".join(told.split())
+
+
 def test_a_grid_is_every_combination_under_a_label_of_its_own(judged):
     found = read(judged)
     assert sorted(e.label for e in found.entries) == [

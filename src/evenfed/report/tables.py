@@ -171,7 +171,7 @@ def overview(findings: Findings, late: bool) -> Table:
     def cells(row: Row) -> tuple[Cell, ...]:
         against = [Cell() if row.label == BASELINE else measured(row, late, k) for k in ("improved", "degraded")]
         own = [measured(row, late, c.key) for c in OVERVIEW_COLUMNS[:5]]
-        return (*own, *(replace(c, spread=None) for c in against), _share(row.moved), correlation(row.oscillation))
+        return (*own, *(replace(c, spread=None) for c in against), share(row.moved), correlation(row.oscillation))
 
     told = (
         f"{accuracy_on(findings.judge)} in % over clients, {spread_of(findings)}; best in bold. {LASTING_NOTE} "
@@ -184,8 +184,9 @@ def overview(findings: Findings, late: bool) -> Table:
     return Table(name, head, OVERVIEW_COLUMNS, lines_of(findings, cells), (told.strip(),)).with_best()
 
 
-def _share(value: float) -> Cell:
-    if value > 10:  # weights that grew without bound
+def share(value: float) -> Cell:
+    """In %; weights that grew without bound move more than there is."""
+    if value > 10:
         return Cell(verdict="> 1000")
     return Cell() if np.isnan(value) else Cell(100 * value, digits=1)
 
@@ -211,7 +212,7 @@ def runs(findings: Findings) -> Table:
             figures = [Cell(100 * getattr(fair[w], m)) for m in judged_by(late=False) for w in ("average", "last")]
             figures.append(Cell(100 * run.lasting) if run.lasting is not None else Cell())
             counts = [Cell(float(n), digits=0) for n in (run.negative_rounds, run.skipped_rounds)]
-            cells = (*figures, _share(run.moved), correlation(run.oscillation), *counts)
+            cells = (*figures, share(run.moved), correlation(run.oscillation), *counts)
             lines.append(Line(entry.label, cells, f"seed {seed}", control=entry.repeats is not None))
     told = (
         f"{accuracy_on(findings.judge)} in %: average of the last {findings.last_rounds} rounds, and last round. "

@@ -85,7 +85,8 @@ def _page(table: Table, columns: Sequence[int], room: int) -> Page:
         for k, line in enumerate(rows):
             cells = [_styled(line.cells[c], table.digits) for c in columns]
             part = [Text(title(line.part), style="dim")] if table.has_parts else []
-            page.add_row(Text(labels[k] if k < len(labels) else ""), *part, *cells)
+            label = labels[k] if k < len(labels) else ""
+            page.add_row(Text(label), *part, *cells, style="dim" if line.control else None)
     return page
 
 

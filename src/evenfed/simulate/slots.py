@@ -26,14 +26,14 @@ from .measuring import Measure, Resident
 from .problem import LossFunction, Orders, Problem, Question, slope
 from .replay import Replay
 from .schedule import Event, Schedule, examples
-from .stacked import Stacked
+from .vectorised import Vectorised
 
 LocalLoss = Callable[[Tensor], Tensor]
 
 MEASURED_ROWS = 5120  # examples in one forward pass of a measurement
 
 
-class Slots(Stacked):
+class Slots(Vectorised):
     """Trains `slots` clients at a time; parameters are kept in full, and computed with in `precision`."""
 
     def __init__(self, problem: Problem, slots: int, precision: Precision = "fp32") -> None:

@@ -5,10 +5,7 @@ has one to do. Short batches are padded with examples of weight zero, which is e
 examples do not see each other (checked before the first round).
 """
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from functools import partial
 
 import numpy as np
 import torch
@@ -19,18 +16,15 @@ from ..client import Pool
 from ..core import streams
 from ..core.server import Update
 from .problem import LossFunction, Orders, Problem, Question, per_example, slope
-from .recurrent import RULES, make_stackable
-from .rewriting import Rewritten
 from .tracing import Traced
+from .vectorised import Vectorised
 
 
-class Stacked:
+class Stacked(Vectorised):
     """Trains `slots` clients at a time in lock step."""
 
     def __init__(self, problem: Problem, slots: int) -> None:
-        self.problem, self.slots = problem, slots
-        self.model = copy.deepcopy(problem.model)
-        self.rewritten = partial(Rewritten, RULES) if make_stackable(self.model) else nullcontext
+        super().__init__(problem, slots)
         self.gradients = Traced(self._gradients)
         self.shared_values: dict[LossFunction, Traced] = {}
 
@@ -47,13 +41,6 @@ class Stacked:
         for cut in range(0, len(which), self.slots):
             here = slice(cut, cut + self.slots)
             yield from Stack(self, orders, which[here], position[here]).updates()
-
-    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
-        return self._measure(questions, self.problem.train, self.problem.loss)
-
-    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
-        assert self.problem.test is not None
-        return self._measure(questions, self.problem.test, of)
 
     def _gradients(self, thetas: Tensor, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient [c, D] and value [c] of each slot's batch loss; `rows` [c, b] of the pool, `mask` 0 or 1."""
@@ -79,23 +66,6 @@ class Stacked:
     def _shared_values(self, of: LossFunction) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """[runs, rows]: the value of every example under every run's model."""
         return vmap(lambda theta, x, y: self._values(of, theta, x, y), in_dims=(0, None, None))
-
-    def _measure(self, questions: Sequence[Question], pool: Pool, of: LossFunction) -> list[Tensor]:
-        """Questions about the same clients are answered together: their models stacked, the data shared."""
-        self.model.eval()
-        answers: dict[int, Tensor] = {}
-        groups: dict[tuple[int, ...], list[int]] = {}
-        with torch.no_grad(), self.rewritten():
-            for k, question in enumerate(questions):
-                if question.models.ndim == 2:
-                    answers[k] = self._own_models(question, pool, of)
-                else:
-                    groups.setdefault(tuple(question.ids.tolist()), []).append(k)
-            for members in groups.values():
-                thetas = torch.stack([questions[k].models for k in members])
-                means = self._shared_data(thetas, questions[members[0]].ids, pool, of)
-                answers.update(zip(members, means, strict=True))
-        return [answers[k] for k in range(len(questions))]
 
     def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
         """[runs, len(ids)]: every run's model on the same rows."""

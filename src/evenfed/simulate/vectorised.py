@@ -1,0 +1,56 @@
+"""What engines that compute many models at once have in common: a model that stacks, and how questions are grouped."""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..client import Pool
+from .problem import LossFunction, Problem, Question
+from .recurrent import RULES, make_stackable
+from .rewriting import Rewritten
+
+
+class Vectorised(ABC):
+    """Trains and measures up to `slots` clients at a time."""
+
+    def __init__(self, problem: Problem, slots: int) -> None:
+        self.problem, self.slots = problem, slots
+        self.model = copy.deepcopy(problem.model)
+        self.rewritten = partial(Rewritten, RULES) if make_stackable(self.model) else nullcontext
+
+    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
+        return self._measure(questions, self.problem.train, self.problem.loss)
+
+    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
+        assert self.problem.test is not None
+        return self._measure(questions, self.problem.test, of)
+
+    def _measure(self, questions: Sequence[Question], pool: Pool, of: LossFunction) -> list[Tensor]:
+        """Questions about the same clients are answered together: their models stacked, the data shared."""
+        self.model.eval()
+        answers: dict[int, Tensor] = {}
+        groups: dict[tuple[int, ...], list[int]] = {}
+        with torch.no_grad(), self.rewritten():
+            for k, question in enumerate(questions):
+                if question.models.ndim == 2:
+                    answers[k] = self._own_models(question, pool, of)
+                else:
+                    groups.setdefault(tuple(question.ids.tolist()), []).append(k)
+            for members in groups.values():
+                thetas = torch.stack([questions[k].models for k in members])
+                means = self._shared_data(thetas, questions[members[0]].ids, pool, of)
+                answers.update(zip(members, means, strict=True))
+        return [answers[k] for k in range(len(questions))]
+
+    @abstractmethod
+    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
+        """[runs, len(ids)]: every run's model on the same rows."""
+
+    @abstractmethod
+    def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
+        """[len(ids)]: each client's own model on its own rows."""
