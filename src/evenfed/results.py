@@ -175,6 +175,7 @@ def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
             f"{folder} holds no finished run; give a comparison's folder that `evenfed compare` has written, such as "
             "runs/demo"
         )
+    _refuse_another(runs[0], target)
     beside = target / f"{PACKED}.new"
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -188,6 +189,23 @@ def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
     except OSError as error:
         raise InputError(f"{folder} cannot be packed into {target} ({error}); give a folder to write to") from None
     return beside.replace(target / PACKED), [run.path for run in begun if run not in runs]
+
+
+def _refuse_another(run: RunFolder, target: Path) -> None:
+    """A packed file is replaced by more runs of the same task, not by another comparison."""
+    if not (target / PACKED).exists():
+        return
+    with unpacked(target) as place:
+        held = next((RunFolder(path.parent).header() for path in place.glob("*/seed-*/header.json")), None)
+    here = run.header()
+    if (
+        held
+        and here
+        and (found := [d for k in ("data", "model") for d in differences(held["config"][k], here["config"][k])])
+    ):
+        raise InputError(
+            f"{target} holds another comparison ({'; '.join(found)}); give another folder, or remove {target / PACKED}"
+        )
 
 
 @contextmanager

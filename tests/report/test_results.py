@@ -138,6 +138,18 @@ def test_packing_twice_gives_the_same_bytes_with_headers_entire_and_no_models(sm
     assert line["losses"] == [float(f"{v:.6g}") for v in exact["losses"]] != exact["losses"]
 
 
+def test_another_comparisons_packed_file_is_not_replaced(small, edited, evenfed, tmp_path):
+    assert evenfed("pack", small, tmp_path / "kept").returncode == 0
+    assert evenfed("pack", small, tmp_path / "kept").returncode == 0  # the same again
+    before = (tmp_path / "kept" / "runs.tar.xz").read_bytes()
+    other = edited(lambda label, seed, header, rounds: header["config"]["data"].update(seed=7))
+    done = evenfed("pack", other, tmp_path / "kept")
+    assert done.returncode == 2 and "holds another comparison (seed: 0 there, 7 here)" in done.stderr
+    assert (tmp_path / "kept" / "runs.tar.xz").read_bytes() == before
+    again = evenfed("pack", tmp_path / "kept", tmp_path / "x")
+    assert again.returncode == 2 and "is packed already" in again.stderr
+
+
 def test_unfinished_runs_are_not_packed_and_damage_is_told(edited, evenfed, tmp_path):
     folder = edited(lambda label, seed, header, rounds: header.update(finished=label != "vred"))
     told = evenfed("pack", folder, tmp_path / "kept").stdout
