@@ -502,6 +502,8 @@ def test_a_block_without_its_end_is_refused_and_missing_folders_are_told(small, 
     assert (
         done.returncode == 2 and "<!-- evenfed kept facts --> has no end" in done.stderr and "mine" in page.read_text()
     )
+    page.write_text("<!-- evenfed gone kept chosen -->\n<!-- /evenfed -->\n")
+    assert "Not run yet: `gone`.\n<!--" in filled(page)  # the noise floor's folder alone chooses nothing
     page.write_text(block.replace("kept", "gone"))
     done = evenfed("fill", page)
     assert done.returncode == 0 and "not run yet, looked for beside that file: gone" in " ".join(done.stderr.split())

@@ -58,16 +58,18 @@ def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], R
     folders = {place: path.parent / place for place in places}
     if not folders:
         raise InputError(f"{path}: <!-- evenfed {asked} --> names no folder; write a folder, then a table's name")
-    missing = [place for place, folder in folders.items() if not folder.is_dir()]
-    there = tuple(folder for place, folder in folders.items() if place not in missing)
-    told = [f"Not run yet: {', '.join(f'`{m}`' for m in missing)}."] if missing else []
+    absent = [place for place, folder in folders.items() if not folder.is_dir()]
+    there = tuple(folder for place, folder in folders.items() if place not in absent)
+    told = [f"Not run yet: {', '.join(f'`{place}`' for place in absent)}."] if absent else []
+    if absent and (name.endswith(_FIGURES) or name.startswith(_OF_A_CHOICE)):
+        return told[0]  # what is made of these folders needs them all
     if name.endswith(_FIGURES):
-        told += [] if missing else [_figure(path, places[0], name)]
+        told.append(_figure(path, places[0], name))
     elif name == "facts":
         told += ["\n".join(f"* {fact}" for fact in reports(there, False).facts)] if there else []
     elif there:
         tables = {table.name: table for table in _tables(there, name, reports)}
-        if name not in tables and not missing:
+        if name not in tables and not absent:
             raise unknown(f"table of {path}", name, [*tables, "facts"])
         told += [markdown_table(tables[name])] if name in tables else []
     return "\n\n".join(told)
