@@ -14,6 +14,7 @@ from . import models
 from .client import Pool
 from .core.errors import InputError, unknown
 from .data import DataSettings, Federation
+from .results import repetitions
 from .settings import Settings
 from .simulate.api import initial_model, plan_runs, seed_list, theta_of, with_baseline
 from .simulate.loop import Run
@@ -162,14 +163,7 @@ class Experiment:
 
     def repetitions(self) -> set[str]:
         """Labels of entries that are another one in another precision than the experiment's."""
-
-        def but_precision(variant: Variant) -> tuple[Any, ...]:
-            return variant.algorithm, {k: v for k, v in variant.options.items() if k != "precision"}
-
-        usual = self.train.precision
-        others = [v for v in self.variants if v.options.get("precision", usual) != usual]
-        known = [but_precision(v) for v in self.variants if v not in others]
-        return {v.label for v in others if but_precision(v) in known}
+        return {*repetitions({run.label: self.config(run) for run in self.runs()[0]}, self.train.precision)}
 
     def config(self, run: Run) -> dict[str, Any]:
         """All that decides a run's result: what a folder is checked against before it is written to again."""

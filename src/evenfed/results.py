@@ -130,6 +130,20 @@ def from_json(line: Mapping[str, Any]) -> Record:
     return Record(**arrays, **number, **rest, dropped=tuple(line["dropped"]), scores=line.get("scores"))
 
 
+def without(config: Mapping[str, Any], *options: str) -> dict[str, Any]:
+    """A run's configuration but for some of its options."""
+    return {**config, "train": {k: v for k, v in config["train"].items() if k not in options}}
+
+
+def repetitions(configs: Mapping[str, Mapping[str, Any]], usual: str) -> dict[str, str]:
+    """Of labelled configurations those that are another one in another precision than the `usual`, and which."""
+    plain = {label: without(config, "precision", "seed") for label, config in configs.items()}
+    as_usual = [label for label, config in configs.items() if config["train"]["precision"] == usual]
+    others = [label for label in configs if label not in as_usual]
+    found = {label: [twin for twin in as_usual if plain[twin] == plain[label]] for label in others}
+    return {label: twins[0] for label, twins in found.items() if twins}
+
+
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What two configurations have otherwise, in words."""
 
@@ -197,12 +211,9 @@ def _refuse_another(run: RunFolder, target: Path) -> None:
         return
     with unpacked(target) as place:
         held = next((RunFolder(path.parent).header() for path in place.glob("*/seed-*/header.json")), None)
-    here = run.header()
-    if (
-        held
-        and here
-        and (found := [d for k in ("data", "model") for d in differences(held["config"][k], here["config"][k])])
-    ):
+    there, here = ((header or {"config": {}})["config"] for header in (held, run.header()))
+    found = [told for part in ("data", "model") for told in differences(there.get(part, {}), here.get(part, {}))]
+    if held and found:
         raise InputError(
             f"{target} holds another comparison ({'; '.join(found)}); give another folder, or remove {target / PACKED}"
         )

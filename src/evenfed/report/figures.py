@@ -15,6 +15,7 @@ from .tables import accuracy_on, judged_by, measured, spread_of, title, when
 _COLOURS = {"mean": "#2f6db5", "worst10": "#c4361d", "worst20": "#c4361d"}
 _FIGURES = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
 _SHADES = ("#7a1f0f", "#c4361d", "#ef9a7a", "#8c8c8c")  # of a dial's values, the last being "off"
+_HEADING = {"anchor": "start", "subtitleColor": "#555555"}
 _ENDINGS = ("pdf", "svg", "png")
 _PANEL_HEIGHT, _BAR, _LABEL = 170, 15, 38  # a label of two lines needs that much of the axis
 
@@ -40,9 +41,8 @@ def figure(alt: Any, findings: Findings, metrics: Sequence[str], paper: Numbers 
     heading = alt.TitleParams(
         f"{accuracy_on(findings.judge)}, {told}: {findings.header['config']['data']['name']}",
         subtitle="thin lines: spread over seeds; dashed: the best" + ("; diamonds: the paper" if paper else ""),
-        anchor="start",
-        subtitleColor="#555555",
         offset=12,
+        **_HEADING,
     )
     return (
         alt.vconcat(*panels, title=heading, spacing=18)
@@ -77,9 +77,8 @@ def dials(alt: Any, choice: Choice, found: Sequence[Grid]) -> Any:
     heading = alt.TitleParams(
         f"{accuracy_on(findings.judge)} over {names[0]} and {names[1]}: {findings.header['config']['data']['name']}",
         subtitle=f"{when(findings, True)}, {spread_of(findings)}; dashed: FedAvg, chosen the same way",
-        anchor="start",
-        subtitleColor="#555555",
         offset=12,
+        **_HEADING,
     )
     return (
         alt.layer(*layers, data=alt.Data(values=list(_dialled(choice, found))))
@@ -137,8 +136,7 @@ def differences(alt: Any, findings: Findings) -> Any:
     heading = alt.TitleParams(
         f"Difference from FedAvg: {findings.header['config']['data']['name']}, {when(findings, True)}",
         subtitle="lines: 95 % interval over clients and seeds; grey: 95 % of FedAvg against FedAvg with other seeds",
-        anchor="start",
-        subtitleColor="#555555",
+        **_HEADING,
     )
     return (
         alt.hconcat(*panels, title=heading, spacing=14)

@@ -1,6 +1,6 @@
 """A comparison's folder as a report sees it: finished runs by entry and seed, and what had to be left out."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..history import History, Row, row
-from ..results import RunFolder, unpacked
+from ..results import RunFolder, repetitions, unpacked, without
 from ..simulate.api import FLOOR_LABEL
 
 BASELINE = "fedavg"
@@ -182,7 +182,8 @@ def _read(folder: Path, place: Path) -> Findings:
     floor = entries.pop(FLOOR_LABEL, None)
     common = [_in_common(e, baseline, left_out) for e in entries.values() if e is not None]
     kept = sorted((e for e in common if e is not None), key=_place)
-    told = [_told_apart(e, [baseline, *kept]) for e in kept]
+    again = repetitions({e.label: e.config for e in (baseline, *kept)}, baseline.precision)
+    told = [replace(e, repeats=again.get(e.label)) for e in kept]
     floors = [_cut(floor, baseline, left_out)] if floor else []
     rates = [(e,) for e in told if e.repeats is None and e.method == BASELINE]
     return Findings(
@@ -194,25 +195,6 @@ def _read(folder: Path, place: Path) -> Findings:
         tuple(sorted({Made.of(run.header() or {}) for runs in found.values() for run in runs.values()})),
         tuple(left_out),
     )
-
-
-def _told_apart(entry: Entry, everyone: Sequence[Entry]) -> Entry:
-    """As a control, where it is another entry in another precision than the comparison's."""
-    usual = everyone[0].precision
-    if entry.precision == usual:
-        return entry
-    twins = (e for e in everyone if e.precision == usual and _but_precision(e) == _but_precision(entry))
-    twin = next(twins, None)
-    return replace(entry, repeats=twin.label) if twin else entry
-
-
-def _but_precision(entry: Entry) -> dict[str, Any]:
-    train = {k: v for k, v in entry.config["train"].items() if k not in ("precision", "seed")}
-    return {**entry.config, "train": train}
-
-
-def _but_seed(header: Mapping[str, Any]) -> dict[str, Any]:
-    return {**header["config"], "train": {k: v for k, v in header["config"]["train"].items() if k != "seed"}}
 
 
 def _runs(path: Path, left_out: list[str]) -> dict[int, RunFolder]:
@@ -229,7 +211,9 @@ def _entry(label: str, runs: Mapping[int, RunFolder], baseline: Mapping[str, Any
     """The histories of one label; None where they say nothing beside FedAvg's."""
     headers = {seed: run.header() or {} for seed, run in runs.items()}
     config = next(iter(headers.values()))["config"]
-    for seed in [seed for seed, header in headers.items() if _but_seed(header) != _but_seed({"config": config})]:
+    for seed in [
+        seed for seed, header in headers.items() if without(header["config"], "seed") != without(config, "seed")
+    ]:
         left_out.append(f"{label}: seed {seed} left out, made with another configuration than seed {min(headers)}")
         runs = {other: run for other, run in runs.items() if other != seed}
     for part, ours, theirs in (
