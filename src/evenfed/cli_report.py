@@ -39,7 +39,7 @@ def report(
     alone = len(folders) == 1
     made, target = Report.of(folders, beside_paper=paper), out or folders[0] / ("report" if alone else "beside")
     write.prepare(target)
-    figures = draw(made.findings[0], target, made.papers) if alone else []
+    figures = draw(made.findings, target, made.papers)
     written = write.save(made, target, figures)
     if format is not ReportFormat.table:
         sys.stdout.write(write.FORMATS[format.value](made))

@@ -8,13 +8,14 @@ import tarfile
 import tomllib
 from pathlib import Path
 
+import altair
 import numpy as np
 import pytest
 
 import evenfed as package
 from evenfed.data import DataSettings, federate
 from evenfed.experiment import Experiment
-from evenfed.report import choice
+from evenfed.report import choice, figures
 from evenfed.report.against import answer
 from evenfed.report.fill import filled
 from evenfed.report.findings import read
@@ -302,6 +303,25 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
     shown = evenfed("report", one, two).stdout
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
+
+
+def test_federations_are_drawn_together_with_each_ones_difference(splits, tmp_path):
+    found = [read(splits(0, 0.02)), read(splits(1, 0.06))]
+    (drawn,) = {path.stem for path in figures.draw(found, tmp_path / "beside", None)}
+    assert drawn == "differences"
+    mean = figures.differences(altair, found).to_dict()["hconcat"][0]["layer"][-1]["data"]["values"]
+    (vred,) = (one for one in mean if one["entry"] == "vred")
+    assert vred["points"] == pytest.approx(4) and vred["each"] == pytest.approx([2, 6])
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed split-0 split-1 differences.svg -->\n<!-- /evenfed -->\n")
+    assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
+    figures.draw(found, found[0].folder / "beside", None)
+    assert "![differences](split-0/beside/differences.svg)" in filled(page)
+
+
+def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits, tmp_path):
+    found = [read(splits(0, 0.02)), read(splits(0, 0.03, stem="cifar"))]
+    assert not figures.draw(found, tmp_path, None)
 
 
 def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits, tmp_path):

@@ -9,7 +9,8 @@ from . import pictures
 from .choice import Choice, Grid, grids, shown
 from .findings import BASELINE, Findings
 from .paper import Numbers
-from .statistics import Pairs, chance
+from .several import federations
+from .statistics import Pairs, between_all, chance
 from .tables import accuracy_on, judged_by, measured, spread_of, title, when
 
 _COLOURS = {"mean": "#2f6db5", "worst10": "#c4361d", "worst20": "#c4361d"}
@@ -20,16 +21,16 @@ _ENDINGS = ("pdf", "svg", "png")
 _PANEL_HEIGHT, _BAR, _LABEL = 170, 15, 38  # a label of two lines needs that much of the axis
 
 
-def draw(findings: Findings, folder: Path, paper: Numbers | None) -> list[Path]:
+def draw(comparisons: Sequence[Findings], folder: Path, paper: Numbers | None) -> list[Path]:
     """The figures in `folder`; an empty list where the drawing packages are not installed."""
-    alt = pictures.altair()
+    alt, pooled = pictures.altair(), federations(comparisons)
     if alt is None:
         return []
     written: list[Path] = []
-    if len(findings.everyone) > 1:
-        written += pictures.save(differences(alt, findings), folder, "differences", _ENDINGS)
-    for name, metrics in _FIGURES.items():
-        chart = figure(alt, findings, metrics, paper)
+    if pooled and len(pooled[0].everyone) > 1:
+        written += pictures.save(differences(alt, pooled), folder, "differences", _ENDINGS)
+    for name, metrics in _FIGURES.items() if len(comparisons) == 1 else ():
+        chart = figure(alt, comparisons[0], metrics, paper)
         written += pictures.save(chart, folder, name, _ENDINGS)
     return written
 
@@ -109,9 +110,9 @@ def _dialled(choice: Choice, found: Sequence[Grid]) -> Iterator[dict[str, Any]]:
             }
 
 
-def differences(alt: Any, findings: Findings) -> Any:
-    """Every entry minus FedAvg with its interval, over a band of what chance alone does."""
-    pairs = Pairs(findings, late=True)
+def differences(alt: Any, several: Sequence[Findings]) -> Any:
+    """Every entry minus FedAvg with its interval, over a band of what chance alone does; federations are pooled."""
+    findings, pairs = several[0], [Pairs(f, late=True, stream=k) for k, f in enumerate(several)]
     order = [title(e.label) for e in findings.everyone[1:]]
     colour = alt.Color(
         "kind:N",
@@ -120,22 +121,29 @@ def differences(alt: Any, findings: Findings) -> Any:
     )
     panels: list[Any] = []
     for metric in judged_by(late=True):
-        base = alt.Chart(alt.Data(values=list(_gaps(findings, pairs, metric)))).encode(
+        base = alt.Chart(alt.Data(values=list(_gaps(pairs, metric)))).encode(
             y=alt.Y("entry:N", sort=order, title=None, axis=alt.Axis(labels=not panels, ticks=False, labelLimit=240))
         )
         axis = alt.X("points:Q", title="points of accuracy", scale=alt.Scale(zero=True))
         layers = [
-            *_band(alt, findings, metric),
+            *_band(alt, several, metric),
             alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color="#222222").encode(x="zero:Q"),
             base.mark_rule(strokeWidth=2, opacity=0.55).encode(x="low:Q", x2="high:Q", color=colour),
             base.mark_point(filled=True, size=70, opacity=1).encode(x=axis, color=colour),
         ]
+        if len(several) > 1:
+            alone = base.transform_flatten(["each"])
+            layers.append(alone.mark_point(size=40, strokeWidth=1.3, opacity=1).encode(x="each:Q", color=colour))
         panels.append(
             alt.layer(*layers).properties(width=250, height=24 * len(order), title=alt.TitleParams(title(metric)))
         )
+    over = f", {len(several)} federations (rings: each)" if len(several) > 1 else ""
     heading = alt.TitleParams(
         f"Difference from FedAvg: {findings.header['config']['data']['name']}, {when(findings, True)}",
-        subtitle="lines: 95 % interval over clients and seeds; grey: 95 % of FedAvg against FedAvg with other seeds",
+        subtitle=[
+            f"lines: 95 % interval over clients and seeds{over}",
+            "grey: 95 % of FedAvg against FedAvg with other seeds",
+        ],
         **_HEADING,
     )
     return (
@@ -148,9 +156,9 @@ def differences(alt: Any, findings: Findings) -> Any:
 _KINDS = {"VRed, Semi-VRed": "#c4361d", "other": "#2f6db5", "repetition": "#888888"}
 
 
-def _gaps(findings: Findings, pairs: Pairs, metric: str) -> Iterator[dict[str, Any]]:
-    for entry in findings.everyone[1:]:
-        gap = pairs.between(entry, findings.baseline, metric)
+def _gaps(several: Sequence[Pairs], metric: str) -> Iterator[dict[str, Any]]:
+    for entry in several[0].findings.everyone[1:]:
+        gap, *each = (between_all(some, entry.label, BASELINE, metric) for some in (several, *([p] for p in several)))
         kind = "VRed, Semi-VRed" if "vred" in entry.method else "other"
         yield {
             "entry": title(entry.label),
@@ -158,11 +166,12 @@ def _gaps(findings: Findings, pairs: Pairs, metric: str) -> Iterator[dict[str, A
             "points": gap.points,
             "low": gap.low,
             "high": gap.high,
+            "each": [one.points for one in each],
         }
 
 
-def _band(alt: Any, findings: Findings, metric: str) -> list[Any]:
-    floor = chance([findings], metric, late=True, seeds=len(findings.seeds))
+def _band(alt: Any, several: Sequence[Findings], metric: str) -> list[Any]:
+    floor = chance(several, metric, late=True, seeds=len(several[0].seeds))
     if floor is None:
         return []
     edges = [{"from": -floor.bound, "to": floor.bound}]

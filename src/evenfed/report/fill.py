@@ -4,7 +4,7 @@
     <!-- /evenfed -->
 
 The words are folders of comparisons, relative to the file, then the name of one of their report's tables (as in
-tables.csv and the JSON format), `facts` for what was run, or a figure of the first folder's report: `differences.svg`.
+tables.csv and the JSON format), `facts` for what was run, or a figure of their report: `differences.svg`.
 Of several folders those that are there are shown and the others named.
 """
 
@@ -64,7 +64,7 @@ def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], R
     if absent and (name.endswith(_FIGURES) or name.startswith(_OF_A_CHOICE)):
         return told[0]  # what is made of these folders needs them all
     if name.endswith(_FIGURES):
-        told.append(_figure(path, places[0], name))
+        told.append(_figure(path, places, name))
     elif name == "facts":
         told += ["\n".join(f"* {fact}" for fact in reports(there, False).facts)] if there else []
     elif there:
@@ -75,12 +75,12 @@ def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], R
     return "\n\n".join(told)
 
 
-def _figure(path: Path, place: str, name: str) -> str:
-    picture = Path(place, "report", name)
+def _figure(path: Path, places: Sequence[str], name: str) -> str:
+    picture = Path(places[0], "report" if len(places) == 1 else "beside", name)
     if picture.stem not in _DRAWN_BY:
         raise unknown(f"figure of {path}", name, [f"{stem}{picture.suffix}" for stem in _DRAWN_BY])
     if not (path.parent / picture).exists():
-        return f"Not drawn yet: `evenfed {_DRAWN_BY[picture.stem]} {place}`."
+        return f"Not drawn yet: `evenfed {_DRAWN_BY[picture.stem]} {' '.join(places)}`."
     return f"![{picture.stem}]({picture.as_posix()})"
 
 

@@ -36,21 +36,26 @@ _UNSAID = {"data.judge": "test", "model.normalise": False}  # where a run does n
 
 def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> list[Table]:
     """Pooled over federations where nothing but the split differs, else set beside each other."""
-    names, federations = _told_apart(comparisons)
-    several = [findings.only(_common(comparisons)) for findings in comparisons]
+    names, same_set_up = _told_apart(comparisons)
+    several = _in_common(comparisons)
     others = dict.fromkeys(e.label for f in comparisons for e in f.everyone if e.label not in several[0].rows)
     left_out = f"Left out, as not the same in all of them: {', '.join(others)}." if others else ""
     found = []
     for late in (True, False):
         pairs = [Pairs(f, late, stream) for stream, f in enumerate(several)]
         found.append(_beside(several, names, late, papers, left_out))
-        if federations:
+        if same_set_up:
             found += [_components(several, late), _suppression(several, late), paired(pairs, names)]
             found += filter(None, [same_rate(pairs, names)])
             found += [controls(pairs)] if several[0].controls else []
         else:
             found.append(_within(pairs, names))
     return found
+
+
+def federations(comparisons: Sequence[Findings]) -> list[Findings]:
+    """What the comparisons have in common, if nothing but the split differs, so that it can be pooled; else nothing."""
+    return _in_common(comparisons) if len(comparisons) == 1 or _told_apart(comparisons)[1] else []
 
 
 def _told_apart(several: Sequence[Findings]) -> tuple[list[str], bool]:
@@ -79,11 +84,12 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
             yield f"{place}{key}", value
 
 
-def _common(several: Sequence[Findings]) -> list[str]:
-    """Labels that stand for the same in all comparisons, in the first one's order."""
+def _in_common(several: Sequence[Findings]) -> list[Findings]:
+    """Those entries alone that stand for the same in all comparisons, in the first one's order."""
     labels = [e.label for e in several[0].everyone if all(e.label in f.rows for f in several)]
     meant = {label: {repr(f.named(label).config["hyper_parameters"]) for f in several} for label in labels}
-    return [label for label in labels if len(meant[label]) == 1]
+    common = [label for label in labels if len(meant[label]) == 1]
+    return [findings.only(common) for findings in several]
 
 
 def _beside(
