@@ -24,6 +24,9 @@ def report(
         typer.Argument(metavar="DIR...", help="A comparison's folder, e.g. runs/demo; several: beside each other."),
     ],
     paper: Annotated[bool, typer.Option("--paper", help="Set the paper's numbers beside ours.")] = False,
+    min_test: Annotated[
+        int, typer.Option(min=0, help="Leave out clients judged on fewer examples, whose accuracy is a toss.")
+    ] = 0,
     format: Annotated[ReportFormat, typer.Option(help="What to print.")] = ReportFormat.table,
     out: Annotated[
         Path | None,
@@ -37,7 +40,8 @@ def report(
     from .report.terminal import console
 
     alone = len(folders) == 1
-    made, target = Report.of(folders, beside_paper=paper), out or folders[0] / ("report" if alone else "beside")
+    made = Report.of(folders, paper, min_test)
+    target = out or folders[0] / ("report" if alone else "beside")
     write.prepare(target)
     figures = draw(made.findings, target, made.papers)
     written = write.save(made, target, figures)

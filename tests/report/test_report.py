@@ -263,6 +263,23 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     assert plain["paper", "fedavg", "in spreads", "mean"]["value"] == ""  # one seed has no spread
 
 
+def test_a_claim_needs_a_gap_beyond_the_noise_floor_and_fedavg_stands_beside_at_other_rates(edited, evenfed):
+    """semi_vred becomes FedAvg with another learning rate; VRed gains steadily, but less than seeds move FedAvg."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["config"]["data"]["name"] = "cifar10"
+        if label == "semi_vred":
+            header["config"].update(algorithm="fedavg", hyper_parameters={})
+            header["config"]["train"]["lr"] = 0.02
+        for line in rounds:
+            line["accuracy"] = [0.4 + 0.01 * (label == "vred") + 0.05 * (seed % 2)] * 6
+
+    plain = cells(evenfed("report", edited(change), "--paper", "--format", "csv").stdout)
+    assert plain["claims-last", "VRed > FedAvg, mean", "", "verdict"]["verdict"] == "within the noise"
+    assert float(plain["paper", "semi_vred", "paper", "mean"]["value"]) == 43.45
+    assert not any(key[0] == "claims-last" and "Semi-VRed" in key[1] for key in plain)
+
+
 def test_claims_are_those_of_the_papers_table():
     cinic = {str(c): c for c in claims(numbers("CINIC-10"))}
     assert "FedAvg > Semi-VRed, mean" in cinic and "Semi-VRed best, worst 10 %" in cinic

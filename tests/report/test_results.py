@@ -17,7 +17,7 @@ from evenfed.data import DataSettings, federate
 from evenfed.experiment import Experiment
 from evenfed.report import choice, figures
 from evenfed.report.against import answer
-from evenfed.report.fill import filled
+from evenfed.report.fill import filled, missing
 from evenfed.report.findings import read
 from evenfed.report.statistics import Chance, Difference, Pairs, between_all, chance, components
 from evenfed.results import pack
@@ -95,6 +95,47 @@ def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):
 def test_where_all_learning_rates_are_fedavgs_there_is_no_second_table(small, evenfed):
     cells = plain(evenfed("report", small, "--format", "csv").stdout)
     assert not any(table.startswith("same-rate") for table, *_ in cells)
+
+
+def test_smoothing_is_told_from_re_weighting(edited, evenfed):
+    """semi_vred becomes VRed with smoothed losses."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if "vred" in label:
+            header["config"].update(algorithm="vred", hyper_parameters={"beta": 0.2})
+            header["config"]["train"]["smooth"] = 0.25 if label == "semi_vred" else None
+        steady(lambda label, seed: {"vred": 0.37, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
+
+    cells = plain(evenfed("report", edited(change), "--format", "csv").stdout)
+    table = {key[1:]: cell for key, cell in cells.items() if key[0] == "undamped-average"}
+    assert float(table["semi_vred minus vred", "worst10", "difference"]["value"]) == pytest.approx(5)
+    assert {entry for entry, _, _ in table} == {"semi_vred minus vred"}
+
+
+def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_path):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["clients"]["test"] = [3, 0, 50, 50, 60, 70]
+        for line in rounds:
+            line["accuracy"] = [0.0 if label == "vred" else 1.0, None, *[0.5 + 0.1 * (label == "vred")] * 4]
+
+    folder = edited(change)
+    every, large = (
+        plain(evenfed("report", folder, "--format", "csv", *how).stdout) for how in ((), ("--min-test", 50))
+    )
+    value = "paired-average", "vred", "worst10", "difference"
+    assert float(every[value]["value"]) == pytest.approx(-50) and float(large[value]["value"]) == pytest.approx(10)
+    assert (
+        "1 of 5 clients left out: judged on fewer than 50 examples"
+        in evenfed("report", folder, "--min-test", 50).stdout
+    )
+    none = evenfed("report", folder, "--min-test", 71)
+    assert none.returncode == 2 and "the most are 70" in none.stderr
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed copy min_test=50 paired-average -->\n<!-- /evenfed -->\n")
+    assert "| vred | worst 10 % | +10.00 [" in filled(page) and not missing(page)
+    page.write_text("<!-- evenfed copy min_test=50 differences.svg -->\n<!-- /evenfed -->\n")
+    with pytest.raises(package.InputError, match="min_test goes with a report's tables"):
+        filled(page)
 
 
 def test_seeds_of_one_label_with_other_settings_are_left_out_and_named(edited, evenfed):
@@ -251,6 +292,8 @@ def test_the_answer_needs_interval_and_floor():
     assert "10 % are not shown to change" in answer("x", {"worst10": gap(9, -1, 19), "mean": still}, floors)
     lost = answer("x", {"worst10": gap(-3, -5, -1), "mean": gap(-2, -3, -1, "mean")}, dict.fromkeys(floors))
     assert "worst 10 % are lowered" in lost and "mean is lowered" in lost and "floor" not in lost
+    closer = answer("x", {"mean": still, "std": gap(-5, -6, -4, "std")}, {**floors, "std": Chance(1.0, 3)})
+    assert "the std is narrowed (-5.00" in closer
 
 
 def test_every_run_has_its_oscillation(small, evenfed):
@@ -474,6 +517,14 @@ def test_the_highest_worst10_is_chosen_among_those_that_keep_the_mean(judged, ev
     assert tomllib.loads(text)["algorithms"]["vred[beta=0.5]"]["beta"] == 0.5
     drawn = (judged / "report" / "dials.svg").read_text()
     assert "VALIDATION accuracy over beta and smooth" in drawn and "dials.svg" in done.stdout
+
+
+def test_what_is_chosen_with_smoothed_losses_is_confirmed_beside_the_same_without(judged, evenfed, tmp_path):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6), "vred[beta=1.0,smooth=0.25]": (0.4, 0.6)})
+    assert evenfed("choose", judged, "--out", tmp_path / "confirm.toml").returncode == 0
+    made = {v.label: v for v in Experiment.read(tmp_path / "confirm.toml").variants}
+    assert set(made) == {"fedavg", "vred[beta=1.0,smooth=0.25]", "vred[beta=1.0]", "fedavg[lr=0.3]"}
+    assert made["vred[beta=1.0]"].options.get("smooth") is None and made["vred[beta=1.0]"].options["lr"] == 0.3
 
 
 def test_what_broke_down_is_not_chosen_and_other_files_are_not_overwritten(judged, evenfed, tmp_path):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ..history import LASTING
+from ..results import without
 from .findings import BASELINE, Entry
 from .statistics import Chance, Difference, Pairs, between_all, chance
 from .tables import LASTING_NOTE, ONE_SEED, Cell, Column, Line, Table, judged_by, name_of, title, when
@@ -32,6 +33,9 @@ def controls(several: Sequence[Pairs]) -> Table:
     )
 
 
+_FIXED = ", the federations taken as they are"
+
+
 def _chance(several: Sequence[Pairs], metric: str, seeds: int) -> Chance | None:
     return chance([p.findings for p in several], metric, several[0].late, seeds)
 
@@ -53,6 +57,16 @@ def same_rate(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | No
     against = {label: rival for label, rival in others.items() if rival != BASELINE}
     head = "Paired difference from FedAvg with the same learning rate"
     return _against(several, names, against, "same-rate", head) if against else None
+
+
+def undamped(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
+    """Entries whose losses are smoothed against the same without: to tell the damping from the re-weighting."""
+    entries = several[0].findings.entries
+    plain = {e.label: without(e.config, "smooth", "seed") for e in entries}
+    off = [e.label for e in entries if e.config["train"]["smooth"] is None]
+    against = {on: label for on in plain if on not in off for label in off if plain[on] == plain[label]}
+    head = "Paired difference from the same without smoothing"
+    return _against(several, names, against, "undamped", head) if against else None
 
 
 def _rate(entry: Entry) -> float:
@@ -80,8 +94,8 @@ def _against(several: Sequence[Pairs], names: Sequence[str], against: Mapping[st
         if not control and gaps["mean"].seeds > 1:
             answers.append(answer(shown, gaps, floors))
     told = (
-        "Points of accuracy, entry minus FedAvg with the same seeds, and Student's 95 % interval over clients and "
-        "seeds. No correction for the number of lines: of 20 without any effect one is expected to show a difference. "
+        f"Points of accuracy, paired by seed; Student's 95 % interval over clients and seeds{_FIXED * bool(names)}. "
+        "No correction for the number of lines: of 20 without any effect one is expected to show a difference. "
         "Noise floor: what 95 % of the differences between FedAvg and FedAvg with other seeds stay within. "
         f"{LASTING_NOTE * late} {ONE_SEED * (len(findings.seeds) == 1)}"
     )
@@ -99,16 +113,16 @@ def verdict(gap: Difference, floor: Chance | None) -> str:
 
 def answer(label: str, gaps: Mapping[str, Difference], floors: Mapping[str, Chance | None]) -> str:
     """Whether the worst served are lifted by more than the noise floor without lowering the mean, in a sentence."""
-    said = {
-        "better": "lifted",
-        "worse": "lowered",
-        "within the noise floor": "moved by less than the noise floor",
-        "no difference shown": "not shown to change",
-    }
     told = []
-    for metric in (m for m in ("worst10", LASTING, "mean") if m in gaps):
+    for metric in (m for m in ("worst10", LASTING, "mean", "std") if m in gaps):
         gap, floor = gaps[metric], floors[metric]
         beside = f"; noise floor {floor.bound:.2f}" if floor else ""
         shown = f"{gap.points:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]{beside}"
-        told.append(f"the {title(metric)} {'is' if metric == 'mean' else 'are'} {said[verdict(gap, floor)]} ({shown})")
+        said = {
+            "better": "narrowed" if metric == "std" else "lifted",
+            "worse": "widened" if metric == "std" else "lowered",
+            "within the noise floor": "moved by less than the noise floor",
+            "no difference shown": "not shown to change",
+        }[verdict(gap, floor)]
+        told.append(f"the {title(metric)} {'is' if metric in ('mean', 'std') else 'are'} {said} ({shown})")
     return f"{label}: {'; '.join(told)}."

@@ -9,6 +9,7 @@ from ..core.errors import InputError
 from ..data import DataSettings
 from ..experiment import Experiment
 from ..history import LASTING
+from ..results import without
 from ..settings import VARIANT, Settings
 from ..variant import Variant
 from .findings import BASELINE, Entry, Findings, read
@@ -35,7 +36,8 @@ class Choice:
             f"{self.bar:.2f} %: the best FedAvg's minus {self.floor:.2f} points, one standard deviation of the "
             f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation "
             "data. Where none reaches that mean, the highest mean is taken, and said. FedAvg with the learning rates "
-            "of the others is run beside them, to tell re-weighting from a rate."
+            "of the others is run beside them, to tell re-weighting from a rate, and what was chosen with smoothed "
+            "losses once more without."
         )
 
 
@@ -114,8 +116,17 @@ def experiment(choice: Choice, name: str, seeds: Sequence[int]) -> Experiment:
     data = DataSettings(**{**config["data"], "judge": "test", "validation_fraction": 0.0})
     train = Settings.of({k: v for k, v in config["train"].items() if k not in ("seed", "device", "engine")})
     variants = [_variant(entry, train) for entry in choice.chosen.values()]
+    variants += [_variant(entry, train) for entry in _undamped(choice)]
     variants += _at_their_rates(list(choice.chosen.values()))
     return Experiment(name, tuple(variants), tuple(seeds), True, data, config["model"], train, selected_on="validation")
+
+
+def _undamped(choice: Choice) -> list[Entry]:
+    """Candidates that are a chosen one but for its smoothing: to tell the damping from the re-weighting."""
+    damped = [e for e in choice.chosen.values() if e.config["train"]["smooth"] is not None]
+    alike = [without(e.config, "smooth", "seed") for e in damped]
+    plain = [e for e in choice.findings.entries if e.config["train"]["smooth"] is None]
+    return [e for e in plain if without(e.config, "smooth", "seed") in alike]
 
 
 def _at_their_rates(chosen: Sequence[Entry]) -> list[Variant]:

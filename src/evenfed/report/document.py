@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from . import paper, several
-from .against import controls, paired, same_rate
+from .against import controls, paired, same_rate, undamped
 from .findings import Findings, Made, read, seeds_named
 from .statistics import Pairs
 from .tables import Table, detailed, overview, runs, suppression
@@ -24,9 +24,9 @@ class Report:
     papers: paper.Numbers | None = None  # its numbers on the same data, where asked for
 
     @classmethod
-    def of(cls, folders: Sequence[Path], beside_paper: bool) -> "Report":
-        """From folders of comparisons, packed or not."""
-        found = tuple(read(folder) for folder in folders)
+    def of(cls, folders: Sequence[Path], beside_paper: bool, min_test: int = 0) -> "Report":
+        """From folders of comparisons, packed or not; clients judged on fewer than `min_test` examples left out."""
+        found = tuple(read(folder).judged_on(min_test) for folder in folders)
         papers = paper.numbers(paper.data_set_of(found[0])) if beside_paper else None
         tables = _tables(found[0], beside_paper) if len(found) == 1 else several.tables(found, papers)
         title = ", ".join(f.folder.resolve().name for f in found)
@@ -51,7 +51,8 @@ def _at(findings: Findings, pairs: Pairs) -> list[Table]:
         table = detailed(plain, pairs.late)
         found.append(replace(table, name=f"unpadded-{table.name}", title=f"{table.title}, without padding positions"))
     if len(findings.everyone) > 1:  # something stands beside FedAvg
-        found += [suppression(findings, pairs.late), paired([pairs]), *filter(None, [same_rate([pairs])])]
+        found += [suppression(findings, pairs.late), paired([pairs])]
+        found += filter(None, [same_rate([pairs]), undamped([pairs])])
     return [*found, controls([pairs])] if findings.controls else found
 
 

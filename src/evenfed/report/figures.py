@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from . import pictures
-from .choice import Choice, Grid, grids, shown
+from .choice import FIGURES, Choice, Grid, grids, shown
 from .findings import BASELINE, Findings
 from .paper import Numbers
 from .several import federations
-from .statistics import Pairs, between_all, chance
+from .statistics import LOWER_IS_BETTER, Pairs, between_all, chance
 from .tables import accuracy_on, judged_by, measured, spread_of, title, when
 
 _COLOURS = {"mean": "#2f6db5", "worst10": "#c4361d", "worst20": "#c4361d"}
@@ -85,7 +85,7 @@ def dials(alt: Any, choice: Choice, found: Sequence[Grid]) -> Any:
         alt.layer(*layers, data=alt.Data(values=list(_dialled(choice, found))))
         .properties(width=210, height=_PANEL_HEIGHT)
         .facet(
-            row=alt.Row("metric:N", sort=[title(m) for m in judged_by(late=True)], title=None),
+            row=alt.Row("metric:N", sort=[title(m) for m in FIGURES], title=None),
             column=alt.Column("method:N", sort=[g.method for g in found], title=None),
             title=heading,
         )
@@ -95,7 +95,7 @@ def dials(alt: Any, choice: Choice, found: Sequence[Grid]) -> Any:
 
 
 def _dialled(choice: Choice, found: Sequence[Grid]) -> Iterator[dict[str, Any]]:
-    for grid, metric in itertools.product(found, judged_by(late=True)):
+    for grid, metric in itertools.product(found, FIGURES):
         for (first, second), entry in grid.entries.items():
             value, fedavg = (
                 100 * choice.findings.rows[e.label].late[metric][0] for e in (entry, choice.chosen[BASELINE])
@@ -114,14 +114,17 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
     """Every entry minus FedAvg with its interval, over a band of what chance alone does; federations are pooled."""
     findings, pairs = several[0], [Pairs(f, late=True, stream=k) for k, f in enumerate(several)]
     order = [title(e.label) for e in findings.everyone[1:]]
+    gaps = {metric: list(_gaps(pairs, metric)) for metric in judged_by(late=True)}
+    kinds = [kind for kind in _KINDS if any(gap["kind"] == kind for gap in gaps["mean"])]
     colour = alt.Color(
         "kind:N",
-        scale=alt.Scale(domain=list(_KINDS), range=list(_KINDS.values())),
+        scale=alt.Scale(domain=kinds, range=[_KINDS[kind] for kind in kinds]),
         legend=alt.Legend(title=None, orient="bottom"),
     )
     panels: list[Any] = []
-    for metric in judged_by(late=True):
-        base = alt.Chart(alt.Data(values=list(_gaps(pairs, metric)))).encode(
+    for metric, values in gaps.items():
+        head = alt.TitleParams(title(metric) + " (less is fairer)" * (metric in LOWER_IS_BETTER))
+        base = alt.Chart(alt.Data(values=values)).encode(
             y=alt.Y("entry:N", sort=order, title=None, axis=alt.Axis(labels=not panels, ticks=False, labelLimit=240))
         )
         axis = alt.X("points:Q", title="points of accuracy", scale=alt.Scale(zero=True))
@@ -134,9 +137,7 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
         if len(several) > 1:
             alone = base.transform_flatten(["each"])
             layers.append(alone.mark_point(size=40, strokeWidth=1.3, opacity=1).encode(x="each:Q", color=colour))
-        panels.append(
-            alt.layer(*layers).properties(width=250, height=24 * len(order), title=alt.TitleParams(title(metric)))
-        )
+        panels.append(alt.layer(*layers).properties(width=210, height=24 * len(order), title=head))
     over = f", {len(several)} federations (rings: each)" if len(several) > 1 else ""
     heading = alt.TitleParams(
         f"Difference from FedAvg: {findings.header['config']['data']['name']}, {when(findings, True)}",

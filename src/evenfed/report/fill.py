@@ -5,7 +5,8 @@
 
 The words are folders of comparisons, relative to the file, then the name of one of their report's tables (as in
 tables.csv and the JSON format), `facts` for what was run, or a figure of their report: `differences.svg`.
-Of several folders those that are there are shown and the others named.
+Of several folders those that are there are shown and the others named. `min_test=50` before the table's name leaves
+out clients judged on fewer examples.
 """
 
 import re
@@ -49,26 +50,39 @@ def filled(path: Path) -> str:
 
 def missing(path: Path) -> list[str]:
     """The folders that the file's blocks name and that are not there."""
-    asked = [place for found in _BLOCK.finditer(path.read_text()) for place in found["asked"].split()[:-1]]
+    asked = [place for found in _BLOCK.finditer(path.read_text()) for place in _words(found["asked"])[0]]
     return [place for place in dict.fromkeys(asked) if not (path.parent / place).is_dir()]
 
 
-def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool], Report]) -> str:
-    *places, name = asked.split()
+def _words(asked: str) -> tuple[list[str], str, int]:
+    """Folders, table, and the fewest examples that a client is judged on."""
+    *before, name = asked.split()
+    fewest = [_MIN_TEST.fullmatch(word) for word in before]
+    places = [word for word, option in zip(before, fewest, strict=True) if option is None]
+    return places, name, max((int(option[1]) for option in fewest if option), default=0)
+
+
+_MIN_TEST = re.compile(r"min_test=(\d+)")
+
+
+def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool, int], Report]) -> str:
+    places, name, min_test = _words(asked)
     folders = {place: path.parent / place for place in places}
     if not folders:
         raise InputError(f"{path}: <!-- evenfed {asked} --> names no folder; write a folder, then a table's name")
     absent = [place for place, folder in folders.items() if not folder.is_dir()]
     there = tuple(folder for place, folder in folders.items() if place not in absent)
+    if min_test and (name.endswith(_FIGURES) or name.startswith(_OF_A_CHOICE)):
+        raise InputError(f"{path}: <!-- evenfed {asked} -->: min_test goes with a report's tables, not with {name}")
     told = [f"Not run yet: {', '.join(f'`{place}`' for place in absent)}."] if absent else []
     if absent and (name.endswith(_FIGURES) or name.startswith(_OF_A_CHOICE)):
         return told[0]  # what is made of these folders needs them all
     if name.endswith(_FIGURES):
         told.append(_figure(path, places, name))
     elif name == "facts":
-        told += ["\n".join(f"* {fact}" for fact in reports(there, False).facts)] if there else []
+        told += ["\n".join(f"* {fact}" for fact in reports(there, False, min_test).facts)] if there else []
     elif there:
-        tables = {table.name: table for table in _tables(there, name, reports)}
+        tables = {table.name: table for table in _tables(there, name, min_test, reports)}
         if name not in tables and not absent:
             raise unknown(f"table of {path}", name, [*tables, "facts"])
         told += [markdown_table(tables[name])] if name in tables else []
@@ -85,8 +99,8 @@ def _figure(path: Path, places: Sequence[str], name: str) -> str:
 
 
 def _tables(
-    folders: tuple[Path, ...], name: str, reports: Callable[[tuple[Path, ...], bool], Report]
+    folders: tuple[Path, ...], name: str, min_test: int, reports: Callable[[tuple[Path, ...], bool, int], Report]
 ) -> Sequence[Table]:
     if name.startswith(_OF_A_CHOICE):
         return choice.tables(choice.choose(*folders[:2]))
-    return reports(folders, name.startswith(_OF_THE_PAPER)).tables
+    return reports(folders, name.startswith(_OF_THE_PAPER), min_test).tables

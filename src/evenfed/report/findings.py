@@ -52,6 +52,20 @@ class Entry:
             if run.breakdown is not None
         ]
 
+    def without(self, clients: NDArray[np.bool_]) -> "Entry":
+        """The same with the accuracy of these clients unknown."""
+
+        def blank(accuracy: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+            return None if accuracy is None else np.where(clients, np.nan, accuracy)
+
+        runs = {
+            seed: replace(
+                run, records=[replace(r, accuracy=blank(r.accuracy), unpadded=blank(r.unpadded)) for r in run.records]
+            )
+            for seed, run in self.runs.items()
+        }
+        return replace(self, runs=runs)
+
     @property
     def unpadded(self) -> "Entry":
         """The same with accuracy counted without padding positions."""
@@ -141,6 +155,22 @@ class Findings:
         entries, controls = (tuple(e.unpadded for e in part) for part in (self.entries, self.controls))
         repeated = tuple(tuple(e.unpadded for e in group) for group in self.repeated)
         return replace(self, entries=entries, controls=controls, repeated=repeated)
+
+    def judged_on(self, examples: int) -> "Findings":
+        """The same without clients that are judged on fewer examples."""
+        sizes = np.array(self.header["clients"]["test"])
+        few = (sizes > 0) & (sizes < examples)
+        if not few.any():
+            return self
+        if few.sum() == (sizes > 0).sum():
+            raise InputError(
+                f"{self.folder}: no client is judged on {examples} examples or more, the most are {sizes.max()}; ask "
+                "for fewer"
+            )
+        entries, controls = (tuple(e.without(few) for e in part) for part in (self.entries, self.controls))
+        repeated = tuple(tuple(e.without(few) for e in group) for group in self.repeated)
+        told = f"{few.sum()} of {(sizes > 0).sum()} clients left out: judged on fewer than {examples} examples"
+        return replace(self, entries=entries, controls=controls, repeated=repeated, left_out=(*self.left_out, told))
 
     def only(self, labels: Collection[str]) -> "Findings":
         """The same with fewer entries."""

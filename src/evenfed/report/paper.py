@@ -9,8 +9,9 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..history import METRICS
+from .against import verdict
 from .findings import BASELINE, Entry, Findings
-from .statistics import LOWER_IS_BETTER, Pairs
+from .statistics import LOWER_IS_BETTER, Pairs, chance
 from .tables import (
     METRIC_COLUMNS,
     ONE_SEED,
@@ -130,8 +131,9 @@ def claims(paper: Numbers) -> list[Claim]:
 
 def tables(findings: Findings, data_set: str, last: Pairs, late: Pairs) -> list[Table]:
     """Everything `--paper` adds."""
-    ours = [e for e in findings.entries if e.method in NAMES and (e.label == BASELINE or e.method != BASELINE)]
-    found = [_side_by_side(findings, ours, data_set)]
+    known = [e for e in findings.entries if e.method in NAMES]
+    ours = [e for e in known if e.label == BASELINE or e.method != BASELINE]  # without FedAvg at the others' rates
+    found = [_side_by_side(findings, known, data_set)]
     if data_set == "CIFAR-100":  # the only one of the paper's Table 2
         found.append(_suppression(findings, ours))
     found += [_orderings(ours, numbers(data_set), pairs) for pairs in (late, last)]
@@ -149,7 +151,9 @@ def _side_by_side(findings: Findings, ours: Sequence[Entry], data_set: str) -> T
         theirs = paper.get(entry.method)
         there = [Cell(*theirs[m]) if theirs else Cell(verdict="diverged") for m in METRICS]
         lines += _compared(entry.label, cells(entry, False), cells(entry, True), there)
-    found = [c.value for line in lines if line.part == "in spreads" for c in line.cells if c.value is not None]
+    again = [e.label for e in ours if e.method == BASELINE != e.label]  # FedAvg's row of the paper counts once
+    compared = [line.cells for line in lines if line.part == "in spreads" and line.entry not in again]
+    found = [c.value for cells in compared for c in cells if c.value is not None]
     near = sum(abs(v) <= _NEAR for v in found)
     tally = [f"Of {len(found)} figures {near} are within {_NEAR} spreads of the paper's."] if found else []
     for entry in findings.controls:
@@ -230,7 +234,7 @@ def _orderings(ours: Sequence[Entry], paper: Numbers, pairs: Pairs) -> Table:
     told = (
         "Gaps towards better, in points; the paper's ± the spread of both its figures over seeds. `best`: against the "
         "runner-up there, and against the best other entry here. A claim holds or fails where the 95 % interval over "
-        "clients and seeds excludes zero."
+        "clients and seeds excludes zero and the gap is beyond the noise floor."
     )
     words = [line.cells[-1].verdict for line in lines]
     counts = [words.count(word) for word in ("holds", "fails", "within the noise")]
@@ -253,12 +257,16 @@ def _judged(claim: Claim, stands: Mapping[str, Entry], pairs: Pairs) -> Line:
     low, high, points = gap.low, gap.high, gap.points
     if claim.metric in LOWER_IS_BETTER:
         low, high, points = -gap.high, -gap.low, -gap.points
+    floor = chance([pairs.findings], claim.metric, pairs.late, len(pairs.findings.seeds))
     cells = (
         Cell(claim.gap, claim.spread, signed=True),
         Cell(points, low=low, high=high, signed=True),
-        Cell(verdict={1: "holds", -1: "fails", 0: "within the noise", None: "not judged"}[gap.direction]),
+        Cell(verdict=_WORDS.get(verdict(gap, floor), "within the noise")),
     )
     return Line(str(claim), cells)
+
+
+_WORDS = {"better": "holds", "worse": "fails", "not judged": "not judged"}
 
 
 def _repeated(control: Entry, metric: str, pairs: Pairs) -> Line:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..core.errors import InputError
 from ..history import METRICS, History, Row
 from . import paper
-from .against import controls, paired, same_rate
+from .against import controls, paired, same_rate, undamped
 from .findings import Findings
 from .statistics import Pairs, components
 from .tables import (
@@ -46,7 +46,7 @@ def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> lis
         found.append(_beside(several, names, late, papers, left_out))
         if same_set_up:
             found += [_components(several, late), _suppression(several, late), paired(pairs, names)]
-            found += filter(None, [same_rate(pairs, names)])
+            found += filter(None, [same_rate(pairs, names), undamped(pairs, names)])
             found += [controls(pairs)] if several[0].controls else []
         else:
             found.append(_within(pairs, names))

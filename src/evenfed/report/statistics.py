@@ -12,7 +12,7 @@ from ..simulate.api import FLOOR_LABEL
 from .findings import Entry, Findings
 
 LOWER_IS_BETTER = frozenset({"std"})
-_RESAMPLES, _SEED = 1000, 0
+_RESAMPLES, _SEED = 4000, 0
 _ROUNDING = 1e-9  # points; less is arithmetic, not a difference
 
 

@@ -128,7 +128,7 @@ def name_of(kind: str, late: bool) -> str:
 
 def judged_by(late: bool) -> tuple[str, ...]:
     """The metrics that entries are set against FedAvg in; one round alone has no clients' averages."""
-    return ("mean", "worst10", LASTING) if late else ("mean", "worst10")
+    return ("mean", "worst10", LASTING, "std") if late else ("mean", "worst10", "std")
 
 
 METRIC_COLUMNS = tuple(Column(m, title(m), -1 if m in LOWER_IS_BETTER else +1) for m in METRICS)
