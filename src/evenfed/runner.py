@@ -2,6 +2,7 @@
 
 import fcntl
 import functools
+import os
 import shutil
 import signal
 import threading
@@ -311,6 +312,9 @@ def _locked(root: Path) -> Iterator[None]:
         yield
 
 
+_STOPPING = b"\nstopping after this round; Ctrl-C again stops at once, and this round is lost\n"
+
+
 @contextmanager
 def _stop_requested() -> Iterator[Callable[[], bool]]:
     """Ctrl-C or a termination signal ends after the round; a second one ends at once."""
@@ -323,6 +327,7 @@ def _stop_requested() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
+        os.write(2, _STOPPING)  # not print: the signal may have come in the middle of one
 
     before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -200,7 +200,7 @@ def test_killed_and_resumed_ends_bit_identical(tmp_path, undisturbed):
 
 def test_ctrl_c_ends_cleanly_and_prints_the_command_that_resumes(tmp_path, undisturbed):
     stopped = interrupted(tmp_path, signal.SIGINT, 3)
-    assert stopped.returncode == 130 and "Traceback" not in stopped.stderr
+    assert stopped.returncode == 130 and "Traceback" not in stopped.stderr and "after this round" in stopped.stderr
     assert "evenfed compare --rounds 40 --seeds 2" in stopped.stderr and "data.clients=6" in stopped.stderr
     assert evenfed(*RESUMED, cwd=tmp_path).returncode == 0
     same_results(undisturbed, tmp_path / "runs" / "demo")
