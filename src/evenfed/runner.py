@@ -91,7 +91,8 @@ def take_over(experiment: Experiment, out: Path, folder: Path) -> list[str]:
             here, config = RunFolder(root / r.label / f"seed-{r.settings.seed}"), experiment.config(r)
             twin = next((run for run, there in done if not differences(there, config)), None)
             if twin and here.header() is None:
-                here.take_over(twin, label=r.label, selected_on=experiment.selected_on, taken_from=str(folder))
+                origin = (twin.header() or {}).get("taken_from", str(folder))  # where it was first taken from
+                here.take_over(twin, label=r.label, selected_on=experiment.selected_on, taken_from=origin)
                 taken.append(f"{r.label} seed {r.settings.seed}")
     return taken
 

@@ -101,6 +101,60 @@ def test_convolution_by_patches_is_torchs_with_its_gradients(form):
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
+class Forms(nn.Module):
+    """Convolutions that have no form of their own here, and one by keyword that has."""
+
+    def __init__(self):
+        super().__init__()
+        self.plain, self.grouped = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, groups=2)
+        self.line, self.back = nn.Conv1d(4, 4, 3), nn.ConvTranspose2d(4, 4, 2)
+        self.out = nn.Linear(4, 10)
+
+    def forward(self, x):
+        x = F.conv2d(input=x.to(self.out.weight.dtype) / 255, weight=self.plain.weight, bias=self.plain.bias)
+        x = self.back(self.grouped(x).tanh())
+        return self.out(self.line(x.flatten(2)).mean(2))
+
+
+def test_convolutions_left_to_torch_are_named_and_right(double):
+    torch.manual_seed(0)
+    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
+    problem, runs = Problem.of(Forms(), images((6, 4), 8), settings), [Run("fedavg", get("fedavg"), settings)]
+    engine = Slots(problem, 2)
+    (ours,), (theirs,) = final(engine, runs, problem), final(Reference(problem), runs, problem)
+    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
+    assert "torch's own grouped form, which is slower: conv1d, conv2d with groups" in engine.how
+    assert "conv_transpose2d" in engine.how
+
+
+class Words(nn.Module):
+    """A recurrent and an attending layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.lstm = nn.Embedding(20, 8), nn.LSTM(8, 8, batch_first=True)
+        self.attend = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.out = nn.Linear(8, 20)
+
+    def forward(self, x):
+        return self.out(self.attend(self.lstm(self.inner(x))[0])[:, -1])
+
+
+def test_sequences_are_the_references(double):
+    torch.manual_seed(0)
+    draw = torch.Generator().manual_seed(0)
+
+    def some(count):
+        words = torch.randint(0, 20, (count, 6), generator=draw)
+        return words[:, :-1].contiguous(), words[:, -1].contiguous()
+
+    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
+    problem = Problem.of(Words(), [evenfed.Client(some(n), some(3)) for n in (9, 5)], settings)
+    runs = [Run("fedavg", get("fedavg"), settings)]
+    (ours,), (theirs,) = final(Slots(problem, 2), runs, problem), final(Reference(problem), runs, problem)
+    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("options", [{"groups": 2}, {"padding": "same"}])
 def test_other_forms_of_convolution_stay_torchs_own(options):
     x, w = torch.randn(2, 4, 6, 6), torch.randn(4, 4 // options.get("groups", 1), 3, 3)
@@ -256,6 +310,30 @@ def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
     assert torch.equal(update.delta, expected.delta)
 
 
+def test_a_round_that_memory_does_not_hold_is_begun_again_with_fewer_slots(monkeypatch, double):
+    """Too little memory in the middle of a round, for a second run's updates."""
+    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
+    problem = residual_problem(settings)
+    runs = [Run(name, get(name), settings) for name in ("fedavg", "ditto")]
+    undisturbed = final(Slots(problem, 1), runs, problem)
+    note = slots.Shift._note
+
+    def needy(self, event, into):
+        if self.step.engine.slots > 1 and into:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        note(self, event, into)
+
+    monkeypatch.setattr(slots.Shift, "_note", needy)
+    engine = Slots(problem, 4)
+    found = final(engine, runs, problem)
+    assert engine.slots == 1 and "4 did not fit into the device's memory" in engine.how
+    for ours, theirs in zip(found, undisturbed, strict=True):
+        assert torch.equal(ours.server.theta, theirs.server.theta)
+    monkeypatch.setattr(slots.Shift, "_note", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA")))
+    with pytest.raises(evenfed.InputError, match="does not hold a round of 2 runs over 3 clients"):
+        final(engine, runs, problem)
+
+
 def test_not_even_one_slot_is_said_plainly(monkeypatch):
     def needy(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -278,24 +356,26 @@ def test_measurements_take_smaller_passes_where_memory_is_short(monkeypatch):
     question = Question(problem.theta, everyone, {})
     (whole,) = Slots(problem, 2).losses([question])
     monkeypatch.setattr(slots.Measure, "__init__", needy)
-    (parts,) = Slots(problem, 2).losses([question])
-    assert torch.allclose(whole, parts, rtol=1e-6)
+    short = Slots(problem, 2)
+    (parts,) = short.losses([question])
+    assert torch.allclose(whole, parts, rtol=1e-6) and "measured 4 examples at a time" in short.how
 
 
-def test_test_examples_may_be_of_another_shape_and_type_than_training_ones():
+@pytest.mark.parametrize("side", [8, 1], ids=["8x8", "1x1, where most of a kernel only meets padding"])
+def test_test_examples_may_be_of_another_shape_and_type_than_training_ones(side):
     """Images of two sizes, bytes and floats: measured as the plain loop measures them."""
     draw = torch.Generator().manual_seed(0)
     labels = torch.tensor([0, 1, 2, 1, 0, 2])
-    small = torch.randint(0, 256, (6, 1, 8, 8), generator=draw).to(torch.uint8)
+    small = torch.randint(0, 256, (6, 1, side, side), generator=draw).to(torch.uint8)
     large = torch.rand((6, 1, 10, 10), generator=draw)
 
     class AnySize(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.last = nn.Linear(2, 3)
+            self.conv, self.last = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(2, 3)
 
         def forward(self, x):
-            x = x.float().flatten(1)
+            x = self.conv(x.float()).flatten(1)
             return self.last(torch.stack([x.mean(1), x.amax(1)], 1))
 
     problem = Problem.of(

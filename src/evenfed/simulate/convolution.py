@@ -67,7 +67,7 @@ def geometry(
 
 
 def conv2d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: int | Sequence[int] = 1,
@@ -78,7 +78,7 @@ def conv2d(
     taps: Taps | None = None,
 ) -> Tensor | None:
     """torch's conv2d, or None for forms that stay torch's own; with `taps` the weight holds those only."""
-    form = geometry(x, stride, padding, dilation, groups)
+    form, x = geometry(input, stride, padding, dilation, groups), input
     if form is None:
         return None
     kernel = tuple(weight.shape[2:]) if taps is None else taps.kernel
@@ -195,4 +195,5 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
     return (value[0], value[-1])
 
 
+OTHERS = ("conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")  # torch's own, stacked or not
 RULES: Rules = {torch.conv2d: conv2d, F.group_norm: group_norm}

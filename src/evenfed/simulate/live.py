@@ -1,6 +1,6 @@
 """The parameters that can change, in the order a stacked step reads them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -82,20 +82,28 @@ class Live:
         return found
 
     @contextmanager
-    def rewriting(self, parameters: Mapping[str, Tensor], stacked: bool) -> Iterator[None]:
+    def rewriting(self, parameters: Mapping[str, Tensor], plain: set[str] | None) -> Iterator[None]:
         """Layers in their stackable form, for a forward pass with just these parameters.
 
-        Not stacked, a whole kernel is torch's own work, which is faster for whole groups of channels.
+        `plain` takes the names of convolutions that have no such form. It is None where nothing is stacked: a whole
+        kernel is then torch's own work, which is faster for whole groups of channels.
         """
         taps = {id(parameters[part.name]): part.taps for part in self.weights if part.taps is not None}
 
-        def conv2d(x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor | None:
+        def conv2d(input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor | None:
             cropped = taps.get(id(weight))
-            if not stacked and cropped is None and weight.shape[1] % convolution.ALIGNED == 0:
+            if plain is None and cropped is None and weight.shape[1] % convolution.ALIGNED == 0:
                 return None
-            return convolution.conv2d(x, weight, *args, **kwargs, taps=cropped)
+            found = convolution.conv2d(input, weight, *args, **kwargs, taps=cropped)
+            if found is None and plain is not None:
+                plain.add("conv2d with groups, padding by name or without a batch")
+            return found
 
-        with Rewritten({**recurrent.RULES, **convolution.RULES, torch.conv2d: conv2d}):
+        def noted(name: str) -> Callable[..., None]:
+            return lambda *args, **kwargs: None if plain is None else plain.add(name)
+
+        others = {getattr(torch, name): noted(name) for name in convolution.OTHERS}
+        with Rewritten({**recurrent.RULES, **convolution.RULES, **others, torch.conv2d: conv2d}):
             yield
 
 
@@ -129,10 +137,16 @@ class _Watch(TorchFunctionMode):
 
 
 def _taps(
-    x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> convolution.Taps | None:
-    form = convolution.geometry(x, stride, padding, dilation, groups)
-    taps = None if form is None else convolution.Taps.of(x.shape[2:], weight.shape[2:], *form)
+    form = convolution.geometry(input, stride, padding, dilation, groups)
+    taps = None if form is None else convolution.Taps.of(input.shape[2:], weight.shape[2:], *form)
     return taps if taps is not None and len(taps.rows) and len(taps.columns) else None
 
 

@@ -17,6 +17,7 @@ from ..core.errors import InputError
 from ..core.round import Fold, Turn, open_round
 from ..core.server import Record, Server
 from ..settings import Precision, Settings
+from .memory import fitting
 from .parallel import Parallel
 from .problem import Engine, Orders, Problem, Question
 from .reference import Reference
@@ -122,9 +123,20 @@ def arithmetic(precision: Precision) -> Iterator[None]:
 def advance(
     runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
 ) -> tuple[list[State], list[Record]]:
-    """One round of every run; runs share the engine's stacks but nothing else."""
+    """One round of every run; runs share the engine's stacks but nothing else.
+
+    A round that the device's memory does not hold is begun again with fewer clients at once: it changes no state.
+    """
     with arithmetic(runs[0].settings.precision):
-        return _advance(runs, states, problem, engine, evaluate)
+        while (found := fitting(lambda: _advance(runs, states, problem, engine, evaluate))) is None:
+            if not engine.shrink():
+                clients, size = len(problem.train.sizes), len(problem.theta)
+                raise InputError(
+                    f"the device's memory does not hold a round of {len(runs)} runs over {clients} clients ({size} "
+                    "parameters each); compare fewer at once (--algorithms, --seeds; the same folder goes on), or use "
+                    "a smaller model or batch_size"
+                )
+    return found
 
 
 def _advance(

@@ -39,7 +39,9 @@ class Measure:
 
     def __init__(self, engine: "Slots", resident: Resident, length: int) -> None:
         self.engine, self.resident, self.length = engine, resident, length
-        self.live, problem = engine.live(crop=True), engine.problem
+        problem = engine.problem
+        alike = resident.shape == engine.resident[id(problem.train)].shape  # else other taps may meet the image
+        self.live = engine.live(crop=alike)
         self.theta = torch.zeros(len(self.live), dtype=problem.theta.dtype, device=problem.device)
         self.inputs = torch.zeros_like(self.resident.rows[:1]).repeat(length, 1)
         engine.model.eval()

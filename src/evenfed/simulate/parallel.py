@@ -59,6 +59,9 @@ class Parallel:
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         return self.engine.train(orders)
 
+    def shrink(self) -> bool:
+        return self.engine.shrink()
+
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
         return self.engine.scores(questions, of)
 

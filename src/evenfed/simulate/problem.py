@@ -236,3 +236,6 @@ class Engine(Protocol):
 
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
         """Mean of `of` over the test data [len(ids)] (float64), NaN for clients without any."""
+
+    def shrink(self) -> bool:
+        """Fewer clients at once from now on, as the device's memory does not suffice; False if it was one already."""

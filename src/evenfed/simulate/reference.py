@@ -23,6 +23,9 @@ class Reference:
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         return [self._measure(q, self.problem.train, self.problem.loss) for q in questions]
 
+    def shrink(self) -> bool:
+        return False
+
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
         assert self.problem.test is not None
         return [self._measure(q, self.problem.test, of) for q in questions]

@@ -6,7 +6,6 @@ cache serves the next one. Nothing waits for the host until a round's end.
 """
 
 import dataclasses
-import gc
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
@@ -23,6 +22,7 @@ from ..core.server import Update
 from ..settings import Precision
 from .live import Live
 from .measuring import Measure, Resident
+from .memory import fitting
 from .problem import LossFunction, Orders, Problem, Question, slope
 from .replay import Replay
 from .schedule import Event, Schedule, examples
@@ -52,6 +52,7 @@ class Slots(Vectorised):
         self.known: dict[Any, LocalLoss] = {}
         self.measuring: dict[Hashable, Measure] = {}  # by what examples are like
         self.measured_rows = MEASURED_ROWS
+        self.plain: set[str] = set()  # convolutions that have no form of their own here
         self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.test) if pool}
 
     @property
@@ -61,6 +62,10 @@ class Slots(Vectorised):
         notes = {replay.note for replay in replays if replay.note}
         if self.slots < self.asked:
             notes.add(f"{self.asked} did not fit into the device's memory")
+        if self.measured_rows < MEASURED_ROWS:
+            notes.add(f"measured {self.measured_rows} examples at a time, as more did not fit")
+        if self.plain:
+            notes.add(f"left to torch's own grouped form, which is slower: {', '.join(sorted(self.plain))}")
         kind = "compiled, one CUDA graph a step" if self.problem.device.type == "cuda" else "traced"
         told = "; ".join([kind, *sorted(notes)])
         return f"{self.slots} slots refilled with clients of all runs, {self.precision}, {told}"
@@ -90,25 +95,26 @@ class Slots(Vectorised):
     def _step(self, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> "Step":
         """Made at first need; with fewer slots where the device's memory does not suffice."""
         while (pulled, local_losses) not in self.steps:
-            try:
-                self.steps[pulled, local_losses] = Step(self, pulled, local_losses)
-            except torch.OutOfMemoryError:
-                if self.slots == 1:
-                    raise InputError(
-                        f"the device's memory does not hold one client's training step ({len(self.problem.theta)} "
-                        f"parameters, batch of {self.width}); use a smaller batch_size or model"
-                    ) from None
-                self.slots //= 2
-                self.steps.clear()
-                _free()
+            made = fitting(lambda: Step(self, pulled, local_losses))
+            if made is not None:
+                self.steps[pulled, local_losses] = made
+            elif not self.shrink():
+                raise InputError(
+                    f"the device's memory does not hold one client's training step ({len(self.problem.theta)} "
+                    f"parameters, batch of {self.width}); use a smaller batch_size or model"
+                )
         return self.steps[pulled, local_losses]
+
+    def shrink(self) -> bool:
+        self.steps.clear()
+        return super().shrink()
 
     def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Tensor, stacked: bool) -> Tensor:
         """The model's outputs for a batch, in full precision."""
         parameters = live.parameters(weights, rest)
         device = self.problem.device.type
         reduced = torch.autocast(device, self.compute) if self.precision == "bf16" else nullcontext()
-        with live.rewriting(parameters, stacked), reduced:
+        with live.rewriting(parameters, self.plain if stacked else None), reduced:
             found: Tensor = functional_call(self.model, parameters, (x,))
         return found.to(rest.dtype) if found.is_floating_point() else found
 
@@ -140,19 +146,17 @@ class Slots(Vectorised):
         alike = resident.shape, resident.rows.dtype
         while alike not in self.measuring:
             length = min(self.measured_rows, max(len(each.rows) for each in self.resident.values()))
-            try:
-                self.measuring[alike] = Measure(self, resident, length)
-            except torch.OutOfMemoryError:
-                if length == 1:
-                    raise
+            made = fitting(lambda: Measure(self, resident, length))  # noqa: B023  (called at once)
+            if made is not None:
+                self.measuring[alike] = made
+            elif length == 1:
+                raise InputError(
+                    f"the device's memory does not hold the model's outputs for one example ({len(self.problem.theta)} "
+                    "parameters); use a smaller model"
+                )
+            else:
                 self.measured_rows = length // 2
-                _free()
         return self.measuring[alike]
-
-
-def _free() -> None:
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 class Step:

@@ -23,6 +23,10 @@ class Vectorised(ABC):
         self.model = copy.deepcopy(problem.model)
         self.rewritten = partial(Rewritten, RULES) if make_stackable(self.model) else nullcontext
 
+    def shrink(self) -> bool:
+        before, self.slots = self.slots, max(1, self.slots // 2)
+        return self.slots < before
+
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         return self._measure(questions, self.problem.train, self.problem.loss)
 
