@@ -27,7 +27,7 @@ bench: $(READY)
 
 # figures and tables of the committed results, and the blocks of both pages that show them
 readme: $(READY)
-	@for folder in results/cifar10 results/cifar100; do \
+	@for folder in $(wildcard results/cifar10 results/cifar100); do \
 		echo "$$folder: report"; $(BIN)/evenfed report $$folder --paper --format json > /dev/null || exit 1; done
 	@for several in "results/cifar10 $(wildcard results/cifar10-split-*)" "$(wildcard results/cifar10-damped-*)"; do \
 		echo "$$several: report"; $(BIN)/evenfed report $$several --format json > /dev/null || exit 1; done

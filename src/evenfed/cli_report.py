@@ -25,12 +25,11 @@ def report(
     ],
     paper: Annotated[bool, typer.Option("--paper", help="Set the paper's numbers beside ours.")] = False,
     min_test: Annotated[
-        int, typer.Option(min=0, help="Leave out clients judged on fewer examples, whose accuracy is a toss.")
+        int, typer.Option(min=0, help="Leave out clients judged on fewer examples: a second look.")
     ] = 0,
     format: Annotated[ReportFormat, typer.Option(help="What to print.")] = ReportFormat.table,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Where tables and figures go: DIR/report by default, the first DIR/beside of several."),
+        Path | None, typer.Option(help="Where tables and figures go: DIR/report, or the first DIR/beside of several.")
     ] = None,
 ) -> None:
     """Print a comparison's tables, draw its figures, and say which differences from FedAvg are more than chance."""
@@ -41,7 +40,8 @@ def report(
 
     alone = len(folders) == 1
     made = Report.of(folders, paper, min_test)
-    target = out or folders[0] / ("report" if alone else "beside")
+    cut = f"-min-test-{min_test}" if min_test else ""
+    target = out or folders[0] / (("report" if alone else "beside") + cut)
     write.prepare(target)
     figures = draw(made.findings, target, made.papers)
     written = write.save(made, target, figures)

@@ -144,6 +144,13 @@ def repetitions(configs: Mapping[str, Mapping[str, Any]], usual: str) -> dict[st
     return {label: twins[0] for label, twins in found.items() if twins}
 
 
+def undamped(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Of labelled configurations with smoothed losses those that stand there without, too, and as which."""
+    plain = {label: without(config, "smooth", "seed") for label, config in configs.items()}
+    off = [label for label, config in configs.items() if config["train"].get("smooth") is None]
+    return {on: label for on in configs if on not in off for label in off if plain[on] == plain[label]}
+
+
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What two configurations have otherwise, in words."""
 

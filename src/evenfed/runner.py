@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -313,7 +313,7 @@ def _locked(root: Path) -> Iterator[None]:
         yield
 
 
-_STOPPING = b"\nstopping after this round; Ctrl-C again stops at once, and this round is lost\n"
+_STOPPING = b"\nstopping after this round; Ctrl-C again stops at once and loses what is not saved yet\n"
 
 
 @contextmanager
@@ -328,7 +328,8 @@ def _stop_requested() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        os.write(2, _STOPPING)  # not print: the signal may have come in the middle of one
+        with suppress(OSError):  # who reads it may be gone
+            os.write(2, _STOPPING)  # not print: the signal may have come in the middle of one
 
     before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:

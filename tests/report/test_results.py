@@ -6,6 +6,7 @@ import json
 import shutil
 import tarfile
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import altair
@@ -16,7 +17,7 @@ import evenfed as package
 from evenfed.data import DataSettings, federate
 from evenfed.experiment import Experiment
 from evenfed.report import choice, figures
-from evenfed.report.against import answer
+from evenfed.report.against import answer, paired
 from evenfed.report.fill import filled, missing
 from evenfed.report.findings import read
 from evenfed.report.statistics import Chance, Difference, Pairs, between_all, chance, components
@@ -112,6 +113,29 @@ def test_smoothing_is_told_from_re_weighting(edited, evenfed):
     assert {entry for entry, _, _ in table} == {"semi_vred minus vred"}
 
 
+def test_entries_without_a_seed_in_common_are_not_compared(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if "vred" in label:
+            header["config"].update(algorithm="vred", hyper_parameters={"beta": 0.2})
+            header["config"]["train"]["smooth"] = 0.25 if label == "semi_vred" else None
+
+    folder = edited(change)
+    shutil.rmtree(folder / "vred" / "seed-0")
+    shutil.rmtree(folder / "semi_vred" / "seed-1")
+    done = evenfed("report", folder, "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    assert not any(table.startswith("undamped") for table, *_ in plain(done.stdout))
+
+
+def test_the_floor_is_that_of_as_many_seeds_as_an_entry_has(edited):
+    found = read(edited(steady(apart)))
+    three = {e.label: replace(e, runs={**e.runs, 2: e.runs[0]}) for e in found.entries} | {"vred": found.named("vred")}
+    notes = paired([Pairs(replace(found, entries=tuple(three.values())), True)]).notes
+    for label, seeds in (("vred", 2), ("semi_vred", 3)):
+        (told,) = (note for note in notes if note.startswith(f"{label}: "))
+        assert f"noise floor {chance([found], 'mean', True, seeds).bound:.2f}" in told.split("the mean")[1]
+
+
 def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_path):
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         header["clients"]["test"] = [3, 0, 50, 50, 60, 70]
@@ -128,6 +152,10 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
         "1 of 5 clients left out: judged on fewer than 50 examples"
         in evenfed("report", folder, "--min-test", 50).stdout
     )
+    assert (folder / "report-min-test-50" / "tables.csv").exists()
+    cut = read(folder).with_min_test(50)
+    assert cut.test_sizes == [50, 50, 60, 70]
+    assert all(np.isnan(run.accuracy[0]) and run.accuracy[2] >= 0 for e in cut.everyone for run in e.runs.values())
     none = evenfed("report", folder, "--min-test", 71)
     assert none.returncode == 2 and "the most are 70" in none.stderr
     page = tmp_path / "page.md"
@@ -279,7 +307,22 @@ def test_chance_is_the_deviation_of_the_difference_of_two_fedavg_figures(edited)
     assert alone.bound == pytest.approx(3.182 * alone.deviation, rel=1e-3)  # Student's, 3 degrees of freedom
     assert chance([found], "worst10", False, seeds=2).deviation == pytest.approx(deviation)
     assert chance([found], "lasting10", True, seeds=2).deviation == pytest.approx(deviation)
-    assert chance([found, found], "mean", True, seeds=2).deviation == pytest.approx(deviation / np.sqrt(2))
+    assert chance([found, found], "mean", True, seeds=2).deviation == pytest.approx(deviation)  # the same seeds again
+
+
+def test_what_a_seed_does_on_every_federation_is_seen_once(splits):
+    """Seeds that lift one federation and lower the other leave their mean where it was."""
+    one = read(splits(0, 0.0))
+    turned = replace(one, repeated=tuple(tuple(_turned(e) for e in group) for group in one.repeated))
+    assert chance([one], "mean", True, seeds=2).deviation > 0.1
+    assert chance([one, turned], "mean", True, seeds=2).deviation == pytest.approx(0, abs=1e-9)
+
+
+def _turned(entry):
+    def upside_down(run):
+        return replace(run, records=[replace(r, accuracy=1 - r.accuracy) for r in run.records])
+
+    return replace(entry, runs={seed: upside_down(run) for seed, run in entry.runs.items()})
 
 
 def test_the_answer_needs_interval_and_floor():
@@ -348,7 +391,7 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
 
 
-def test_federations_are_drawn_together_with_each_ones_difference(splits, tmp_path):
+def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):
     found = [read(splits(0, 0.02)), read(splits(1, 0.06))]
     (drawn,) = {path.stem for path in figures.draw(found, tmp_path / "beside", None)}
     assert drawn == "differences"
@@ -358,8 +401,19 @@ def test_federations_are_drawn_together_with_each_ones_difference(splits, tmp_pa
     page = tmp_path / "page.md"
     page.write_text("<!-- evenfed split-0 split-1 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
-    figures.draw(found, found[0].folder / "beside", None)
+    assert evenfed("report", *(f.folder for f in found)).returncode == 0
     assert "![differences](split-0/beside/differences.svg)" in filled(page)
+    page.write_text("<!-- evenfed split-0 split-1 split-1 differences.svg -->\n<!-- /evenfed -->\n")
+    assert "Not drawn yet" in filled(page)  # that picture is of others
+
+
+def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenfed):
+    one, two = splits(0, 0.02), splits(1, 0.06)
+    for path in two.glob("vred/seed-*/header.json"):
+        header = json.loads(path.read_text())
+        header["config"]["train"]["smooth"] = 0.5
+        path.write_text(json.dumps(header))
+    assert "Left out, as not the same in all of them: vred" in evenfed("report", one, two).stdout
 
 
 def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits, tmp_path):
@@ -527,6 +581,18 @@ def test_what_is_chosen_with_smoothed_losses_is_confirmed_beside_the_same_withou
     assert made["vred[beta=1.0]"].options.get("smooth") is None and made["vred[beta=1.0]"].options["lr"] == 0.3
 
 
+def test_an_entry_keeps_its_own_smoothing_where_the_others_share_one(evenfed, tmp_path):
+    how = ["--algorithms", "fedavg,vred[beta=1,smooth=none]", "--rounds", 2, "--seeds", 1, "--set", "data.clients=6"]
+    judged = ["train.smooth=0.25", "data.judge=validation", "data.validation_fraction=0.2"]
+    done = evenfed("compare", *how, *(w for v in judged for w in ("--set", v)), "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert evenfed("choose", tmp_path / "demo", "--out", tmp_path / "confirm.toml").returncode == 0
+    made = Experiment.read(tmp_path / "confirm.toml")
+    smooth = {v.label: v.options.get("smooth", made.train.smooth) for v in made.variants}
+    assert smooth == {"fedavg": 0.25, "vred[beta=1,smooth=none]": None}
+    assert "once more without" not in (tmp_path / "confirm.toml").read_text()
+
+
 def test_what_broke_down_is_not_chosen_and_other_files_are_not_overwritten(judged, evenfed, tmp_path):
     put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6), "vred[beta=0.5]": (0.6, 0.6), "vred[beta=1.0]": (0.5, 0.6)})
     path = judged / "vred[beta=0.5]" / "seed-0" / "rounds.jsonl"
@@ -603,6 +669,8 @@ def test_blocks_are_filled_from_results_and_checked(small, evenfed, tmp_path):
     [
         ("<!-- evenfed kept detaild-last -->\n<!-- /evenfed -->", "detailed-last"),
         ("<!-- evenfed facts -->\n<!-- /evenfed -->", "names no folder"),
+        ("<!-- evenfed kept min_test=few facts -->\n<!-- /evenfed -->", "unknown word 'min_test=few'"),
+        ("<!-- evenfed kept facts min_test=5 -->\n<!-- /evenfed -->", "unknown word 'min_test=5'"),
         ("nothing", "no block to fill"),
     ],
 )

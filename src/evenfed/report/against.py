@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ..history import LASTING
-from ..results import without
+from ..results import undamped as undamped_twins
 from .findings import BASELINE, Entry
 from .statistics import Chance, Difference, Pairs, between_all, chance
 from .tables import LASTING_NOTE, ONE_SEED, Cell, Column, Line, Table, judged_by, name_of, title, when
@@ -40,7 +40,7 @@ def _chance(several: Sequence[Pairs], metric: str, seeds: int) -> Chance | None:
     return chance([p.findings for p in several], metric, several[0].late, seeds)
 
 
-def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table:
+def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
     """Each entry against FedAvg over clients and seeds; "better" is said only where the interval excludes zero.
 
     Over several federations the mean difference stands first, then each one's under its name.
@@ -56,32 +56,35 @@ def same_rate(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | No
     others = {e.label: rates.get(_rate(e), BASELINE) for e in entries if e.method != BASELINE}
     against = {label: rival for label, rival in others.items() if rival != BASELINE}
     head = "Paired difference from FedAvg with the same learning rate"
-    return _against(several, names, against, "same-rate", head) if against else None
+    return _against(several, names, against, "same-rate", head)
 
 
 def undamped(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
     """Entries whose losses are smoothed against the same without: to tell the damping from the re-weighting."""
     entries = several[0].findings.entries
-    plain = {e.label: without(e.config, "smooth", "seed") for e in entries}
-    off = [e.label for e in entries if e.config["train"]["smooth"] is None]
-    against = {on: label for on in plain if on not in off for label in off if plain[on] == plain[label]}
+    against = undamped_twins({e.label: e.config for e in entries})
     head = "Paired difference from the same without smoothing"
-    return _against(several, names, against, "undamped", head) if against else None
+    return _against(several, names, against, "undamped", head)
 
 
 def _rate(entry: Entry) -> float:
     return float(entry.config["train"]["lr"])
 
 
-def _against(several: Sequence[Pairs], names: Sequence[str], against: Mapping[str, str], kind: str, head: str) -> Table:
+def _against(
+    several: Sequence[Pairs], names: Sequence[str], asked: Mapping[str, str], kind: str, head: str
+) -> Table | None:
     """Entries against their rivals, by label, and for each a sentence that says what was found."""
+    against = {one: rival for one, rival in asked.items() if all(p.shares(one, rival) for p in several)}
+    if not against:
+        return None
     findings, late = several[0].findings, several[0].late
-    floors = {m: _chance(several, m, len(findings.seeds)) for m in judged_by(late)}
     lines, answers = [], []
     for label, rival in against.items():
         shown = label if rival == BASELINE else f"{label} minus {rival}"
         control = findings.named(label).repeats is not None
         gaps = {m: between_all(several, label, rival, m) for m in judged_by(late)}
+        floors = {m: _chance(several, m, gap.seeds) for m, gap in gaps.items()}
         for metric, gap in gaps.items():
             each = [between_all([p], label, rival, metric).points for p in several] if names else []
             pooled = Cell(gap.points, low=gap.low, high=gap.high, signed=True)

@@ -9,13 +9,14 @@ from ..core.errors import InputError
 from ..data import DataSettings
 from ..experiment import Experiment
 from ..history import LASTING
-from ..results import without
+from ..results import undamped
 from ..settings import VARIANT, Settings
 from ..variant import Variant
 from .findings import BASELINE, Entry, Findings, read
 from .statistics import chance
 from .tables import LASTING_NOTE, Cell, Column, Line, Table, correlation, measured, title
 
+_OF_ENTRIES = ("seed", "device", "engine", "smooth", "server_optimizer")  # every entry says its own
 FIGURES = ("mean", "worst10", LASTING)  # shown; the first two decide
 
 
@@ -36,8 +37,8 @@ class Choice:
             f"{self.bar:.2f} %: the best FedAvg's minus {self.floor:.2f} points, one standard deviation of the "
             f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation "
             "data. Where none reaches that mean, the highest mean is taken, and said. FedAvg with the learning rates "
-            "of the others is run beside them, to tell re-weighting from a rate, and what was chosen with smoothed "
-            "losses once more without."
+            "of the others is run beside them, to tell re-weighting from a rate"
+            + (", and what was chosen with smoothed losses once more without." if _undamped(self) else ".")
         )
 
 
@@ -108,7 +109,7 @@ def tables(choice: Choice) -> list[Table]:
         lines.append(Line(entry.label, (*_cells(choice.findings, entry), Cell(verdict=told)), method))
     if floor := choice.findings.floor:
         lines.append(
-            Line(floor.label, (*_cells(choice.findings, floor), Cell(verdict="not to choose")), BASELINE, True)
+            Line(floor.label, (*_cells(choice.findings, floor), Cell(verdict="chance")), BASELINE, True)
         )
     chosen = Table("chosen", "Chosen on validation data", columns, tuple(lines), (choice.rule,), head="entry")
     return [chosen, *(_table(choice, grid) for grid in grids(choice))]
@@ -118,7 +119,7 @@ def experiment(choice: Choice, name: str, seeds: Sequence[int]) -> Experiment:
     """The chosen entries on test data: whole training parts, several seeds, as of the run that chose them."""
     config = choice.findings.header["config"]
     data = DataSettings(**{**config["data"], "judge": "test", "validation_fraction": 0.0})
-    train = Settings.of({k: v for k, v in config["train"].items() if k not in ("seed", "device", "engine")})
+    train = Settings.of({k: v for k, v in config["train"].items() if k not in _OF_ENTRIES})
     variants = [_variant(entry, train) for entry in choice.chosen.values()]
     variants += [_variant(entry, train) for entry in _undamped(choice)]
     variants += _at_their_rates(list(choice.chosen.values()))
@@ -127,10 +128,9 @@ def experiment(choice: Choice, name: str, seeds: Sequence[int]) -> Experiment:
 
 def _undamped(choice: Choice) -> list[Entry]:
     """Candidates that are a chosen one but for its smoothing: to tell the damping from the re-weighting."""
-    damped = [e for e in choice.chosen.values() if e.config["train"]["smooth"] is not None]
-    alike = [without(e.config, "smooth", "seed") for e in damped]
-    plain = [e for e in choice.findings.entries if e.config["train"]["smooth"] is None]
-    return [e for e in plain if without(e.config, "smooth", "seed") in alike]
+    twins = undamped({e.label: e.config for e in choice.findings.entries})
+    damped = [e for e in choice.chosen.values() if e.method != BASELINE and e.label in twins]
+    return [choice.findings.named(twins[e.label]) for e in damped]
 
 
 def _at_their_rates(chosen: Sequence[Entry]) -> list[Variant]:

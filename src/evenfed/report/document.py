@@ -26,7 +26,7 @@ class Report:
     @classmethod
     def of(cls, folders: Sequence[Path], beside_paper: bool, min_test: int = 0) -> "Report":
         """From folders of comparisons, packed or not; clients judged on fewer than `min_test` examples left out."""
-        found = tuple(read(folder).judged_on(min_test) for folder in folders)
+        found = tuple(read(folder).with_min_test(min_test) for folder in folders)
         papers = paper.numbers(paper.data_set_of(found[0])) if beside_paper else None
         tables = _tables(found[0], beside_paper) if len(found) == 1 else several.tables(found, papers)
         title = ", ".join(f.folder.resolve().name for f in found)
@@ -51,8 +51,8 @@ def _at(findings: Findings, pairs: Pairs) -> list[Table]:
         table = detailed(plain, pairs.late)
         found.append(replace(table, name=f"unpadded-{table.name}", title=f"{table.title}, without padding positions"))
     if len(findings.everyone) > 1:  # something stands beside FedAvg
-        found += [suppression(findings, pairs.late), paired([pairs])]
-        found += filter(None, [same_rate([pairs]), undamped([pairs])])
+        found.append(suppression(findings, pairs.late))
+        found += filter(None, [paired([pairs]), same_rate([pairs]), undamped([pairs])])
     return [*found, controls([pairs])] if findings.controls else found
 
 
@@ -87,6 +87,7 @@ def _about(found: Findings) -> dict[str, Any]:
         "rounds": found.rounds,
         "average_over_rounds": found.last_rounds,
         "seeds": found.seeds,
+        "min_test": found.min_test,
         "left_out": found.left_out,
         "broken": found.broken,
     }

@@ -138,13 +138,11 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
             alone = base.transform_flatten(["each"])
             layers.append(alone.mark_point(size=40, strokeWidth=1.3, opacity=1).encode(x="each:Q", color=colour))
         panels.append(alt.layer(*layers).properties(width=210, height=24 * len(order), title=head))
+    floor = ["grey: 95 % of FedAvg against FedAvg with other seeds"] if _band(alt, several, "mean") else []
     over = f", {len(several)} federations (rings: each)" if len(several) > 1 else ""
     heading = alt.TitleParams(
         f"Difference from FedAvg: {findings.header['config']['data']['name']}, {when(findings, True)}",
-        subtitle=[
-            f"lines: 95 % interval over clients and seeds{over}",
-            "grey: 95 % of FedAvg against FedAvg with other seeds",
-        ],
+        subtitle=[f"lines: 95 % interval over clients and seeds{over}", *floor],
         **_HEADING,
     )
     return (
@@ -172,7 +170,7 @@ def _gaps(several: Sequence[Pairs], metric: str) -> Iterator[dict[str, Any]]:
 
 
 def _band(alt: Any, several: Sequence[Findings], metric: str) -> list[Any]:
-    floor = chance(several, metric, late=True, seeds=len(several[0].seeds))
+    floor = chance(several, metric, late=True, seeds=min(len(findings.seeds) for findings in several))
     if floor is None:
         return []
     edges = [{"from": -floor.bound, "to": floor.bound}]

@@ -59,6 +59,10 @@ def _words(asked: str) -> tuple[list[str], str, int]:
     *before, name = asked.split()
     fewest = [_MIN_TEST.fullmatch(word) for word in before]
     places = [word for word, option in zip(before, fewest, strict=True) if option is None]
+    if wrong := [word for word in (*places, name) if "=" in word]:
+        raise InputError(
+            f"<!-- evenfed {asked} -->: unknown word {wrong[0]!r}; write folders, min_test=N if wanted, then a table"
+        )
     return places, name, max((int(option[1]) for option in fewest if option), default=0)
 
 
@@ -90,11 +94,17 @@ def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool, in
 
 
 def _figure(path: Path, places: Sequence[str], name: str) -> str:
-    picture = Path(places[0], "report" if len(places) == 1 else "beside", name)
+    picture = Path(places[0], "report", name)
     if picture.stem not in _DRAWN_BY:
         raise unknown(f"figure of {path}", name, [f"{stem}{picture.suffix}" for stem in _DRAWN_BY])
-    if not (path.parent / picture).exists():
-        return f"Not drawn yet: `evenfed {_DRAWN_BY[picture.stem]} {' '.join(places)}`."
+    command = f"{_DRAWN_BY[picture.stem]} {places[0]}"
+    drawn = (path.parent / picture).exists()
+    if len(places) > 1 and picture.stem == "differences":  # pooled; the first folder keeps that of one company alone
+        picture, command = Path(places[0], "beside", name), f"report {' '.join(places)}"
+        told, company = path.parent / picture.with_name("report.md"), ", ".join(Path(place).name for place in places)
+        drawn = told.exists() and told.read_text().startswith(f"# {company}\n") and (path.parent / picture).exists()
+    if not drawn:
+        return f"Not drawn yet: `evenfed {command}`."
     return f"![{picture.stem}]({picture.as_posix()})"
 
 

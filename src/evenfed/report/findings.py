@@ -52,7 +52,7 @@ class Entry:
             if run.breakdown is not None
         ]
 
-    def without(self, clients: NDArray[np.bool_]) -> "Entry":
+    def blanked(self, clients: NDArray[np.bool_]) -> "Entry":
         """The same with the accuracy of these clients unknown."""
 
         def blank(accuracy: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
@@ -103,6 +103,12 @@ class Findings:
     header: Mapping[str, Any]  # of FedAvg's first run
     made: tuple[Made, ...]  # all the runs' in the order of time
     left_out: tuple[str, ...]
+    min_test: int = 0  # clients judged on fewer examples are left out
+
+    @property
+    def test_sizes(self) -> list[int]:
+        """How many examples each client is judged on, of those that are not left out."""
+        return [int(size) for size in self.header["clients"]["test"] if size >= self.min_test]
 
     @property
     def baseline(self) -> Entry:
@@ -156,7 +162,7 @@ class Findings:
         repeated = tuple(tuple(e.unpadded for e in group) for group in self.repeated)
         return replace(self, entries=entries, controls=controls, repeated=repeated)
 
-    def judged_on(self, examples: int) -> "Findings":
+    def with_min_test(self, examples: int) -> "Findings":
         """The same without clients that are judged on fewer examples."""
         sizes = np.array(self.header["clients"]["test"])
         few = (sizes > 0) & (sizes < examples)
@@ -167,10 +173,17 @@ class Findings:
                 f"{self.folder}: no client is judged on {examples} examples or more, the most are {sizes.max()}; ask "
                 "for fewer"
             )
-        entries, controls = (tuple(e.without(few) for e in part) for part in (self.entries, self.controls))
-        repeated = tuple(tuple(e.without(few) for e in group) for group in self.repeated)
+        entries, controls = (tuple(e.blanked(few) for e in part) for part in (self.entries, self.controls))
+        repeated = tuple(tuple(e.blanked(few) for e in group) for group in self.repeated)
         told = f"{few.sum()} of {(sizes > 0).sum()} clients left out: judged on fewer than {examples} examples"
-        return replace(self, entries=entries, controls=controls, repeated=repeated, left_out=(*self.left_out, told))
+        return replace(
+            self,
+            entries=entries,
+            controls=controls,
+            repeated=repeated,
+            left_out=(*self.left_out, told),
+            min_test=examples,
+        )
 
     def only(self, labels: Collection[str]) -> "Findings":
         """The same with fewer entries."""

@@ -158,7 +158,8 @@ def _side_by_side(findings: Findings, ours: Sequence[Entry], data_set: str) -> T
     tally = [f"Of {len(found)} figures {near} are within {_NEAR} spreads of the paper's."] if found else []
     for entry in findings.controls:
         lines += _ours_alone(entry.label, cells(entry, False), cells(entry, True), control=True)
-    told = [_IN_SPREADS, *tally, floor_note(findings), *_set_up(findings, ours, data_set), *_FOOTNOTES[data_set]]
+    as_there = [e for e in ours if e.label not in again]
+    told = [_IN_SPREADS, *tally, floor_note(findings), *_set_up(findings, as_there, data_set), *_FOOTNOTES[data_set]]
     head = f"Ours beside the paper's on {data_set}, last round as in the paper"
     notes = [note for note in (*told, _EVERYWHERE) if note]
     return Table("paper", head, METRIC_COLUMNS, tuple(lines), tuple(notes), digits=2)
@@ -229,7 +230,7 @@ def _orderings(ours: Sequence[Entry], paper: Numbers, pairs: Pairs) -> Table:
     for entry in ours:  # of several entries of one method, the one of its own name, else the first
         stands[entry.method] = entry if entry.label == entry.method else stands.get(entry.method, entry)
     seen = [c for c in claims(paper) if {c.winner, c.loser or "fedavg"} <= set(stands) and len(stands) > 1]
-    lines = tuple(_judged(claim, stands, pairs) for claim in seen)
+    lines = tuple(line for claim in seen if (line := _judged(claim, stands, pairs)))
     floor = tuple(_repeated(e, m, pairs) for e in pairs.findings.controls for m in ("mean", "worst10")) if lines else ()
     told = (
         "Gaps towards better, in points; the paper's ± the spread of both its figures over seeds. `best`: against the "
@@ -244,23 +245,32 @@ def _orderings(ours: Sequence[Entry], paper: Numbers, pairs: Pairs) -> Table:
     return Table(
         name_of("claims", pairs.late),
         f"Orderings of the paper, {when(pairs.findings, pairs.late)}",
-        (Column("paper", "paper"), Column("here", "here [95 %]"), Column("verdict", "")),
+        (
+            Column("paper", "paper"),
+            Column("here", "here [95 %]"),
+            Column("floor", "noise floor"),
+            Column("verdict", ""),
+        ),
         (*lines, *floor),
         (told, tally),
         head="claim",
     )
 
 
-def _judged(claim: Claim, stands: Mapping[str, Entry], pairs: Pairs) -> Line:
-    """What is found here of a claim, as gaps towards better."""
-    gap = pairs.between(stands[claim.winner], _rival(claim, stands, pairs), claim.metric)
+def _judged(claim: Claim, stands: Mapping[str, Entry], pairs: Pairs) -> Line | None:
+    """What is found here of a claim, as gaps towards better; None where the two share no seed."""
+    winner, rival = stands[claim.winner], _rival(claim, stands, pairs)
+    if not pairs.shares(winner.label, rival.label):
+        return None
+    gap = pairs.between(winner, rival, claim.metric)
     low, high, points = gap.low, gap.high, gap.points
     if claim.metric in LOWER_IS_BETTER:
         low, high, points = -gap.high, -gap.low, -gap.points
-    floor = chance([pairs.findings], claim.metric, pairs.late, len(pairs.findings.seeds))
+    floor = chance([pairs.findings], claim.metric, pairs.late, gap.seeds)
     cells = (
         Cell(claim.gap, claim.spread, signed=True),
         Cell(points, low=low, high=high, signed=True),
+        Cell(floor.bound) if floor else Cell(),
         Cell(verdict=_WORDS.get(verdict(gap, floor), "within the noise")),
     )
     return Line(str(claim), cells)
@@ -275,7 +285,7 @@ def _repeated(control: Entry, metric: str, pairs: Pairs) -> Line:
     gap = pairs.between(control, pairs.findings.named(control.repeats), metric)
     shown = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
     told = f"{title(control.label)} - {control.repeats}, {title(metric)}"
-    return Line(told, (Cell(), shown, Cell(verdict="noise floor")), control=True)
+    return Line(told, (Cell(), shown, Cell(), Cell(verdict="chance")), control=True)
 
 
 def _rival(claim: Claim, stands: Mapping[str, Entry], pairs: Pairs) -> Entry:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..history import METRICS, History, Row
+from ..settings import VARIANT
 from . import paper
 from .against import controls, paired, same_rate, undamped
-from .findings import Findings
+from .findings import Entry, Findings
 from .statistics import Pairs, components
 from .tables import (
     METRIC_COLUMNS,
@@ -45,8 +46,8 @@ def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> lis
         pairs = [Pairs(f, late, stream) for stream, f in enumerate(several)]
         found.append(_beside(several, names, late, papers, left_out))
         if same_set_up:
-            found += [_components(several, late), _suppression(several, late), paired(pairs, names)]
-            found += filter(None, [same_rate(pairs, names), undamped(pairs, names)])
+            found += [_components(several, late), _suppression(several, late)]
+            found += filter(None, [paired(pairs, names), same_rate(pairs, names), undamped(pairs, names)])
             found += [controls(pairs)] if several[0].controls else []
         else:
             found.append(_within(pairs, names))
@@ -87,9 +88,19 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
 def _in_common(several: Sequence[Findings]) -> list[Findings]:
     """Those entries alone that stand for the same in all comparisons, in the first one's order."""
     labels = [e.label for e in several[0].everyone if all(e.label in f.rows for f in several)]
-    meant = {label: {repr(f.named(label).config["hyper_parameters"]) for f in several} for label in labels}
+    meant = {label: {repr(_meant(f.named(label), f.baseline)) for f in several} for label in labels}
     common = [label for label in labels if len(meant[label]) == 1]
     return [findings.only(common) for findings in several]
+
+
+def _meant(entry: Entry, baseline: Entry) -> tuple[Any, ...]:
+    """What an entry is, beside FedAvg of the same comparison."""
+    ours, shared = entry.config["train"], baseline.config["train"]
+    return (
+        entry.method,
+        entry.config["hyper_parameters"],
+        {k: ours.get(k) for k in VARIANT if ours.get(k) != shared.get(k)},
+    )
 
 
 def _beside(

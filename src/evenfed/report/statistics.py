@@ -59,8 +59,8 @@ class Pairs:
 
     def __init__(self, findings: Findings, late: bool, stream: int = _SEED) -> None:
         self.findings, self.late = findings, late
-        known = ~np.isnan(findings.baseline.accuracy(findings.seeds[0], late)).any(axis=0)
-        tested = np.flatnonzero(known)
+        runs = [entry.accuracy(seed, late) for entry in findings.everyone for seed in entry.runs]
+        tested = np.flatnonzero(~np.any([np.isnan(run).any(axis=0) for run in runs], axis=0))  # in every run
         drawn = np.random.default_rng(stream).integers(len(tested), size=(_RESAMPLES, len(tested)))
         self._clients = tested[np.vstack([np.arange(len(tested)), drawn])]  # the first draw: everyone once
         self._figures: dict[tuple[str, int], dict[str, NDArray[np.float64]]] = {}
@@ -77,6 +77,10 @@ class Pairs:
         from_clients = float(gaps[:, 1:].mean(axis=0).var()) * clients / max(clients - 1, 1)  # as draws have one less
         from_seeds = float(gaps[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
         return Gap(float(gaps[:, 0].mean()), from_clients, from_seeds, clients, seeds)
+
+    def shares(self, one: str, other: str) -> bool:
+        """Whether the two have seeds in common, so that they can be compared."""
+        return bool(self._seeds(self.findings.named(one), self.findings.named(other)))
 
     def _seeds(self, one: Entry, other: Entry) -> list[tuple[int, int]]:
         if FLOOR_LABEL in (one.label, other.label):
@@ -143,15 +147,20 @@ class Chance:
 def chance(several: Sequence[Findings], metric: str, late: bool, seeds: int) -> Chance | None:
     """Of figures that are each a mean over `seeds` runs on each of the federations; None if unknown.
 
-    What one run's seed does is pooled from all FedAvg runs there are, those with other seeds and other learning
-    rates among them.
+    What a seed does is pooled from all FedAvg runs there are, those with other seeds and other learning rates among
+    them. A seed gives the same initial model on every federation, so its figures are averaged over them first.
     """
+    known = [{(e.label, seed): e for group in f.repeated for e in group for seed in e.runs} for f in several]
     squares, freedom = 0.0, 0
-    for alike in (group for findings in several for group in findings.repeated):
-        values = [100 * figure(e.accuracy(seed, late), metric) for e in alike for seed in e.runs]
-        squares += float(np.sum((np.array(values) - np.mean(values)) ** 2))
-        freedom += len(values) - 1
-    return Chance(float(np.sqrt(2 * squares / freedom / (seeds * len(several)))), freedom) if freedom else None
+    for alike in several[0].repeated:
+        runs = [(e.label, seed) for e in alike for seed in e.runs]
+        shared = [run for run in runs if all(run in those for those in known)]
+        if shared:
+            values = [[100 * figure(those[r].accuracy(r[1], late), metric) for those in known] for r in shared]
+            means = np.mean(values, axis=1)
+            squares += float(np.sum((means - means.mean()) ** 2))
+            freedom += len(means) - 1
+    return Chance(float(np.sqrt(2 * squares / freedom / seeds)), freedom) if freedom else None
 
 
 def figure(accuracy: NDArray[np.float64], metric: str) -> float:

@@ -119,7 +119,8 @@ def accuracy_on(judge: str) -> str:
 
 
 def when(findings: Findings, late: bool) -> str:
-    return f"average of the last {findings.last_rounds} rounds" if late else "last round"
+    told = f"average of the last {findings.last_rounds} rounds" if late else "last round"
+    return f"{told}, clients judged on {findings.min_test} examples or more" if findings.min_test else told
 
 
 def name_of(kind: str, late: bool) -> str:
@@ -151,7 +152,7 @@ def detailed(findings: Findings, late: bool) -> Table:
         f"Accuracy and fairness, {when(findings, late)}",
         METRIC_COLUMNS,
         lines_of(findings, lambda row: tuple(measured(row, late, m) for m in METRICS)),
-        (told.strip(), *tiny(findings.header["clients"]["test"])),
+        (told.strip(), *tiny(findings.test_sizes)),
     ).with_best()
 
 
