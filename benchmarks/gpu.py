@@ -1,7 +1,7 @@
 """The GPU engine on the paper's work: checks first, then samples/s and seconds a round, against named peers in one run.
 
 python benchmarks/gpu.py            everything; writes benchmarks/results/gpu.json
-python benchmarks/gpu.py checks     one part (ceilings, checks, steps, rounds, peers); merged into that file
+python benchmarks/gpu.py checks     one part (ceilings, checks, steps, rounds, peers, language); merged into that file
 python benchmarks/gpu.py tables     those of benchmarks/README.md from that file; needs no GPU
 
 50 clients with the sizes and labels of the paper's CIFAR-10 split and made-up images, a pattern for each class under
@@ -55,12 +55,12 @@ def paper_clients() -> list[evenfed.Client]:
     return [evenfed.Client(images(p.train), images(p.test)) for p in parts]
 
 
-def sentences(clients: int = 20, count: int = 5600) -> list[evenfed.Client]:
-    """Clients as large as the paper's StackOverflow users: sentences of 20 words out of 10,004."""
+def sentences(clients: int = 20, count: int = 5600, known: int = 10_004) -> list[evenfed.Client]:
+    """Clients as large as the paper's StackOverflow users: sentences of 20 words out of those `known`."""
     draw = torch.Generator().manual_seed(0)
 
     def words(rows: int) -> tuple[Tensor, Tensor]:
-        text = torch.randint(1, 10_004, (rows, 21), generator=draw)
+        text = torch.randint(1, known, (rows, 21), generator=draw)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
     return [evenfed.Client(words(count), words(256)) for _ in range(clients)]
@@ -200,23 +200,34 @@ def rounds() -> list[dict[str, Any]]:
 def peers() -> dict[str, float]:
     """One round of one run in the reference engine and in naive code, on the same device."""
     clients = paper_clients()
+    return _peers(resnet("imagenet"), clients, [(x.float() / 255, y) for x, y in (c.train for c in clients)])
+
+
+def _peers(model: nn.Module, clients: list[evenfed.Client], shown: list[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """`shown`: the clients' training data as naive code has them."""
     settings = evenfed.Settings(rounds=1, lr=0.005, batch_size=64, device=DEVICE, engine="reference")
-    problem = Problem.of(resnet("imagenet"), clients, settings)
+    problem = Problem.of(model, clients, settings)
     run = Run("fedavg", evenfed.algorithms.get("fedavg"), settings)
-    engine = Reference(problem)
-    warm = Orders(0, 0, problem.theta, torch.tensor([46]), 0.005)
-    list(engine.train([warm]))
+    engine, smallest = Reference(problem), int(problem.train.sizes.clamp(min=1).argmin())
+    list(engine.train([Orders(0, 0, problem.theta, torch.tensor([smallest]), 0.005)]))  # warm up
     began = time.perf_counter()
     advance([run], [start(run, problem)], problem, engine, evaluate=True)
     torch.cuda.synchronize()
     reference = time.perf_counter() - began
-    naive = round_seconds(
-        resnet("imagenet"), [(x.float() / 255, y) for x, y in (c.train for c in clients)], 0.005, 64, DEVICE
-    )
-    return {"reference_round_s": reference, "naive_round_s": naive}
+    return {"reference_round_s": reference, "naive_round_s": round_seconds(model, shown, 0.005, 64, DEVICE)}
 
 
-PARTS: dict[str, Callable[[], Any]] = {f.__name__: f for f in (ceilings, checks, steps, rounds, peers)}
+def language() -> dict[str, Any]:
+    """The LSTM of the next-word task the same way: whole rounds, and its peers."""
+    clients, model = sentences(), models.lstm_words(10_004)
+    settings = evenfed.Settings(lr=0.005, batch_size=64, device=DEVICE, precision="bf16")
+    problem = Problem.of(model, clients, settings)
+    engine = Slots(problem, 20, "bf16")
+    shared = [together(problem, engine, runs, rounds=2) for runs in (4, 1)]
+    return {"rounds": shared, **_peers(model, clients, [c.train for c in clients])}
+
+
+PARTS: dict[str, Callable[[], Any]] = {f.__name__: f for f in (ceilings, checks, steps, rounds, peers, language)}
 
 
 def main() -> None:
@@ -242,7 +253,7 @@ def main() -> None:
 
 def tables(result: dict[str, Any]) -> str:
     """The Markdown that benchmarks/README.md shows."""
-    top, check, ratios = result["ceilings"], result["checks"], result["ratios"]
+    top, check = result["ceilings"], result["checks"]
     made = result["provenance"]
     lines = [
         f"{made['hardware']['gpu']}, torch {made['versions']['torch']}; its ceilings: {top['bf16_tflops']:.0f} TFLOP/s "
@@ -254,19 +265,9 @@ def tables(result: dict[str, Any]) -> str:
         work = f"{s['tflops']:.0f}" if "tflops" in s else "-"
         figures = f"{s['step_ms']:.2f} | {s['samples_per_s']:,.0f} | {work} | {s['loss_pass_samples_per_s']:,.0f}"
         lines.append(f"| {s['name']}, {s['precision']} | {s['slots']} | {figures} | {s['memory_gb']:.1f} |")
-    lines += [
-        "",
-        "| whole rounds, ResNet-18 GN, ImageNet stem | seconds a round and run | evenfed is |",
-        "|---|---|---|",
-    ]
-    shared = result["rounds"][0]["seconds_a_round_and_run"]
-    for r in result["rounds"]:
-        runs = f"{r['runs']} runs share the slots" if r["runs"] > 1 else "one run alone"
-        each = r["seconds_a_round_and_run"]
-        lines.append(f"| evenfed, bf16, {runs} | {each:.4f} | {each / shared:.2f}x |")
-    named = {"reference": "evenfed's reference engine, eager fp32", "naive": "naive code: DataLoader, fp32, one by one"}
-    for name, words in named.items():
-        lines.append(f"| {words} | {result['peers'][f'{name}_round_s']:.2f} | {ratios[name]:.0f}x |")
+    lines += _rounds("ResNet-18 GN, ImageNet stem", result["rounds"], result["peers"])
+    if known := result.get("language"):
+        lines += _rounds("LSTM, next word", known["rounds"], known)
     lines += ["", "| how far an update is from the reference engine's in fp32 | relative |", "|---|---|"]
     words = {
         "fp32_against_reference": "fp32",
@@ -277,6 +278,20 @@ def tables(result: dict[str, Any]) -> str:
     }
     lines += [f"| {told} | {check[key]:.2g} |" for key, told in words.items()]
     return "\n".join(lines)
+
+
+def _rounds(name: str, measured: list[dict[str, Any]], peers: dict[str, float]) -> list[str]:
+    lines = ["", f"| whole rounds, {name} | seconds a round and run | evenfed is |", "|---|---|---|"]
+    shared = measured[0]["seconds_a_round_and_run"]
+    for r in measured:
+        runs = f"{r['runs']} runs share the slots" if r["runs"] > 1 else "one run alone"
+        each = r["seconds_a_round_and_run"]
+        lines.append(f"| evenfed, bf16, {runs} | {each:.4f} | {each / shared:.2f}x |")
+    named = {"reference": "evenfed's reference engine, eager fp32", "naive": "naive code: DataLoader, fp32, one by one"}
+    for peer, words in named.items():
+        seconds = peers[f"{peer}_round_s"]
+        lines.append(f"| {words} | {seconds:.2f} | {seconds / shared:.0f}x |")
+    return lines
 
 
 def _with_ratios(result: dict[str, Any]) -> dict[str, Any]:

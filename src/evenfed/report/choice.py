@@ -108,9 +108,7 @@ def tables(choice: Choice) -> list[Table]:
         told = f"of {count}" if choice.reached[method] else f"of {count}; none reaches the mean asked for"
         lines.append(Line(entry.label, (*_cells(choice.findings, entry), Cell(verdict=told)), method))
     if floor := choice.findings.floor:
-        lines.append(
-            Line(floor.label, (*_cells(choice.findings, floor), Cell(verdict="chance")), BASELINE, True)
-        )
+        lines.append(Line(floor.label, (*_cells(choice.findings, floor), Cell(verdict="chance")), BASELINE, True))
     chosen = Table("chosen", "Chosen on validation data", columns, tuple(lines), (choice.rule,), head="entry")
     return [chosen, *(_table(choice, grid) for grid in grids(choice))]
 

@@ -127,7 +127,12 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
         base = alt.Chart(alt.Data(values=values)).encode(
             y=alt.Y("entry:N", sort=order, title=None, axis=alt.Axis(labels=not panels, ticks=False, labelLimit=240))
         )
-        axis = alt.X("points:Q", title="points of accuracy", scale=alt.Scale(zero=True))
+        axis = alt.X(
+            "points:Q",
+            title="points of accuracy",
+            scale=alt.Scale(zero=True),
+            axis=alt.Axis(tickCount=6, labelOverlap="parity"),
+        )
         layers = [
             *_band(alt, several, metric),
             alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color="#222222").encode(x="zero:Q"),

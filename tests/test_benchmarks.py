@@ -1,0 +1,37 @@
+"""The GPU's benchmark without a GPU: its page is what its file says, and what it times runs."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import evenfed
+from evenfed import models
+from evenfed.simulate.problem import Problem
+from evenfed.simulate.slots import Slots
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    found = importlib.import_module("gpu")
+    monkeypatch.setattr(found, "DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return found
+
+
+def test_the_page_has_the_tables_of_the_committed_figures(gpu):
+    assert gpu.tables(json.loads(gpu.RESULT.read_text())) in (BENCHMARKS / "README.md").read_text()
+
+
+def test_rounds_and_peers_run(gpu):
+    clients, model = gpu.sentences(2, 70, known=50), models.lstm_words(50, embedding=4, hidden=4)
+    problem = Problem.of(model, clients, evenfed.Settings(lr=0.005, batch_size=64, device="cpu", precision="bf16"))
+    shared = gpu.together(problem, Slots(problem, 2, "bf16"), runs=2, rounds=1)
+    peers = gpu._peers(model, clients, [c.train for c in clients])
+    page = "\n".join(gpu._rounds("LSTM", [shared], peers))
+    assert "2 runs share the slots" in page and "naive code" in page and min(peers.values()) > 0
