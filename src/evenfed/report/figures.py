@@ -131,7 +131,7 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
             "points:Q",
             title="points of accuracy",
             scale=alt.Scale(zero=True),
-            axis=alt.Axis(tickCount=6, labelOverlap="parity"),
+            axis=alt.Axis(tickCount=6, labelFlush=False, labelOverlap="parity", labelSeparation=6),
         )
         layers = [
             *_band(alt, several, metric),

@@ -237,7 +237,9 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     found: Any = list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds
     ok = isinstance(found, Sequence) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in found)
     if not ok or len(found) == 0 or len(set(found)) != len(found):
-        raise InputError(f"seeds={seeds!r}: give a number of seeds, at least 1, or a list of distinct whole numbers")
+        raise InputError(
+            f"seeds={seeds!r}: give a number of seeds, at least 1, or a list such as [0] of distinct whole numbers"
+        )
     return list(found)
 
 
