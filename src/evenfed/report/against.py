@@ -8,6 +8,16 @@ from .findings import BASELINE, Entry
 from .statistics import Chance, Difference, Pairs, between_all, chance
 from .tables import LASTING_NOTE, ONE_SEED, Cell, Column, Line, Table, judged_by, name_of, title, when
 
+_FIXED = ", the federations taken as they are"
+
+
+def differences(several: Sequence[Pairs], names: Sequence[str] = ()) -> list[Table]:
+    """Every table of entries against something, where there is anything to compare.
+
+    Over several federations the mean difference stands first, then each one's under its name.
+    """
+    return [table for of in (paired, same_rate, undamped) if (table := of(several, names)) is not None]
+
 
 def controls(several: Sequence[Pairs]) -> Table:
     """The noise floor as differences: what other seeds and another precision alone do."""
@@ -33,18 +43,12 @@ def controls(several: Sequence[Pairs]) -> Table:
     )
 
 
-_FIXED = ", the federations taken as they are"
-
-
 def _chance(several: Sequence[Pairs], metric: str, seeds: int) -> Chance | None:
     return chance([p.findings for p in several], metric, several[0].late, seeds)
 
 
 def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
-    """Each entry against FedAvg over clients and seeds; "better" is said only where the interval excludes zero.
-
-    Over several federations the mean difference stands first, then each one's under its name.
-    """
+    """Each entry against FedAvg over clients and seeds; "better" is said only where the interval excludes zero."""
     against = dict.fromkeys((e.label for e in several[0].findings.everyone[1:]), BASELINE)
     return _against(several, names, against, "paired", "Paired difference from FedAvg")
 

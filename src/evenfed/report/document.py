@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from . import paper, several
-from .against import controls, paired, same_rate, undamped
+from .against import controls, differences
 from .findings import Findings, Made, read, seeds_named
 from .statistics import Pairs
 from .tables import Table, detailed, overview, runs, suppression
@@ -52,7 +52,7 @@ def _at(findings: Findings, pairs: Pairs) -> list[Table]:
         found.append(replace(table, name=f"unpadded-{table.name}", title=f"{table.title}, without padding positions"))
     if len(findings.everyone) > 1:  # something stands beside FedAvg
         found.append(suppression(findings, pairs.late))
-        found += filter(None, [paired([pairs]), same_rate([pairs]), undamped([pairs])])
+        found += differences([pairs])
     return [*found, controls([pairs])] if findings.controls else found
 
 

@@ -24,6 +24,7 @@ _OPEN = "<!-- evenfed "
 _BLOCK = re.compile(
     r"(<!-- evenfed (?P<asked>[^>]+?) -->\n)((?!<!-- evenfed ).)*?(?P<end><!-- /evenfed -->)", re.DOTALL
 )
+_MIN_TEST = re.compile(r"min_test=(\d+)")
 _OF_THE_PAPER = ("paper", "claims")  # tables that stand beside the paper's
 _OF_A_CHOICE = ("chosen", "grid")
 _FIGURES = (".svg", ".png")
@@ -64,9 +65,6 @@ def _words(asked: str) -> tuple[list[str], str, int]:
             f"<!-- evenfed {asked} -->: unknown word {wrong[0]!r}; write folders, min_test=N if wanted, then a table"
         )
     return places, name, max((int(option[1]) for option in fewest if option), default=0)
-
-
-_MIN_TEST = re.compile(r"min_test=(\d+)")
 
 
 def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool, int], Report]) -> str:

@@ -1,6 +1,6 @@
 """A comparison's folder as a report sees it: finished runs by entry and seed, and what had to be left out."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import InputError
+from ..core.server import Record
 from ..history import History, Row, row
 from ..results import RunFolder, repetitions, unpacked, without
 from ..simulate.api import FLOOR_LABEL
@@ -58,22 +59,17 @@ class Entry:
         def blank(accuracy: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
             return None if accuracy is None else np.where(clients, np.nan, accuracy)
 
-        runs = {
-            seed: replace(
-                run, records=[replace(r, accuracy=blank(r.accuracy), unpadded=blank(r.unpadded)) for r in run.records]
-            )
-            for seed, run in self.runs.items()
-        }
-        return replace(self, runs=runs)
+        return self._with(lambda r: replace(r, accuracy=blank(r.accuracy), unpadded=blank(r.unpadded)))
 
     @property
     def unpadded(self) -> "Entry":
         """The same with accuracy counted without padding positions."""
-        plain = {
-            seed: replace(run, records=[replace(r, accuracy=r.unpadded) for r in run.records])
-            for seed, run in self.runs.items()
-        }
-        return replace(self, runs=plain)
+        return self._with(lambda r: replace(r, accuracy=r.unpadded))
+
+    def _with(self, change: Callable[[Record], Record]) -> "Entry":
+        """The same with every round's record changed."""
+        runs = {seed: replace(run, records=[change(r) for r in run.records]) for seed, run in self.runs.items()}
+        return replace(self, runs=runs)
 
 
 @dataclass(frozen=True, order=True)
@@ -158,9 +154,7 @@ class Findings:
         """The same with accuracy counted without padding positions; None where the data has none."""
         if self.baseline.runs[self.seeds[0]].evaluated[-1].unpadded is None:
             return None
-        entries, controls = (tuple(e.unpadded for e in part) for part in (self.entries, self.controls))
-        repeated = tuple(tuple(e.unpadded for e in group) for group in self.repeated)
-        return replace(self, entries=entries, controls=controls, repeated=repeated)
+        return self._with(lambda entry: entry.unpadded)
 
     def with_min_test(self, examples: int) -> "Findings":
         """The same without clients that are judged on fewer examples."""
@@ -173,16 +167,15 @@ class Findings:
                 f"{self.folder}: no client is judged on {examples} examples or more, the most are {sizes.max()}; ask "
                 "for fewer"
             )
-        entries, controls = (tuple(e.blanked(few) for e in part) for part in (self.entries, self.controls))
-        repeated = tuple(tuple(e.blanked(few) for e in group) for group in self.repeated)
         told = f"{few.sum()} of {(sizes > 0).sum()} clients left out: judged on fewer than {examples} examples"
+        kept = self._with(lambda entry: entry.blanked(few))
+        return replace(kept, left_out=(*self.left_out, told), min_test=examples)
+
+    def _with(self, change: Callable[[Entry], Entry]) -> "Findings":
+        """The same with every entry changed, wherever it stands."""
+        entries, controls = (tuple(map(change, part)) for part in (self.entries, self.controls))
         return replace(
-            self,
-            entries=entries,
-            controls=controls,
-            repeated=repeated,
-            left_out=(*self.left_out, told),
-            min_test=examples,
+            self, entries=entries, controls=controls, repeated=tuple(tuple(map(change, g)) for g in self.repeated)
         )
 
     def only(self, labels: Collection[str]) -> "Findings":

@@ -11,7 +11,7 @@ from ..core.errors import InputError
 from ..history import METRICS, History, Row
 from ..settings import VARIANT
 from . import paper
-from .against import controls, paired, same_rate, undamped
+from .against import controls, differences
 from .findings import Entry, Findings
 from .statistics import Pairs, components
 from .tables import (
@@ -46,8 +46,7 @@ def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> lis
         pairs = [Pairs(f, late, stream) for stream, f in enumerate(several)]
         found.append(_beside(several, names, late, papers, left_out))
         if same_set_up:
-            found += [_components(several, late), _suppression(several, late)]
-            found += filter(None, [paired(pairs, names), same_rate(pairs, names), undamped(pairs, names)])
+            found += [_components(several, late), _suppression(several, late), *differences(pairs, names)]
             found += [controls(pairs)] if several[0].controls else []
         else:
             found.append(_within(pairs, names))
