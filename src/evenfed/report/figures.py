@@ -18,6 +18,7 @@ _FIGURES = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
 _SHADES = ("#7a1f0f", "#c4361d", "#ef9a7a", "#8c8c8c")  # of a dial's values, the last being "off"
 _HEADING = {"anchor": "start", "subtitleColor": "#555555"}
 _ENDINGS = ("pdf", "svg", "png")
+_ROOM = {"left": 40, "top": 5, "right": 12, "bottom": 5}  # who looks may have wider letters
 _PANEL_HEIGHT, _BAR, _LABEL = 170, 15, 38  # a label of two lines needs that much of the axis
 
 
@@ -151,7 +152,7 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
         **_HEADING,
     )
     return (
-        alt.hconcat(*panels, title=heading, spacing=14)
+        alt.hconcat(*panels, title=heading, spacing=14, padding=_ROOM)
         .configure_axis(gridColor="#e4e4e4", titleFontWeight="normal")
         .configure_view(stroke=None)
     )
