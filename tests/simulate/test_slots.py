@@ -15,8 +15,9 @@ import evenfed
 from evenfed import models
 from evenfed.algorithms import get
 from evenfed.core import streams
-from evenfed.simulate import api, loop, replay, slots
+from evenfed.simulate import api, implicit, loop, replay, slots
 from evenfed.simulate.convolution import Taps, conv2d, group_norm
+from evenfed.simulate.implicit import correlate
 from evenfed.simulate.live import Live
 from evenfed.simulate.loop import Run, alike, rounds, start
 from evenfed.simulate.parallel import Parallel
@@ -84,8 +85,21 @@ def final(engine, runs, problem):
     return states
 
 
+@pytest.fixture
+def kernels(monkeypatch):
+    """As where a GPU has kernels for convolutions, which torch's own operations stand for here."""
+    monkeypatch.setattr(implicit, "has_kernels", lambda *_: True)
+    monkeypatch.setattr(implicit, "CHANNELS", 1)
+    monkeypatch.setattr(implicit, "PLACES", 1)
+    seen = []
+    monkeypatch.setattr(implicit, "correlate", lambda *a: seen.append(a[-1]) or correlate(*a))
+    return seen
+
+
+@pytest.mark.parametrize("way", ["patches", "kernels"])
 @pytest.mark.parametrize("form", CONVOLUTIONS, ids=str)
-def test_convolution_by_patches_is_torchs_with_its_gradients(form):
+def test_convolution_is_torchs_with_its_gradients(form, way, request):
+    seen = request.getfixturevalue(way) if way == "kernels" else []
     image, kernel, stride, padding, dilation, channels = form
     draw = torch.Generator().manual_seed(1)
     x = torch.randn(3, 2, channels, *image, generator=draw, dtype=torch.float64, requires_grad=True)
@@ -99,6 +113,8 @@ def test_convolution_by_patches_is_torchs_with_its_gradients(form):
         torch.autograd.grad(found, (x, w, b), slope), torch.autograd.grad(expected, (x, w, b), slope), strict=True
     ):
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    plain = way == "kernels" and dilation == (1, 1) and kernel != (1, 1) and stride[0] == stride[1]
+    assert seen == ([False, True] if plain and Taps.of(image, kernel, stride, padding, dilation).whole else [])
 
 
 class Forms(nn.Module):
@@ -206,6 +222,13 @@ def test_a_parameter_with_another_use_is_kept_whole(double):
     assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
     moved = (ours.server.theta - problem.theta)[problem.layout.shapes[0].numel() - 9 :][:9]
     assert bool((moved != 0).any())
+
+
+def test_a_step_with_kernels_is_the_references(kernels, double):
+    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
+    problem, runs = residual_problem(settings), [Run("fedavg", evenfed.algorithms.get("fedavg"), settings)]
+    (ours,), (theirs,) = final(Slots(problem, 2), runs, problem), final(Reference(problem), runs, problem)
+    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12) and set(kernels) == {False, True}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

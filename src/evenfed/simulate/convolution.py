@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import implicit
 from .rewriting import Rules
 
 ALIGNED = 8
@@ -87,21 +88,32 @@ def conv2d(
         return None
     if taps is None and not acting.whole:
         weight = weight[:, :, acting.rows.start : acting.rows.stop, acting.columns.start : acting.columns.stop]
-    patches = _patches(x.to(weight.dtype), acting, *form)
+    kernels = weight.permute(0, 2, 3, 1)
+    out = _product(x.to(weight.dtype).permute(0, 2, 3, 1), kernels, acting, *form).permute(0, 3, 1, 2)
+    return out if bias is None else out + bias.to(out.dtype)[:, None, None]
+
+
+def _product(
+    x: Tensor, kernels: Tensor, taps: Taps, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int]
+) -> Tensor:
+    """[b, h, w, out], without patches in memory where a kernel does that."""
+    if taps.whole and len(taps.rows) * len(taps.columns) > 1 and dilation == (1, 1):
+        found = implicit.convolution(x, kernels, stride, padding)
+        if found is not None:
+            return found
+    patches = _patches(x, taps, stride, padding, dilation)
     batch, height, width, depth = patches.shape
-    kernels = weight.permute(0, 2, 3, 1).reshape(-1, depth)
+    kernels = kernels.reshape(-1, depth)
     if depth % ALIGNED:  # matrix units want whole groups; the zeros are written with the patches
         patches, kernels = (F.pad(each, (0, -depth % ALIGNED)) for each in (patches, kernels))
     product = patches.flatten(0, 2) @ kernels.T
-    out = product.view(batch, height, width, -1).permute(0, 3, 1, 2)
-    return out if bias is None else out + bias.to(out.dtype)[:, None, None]
+    return product.view(batch, height, width, -1)
 
 
 def _patches(
     x: Tensor, taps: Taps, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int]
 ) -> Tensor:
     """[b, h, w, taps x channels]: what each output position sees."""
-    x = x.permute(0, 2, 3, 1)
     for axis, live in ((1, taps.rows), (2, taps.columns)):  # cut or pad the image to what the taps reach
         k, size = axis - 1, x.shape[axis]
         outputs = (size + 2 * padding[k] - dilation[k] * (taps.kernel[k] - 1) - 1) // stride[k] + 1
