@@ -206,6 +206,16 @@ def test_ctrl_c_ends_cleanly_and_prints_the_command_that_resumes(tmp_path, undis
     same_results(undisturbed, tmp_path / "runs" / "demo")
 
 
+def test_who_watches_may_go_and_the_comparison_ends_all_the_same(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    call = [sys.executable, "-m", "evenfed", "compare", "--algorithms", "fedavg", "--rounds", 5, "--seeds", 1, *SMALL]
+    done = subprocess.run(list(map(str, call)), cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=writing)
+    os.close(writing)
+    assert done.returncode == 0 and "fedavg" in done.stdout
+    assert len(rounds_of(tmp_path / "runs" / "demo" / "fedavg" / "seed-0")) == 5
+
+
 def test_another_configuration_is_refused_with_the_difference_named(tmp_path, evenfed_here):
     call = ["compare", "--algorithms", "fedavg,vred", "--rounds", 2, "--seeds", 1, *SMALL]
     assert evenfed_here(*call).returncode == 0

@@ -11,6 +11,13 @@ from ..core.server import Record
 from ..simulate.loop import Run
 
 
+class Page(Console):
+    """Goes on unread where its reader has gone: what is computed matters more than who watches."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 class Live:
     """Counts rounds of all runs that advance together."""
 
@@ -21,8 +28,16 @@ class Live:
         self.began: float | None = None
         self.first, self.told = 0, 0.0
         self.names: list[str] = []
+        self.heard = True
 
     def __call__(self, runs: Sequence[Run], records: Sequence[Record]) -> None:
+        if self.heard:
+            try:
+                self._tell(runs, records)
+            except OSError:  # a terminal that was closed
+                self.heard = False
+
+    def _tell(self, runs: Sequence[Run], records: Sequence[Record]) -> None:
         index, total = records[0].index + 1, runs[0].settings.rounds
         names = [run.name for run in runs]
         if self.began is None or names != self.names:
@@ -56,13 +71,13 @@ class Live:
         self.task = self.bar.add_task("", total=total, pace="")
 
     def stop(self) -> None:
-        if self.bar is not None:
+        if self.bar is not None and self.heard:
             self.bar.stop()
 
 
 @contextmanager
-def live(console: Console) -> Iterator[Live]:
-    shown = Live(console)
+def live() -> Iterator[Live]:
+    shown = Live(Page(stderr=True, highlight=False))
     try:
         yield shown
     finally:
