@@ -35,3 +35,11 @@ def test_rounds_and_peers_run(gpu):
     peers = gpu._peers(model, clients, [c.train for c in clients])
     page = "\n".join(gpu._rounds("LSTM", [shared], peers))
     assert "2 runs share the slots" in page and "naive code" in page and min(peers.values()) > 0
+
+
+def test_kernels_are_judged_against_torchs_convolution(gpu, monkeypatch):
+    monkeypatch.setattr(gpu, "_recorded", lambda call: 1.0)
+    for stride in (1, 2):
+        found = gpu._kernel(8, 16, 32, stride, clients=2, batch=4)
+        assert all(0 <= found[f"{name}_error"] < 5e-3 for name in ("forward", "images", "weights"))
+        assert f"8x8, 16 to 32, stride {stride}" in "\n".join(gpu._kernels([found]))

@@ -227,8 +227,10 @@ def test_a_parameter_with_another_use_is_kept_whole(double):
 def test_a_step_with_kernels_is_the_references(kernels, double):
     settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
     problem, runs = residual_problem(settings), [Run("fedavg", evenfed.algorithms.get("fedavg"), settings)]
-    (ours,), (theirs,) = final(Slots(problem, 2), runs, problem), final(Reference(problem), runs, problem)
+    engine = Slots(problem, 2)
+    (ours,), (theirs,) = final(engine, runs, problem), final(Reference(problem), runs, problem)
     assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12) and set(kernels) == {False, True}
+    assert "large convolutions by kernels of its own" in engine.how
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -20,6 +20,7 @@ from ..client import Pool
 from ..core.errors import InputError
 from ..core.server import Update
 from ..settings import Precision
+from . import implicit
 from .live import Live
 from .measuring import Measure, Resident
 from .memory import fitting
@@ -64,6 +65,9 @@ class Slots(Vectorised):
             notes.add(f"{self.asked} did not fit into the device's memory")
         if self.measured_rows < MEASURED_ROWS:
             notes.add(f"measured {self.measured_rows} examples at a time, as more did not fit")
+        convolves = any(isinstance(module, torch.nn.Conv2d) for module in self.model.modules())
+        if convolves and implicit.has_kernels(self.problem.device.type, self.compute):
+            notes.add("large convolutions by kernels of its own")
         if self.plain:
             notes.add(f"left to torch's own grouped form, which is slower: {', '.join(sorted(self.plain))}")
         kind = "compiled, one CUDA graph a step" if self.problem.device.type == "cuda" else "traced"
