@@ -192,9 +192,11 @@ def test_killed_and_resumed_ends_bit_identical(tmp_path, undisturbed):
         assert killed.returncode == -signal.SIGKILL
         with (tmp_path / "runs" / "demo" / "vred" / "seed-0" / "rounds.jsonl").open("a") as half:
             half.write('{"index": 99, "los')  # a line cut off by the kill
-    assert evenfed(*RESUMED, cwd=tmp_path).returncode == 0
+    assert evenfed(*RESUMED, cwd=tmp_path, EVENFED_COMMIT="the-last-one").returncode == 0
     header = json.loads((tmp_path / "runs" / "demo" / "ditto" / "seed-0" / "header.json").read_text())
     assert header["resumed_at"][0] == 0 and header["resumed_at"][-1] > 5
+    assert header["commit"] == "the-last-one" and header["earlier"][0]["from_round"] == 0
+    assert "the-last-one" not in [each["commit"] for each in header["earlier"]]
     same_results(undisturbed, tmp_path / "runs" / "demo")
 
 

@@ -286,9 +286,11 @@ def test_an_entry_that_differs_in_precision_alone_is_a_control(edited, evenfed):
 def test_every_source_of_the_runs_is_named(edited, evenfed):
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         header.update(commit=f"{seed:x}" * 40, started=f"2026-11-1{seed % 10}T07:00:00+00:00")
+        header["earlier"] = [{**header, "commit": "e" * 40, "from_round": 0}] * (label == "vred")  # then resumed
 
     told = evenfed("report", edited(change), "--format", "markdown").stdout
     assert "commit 0000000; " in told and "commit 1111111; " in told and "2026-11-10 to 2026-11-11" in told
+    assert "commit eeeeeee; " in told
 
 
 def test_other_precision_of_another_setting_is_a_competitor(edited):

@@ -81,8 +81,10 @@ class Made:
     commit: str | None
 
     @classmethod
-    def of(cls, header: Mapping[str, Any]) -> "Made":
-        return cls(header["started"], header["versions"]["evenfed"], header["commit"])
+    def of(cls, header: Mapping[str, Any]) -> list["Made"]:
+        """One for each time that it was begun or resumed, of those whose rounds are kept."""
+        times = (*header.get("earlier", ()), header)
+        return [cls(each["started"], each["versions"]["evenfed"], each["commit"]) for each in times]
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,9 @@ def _read(folder: Path, place: Path) -> Findings:
         (*floors, *(e for e in told if e.repeats is not None)),
         ((baseline, *floors), *rates),
         header,
-        tuple(sorted({Made.of(run.header() or {}) for runs in found.values() for run in runs.values()})),
+        tuple(
+            sorted({made for runs in found.values() for run in runs.values() for made in Made.of(run.header() or {})})
+        ),
         tuple(left_out),
     )
 

@@ -32,14 +32,16 @@ class Journal:
 
     def begin(self, header: Mapping[str, Any], state: State) -> None:
         """The header with where the results come from; lines of rounds that will be run again go."""
-        before = self.folder.header() or {}
+        before, here, at = self.folder.header() or {}, provenance(), state.server.index
+        last = {"from_round": before.get("resumed_at", [0])[-1], **{key: before[key] for key in here if key in before}}
         times = {
             "finished": False,
             "seconds": before.get("seconds", 0.0),
-            "resumed_at": [*before.get("resumed_at", []), state.server.index],
+            "resumed_at": [*before.get("resumed_at", []), at],
+            "earlier": [each for each in (*before.get("earlier", []), last) if each["from_round"] < at],
         }
-        self.folder.write_header({**header, **provenance(), **times})
-        self.folder.keep_before(state.server.index)
+        self.folder.write_header({**header, **here, **times})
+        self.folder.keep_before(at)
 
     def write(
         self, records: Sequence[Record], state: State, finished: bool = False, learnt: Mapping[str, Any] | None = None
