@@ -106,13 +106,13 @@ def tune(
     """Choose learning rates and hyper-parameters on a validation split; stopped or killed, it goes on where it was."""
     from . import tune as tuning
     from .report import tuning as found
-    from .report.progress import Page
+    from .report.progress import page
     from .report.terminal import console
 
     train = {"rounds": rounds, "device": device, "precision": precision}
     chosen = _chosen(experiment, quick, None, algorithms, seeds, set, **train)
     search = tuning.Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
-    folder, told = out / f"{chosen.name}-tune", Page(stderr=True, highlight=False)
+    folder, told = out / f"{chosen.name}-tune", page()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

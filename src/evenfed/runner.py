@@ -60,7 +60,7 @@ class Interruption(BaseException):
     """The user asked to stop; everything up to the last finished round is on disk."""
 
 
-Listener = Callable[[Sequence[Run], Sequence[Record]], None]
+Listener = Callable[[Sequence[Run], Sequence[Record], str], None]  # the runs, a record of each, how they are run
 
 
 def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds: float = 2.0) -> Outcome:
@@ -162,7 +162,7 @@ def _on_flower(experiment: Experiment, todo: Sequence[Run], root: Path, listen: 
         for r in todo:
 
             def tell(record: Record, r: Run = r) -> bool:
-                listen([r], [record])
+                listen([r], [record], "flower: a process for each of some clients at a time")
                 return stop()
 
             options = {k: v for k, v in vars(r.settings).items() if k not in ("engine", "device")}
@@ -231,7 +231,7 @@ class _Group:
                 self.states = states
                 for lines, record in zip(waiting, records, strict=True):
                     lines.append(record)
-                self.listen(self.runs, records)
+                self.listen(self.runs, records, self.engine.how)
                 due = time.monotonic() - written >= self.checkpoint_seconds and (saving is None or saving.done())
                 if stop() or due:
                     if saving is not None:

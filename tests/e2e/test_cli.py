@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -216,6 +217,17 @@ def test_who_watches_may_go_and_the_comparison_ends_all_the_same(tmp_path):
     os.close(writing)
     assert done.returncode == 0 and "fedavg" in done.stdout
     assert len(rounds_of(tmp_path / "runs" / "demo" / "fedavg" / "seed-0")) == 5
+
+
+def test_a_terminal_may_be_closed_too(tmp_path):
+    here, there = pty.openpty()
+    call = [sys.executable, "-m", "evenfed", "compare", "--algorithms", "fedavg", "--rounds", 200, "--seeds", 1, *SMALL]
+    process = subprocess.Popen(list(map(str, call)), cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=there)
+    os.close(there)
+    assert b"rounds each" in os.read(here, 1024)
+    os.close(here)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and "fedavg" in out
 
 
 def test_another_configuration_is_refused_with_the_difference_named(tmp_path, evenfed_here):

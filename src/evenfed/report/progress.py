@@ -1,8 +1,10 @@
 """Live progress of a comparison: a bar in a terminal, plain lines elsewhere. Always on stderr."""
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -11,11 +13,28 @@ from ..core.server import Record
 from ..simulate.loop import Run
 
 
-class Page(Console):
-    """Goes on unread where its reader has gone: what is computed matters more than who watches."""
+class _Unread:
+    """A stream whose reader may go, a closed pipe or terminal: what is computed matters more than who watches."""
 
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def page() -> Console:
+    """Where progress is told."""
+    return Console(file=cast(TextIO, _Unread(sys.stderr)), highlight=False)
 
 
 class Live:
@@ -28,22 +47,18 @@ class Live:
         self.began: float | None = None
         self.first, self.told = 0, 0.0
         self.names: list[str] = []
-        self.heard = True
+        self.how = ""
 
-    def __call__(self, runs: Sequence[Run], records: Sequence[Record]) -> None:
-        if self.heard:
-            try:
-                self._tell(runs, records)
-            except OSError:  # a terminal that was closed
-                self.heard = False
-
-    def _tell(self, runs: Sequence[Run], records: Sequence[Record]) -> None:
+    def __call__(self, runs: Sequence[Run], records: Sequence[Record], how: str) -> None:
         index, total = records[0].index + 1, runs[0].settings.rounds
         names = [run.name for run in runs]
         if self.began is None or names != self.names:
             self.names = names
             self.began, self.first, self.told = time.monotonic() - sum(r.seconds for r in records), index - 1, 0.0
             self._start(runs, total)
+        if how != self.how:  # at first, and where less fits into memory than was thought
+            self.how = how
+            self.console.print(f"engine: {how}", markup=False)
         pace = (index - self.first) * len(runs) / max(time.monotonic() - self.began, 1e-9)
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=index, pace=f"{pace:.0f} rounds/s")
@@ -71,13 +86,13 @@ class Live:
         self.task = self.bar.add_task("", total=total, pace="")
 
     def stop(self) -> None:
-        if self.bar is not None and self.heard:
+        if self.bar is not None:
             self.bar.stop()
 
 
 @contextmanager
 def live() -> Iterator[Live]:
-    shown = Live(Page(stderr=True, highlight=False))
+    shown = Live(page())
     try:
         yield shown
     finally:
