@@ -187,7 +187,7 @@ def step(
     """Samples/s of the training step alone, all slots busy, and of the loss pass."""
     if not by_kernels:
         with mock.patch.object(implicit, "PLACES", math.inf):
-            return {**step(name, model, clients, slots, precision), "convolutions": "patches"}
+            return step(name, model, clients, slots, precision)
     problem = Problem.of(model, clients, evenfed.Settings(device=DEVICE, batch_size=64))
     torch.cuda.reset_peak_memory_stats()
     with arithmetic(precision):
@@ -202,7 +202,7 @@ def step(
         passed = milliseconds(lambda: engine.losses([question]), 10)
     return {
         "name": name,
-        "convolutions": "kernels" if implicit.has_kernels(DEVICE, engine.compute) else "patches",
+        "convolutions": "kernels" if made.replay.has_kernels else "patches",
         "precision": precision,
         "slots": engine.slots,
         "step_ms": spent,

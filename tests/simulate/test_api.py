@@ -320,6 +320,7 @@ BAD = [
     ({"learning_rate": 0.1}, "unknown option 'learning_rate'"),
     ({"round": 3}, "did you mean 'rounds'"),
     ({"device": "tpu9"}, "device='tpu9'"),
+    ({"device": "mps"}, "device='mps' is not known; give cpu, cuda"),
     ({"server_optimizer": "adamm"}, "did you mean 'adam"),
     ({"server_optimizer": {"name": "sgd", "momentun": 0.9}}, "momentun"),
     ({"loss": nn.CrossEntropyLoss()}, "one loss an example"),

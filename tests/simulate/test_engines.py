@@ -274,3 +274,26 @@ def test_visiting_gives_torch_its_threads_back():
     problem = Problem.of(models.cnn(1, 3, width=4).double(), images(), settings)
     run(lambda p: Visiting(p, 2), [Run("fedavg", evenfed.algorithms.FedAvg(), settings)], problem)
     assert torch.get_num_threads() == before
+
+
+def test_a_model_that_torch_compiles_is_the_model():
+    options = {"rounds": 3, "lr": 0.1, "batch_size": 4, "device": "cpu"}
+    plain = evenfed.train(small_model(), federation(), "vred", engine="reference", **options)
+    for engine in ("reference", "parallel"):
+        wrapped = torch.compile(small_model())
+        found = evenfed.train(wrapped, federation(), "vred", engine=engine, **options)
+        for ours, theirs in zip(found.model.parameters(), plain.model.parameters(), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_what_cannot_be_traced_goes_on_as_it_is(monkeypatch):
+    tried = []
+
+    def fail(*given):
+        tried.append(given)
+        raise RuntimeError("no trace of this")
+
+    monkeypatch.setattr(tracing, "trace", fail)
+    doubled = tracing.Traced(lambda x: 2 * x)
+    assert [float(doubled(torch.tensor(float(k)))) for k in range(200)] == [2.0 * k for k in range(200)]
+    assert len(tried) == 1

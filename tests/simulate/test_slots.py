@@ -1,6 +1,7 @@
 """The engine for GPUs, at tiny widths on a CPU: the same code, without the compiler and the recording."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -124,11 +125,11 @@ class Forms(nn.Module):
         super().__init__()
         self.plain, self.grouped = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, groups=2)
         self.line, self.back = nn.Conv1d(4, 4, 3), nn.ConvTranspose2d(4, 4, 2)
-        self.out = nn.Linear(4, 10)
+        self.bent, self.out = nn.PReLU(4), nn.Linear(4, 10)
 
     def forward(self, x):
         x = F.conv2d(input=x.to(self.out.weight.dtype) / 255, weight=self.plain.weight, bias=self.plain.bias)
-        x = self.back(self.grouped(x).tanh())
+        x = self.back(self.bent(self.grouped(x)))
         return self.out(self.line(x.flatten(2)).mean(2))
 
 
@@ -141,6 +142,82 @@ def test_convolutions_left_to_torch_are_named_and_right(double):
     assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
     assert "torch's own grouped form, which is slower: conv1d, conv2d with groups" in engine.how
     assert "conv_transpose2d" in engine.how
+
+
+@pytest.fixture
+def as_on_a_gpu():
+    """Autocast takes convolutions as it does on a GPU: after torch has checked their types."""
+    rule = torch.library.Library("aten", "IMPL", "AutocastCPU")
+
+    def convolution(x, w, b, *form):
+        with torch.autocast("cpu", enabled=False):
+            return torch.ops.aten.convolution(x.bfloat16(), w.bfloat16(), None if b is None else b.bfloat16(), *form)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it takes the place of another
+        rule.impl("convolution", convolution)
+    yield
+    rule._destroy()
+
+
+def test_in_bf16_layers_get_what_is_of_one_type(as_on_a_gpu):
+    torch.manual_seed(0)
+    problem = Problem.of(Forms(), images((6, 4), 8), evenfed.Settings(batch_size=4, device="cpu"))
+    orders = [Orders(0, 0, problem.theta, torch.arange(2), 0.05)]
+    ((_, exact),), ((_, rounded),) = Slots(problem, 2).train(orders), Slots(problem, 2, "bf16").train(orders)
+    assert 0 < (rounded.delta - exact.delta).norm() < 0.05 * exact.delta.norm()
+
+
+def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
+    def refuse(*given):
+        raise RuntimeError("expected m1 and m2 to have the same dtype\nmore")
+
+    problem = Problem.of(small_model(), federation(), evenfed.Settings(batch_size=4, device="cpu"))
+    orders = [Orders(0, 0, problem.theta, torch.arange(1), 0.05)]
+    monkeypatch.setattr(slots, "Step", refuse)
+    with pytest.raises(
+        evenfed.InputError, match=r"not be computed in bf16 \(expected m1.*dtype\); use precision='tf32'"
+    ):
+        list(Slots(problem, 1, "bf16").train(orders))
+    with pytest.raises(RuntimeError, match="expected m1"):
+        list(Slots(problem, 1).train(orders))
+
+
+@pytest.mark.parametrize("bent", [nn.ELU(), nn.ReLU6(), nn.Hardswish(), nn.Softplus()], ids=repr)
+def test_activations_whose_gradients_lie_otherwise_in_memory_are_the_references(bent, double):
+    torch.manual_seed(0)
+    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
+    layers = (nn.Conv2d(3, 4, 3), bent, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+    problem = Problem.of(nn.Sequential(models.FromBytes(), *layers), images((6, 4), 8), settings)
+    runs = [Run("fedavg", get("fedavg"), settings)]
+    (ours,), (theirs,) = final(Slots(problem, 2), runs, problem), final(Reference(problem), runs, problem)
+    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
+
+
+class Blurred(nn.Module):
+    """Convolutions that clients share: by a filter that does not learn, of frames one by one, of a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("blur", torch.randn(3, 3, 3, 3))
+        self.frame, self.constant = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.register_buffer("map", torch.randn(1, 3, 8, 8))
+        self.out = nn.Linear(3, 10)
+
+    def forward(self, x):
+        x = F.conv2d(x.to(self.blur.dtype) / 255, self.blur, padding=1)
+        frames = torch.vmap(self.frame, in_dims=1, out_dims=1)(torch.stack([x, x.tanh()], 1))
+        return self.out((frames.sum(1) + self.constant(self.map)).tanh().mean((2, 3)))
+
+
+def test_kernels_take_what_clients_share(kernels, double):
+    torch.manual_seed(0)
+    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
+    problem, runs = Problem.of(Blurred(), images((6, 4), 8), settings), [Run("fedavg", get("fedavg"), settings)]
+    engine = Slots(problem, 2)
+    (ours,), (theirs,) = final(engine, runs, problem), final(Reference(problem), runs, problem)
+    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
+    assert "kernels of its own" in engine.how
 
 
 class Words(nn.Module):
@@ -440,11 +517,14 @@ def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(monkeypatch):
     made = replay.Replay(lambda x: x * 2, (x,))
     monkeypatch.setattr(torch, "compile", broken)
     made._compile(made.run)
-    assert made.note == "not compiled: RuntimeError: no compiler here"
+    assert made.notes == ["not compiled: RuntimeError: no compiler here"]
     assert made().tolist() == [0, 2, 4]
+    monkeypatch.setattr(made, "_recorded", lambda: torch.ones(2) @ torch.ones(3))
+    made._record()
+    assert made.graph is None and made.notes[-1].startswith("not recorded as a CUDA graph: RuntimeError: ")
     monkeypatch.setattr(replay, "COMPILED_OPERATIONS", 1)
     made._compile(made.run)
-    assert "more than 1" in made.note
+    assert "more than 1" in made.notes[-1]
 
 
 def test_a_cpu_keeps_its_own_engines_and_says_that_it_computes_in_full():

@@ -201,6 +201,16 @@ def group_norm(
     return rounded
 
 
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """torch's prelu with the few numbers of its weight in the type of its input."""
+    return torch.prelu(input, weight.to(input.dtype))
+
+
+def of_one_type(like: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """In the type of `like`: where clients are stacked torch asks for that before autocast has seen to it."""
+    return tuple(None if each is None else each.to(like.dtype) for each in tensors)
+
+
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
     if isinstance(value, int):
         return value, value
@@ -208,4 +218,4 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
 
 
 OTHERS = ("conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")  # torch's own, stacked or not
-RULES: Rules = {torch.conv2d: conv2d, F.group_norm: group_norm}
+RULES: Rules = {torch.conv2d: conv2d, F.group_norm: group_norm, torch.prelu: prelu}

@@ -52,7 +52,7 @@ def _correlate(
 
 @triton.jit
 def _weight_gradient(
-    x, g, d, rows, share,
+    x, g, d, rows, STEPS: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, UP: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
@@ -67,8 +67,8 @@ def _weight_gradient(
     n = (tile // (K // BK)) * BN + tl.arange(0, BN)
     k = (tile % (K // BK)) * BK + tl.arange(0, BK)
     total = tl.zeros((BN, BK), dtype=tl.float32)
-    for start in range(part * share, min(part * share + share, rows), BM):
-        m = start + tl.arange(0, BM)
+    for step in range(STEPS):
+        m = (part * STEPS + step) * BM + tl.arange(0, BM)
         place = m % (OH * OW)
         h, v = place // OW * UP + (tap // KW - TOP), place % OW * UP + (tap % KW - LEFT)
         inside = (m < rows) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
@@ -83,6 +83,7 @@ def _weight_gradient(
 def correlated(
     x: Tensor, w: Tensor, size: list[int], up: int, down: int, padding: list[int], transposed: bool
 ) -> Tensor:
+    x, w = x.contiguous(), w.contiguous()  # a compiler may have padded them
     clients, batch, height, width, depth = x.shape
     count, rows = w.shape[4 if transposed else 1], batch * size[0] * size[1]
     bm, bn, bk = 128, min(128, _divisor(count)), min(64, _divisor(depth))
@@ -96,16 +97,17 @@ def correlated(
 
 @weight_gradient.register_kernel("cuda")
 def weight_gradients(x: Tensor, gradient: Tensor, kernel: list[int], stride: int, padding: list[int]) -> Tensor:
+    x, gradient = x.contiguous(), gradient.contiguous()
     clients, batch, height, width, depth = x.shape
     size, count = gradient.shape[2:4], gradient.shape[4]
     bm, bn, bk = 64, min(128, _divisor(count)), min(64, _divisor(depth))
     rows, tiles = batch * size[0] * size[1], kernel[0] * kernel[1] * (count // bn) * (depth // bk)
     parts = max(1, min(_PROGRAMS // (tiles * clients), rows // (8 * bm)))
-    share = triton.cdiv(triton.cdiv(rows, parts), bm) * bm
-    parts = triton.cdiv(rows, share)
+    steps = triton.cdiv(triton.cdiv(rows, parts), bm)  # of one part
+    parts = triton.cdiv(rows, steps * bm)
     d = x.new_empty(parts, clients, count, *kernel, depth, dtype=torch.float32)
     _weight_gradient[tiles, clients, parts](
-        x, gradient, d, rows, share, height, width, depth, *size, count, *kernel, stride, *padding, bm, bn, bk,
+        x, gradient, d, rows, steps, height, width, depth, *size, count, *kernel, stride, *padding, bm, bn, bk,
         num_warps=8 if bn == 128 else 4, num_stages=3,
     )  # fmt: skip
     return d.sum(0) if parts > 1 else d[0]

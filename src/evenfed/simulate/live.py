@@ -95,14 +95,21 @@ class Live:
             if plain is None and cropped is None and weight.shape[1] % convolution.ALIGNED == 0:
                 return None
             found = convolution.conv2d(input, weight, *args, **kwargs, taps=cropped)
-            if found is None and plain is not None:
-                plain.add("conv2d with groups, padding by name or without a batch")
-            return found
+            if found is not None:
+                return found
+            return torchs(torch.conv2d, "conv2d with groups, padding by name or without a batch")(
+                input, weight, *args, **kwargs
+            )
 
-        def noted(name: str) -> Callable[..., None]:
-            return lambda *args, **kwargs: None if plain is None else plain.add(name)
+        def torchs(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+            def noted(input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
+                if plain is not None:
+                    plain.add(name)
+                return function(*convolution.of_one_type(weight, input, weight, bias), *args, **kwargs)
 
-        others = {getattr(torch, name): noted(name) for name in convolution.OTHERS}
+            return noted
+
+        others = {getattr(torch, name): torchs(getattr(torch, name), name) for name in convolution.OTHERS}
         with Rewritten({**recurrent.RULES, **convolution.RULES, **others, torch.conv2d: conv2d}):
             yield
 

@@ -46,8 +46,10 @@ class Parallel:
         else:
             slots = min(jobs, max(8, SLOT_ELEMENTS // len(problem.theta)))
             self.engine = Slots(problem, slots, precision)
-        if precision == "bf16" and not isinstance(self.engine, Slots):
-            self.reason += "; in fp32: bf16 needs a GPU and batches"
+        if precision != "fp32" and problem.device.type == "cpu":
+            self.reason += f"; in fp32: {precision} needs a GPU"
+        elif precision == "bf16" and not isinstance(self.engine, Slots):
+            self.reason += "; in fp32: bf16 needs batches and a model that draws no random numbers"
 
     @property
     def how(self) -> str:

@@ -179,7 +179,8 @@ class Problem:
 def _module(model: object) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
-    return model
+    plain = getattr(model, "_orig_mod", model)  # what torch.compile wraps: the engines trace and compile by themselves
+    return plain if isinstance(plain, nn.Module) else model
 
 
 def _check_class_targets(train: Pool, test: Pool | None) -> None:

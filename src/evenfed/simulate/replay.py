@@ -18,21 +18,26 @@ COMPILED_OPERATIONS = 6000  # unrolled recurrences are longer: compiling them wo
 class Replay:
     """`function(*arguments)` again and again: write new values into the arguments, call, read `result`.
 
-    `note` says what was left out, and why: compiling where that fails is skipped, not fatal.
+    `notes` say what was left out, and why: compiling or recording where that fails is skipped, not fatal.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Tensor, ...]) -> None:
-        self.arguments, self.note = arguments, ""
-        device = arguments[0].device
-        operations = trace(function, arguments, tracing_mode="fake", _allow_non_fake_inputs=True)
-        self.run: Callable[..., Any] = operations
+        self.arguments = arguments
+        self.notes: list[str] = []
         self.result: Any = None
         self.graph: torch.cuda.CUDAGraph | None = None
-        if device.type == "cuda":
+        device = arguments[0].device
+        if device.type != "cuda":
+            operations = trace(function, arguments)
+            self.run: Callable[..., Any] = operations
+        else:
+            operations = trace(function, arguments, tracing_mode="fake", _allow_non_fake_inputs=True)
+            self.run = function  # only a compiler may trust how fake tensors lie in memory
             with torch.cuda.device(device), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._compile(operations)
                 self._record()
+        self.has_kernels = any("evenfed" in str(node.target) for node in operations.graph.nodes)
 
     def __call__(self) -> Any:
         if self.graph is not None:
@@ -45,7 +50,7 @@ class Replay:
     def _compile(self, operations: torch.fx.GraphModule) -> None:
         count = len(operations.graph.nodes)
         if count > COMPILED_OPERATIONS:
-            self.note = f"not compiled: {count} operations, more than {COMPILED_OPERATIONS}"
+            self.notes.append(f"not compiled: {count} operations, more than {COMPILED_OPERATIONS}")
             return
         compiled = torch.compile(operations, dynamic=False, fullgraph=True)
         try:
@@ -54,10 +59,18 @@ class Replay:
             self.run = compiled
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever the compiler trips over: the bare operations do the same work
-            self.note = f"not compiled: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        except Exception as error:  # whatever the compiler trips over: the function itself does the same work
+            self.notes.append(f"not compiled: {_told(error)}")
 
     def _record(self) -> None:
+        try:
+            self.graph = self._recorded()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # something in it waits for the host, say
+            self.notes.append(f"not recorded as a CUDA graph: {_told(error)}")
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.no_grad(), torch.cuda.stream(beside):
@@ -67,4 +80,8 @@ class Replay:
         graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(graph):
             self.result = self.run(*self.arguments)
-        self.graph = graph
+        return graph
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -23,7 +23,7 @@ from ..settings import Precision
 from . import implicit
 from .live import Live
 from .measuring import Measure, Resident
-from .memory import fitting
+from .memory import Made, fitting
 from .problem import LossFunction, Orders, Problem, Question, slope
 from .replay import Replay
 from .schedule import Event, Schedule, examples
@@ -53,6 +53,7 @@ class Slots(Vectorised):
         self.known: dict[Any, LocalLoss] = {}
         self.measuring: dict[Hashable, Measure] = {}  # by what examples are like
         self.measured_rows = MEASURED_ROWS
+        implicit.has_kernels(problem.device.type, self.compute)  # tried out now: inside a trace it could not be
         self.plain: set[str] = set()  # convolutions that have no form of their own here
         self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.test) if pool}
 
@@ -60,18 +61,21 @@ class Slots(Vectorised):
     def how(self) -> str:
         """What runs, and what was left out."""
         replays = [step.replay for step in self.steps.values()] + [made.replay for made in self.measuring.values()]
-        notes = {replay.note for replay in replays if replay.note}
+        notes = {note for replay in replays for note in replay.notes}
         if self.slots < self.asked:
             notes.add(f"{self.asked} did not fit into the device's memory")
         if self.measured_rows < MEASURED_ROWS:
             notes.add(f"measured {self.measured_rows} examples at a time, as more did not fit")
-        convolves = any(isinstance(module, torch.nn.Conv2d) for module in self.model.modules())
-        if convolves and implicit.has_kernels(self.problem.device.type, self.compute):
+        if any(replay.has_kernels for replay in replays):
             notes.add("large convolutions by kernels of its own")
         if self.plain:
             notes.add(f"left to torch's own grouped form, which is slower: {', '.join(sorted(self.plain))}")
-        kind = "compiled, one CUDA graph a step" if self.problem.device.type == "cuda" else "traced"
-        told = "; ".join([kind, *sorted(notes)])
+        kinds = ["traced"]
+        if self.problem.device.type == "cuda":
+            left_out = " ".join(notes)
+            kinds = ["compiled"] * ("not compiled" not in left_out)
+            kinds += ["one CUDA graph a step"] * ("not recorded" not in left_out)
+        told = "; ".join([", ".join(kinds), *sorted(notes)] if kinds else sorted(notes))
         return f"{self.slots} slots refilled with clients of all runs, {self.precision}, {told}"
 
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
@@ -99,7 +103,7 @@ class Slots(Vectorised):
     def _step(self, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> "Step":
         """Made at first need; with fewer slots where the device's memory does not suffice."""
         while (pulled, local_losses) not in self.steps:
-            made = fitting(lambda: Step(self, pulled, local_losses))
+            made = fitting(lambda: self._in_this_precision(lambda: Step(self, pulled, local_losses)))
             if made is not None:
                 self.steps[pulled, local_losses] = made
             elif not self.shrink():
@@ -108,6 +112,20 @@ class Slots(Vectorised):
                     f"parameters, batch of {self.width}); use a smaller batch_size or model"
                 )
         return self.steps[pulled, local_losses]
+
+    def _in_this_precision(self, make: Callable[[], Made]) -> Made:
+        """What a model mixes that torch does not is told with the way out."""
+        try:
+            return make()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            if self.compute == self.problem.theta.dtype:
+                raise
+            told = str(error).strip().partition("\n")[0]
+            raise InputError(
+                f"the model cannot be computed in bf16 ({told}); use precision='tf32' or 'fp32'"
+            ) from error
 
     def shrink(self) -> bool:
         self.steps.clear()

@@ -5,6 +5,7 @@ its bare tensor operations and replayed from then on. The operations are the sam
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -39,5 +40,6 @@ class Traced:
                 return known(*tensors)
         self.calls[key] += 1
         if self.calls[key] == PAYS_OFF_AFTER and len(self.traces) < KEPT:
-            self.traces[key] = trace(self.function, tensors)
+            with suppress(Exception):  # what cannot be traced goes on as it is, and is not tried again
+                self.traces[key] = trace(self.function, tensors)
         return self.function(*tensors)
