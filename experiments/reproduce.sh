@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All of results/ on one GPU: experiments/reproduce.sh [PART...]. A part that is finished costs nothing, one that was stopped goes on.
+# All of results/ on one GPU, three seeds of everything (readings, own-start and stem are kept with one): experiments/reproduce.sh [PART...].
+# A part that is finished costs nothing, one that was stopped goes on.
 # Before: make setup, and .venv/bin/evenfed data fetch cifar10, and cifar100. After: make readme. DRY=1 prints the commands alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -129,13 +129,15 @@ class Experiment:
         return dataclasses.replace(self, variants=tuple(changed))
 
     def in_quick_form(self) -> "Experiment":
-        """As the table [quick] changes it, under a name of its own."""
+        """As the table [quick] changes it, under a name of its own; without repetitions in another precision."""
         if not self.quick:
             raise InputError(f"experiment '{self.name}' has no table [quick]; add one, e.g. \"train.rounds\" = 10")
         changes = dict(self.quick)
         faster = changes.pop("lr_factor", 1.0)  # fewer rounds and a smaller model want longer steps
         found = dataclasses.replace(self, name=f"{self.name}-quick", model=changes.pop("model", self.model))
-        variants = tuple(v.with_rate(faster * v.options["lr"]) if "lr" in v.options else v for v in self.variants)
+        again = self.repetitions()  # a CPU computes them alike
+        kept = [v for v in self.variants if v.label not in again]
+        variants = tuple(v.with_rate(faster * v.options["lr"]) if "lr" in v.options else v for v in kept)
         train = dataclasses.replace(self.train, lr=faster * self.train.lr)
         found = dataclasses.replace(found, variants=variants, train=train)
         for place, value in changes.items():

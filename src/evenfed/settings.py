@@ -113,7 +113,9 @@ class Settings:
         try:
             device = torch.device(self.device)
         except RuntimeError:
-            raise InputError(f"device='{self.device}' is not known; give cpu, cuda, cuda:1 or auto") from None
+            device = None
+        if device is None or device.type not in ("cpu", "cuda"):
+            raise InputError(f"device='{self.device}' is not known; give cpu, cuda, cuda:1 or auto")
         if device.type == "cuda" and not torch.cuda.is_available():
             raise InputError(f"device='{self.device}': this torch ({torch.__version__}) sees no GPU; use cpu or auto")
         return device
