@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import evenfed
 from evenfed import models
@@ -299,6 +300,43 @@ def test_a_parameter_with_another_use_is_kept_whole(double):
     assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
     moved = (ours.server.theta - problem.theta)[problem.layout.shapes[0].numel() - 9 :][:9]
     assert bool((moved != 0).any())
+
+
+class Asked(TorchDispatchMode):
+    """Operations whose result a host would have to wait for on a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal"):
+            self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "semi_vred", "afl", "propfair", "ditto", "drfa"])
+def test_nothing_waits_for_the_host_while_clients_train(name):
+    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
+    problem, run = residual_problem(settings), Run(name, get(name), settings)
+    engine, asked = Slots(problem, 2), Asked()
+    train, watched = engine.train, []
+
+    def under_watch(orders):
+        found = train(orders)
+        while True:
+            with asked:
+                update = next(found, None)
+            if update is None:
+                return
+            watched.append(update)
+            yield update
+
+    engine.train = under_watch
+    final(engine, [run], problem)
+    assert len(watched) >= 2 and not asked.seen
+    with asked:
+        assert bool(torch.ones(1)) and asked.seen  # it does see such a thing
 
 
 def test_a_step_with_kernels_is_the_references(kernels, double):

@@ -371,11 +371,12 @@ class Shift:
     def _halfway(self) -> dict[int, list[Event]]:
         """After which step which clients' snapshots are due."""
         due: dict[int, list[Event]] = {}
-        if all(o.snapshot_steps is None for o in self.orders):
+        planned = [None if o.snapshot_steps is None else o.snapshot_steps.numpy() for o in self.orders]
+        if all(steps is None for steps in planned):
             return due
         for t, event in self.schedule.begin.items():
             for slot, job in zip(event.slots, event.jobs, strict=True):
-                steps = self.orders[self.which[job]].snapshot_steps
+                steps = planned[self.which[job]]
                 if steps is not None:
                     at = t + int(steps[self.position[job]]) - 1
                     due.setdefault(at, []).append(Event(np.array([slot]), np.array([job])))
