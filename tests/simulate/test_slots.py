@@ -182,6 +182,9 @@ def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
         list(Slots(problem, 1, "bf16").train(orders))
     with pytest.raises(RuntimeError, match="expected m1"):
         list(Slots(problem, 1).train(orders))
+    monkeypatch.setattr(slots, "Measure", refuse)
+    with pytest.raises(evenfed.InputError, match="computed in bf16"):
+        Slots(problem, 1, "bf16").losses([Question(problem.theta, torch.arange(1), problem.buffers)])
 
 
 @pytest.mark.parametrize("bent", [nn.ELU(), nn.ReLU6(), nn.Hardswish(), nn.Softplus()], ids=repr)

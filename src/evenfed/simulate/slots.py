@@ -103,7 +103,7 @@ class Slots(Vectorised):
     def _step(self, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> "Step":
         """Made at first need; with fewer slots where the device's memory does not suffice."""
         while (pulled, local_losses) not in self.steps:
-            made = fitting(lambda: self._in_this_precision(lambda: Step(self, pulled, local_losses)))
+            made = self._fitting(lambda: Step(self, pulled, local_losses))
             if made is not None:
                 self.steps[pulled, local_losses] = made
             elif not self.shrink():
@@ -113,12 +113,10 @@ class Slots(Vectorised):
                 )
         return self.steps[pulled, local_losses]
 
-    def _in_this_precision(self, make: Callable[[], Made]) -> Made:
-        """What a model mixes that torch does not is told with the way out."""
+    def _fitting(self, make: Callable[[], Made]) -> Made | None:
+        """None where memory does not suffice; what a model mixes and torch does not is told with the way out."""
         try:
-            return make()
-        except torch.OutOfMemoryError:
-            raise
+            return fitting(make)
         except RuntimeError as error:
             if self.compute == self.problem.theta.dtype:
                 raise
@@ -168,7 +166,7 @@ class Slots(Vectorised):
         alike = resident.shape, resident.rows.dtype
         while alike not in self.measuring:
             length = min(self.measured_rows, max(len(each.rows) for each in self.resident.values()))
-            made = fitting(lambda: Measure(self, resident, length))  # noqa: B023  (called at once)
+            made = self._fitting(lambda: Measure(self, resident, length))  # noqa: B023  (called at once)
             if made is not None:
                 self.measuring[alike] = made
             elif length == 1:
