@@ -1,6 +1,7 @@
 """A client's data as the user gives it, checked, and all clients' data as the engines want it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +48,24 @@ class Pool:
 
     def to(self, device: torch.device) -> "Pool":
         """On `device`, in plain memory order: other orders (channels last) cannot be stacked."""
-        inputs = self.inputs.to(device).contiguous().view(-1).view(self.inputs.shape)
-        return Pool(inputs, self.targets.to(device), self.starts, self.sizes)
+        with holding(self.inputs):
+            inputs = self.inputs.to(device).contiguous().view(-1).view(self.inputs.shape)
+            return Pool(inputs, self.targets.to(device), self.starts, self.sizes)
 
     def _bounds(self, ids: Tensor) -> tuple[list[int], list[int]]:
         return self.starts[ids].tolist(), self.sizes[ids].tolist()
+
+
+@contextmanager
+def holding(data: Tensor) -> Iterator[None]:
+    """Says what to do where a device's memory does not hold a copy of these."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise InputError(
+            f"the device's memory does not hold the data ({data.nbytes / 1e9:.2g} GB, images twice); use device='cpu', "
+            "a free GPU, or fewer examples"
+        ) from None
 
 
 def pools(clients: Sequence[Client], dtype: torch.dtype) -> tuple[Pool, Pool | None]:

@@ -161,6 +161,21 @@ def as_on_a_gpu():
     rule._destroy()
 
 
+def test_data_that_the_device_does_not_hold_are_told_with_the_way_out(monkeypatch):
+    def full(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    settings = evenfed.Settings(batch_size=4, device="cpu")
+    problem = residual_problem(settings)
+    told = r"does not hold the data \(.* GB, images twice\); use device='cpu'"
+    monkeypatch.setattr(slots.Resident, "of", full)
+    with pytest.raises(evenfed.InputError, match=told):
+        Slots(problem, 2)
+    monkeypatch.setattr(torch.Tensor, "contiguous", full)
+    with pytest.raises(evenfed.InputError, match=told):
+        problem.train.to(torch.device("cpu"))
+
+
 def test_in_bf16_layers_get_what_is_of_one_type(as_on_a_gpu):
     torch.manual_seed(0)
     problem = Problem.of(Forms(), images((6, 4), 8), evenfed.Settings(batch_size=4, device="cpu"))

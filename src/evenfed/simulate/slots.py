@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from ..client import Pool
+from ..client import Pool, holding
 from ..core.errors import InputError
 from ..core.server import Update
 from ..settings import Precision
@@ -55,7 +55,8 @@ class Slots(Vectorised):
         self.measured_rows = MEASURED_ROWS
         implicit.has_kernels(problem.device.type, self.compute)  # tried out now: inside a trace it could not be
         self.plain: set[str] = set()  # convolutions that have no form of their own here
-        self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.test) if pool}
+        with holding(problem.train.inputs):
+            self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.test) if pool}
 
     @property
     def how(self) -> str:
