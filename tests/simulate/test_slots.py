@@ -87,6 +87,17 @@ def final(engine, runs, problem):
     return states
 
 
+def the_references(make, clients, tolerance=1e-12):
+    """An engine whose training by FedAvg was found to be the reference's."""
+    torch.manual_seed(0)
+    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
+    problem, runs = Problem.of(make(), clients, settings), [Run("fedavg", get("fedavg"), settings)]
+    engine = Slots(problem, 2)
+    (ours,), (theirs,) = final(engine, runs, problem), final(Reference(problem), runs, problem)
+    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=tolerance)
+    return engine
+
+
 @pytest.fixture
 def kernels(monkeypatch):
     """As where a GPU has kernels for convolutions, which torch's own operations stand for here."""
@@ -135,12 +146,7 @@ class Forms(nn.Module):
 
 
 def test_convolutions_left_to_torch_are_named_and_right(double):
-    torch.manual_seed(0)
-    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
-    problem, runs = Problem.of(Forms(), images((6, 4), 8), settings), [Run("fedavg", get("fedavg"), settings)]
-    engine = Slots(problem, 2)
-    (ours,), (theirs,) = final(engine, runs, problem), final(Reference(problem), runs, problem)
-    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
+    engine = the_references(Forms, images((6, 4), 8))
     assert "torch's own grouped form, which is slower: conv1d, conv2d with groups" in engine.how
     assert "conv_transpose2d" in engine.how
 
@@ -204,13 +210,11 @@ def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
 
 @pytest.mark.parametrize("bent", [nn.ELU(), nn.ReLU6(), nn.Hardswish(), nn.Softplus()], ids=repr)
 def test_activations_whose_gradients_lie_otherwise_in_memory_are_the_references(bent, double):
-    torch.manual_seed(0)
-    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
-    layers = (nn.Conv2d(3, 4, 3), bent, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
-    problem = Problem.of(nn.Sequential(models.FromBytes(), *layers), images((6, 4), 8), settings)
-    runs = [Run("fedavg", get("fedavg"), settings)]
-    (ours,), (theirs,) = final(Slots(problem, 2), runs, problem), final(Reference(problem), runs, problem)
-    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
+    def make():
+        layers = (nn.Conv2d(3, 4, 3), bent, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+        return nn.Sequential(models.FromBytes(), *layers)
+
+    the_references(make, images((6, 4), 8))
 
 
 class Blurred(nn.Module):
@@ -230,13 +234,7 @@ class Blurred(nn.Module):
 
 
 def test_kernels_take_what_clients_share(kernels, double):
-    torch.manual_seed(0)
-    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
-    problem, runs = Problem.of(Blurred(), images((6, 4), 8), settings), [Run("fedavg", get("fedavg"), settings)]
-    engine = Slots(problem, 2)
-    (ours,), (theirs,) = final(engine, runs, problem), final(Reference(problem), runs, problem)
-    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
-    assert "kernels of its own" in engine.how
+    assert "kernels of its own" in the_references(Blurred, images((6, 4), 8)).how
 
 
 class Words(nn.Module):
@@ -253,18 +251,13 @@ class Words(nn.Module):
 
 
 def test_sequences_are_the_references(double):
-    torch.manual_seed(0)
     draw = torch.Generator().manual_seed(0)
 
     def some(count):
         words = torch.randint(0, 20, (count, 6), generator=draw)
         return words[:, :-1].contiguous(), words[:, -1].contiguous()
 
-    settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
-    problem = Problem.of(Words(), [evenfed.Client(some(n), some(3)) for n in (9, 5)], settings)
-    runs = [Run("fedavg", get("fedavg"), settings)]
-    (ours,), (theirs,) = final(Slots(problem, 2), runs, problem), final(Reference(problem), runs, problem)
-    assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-10)
+    the_references(Words, [evenfed.Client(some(n), some(3)) for n in (9, 5)], tolerance=1e-10)
 
 
 @pytest.mark.parametrize("options", [{"groups": 2}, {"padding": "same"}])
