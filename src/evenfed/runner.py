@@ -158,18 +158,16 @@ def _on_flower(experiment: Experiment, todo: Sequence[Run], root: Path, listen: 
     app = client_app(site.model, site.data, padding=federation.padding, device=experiment.train.device, state=own)
     shape, clients = Shape(problem.layout, tuple(problem.buffers)), federation.describe()
 
+    def tell(strategy: FairStrategy, r: Run, record: Record) -> bool:
+        listen([r], [record], strategy.how)
+        return stop()
+
     def serve(grid: Any) -> None:
         for r in todo:
-
-            def tell(record: Record, r: Run = r) -> bool:
-                listen([r], [record], "flower: a process for each of some clients at a time")
-                return stop()
-
             options = {k: v for k, v in vars(r.settings).items() if k not in ("engine", "device")}
             header = {**_header(experiment, r, clients), "device": str(problem.device)}
-            strategy = FairStrategy(
-                r.algorithm, out=root, label=r.label, ordered=True, header=header, listen=tell, **options
-            )
+            strategy = FairStrategy(r.algorithm, out=root, label=r.label, ordered=True, header=header, **options)
+            strategy.listen = functools.partial(tell, strategy, r)
             strategy.start(grid, shape.arrays(initial(r.settings.seed), problem.buffers))
             if stop():
                 return

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .core.errors import InputError, unknown
+from .core.errors import InputError, first_line, unknown
 from .data import federate
 from .experiment import Experiment
 from .history import METRICS, History
@@ -290,9 +290,7 @@ def _study(optuna: Any, storage: str, experiment: Experiment, variant: Variant, 
         )
     except Exception as error:
         if type(error).__module__.startswith(("sqlalchemy", "optuna")):
-            raise InputError(
-                f"storage {storage} cannot be used ({str(error).splitlines()[0]}); give a database URL"
-            ) from None
+            raise InputError(f"storage {storage} cannot be used ({first_line(error)}); give a database URL") from None
         raise
 
 

@@ -87,7 +87,7 @@ def final(engine, runs, problem):
     return states
 
 
-def the_references(make, clients, tolerance=1e-12):
+def assert_the_references(make, clients, tolerance=1e-12):
     """An engine whose training by FedAvg was found to be the reference's."""
     torch.manual_seed(0)
     settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
@@ -146,7 +146,7 @@ class Forms(nn.Module):
 
 
 def test_convolutions_left_to_torch_are_named_and_right(double):
-    engine = the_references(Forms, images((6, 4), 8))
+    engine = assert_the_references(Forms, images((6, 4), 8))
     assert "torch's own grouped form, which is slower: conv1d, conv2d with groups" in engine.how
     assert "conv_transpose2d" in engine.how
 
@@ -214,7 +214,7 @@ def test_activations_whose_gradients_lie_otherwise_in_memory_are_the_references(
         layers = (nn.Conv2d(3, 4, 3), bent, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
         return nn.Sequential(models.FromBytes(), *layers)
 
-    the_references(make, images((6, 4), 8))
+    assert_the_references(make, images((6, 4), 8))
 
 
 class Blurred(nn.Module):
@@ -234,7 +234,7 @@ class Blurred(nn.Module):
 
 
 def test_kernels_take_what_clients_share(kernels, double):
-    assert "kernels of its own" in the_references(Blurred, images((6, 4), 8)).how
+    assert "kernels of its own" in assert_the_references(Blurred, images((6, 4), 8)).how
 
 
 class Words(nn.Module):
@@ -257,7 +257,7 @@ def test_sequences_are_the_references(double):
         words = torch.randint(0, 20, (count, 6), generator=draw)
         return words[:, :-1].contiguous(), words[:, -1].contiguous()
 
-    the_references(Words, [evenfed.Client(some(n), some(3)) for n in (9, 5)], tolerance=1e-10)
+    assert_the_references(Words, [evenfed.Client(some(n), some(3)) for n in (9, 5)], tolerance=1e-10)
 
 
 @pytest.mark.parametrize("options", [{"groups": 2}, {"padding": "same"}])

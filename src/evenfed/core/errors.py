@@ -21,6 +21,11 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} '{given}'; {hint}: {', '.join(names) or 'none'}")
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of somebody else's says, cut to fit into a sentence."""
+    return str(error).strip().partition("\n")[0]
+
+
 def check_whole(name: str, value: Any, least: int) -> None:
     """Refuse what is not a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:

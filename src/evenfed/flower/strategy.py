@@ -78,6 +78,7 @@ class FairStrategy(Strategy):
             rule_of(self.algorithm)  # refuses those that need more than sums
         self.roster = Roster(clients)
         self.history: list[Record] = []
+        self.how = f"flower: {'replies in order' if ordered else 'replies as they arrive'}"
         self._now: _Progress | None = None
 
     @property
@@ -292,7 +293,7 @@ class FairStrategy(Strategy):
                 "train": self.settings.describe(),
                 **({"private": True} if self.private else {}),
             },
-            "engine": f"flower: {'replies in order' if self.ordered else 'replies as they arrive'}",
+            "engine": self.how,
             "device": "the clients' own",
             "flwr": version("flwr"),
             "clients": self.roster.describe(),

@@ -206,11 +206,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return torch.prelu(input, weight.to(input.dtype))
 
 
-def of_one_type(like: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """In the type of `like`: where clients are stacked torch asks for that before autocast has seen to it."""
-    return tuple(None if each is None else each.to(like.dtype) for each in tensors)
-
-
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
     if isinstance(value, int):
         return value, value

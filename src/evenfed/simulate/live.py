@@ -97,17 +97,20 @@ class Live:
             found = convolution.conv2d(input, weight, *args, **kwargs, taps=cropped)
             if found is not None:
                 return found
-            return torchs(torch.conv2d, "conv2d with groups, padding by name or without a batch")(
-                input, weight, *args, **kwargs
-            )
+            return as_it_is(input, weight, *args, **kwargs)
 
         def torchs(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+            """All of one type: where clients are stacked torch asks for that before autocast has seen to it."""
+
             def noted(input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
                 if plain is not None:
                     plain.add(name)
-                return function(*convolution.of_one_type(weight, input, weight, bias), *args, **kwargs)
+                bias = None if bias is None else bias.to(weight.dtype)
+                return function(input.to(weight.dtype), weight, bias, *args, **kwargs)
 
             return noted
+
+        as_it_is = torchs(torch.conv2d, "conv2d with groups, padding by name or without a batch")
 
         others = {getattr(torch, name): torchs(getattr(torch, name), name) for name in convolution.OTHERS}
         with Rewritten({**recurrent.RULES, **convolution.RULES, **others, torch.conv2d: conv2d}):

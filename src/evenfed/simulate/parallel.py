@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..core.errors import InputError
+from ..core.errors import InputError, first_line
 from ..core.server import Update
 from ..settings import Precision
 from .problem import LossFunction, Orders, Problem, Question, per_example
@@ -119,11 +119,11 @@ def _check_vectorised(problem: Problem, instead: str) -> bool:
     try:
         engine.gradients(problem.theta.repeat(2, 1), rows, torch.ones_like(rows).to(problem.theta))
     except RuntimeError as error:
-        told = str(error).strip()
+        told = str(error)
         if "randomness" in told:
             return True
         branches = "data-dependent" in told or ".item()" in told
-        why = "its control flow depends on the data" if branches else told.splitlines()[0]
+        why = "its control flow depends on the data" if branches else first_line(error)
         raise InputError(
             f"the model cannot be stacked over clients: {why}. Rewrite it with tensor operations "
             f"(torch.where instead of `if`), {instead}"

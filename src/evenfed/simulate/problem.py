@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..client import Client, Pool, names, pools
-from ..core.errors import InputError
+from ..core.errors import InputError, first_line
 from ..core.server import Update
 from ..core.vector import Layout
 from ..settings import Settings
@@ -159,7 +159,7 @@ class Problem:
         except (RuntimeError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
             raise InputError(
                 f"the model or loss fails on a batch of inputs {list(x.shape)} ({x.dtype}) and targets {list(y.shape)} "
-                f"({y.dtype}): {str(error).splitlines()[0]}; give data of the shape and type your model takes"
+                f"({y.dtype}): {first_line(error)}; give data of the shape and type your model takes"
             ) from None
         if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.shape[0] != len(x):
             shape = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__

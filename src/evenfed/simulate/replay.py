@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.errors import first_line
 from .tracing import trace
 
 COMPILED_OPERATIONS = 6000  # unrolled recurrences are longer: compiling them would take many minutes
@@ -24,6 +25,7 @@ class Replay:
     def __init__(self, function: Callable[..., Any], arguments: tuple[Tensor, ...]) -> None:
         self.arguments = arguments
         self.notes: list[str] = []
+        self.compiled = False
         self.result: Any = None
         self.graph: torch.cuda.CUDAGraph | None = None
         device = arguments[0].device
@@ -56,11 +58,11 @@ class Replay:
         try:
             with torch.no_grad():
                 compiled(*self.arguments)
-            self.run = compiled
+            self.run, self.compiled = compiled, True
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever the compiler trips over: the function itself does the same work
-            self.notes.append(f"not compiled: {_told(error)}")
+            self.notes.append(f"not compiled: {type(error).__name__}: {first_line(error)}")
 
     def _record(self) -> None:
         try:
@@ -68,7 +70,7 @@ class Replay:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # something in it waits for the host, say
-            self.notes.append(f"not recorded as a CUDA graph: {_told(error)}")
+            self.notes.append(f"not recorded as a CUDA graph: {type(error).__name__}: {first_line(error)}")
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         beside = torch.cuda.Stream()
@@ -81,7 +83,3 @@ class Replay:
         with torch.no_grad(), torch.cuda.graph(graph):
             self.result = self.run(*self.arguments)
         return graph
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

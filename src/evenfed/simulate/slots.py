@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from ..client import Pool, holding
-from ..core.errors import InputError
+from ..core.errors import InputError, first_line
 from ..core.server import Update
 from ..settings import Precision
 from . import implicit
@@ -71,13 +71,13 @@ class Slots(Vectorised):
             notes.add("large convolutions by kernels of its own")
         if self.plain:
             notes.add(f"left to torch's own grouped form, which is slower: {', '.join(sorted(self.plain))}")
-        kinds = ["traced"]
+        done = {"traced": True}
         if self.problem.device.type == "cuda":
-            left_out = " ".join(notes)
-            kinds = ["compiled"] * ("not compiled" not in left_out)
-            kinds += ["one CUDA graph a step"] * ("not recorded" not in left_out)
-        told = "; ".join([", ".join(kinds), *sorted(notes)] if kinds else sorted(notes))
-        return f"{self.slots} slots refilled with clients of all runs, {self.precision}, {told}"
+            recorded = all(replay.graph is not None for replay in replays)
+            done = {"compiled": all(replay.compiled for replay in replays), "one CUDA graph a step": recorded}
+        kinds = [self.precision, *(kind for kind, holds in done.items() if holds)]
+        told = "; ".join([", ".join(kinds), *sorted(notes)])
+        return f"{self.slots} slots refilled with clients of all runs, {told}"
 
     def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
         """All orders in one queue; each run's updates come back together, when its last client has ended."""
@@ -121,10 +121,8 @@ class Slots(Vectorised):
         except RuntimeError as error:
             if self.compute == self.problem.theta.dtype:
                 raise
-            told = str(error).strip().partition("\n")[0]
-            raise InputError(
-                f"the model cannot be computed in bf16 ({told}); use precision='tf32' or 'fp32'"
-            ) from error
+            told = f"the model cannot be computed in bf16 ({first_line(error)}); use precision='tf32' or 'fp32'"
+            raise InputError(told) from error
 
     def shrink(self) -> bool:
         self.steps.clear()
