@@ -27,14 +27,14 @@ from torch import Tensor, nn
 import evenfed
 import page
 from evenfed import models
+from evenfed.comparison.folder import provenance
 from evenfed.data.partition import dirichlet, split
-from evenfed.results import provenance
 from evenfed.settings import Precision
-from evenfed.simulate import implicit
+from evenfed.simulate.engines.reference import Reference
+from evenfed.simulate.engines.slots import Slots
+from evenfed.simulate.layers import implicit
 from evenfed.simulate.loop import Run, advance, arithmetic, start
 from evenfed.simulate.problem import Engine, Orders, Problem, Question
-from evenfed.simulate.reference import Reference
-from evenfed.simulate.slots import Slots
 from peers.naive_fl import round_seconds
 
 RESULT = Path(__file__).parent / "results" / "gpu.json"

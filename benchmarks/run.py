@@ -18,8 +18,8 @@ import torch
 import evenfed
 import page
 from evenfed import models
+from evenfed.comparison.folder import provenance
 from evenfed.data import DataSettings, federate
-from evenfed.results import provenance
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

@@ -9,8 +9,8 @@ import torch
 
 import evenfed
 from evenfed import models
+from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.problem import Problem
-from evenfed.simulate.slots import Slots
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import evenfed
-from evenfed.experiment import Experiment
+from evenfed.comparison.experiment import Experiment
 from evenfed.report import paper_tables
 
 ROOT = Path(__file__).parents[1] / "experiments"

@@ -8,11 +8,11 @@ from torch import nn
 import evenfed
 from evenfed import models
 from evenfed.client import Pool
+from evenfed.simulate.engines.choose import check_stackable
+from evenfed.simulate.engines.reference import Reference
+from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.loop import Run, rounds, start
-from evenfed.simulate.parallel import check_stackable
 from evenfed.simulate.problem import Problem
-from evenfed.simulate.reference import Reference
-from evenfed.simulate.stacked import Stacked
 
 IMAGES, SYMBOLS = torch.zeros(1, 3, 32, 32), torch.zeros(1, 20, dtype=torch.int64)
 

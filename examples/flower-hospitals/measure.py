@@ -4,7 +4,7 @@ import numpy as np
 from hospitals.task import NAMES, hospital, model
 
 import evenfed
-from evenfed.simulate.api import initial_model
+from evenfed.simulate.problem import initial_model
 
 SPLITS = 10
 OPTIONS = {"rounds": 20, "local_epochs": 5, "lr": 0.2, "batch_size": 16, "evaluate_every": 0}

@@ -13,7 +13,7 @@ from hospitals.task import NAMES, model
 from evenfed.flower import FairStrategy
 from evenfed.flower.server import initial_arrays
 from evenfed.flower.simulation import simulate
-from evenfed.simulate.api import initial_model
+from evenfed.simulate.problem import initial_model
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]["evenfed"]
 options = {key: value for key, value in project.items() if key not in ("algorithm", "out")}

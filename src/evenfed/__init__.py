@@ -2,12 +2,12 @@
 
 from . import algorithms
 from .client import Client
+from .comparison.api import Comparison, Progress, Result, compare, train
 from .core.errors import InputError
 from .core.round import Turn, close_round, open_round
 from .core.server import Record, Server, Update
 from .fairness import Fairness, Suppression
 from .settings import Settings
-from .simulate import Comparison, Progress, Result, compare, train
 
 __version__ = "0.1.0"
 

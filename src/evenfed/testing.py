@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from .algorithms import find, names
 from .client import Client
+from .comparison.api import train
 from .core.algorithm import Algorithm, build
 from .core.round import close_round, open_round
 from .core.server import Record, Server, Update
-from .simulate import train
 
 
 def check_algorithm(algorithm: Algorithm, seed: int = 0) -> None:

@@ -266,8 +266,8 @@ def test_drfa_draws_by_its_mixture_with_replacement():
 
 def test_ditto_personal_step():
     """v = (2, 0), w = (1, 1), gradient (0.3, -0.2), lr 0.1, lambda 1 -> (1.87, 0.12), through a real engine."""
+    from evenfed.simulate.engines.reference import Reference
     from evenfed.simulate.problem import Orders, Problem
-    from evenfed.simulate.reference import Reference
 
     client = evenfed.Client((torch.tensor([[0.3, -0.2]]), torch.tensor([0.0])))
     linear = torch.nn.Linear(2, 1, bias=False)

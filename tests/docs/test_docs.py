@@ -102,6 +102,6 @@ def test_importing_is_light():
 
 
 def test_the_command_line_does_without_flower_until_it_is_asked_for():
-    code = "import sys, evenfed.cli, evenfed.cli_flower; print([m for m in ('flwr', 'ray') if m in sys.modules])"
+    code = "import sys, evenfed.cli, evenfed.cli.flower; print([m for m in ('flwr', 'ray') if m in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == "[]"

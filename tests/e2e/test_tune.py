@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import evenfed
-from evenfed.experiment import DEMO, Experiment
-from evenfed.tune import GRIDS, LEARNING_RATES, Candidate, Search, _mark, front, tune
+from evenfed.comparison.experiment import DEMO, Experiment
+from evenfed.comparison.tune import GRIDS, LEARNING_RATES, Candidate, Search, _mark, front, tune
 
 SMALL = ["--rounds", "6", "--set", "data.clients=6", "--set", "data.concentration=1.0", "--batch", "5"]
 

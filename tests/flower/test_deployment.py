@@ -14,7 +14,7 @@ import evenfed
 from deployment import SITES, Deployment, at_site, commands, wait_for
 from evenfed.data import DataSettings, federate
 from evenfed.flower.new import write_app
-from evenfed.simulate.api import initial_model
+from evenfed.simulate.problem import initial_model
 
 TASK = """
 import torch

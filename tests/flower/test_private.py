@@ -16,12 +16,12 @@ from flwr.serverapp.strategy import (
 from torch import nn
 
 import evenfed
+from evenfed.comparison.folder import RunFolder
 from evenfed.core.round import Fold
 from evenfed.flower import FairStrategy, client_app, secure
 from evenfed.flower.client import Site
 from evenfed.flower.server import initial_arrays
 from evenfed.flower.sums import RULES, Own, rule_of
-from evenfed.results import RunFolder
 from local_grid import OPTIONS, LocalGrid, node_of, on_flower, simulated, sites
 from worked_example import federation, small_model
 

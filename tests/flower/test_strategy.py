@@ -16,9 +16,9 @@ from flwr.serverapp.strategy import (
 from torch import nn
 
 import evenfed
+from evenfed.comparison.folder import RunFolder
 from evenfed.flower import FairStrategy, client_app, roster
 from evenfed.flower.server import initial_arrays
-from evenfed.results import RunFolder
 from local_grid import OPTIONS, LocalGrid, assert_same, node_of, on_flower, simulated, sites
 from worked_example import federation, small_model
 
@@ -246,7 +246,7 @@ def test_frozen_parameters_stay_at_home_and_are_the_same_everywhere():
         made[0].weight.requires_grad_(False)
         return made
 
-    from evenfed.simulate.api import initial_model
+    from evenfed.simulate.problem import initial_model
 
     strategy, result, _ = on_flower("semi_vred", model=lambda: initial_model(model, 0))
     assert_same(strategy, simulated("semi_vred", model=lambda: initial_model(model, 0)))

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evenfed.comparison.findings import read
+from evenfed.comparison.statistics import Gap, Pairs, pooled
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report import figures
-from evenfed.report.findings import read
 from evenfed.report.paper import claims, numbers
-from evenfed.report.statistics import Gap, Pairs, pooled
 
 LABELS, FLOOR = ["fedavg", "vred", "semi_vred"], "fedavg-other-seeds"
 

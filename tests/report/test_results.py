@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import evenfed as package
+from evenfed.comparison.experiment import Experiment
+from evenfed.comparison.findings import read
+from evenfed.comparison.folder import pack
+from evenfed.comparison.statistics import Chance, Difference, Pairs, between_all, chance, components
 from evenfed.data import DataSettings, federate
-from evenfed.experiment import Experiment
 from evenfed.report import choice, figures
 from evenfed.report.against import answer, paired
 from evenfed.report.fill import filled, missing
-from evenfed.report.findings import read
-from evenfed.report.statistics import Chance, Difference, Pairs, between_all, chance, components
-from evenfed.results import pack
 
 ROOT = Path(__file__).parents[2]
 FLOOR = "fedavg-other-seeds"

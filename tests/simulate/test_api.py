@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 import evenfed
+from evenfed.comparison.history import History
 from evenfed.core import streams
 from evenfed.fairness import Fairness, Suppression, moved, oscillation
-from evenfed.history import History
-from evenfed.simulate.api import initial_model
-from evenfed.simulate.problem import top1
+from evenfed.simulate.problem import initial_model, top1
 from worked_example import close, federation, small_model
 
 CPU = {"device": "cpu"}

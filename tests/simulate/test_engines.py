@@ -9,14 +9,14 @@ from torch import nn
 
 import evenfed
 from evenfed import models
-from evenfed.simulate import tracing
+from evenfed.simulate.engines.choose import Parallel, check_stackable, stacking_wins
+from evenfed.simulate.engines.reference import Reference
+from evenfed.simulate.engines.slots import Slots
+from evenfed.simulate.engines.stacked import Stacked
+from evenfed.simulate.engines.visiting import Visiting, cores
+from evenfed.simulate.layers import tracing
 from evenfed.simulate.loop import Run, rounds, start
-from evenfed.simulate.parallel import Parallel, check_stackable, stacking_wins
 from evenfed.simulate.problem import Problem
-from evenfed.simulate.reference import Reference
-from evenfed.simulate.slots import Slots
-from evenfed.simulate.stacked import Stacked
-from evenfed.simulate.visiting import Visiting, cores
 from worked_example import close, federation, small_model
 
 OPTIONS = {"rounds": 5, "lr": 0.1, "batch_size": 4, "local_epochs": 2, "device": "cpu"}

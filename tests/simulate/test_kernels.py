@@ -9,7 +9,7 @@ import pytest
 
 COMPARED = """
 import torch
-from evenfed.simulate import implicit, kernels
+from evenfed.simulate.layers import implicit, kernels
 
 clients, batch, height, width, depth, count, kernel, stride, padding = {form}
 torch.manual_seed(0)

@@ -16,17 +16,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import evenfed
 from evenfed import models
 from evenfed.algorithms import get
+from evenfed.comparison import api
 from evenfed.core import streams
-from evenfed.simulate import api, implicit, loop, replay, slots
-from evenfed.simulate.convolution import Taps, conv2d, group_norm
-from evenfed.simulate.implicit import correlate
-from evenfed.simulate.live import Live
+from evenfed.simulate import loop
+from evenfed.simulate.engines import slots
+from evenfed.simulate.engines.choose import Parallel
+from evenfed.simulate.engines.reference import Reference
+from evenfed.simulate.engines.schedule import Schedule, examples
+from evenfed.simulate.engines.slots import Slots
+from evenfed.simulate.layers import implicit, replay
+from evenfed.simulate.layers.convolution import Taps, conv2d, group_norm
+from evenfed.simulate.layers.implicit import correlate
+from evenfed.simulate.layers.live import Live
 from evenfed.simulate.loop import Run, alike, rounds, start
-from evenfed.simulate.parallel import Parallel
 from evenfed.simulate.problem import Orders, Problem, Question
-from evenfed.simulate.reference import Reference
-from evenfed.simulate.schedule import Schedule, examples
-from evenfed.simulate.slots import Slots
 from worked_example import federation, small_model
 
 CONVOLUTIONS = [  # image, kernel, stride, padding, dilation, channels

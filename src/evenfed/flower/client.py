@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from ..client import Client, alone
 from ..core.errors import InputError
 from ..settings import Settings
-from ..simulate.api import initial_model
-from ..simulate.problem import LossFunction, Orders, Problem
-from ..simulate.worker import Worker
+from ..simulate.engines.worker import Worker
+from ..simulate.problem import LossFunction, Orders, Problem, initial_model
 from . import secure, wire
 from .private import MEAN, RECORD, SCORE, Order
 from .sums import Own, rule_of

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..core.errors import unknown
 from ..settings import Settings
-from ..simulate.api import initial_model
+from ..simulate.problem import initial_model
 from .client import ModelFunction
 from .strategy import FairStrategy
 

@@ -16,16 +16,16 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from torch import Tensor
 
+from ..comparison.folder import RunFolder
+from ..comparison.journal import Journal
+from ..comparison.plan import Variant
 from ..core import streams
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
 from ..core.round import Fold, open_round
 from ..core.server import Record, Server
-from ..results import RunFolder
 from ..settings import Settings
-from ..simulate.journal import Journal
 from ..simulate.loop import State
-from ..variant import Variant
 from . import wire
 from .private import PrivateRound, check_run, check_wrapper, remembered
 from .roster import Roster, replies

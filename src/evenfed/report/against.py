@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..history import LASTING
-from ..results import undamped as undamped_twins
-from .findings import BASELINE, Entry
-from .statistics import Chance, Difference, Pairs, between_all, chance
+from ..comparison.findings import BASELINE, Entry
+from ..comparison.folder import undamped as undamped_twins
+from ..comparison.history import LASTING
+from ..comparison.statistics import Chance, Difference, Pairs, between_all, chance
 from .tables import LASTING_NOTE, ONE_SEED, Cell, Column, Line, Table, judged_by, name_of, title, when
 
 _FIXED = ", the federations taken as they are"

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..comparison.history import History, Row
+from ..comparison.runner import Outcome
 from ..fairness import Fairness
-from ..history import History, Row
-from ..runner import Outcome
 from . import pictures
 
 BASELINE = "fedavg"

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..comparison.experiment import Experiment
+from ..comparison.findings import BASELINE, Entry, Findings, read
+from ..comparison.folder import undamped
+from ..comparison.history import LASTING
+from ..comparison.plan import Variant
+from ..comparison.statistics import chance
 from ..core.errors import InputError
 from ..data import DataSettings
-from ..experiment import Experiment
-from ..history import LASTING
-from ..results import undamped
 from ..settings import VARIANT, Settings
-from ..variant import Variant
-from .findings import BASELINE, Entry, Findings, read
-from .statistics import chance
 from .tables import LASTING_NOTE, Cell, Column, Line, Table, correlation, measured, title
 
 _OF_ENTRIES = ("seed", "device", "engine", "smooth", "server_optimizer")  # every entry says its own

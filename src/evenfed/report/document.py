@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..comparison.findings import Findings, Made, read, seeds_named
+from ..comparison.statistics import Pairs
 from . import paper, several
 from .against import controls, differences
-from .findings import Findings, Made, read, seeds_named
-from .statistics import Pairs
 from .tables import Table, detailed, overview, runs, suppression
 
 

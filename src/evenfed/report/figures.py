@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..comparison.findings import BASELINE, Findings
+from ..comparison.statistics import LOWER_IS_BETTER, Pairs, between_all, chance
 from . import pictures
 from .choice import FIGURES, Choice, Grid, grids, shown
-from .findings import BASELINE, Findings
 from .paper import Numbers
 from .several import federations
-from .statistics import LOWER_IS_BETTER, Pairs, between_all, chance
 from .tables import accuracy_on, judged_by, measured, spread_of, title, when
 
 _COLOURS = {"mean": "#2f6db5", "worst10": "#c4361d", "worst20": "#c4361d"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..comparison.findings import BASELINE, Entry, Findings
+from ..comparison.history import METRICS
+from ..comparison.statistics import LOWER_IS_BETTER, Pairs, chance
 from ..core.errors import InputError
-from ..history import METRICS
 from .against import verdict
-from .findings import BASELINE, Entry, Findings
-from .statistics import LOWER_IS_BETTER, Pairs, chance
 from .tables import (
     METRIC_COLUMNS,
     ONE_SEED,

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..comparison.findings import Entry, Findings
+from ..comparison.history import METRICS, History, Row
+from ..comparison.statistics import Pairs, components
 from ..core.errors import InputError
-from ..history import METRICS, History, Row
 from ..settings import VARIANT
 from . import paper
 from .against import controls, differences
-from .findings import Entry, Findings
-from .statistics import Pairs, components
 from .tables import (
     METRIC_COLUMNS,
     SUPPRESSION_COLUMNS,

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..history import LASTING, METRICS, Row
-from ..simulate.api import FLOOR_LABEL
-from .findings import BASELINE, Entry, Findings, seeds_named
-from .statistics import LOWER_IS_BETTER
+from ..comparison.findings import BASELINE, Entry, Findings, seeds_named
+from ..comparison.history import LASTING, METRICS, Row
+from ..comparison.plan import FLOOR_LABEL
+from ..comparison.statistics import LOWER_IS_BETTER
 
 TITLES = {
     "worst10": "worst 10 %",

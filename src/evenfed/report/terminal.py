@@ -6,9 +6,9 @@ from dataclasses import replace
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from ..history import LASTING, METRICS, Row
-from ..runner import Outcome
-from ..simulate.api import FLOOR_LABEL
+from ..comparison.history import LASTING, METRICS, Row
+from ..comparison.plan import FLOOR_LABEL
+from ..comparison.runner import Outcome
 from .tables import (
     LASTING_NOTE,
     METRIC_COLUMNS,

@@ -9,8 +9,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from ..comparison.tune import Candidate, Tuned, front, tables
 from ..core.errors import InputError
-from ..tune import Candidate, Tuned, front, tables
 from . import pictures
 
 

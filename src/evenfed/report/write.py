@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table as Page
 from rich.text import Text
 
+from ..comparison.folder import replace_text
 from ..core.errors import InputError
-from ..results import replace_text
 from .document import Report
 from .tables import Cell, Column, Table, title
 

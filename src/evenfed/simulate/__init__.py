@@ -1,5 +1,1 @@
-"""Federated training on one machine: a plain loop (`reference`) and a fast engine with the same results."""
-
-from .api import Comparison, Progress, Result, compare, train
-
-__all__ = ["Comparison", "Progress", "Result", "compare", "train"]
+"""Training on one machine: the rounds, the engines that train clients, and the layers they are made of."""

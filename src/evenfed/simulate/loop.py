@@ -17,10 +17,10 @@ from ..core.errors import InputError
 from ..core.round import Fold, Turn, open_round
 from ..core.server import Record, Server
 from ..settings import Precision, Settings
-from .memory import fitting
-from .parallel import Parallel
+from .engines.choose import Parallel
+from .engines.memory import fitting
+from .engines.reference import Reference
 from .problem import Engine, Orders, Problem, Question
-from .reference import Reference
 
 
 @dataclass(frozen=True)

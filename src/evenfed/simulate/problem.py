@@ -14,7 +14,7 @@ from ..core.errors import InputError, first_line
 from ..core.server import Update
 from ..core.vector import Layout
 from ..settings import Settings
-from .recurrent import wherever_weights_lie
+from .layers.recurrent import wherever_weights_lie
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -240,3 +240,30 @@ class Engine(Protocol):
 
     def shrink(self) -> bool:
         """Fewer clients at once from now on, as the device's memory does not suffice; False if it was one already."""
+
+
+def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+    """The module itself, or a new one drawn with this seed."""
+    if isinstance(model, nn.Module):
+        return model
+    if not callable(model):
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module or a function that makes one")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = model()
+    if not isinstance(made, nn.Module):
+        raise InputError(f"model() gave a {type(made).__name__}; it must make a torch.nn.Module")
+    return made
+
+
+def drawn_by(problem: Problem, model: nn.Module | Callable[[], nn.Module]) -> Callable[[int], Tensor] | None:
+    """Initial models by seed as the problem's vectors; None where a module is given, which is the same for all."""
+    if isinstance(model, nn.Module):
+        return None
+    return lambda seed: theta_of(problem, initial_model(model, seed))
+
+
+def theta_of(problem: Problem, model: nn.Module) -> Tensor:
+    """This module's parameters as the problem's vector."""
+    parameters = dict(model.named_parameters())
+    return problem.layout.flatten({n: parameters[n] for n in problem.layout.names or ()}).to(problem.device)

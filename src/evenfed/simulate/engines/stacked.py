@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from ..client import Pool
-from ..core import streams
-from ..core.server import Update
-from .problem import LossFunction, Orders, Problem, Question, per_example, slope
-from .tracing import Traced
-from .vectorised import Vectorised
+from ...client import Pool
+from ...core import streams
+from ...core.server import Update
+from ..layers.tracing import Traced
+from ..layers.vectorised import Vectorised
+from ..problem import LossFunction, Orders, Problem, Question, per_example, slope
 
 
 class Stacked(Vectorised):

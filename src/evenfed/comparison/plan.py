@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .algorithms import find
-from .core.algorithm import Algorithm, build
-from .core.errors import InputError, unknown
-from .settings import VARIANT
+from ..algorithms import find
+from ..core.algorithm import Algorithm, build
+from ..core.errors import InputError, unknown
+from ..settings import VARIANT, Settings
+from ..simulate.loop import Run
 
 _FORM = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
 _LABEL = re.compile(r"[\w.=,+\-\[\] ]{1,120}")
@@ -147,3 +148,43 @@ def _split(text: str) -> tuple[str, dict[str, Any]]:
             raise InputError(f"'{part}' in '{text}' has no value; write option=value")
         options[key.strip()] = value_of(value)
     return found["name"], options
+
+
+FLOOR_LABEL = "fedavg-other-seeds"
+
+
+def plan_runs(
+    variants: Sequence[Variant], seeds: Sequence[int], shared: Settings, noise_floor: bool
+) -> tuple[list[Run], list[Run]]:
+    """The runs of a comparison, and FedAvg's with other seeds."""
+
+    def run(variant: Variant, label: str, seed: int) -> Run:
+        return Run(label, variant.algorithm, dataclasses.replace(shared, seed=seed, **variant.options))
+
+    runs = [run(variant, variant.label, seed) for variant in variants for seed in seeds]
+    fedavg = next(v for v in variants if v.label == "fedavg")
+    away = 1000
+    while {seed + away for seed in seeds} & set(seeds):
+        away += 1000
+    floor = [run(fedavg, FLOOR_LABEL, seed + away) for seed in seeds] if noise_floor else []
+    return runs, floor
+
+
+def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
+    """FedAvg first, added where it is missing: every comparison is against it."""
+    checked = distinct(variants)
+    baseline = [v for v in checked if v.label == "fedavg"]
+    if baseline and baseline[0].algorithm.name != "fedavg":
+        raise InputError(f"the label 'fedavg' stands for {baseline[0].algorithm.name}; give that entry another label")
+    return (baseline or [Variant.parse("fedavg")]) + [v for v in checked if v.label != "fedavg"]
+
+
+def seed_list(seeds: int | Sequence[int]) -> list[int]:
+    """3 -> [0, 1, 2]; a list stays as it is."""
+    found: Any = list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds
+    ok = isinstance(found, Sequence) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in found)
+    if not ok or len(found) == 0 or len(set(found)) != len(found):
+        raise InputError(
+            f"seeds={seeds!r}: give a number of seeds, at least 1, or a list such as [0] of distinct whole numbers"
+        )
+    return list(found)

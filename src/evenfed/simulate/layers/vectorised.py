@@ -9,8 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..client import Pool
-from .problem import LossFunction, Problem, Question
+from ...client import Pool
+from ..problem import LossFunction, Problem, Question
 from .recurrent import RULES, make_stackable
 from .rewriting import Rewritten
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .core.errors import InputError, first_line, unknown
-from .data import federate
+from ..core.errors import InputError, first_line, unknown
+from ..data import federate
+from ..settings import VARIANT
+from ..simulate.loop import Run, alike, engine_for, rounds, start
 from .experiment import Experiment
 from .history import METRICS, History
-from .settings import VARIANT
-from .simulate.loop import Run, alike, engine_for, rounds, start
-from .variant import Variant
+from .plan import Variant
 
 if TYPE_CHECKING:
     import optuna

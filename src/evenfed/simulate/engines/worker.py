@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..client import Pool
-from ..core import streams
-from ..core.server import Update
-from .problem import LossFunction, Orders, Problem, per_example
+from ...client import Pool
+from ...core import streams
+from ...core.server import Update
+from ..problem import LossFunction, Orders, Problem, per_example
 
 
 class Worker:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ..client import Pool
-from ..core.server import Update
-from .problem import LossFunction, Orders, Problem, Question
+from ...client import Pool
+from ...core.server import Update
+from ..problem import LossFunction, Orders, Problem, Question
 from .worker import Worker
 
 

@@ -17,7 +17,7 @@ def _root() -> None:
 @flower_app.command()
 def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the app.")]) -> None:
     """Write a complete Flower app that `flwr run` takes as it is."""
-    from .flower.new import write_app
+    from ..flower.new import write_app
 
     page = Console(highlight=False, soft_wrap=True)
     for path in write_app(folder):

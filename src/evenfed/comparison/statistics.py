@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..fairness import Fairness
-from ..history import LASTING, METRICS
-from ..simulate.api import FLOOR_LABEL
 from .findings import Entry, Findings
+from .history import LASTING, METRICS
+from .plan import FLOOR_LABEL
 
 LOWER_IS_BETTER = frozenset({"std"})
 _RESAMPLES, _SEED = 4000, 0

@@ -18,17 +18,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from .client import Client
-from .core.errors import InputError
-from .core.server import Record
-from .data import DataSettings, Federation, federate
+from ..client import Client
+from ..core.errors import InputError
+from ..core.server import Record
+from ..data import DataSettings, Federation, federate
+from ..simulate.loop import Run, State, engine_for, rounds, start
+from ..simulate.problem import Problem
 from .experiment import Experiment
+from .folder import RunFolder, differences, unpacked
 from .history import History, Row, row
-from .results import RunFolder, differences, unpacked
-from .simulate.api import FLOOR_LABEL
-from .simulate.journal import Journal
-from .simulate.loop import Run, State, engine_for, rounds, start
-from .simulate.problem import Problem
+from .journal import Journal
+from .plan import FLOOR_LABEL
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ def _carry_out(
 
 def _on_flower(experiment: Experiment, todo: Sequence[Run], root: Path, listen: Listener) -> None:
     """The same runs on Flower's simulation, one after another; each writes its own journal, round by round."""
-    from .flower import FairStrategy, client_app
-    from .flower.simulation import simulate
-    from .flower.wire import Shape
+    from ..flower import FairStrategy, client_app
+    from ..flower.simulation import simulate
+    from ..flower.wire import Shape
 
     federation = federate(experiment.data)
     problem, initial = experiment.problem(federation, federation.test)

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from ..core.vector import Layout
+from ...core.vector import Layout
 from . import convolution, recurrent
 from .rewriting import Rewritten
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .core.server import Record
-from .fairness import OSCILLATES_BELOW, Fairness, Suppression, moved, oscillation
+from ..core.server import Record
+from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, moved, oscillation
 
 METRICS = tuple(f.name for f in dataclasses.fields(Fairness))
 _WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1

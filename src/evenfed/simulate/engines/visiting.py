@@ -10,9 +10,9 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
-from ..client import Pool
-from ..core.server import Update
-from .problem import LossFunction, Orders, Problem, Question, per_example
+from ...client import Pool
+from ...core.server import Update
+from ..problem import LossFunction, Orders, Problem, Question, per_example
 from .worker import Worker
 
 

@@ -10,16 +10,15 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from . import models
-from .client import Pool
-from .core.errors import InputError, unknown
-from .data import DataSettings, Federation
-from .results import repetitions
-from .settings import Settings
-from .simulate.api import initial_model, plan_runs, seed_list, theta_of, with_baseline
-from .simulate.loop import Run
-from .simulate.problem import Problem
-from .variant import Variant, distinct, value_of
+from .. import models
+from ..client import Pool
+from ..core.errors import InputError, unknown
+from ..data import DataSettings, Federation
+from ..settings import Settings
+from ..simulate.loop import Run
+from ..simulate.problem import Problem, initial_model, theta_of
+from .folder import repetitions
+from .plan import Variant, distinct, plan_runs, seed_list, value_of, with_baseline
 
 DEMO = Path(__file__).with_name("demo.toml")
 

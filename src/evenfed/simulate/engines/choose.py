@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..core.errors import InputError, first_line
-from ..core.server import Update
-from ..settings import Precision
-from .problem import LossFunction, Orders, Problem, Question, per_example
-from .recurrent import wherever_weights_lie
+from ...core.errors import InputError, first_line
+from ...core.server import Update
+from ...settings import Precision
+from ..layers.recurrent import wherever_weights_lie
+from ..problem import LossFunction, Orders, Problem, Question, per_example
 from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.server import Record
-from ..results import RunFolder, provenance
-from . import checkpoint
-from .loop import State
+from ..simulate import checkpoint
+from ..simulate.loop import State
+from .folder import RunFolder, provenance
 
 
 class Journal:

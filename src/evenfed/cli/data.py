@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .core.errors import InputError
-from .data import store
-from .data.catalogue import SOURCES, find
+from ..core.errors import InputError
+from ..data import store
+from ..data.catalogue import SOURCES, find
 
 data_app = typer.Typer(
     help="Data sets: what there is, getting it, and how it falls over clients.", no_args_is_help=True
@@ -47,7 +47,7 @@ def fetch(
     name: Name, again: Annotated[bool, typer.Option("--again", help="Even if it is in the cache already.")] = False
 ) -> None:
     """Download the official files, check them and add them; goes on where it was stopped."""
-    from .data.fetch import fetch as fetch_files
+    from ..data.fetch import fetch as fetch_files
 
     if name in store.names() and not again:
         _page().print(f"{name} is in the cache already: {store.folder(name)}", markup=False)
@@ -59,7 +59,7 @@ def fetch(
 @data_app.command()
 def add(name: Name, path: Annotated[Path, typer.Argument(help="The official archive, or what it unpacks to.")]) -> None:
     """Add a data set from files on disk; hashes, sizes and counts are checked."""
-    from .data.fetch import add as add_files
+    from ..data.fetch import add as add_files
 
     add_files(name, path)
     _tell_added(name)
@@ -95,9 +95,9 @@ def show(
     out: Annotated[Path | None, typer.Option(help="Draw the picture as SVG and PNG into this folder.")] = None,
 ) -> None:
     """How a data set falls over clients: classes, sizes and label skew."""
-    from .data import DataSettings, federate
-    from .report import federation as picture
-    from .report.write import prepare
+    from ..data import DataSettings, federate
+    from ..report import federation as picture
+    from ..report.write import prepare
 
     if out is not None:
         prepare(out)
@@ -114,7 +114,7 @@ def show(
 
 
 def _page() -> Console:
-    from .report.terminal import console
+    from ..report.terminal import console
 
     return console()
 

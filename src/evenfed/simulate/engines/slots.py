@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from ..client import Pool, holding
-from ..core.errors import InputError, first_line
-from ..core.server import Update
-from ..settings import Precision
-from . import implicit
-from .live import Live
+from ...client import Pool, holding
+from ...core.errors import InputError, first_line
+from ...core.server import Update
+from ...settings import Precision
+from ..layers import implicit
+from ..layers.live import Live
+from ..layers.replay import Replay
+from ..layers.vectorised import Vectorised
+from ..problem import LossFunction, Orders, Problem, Question, slope
 from .measuring import Measure, Resident
 from .memory import Made, fitting
-from .problem import LossFunction, Orders, Problem, Question, slope
-from .replay import Replay
 from .schedule import Event, Schedule, examples
-from .vectorised import Vectorised
 
 LocalLoss = Callable[[Tensor], Tensor]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -17,11 +16,11 @@ from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..fairness import Fairness, Suppression
-from ..history import History, Row, row
 from ..settings import Settings
-from ..variant import Variant, distinct
-from .loop import Run, State, alike, engine_for, rounds, start
-from .problem import LossFunction, Problem
+from ..simulate.loop import Run, State, alike, engine_for, rounds, start
+from ..simulate.problem import LossFunction, Problem, drawn_by, initial_model
+from .history import History, Row, row
+from .plan import Variant, plan_runs, seed_list, with_baseline
 
 
 @dataclass(frozen=True)
@@ -201,73 +200,6 @@ def compare(
     for result in results[: len(runs)]:
         by_label[result.label].append(result)
     return Comparison(by_label, results[len(runs) :])
-
-
-FLOOR_LABEL = "fedavg-other-seeds"
-
-
-def plan_runs(
-    variants: Sequence[Variant], seeds: Sequence[int], shared: Settings, noise_floor: bool
-) -> tuple[list[Run], list[Run]]:
-    """The runs of a comparison, and FedAvg's with other seeds."""
-
-    def run(variant: Variant, label: str, seed: int) -> Run:
-        return Run(label, variant.algorithm, dataclasses.replace(shared, seed=seed, **variant.options))
-
-    runs = [run(variant, variant.label, seed) for variant in variants for seed in seeds]
-    fedavg = next(v for v in variants if v.label == "fedavg")
-    away = 1000
-    while {seed + away for seed in seeds} & set(seeds):
-        away += 1000
-    floor = [run(fedavg, FLOOR_LABEL, seed + away) for seed in seeds] if noise_floor else []
-    return runs, floor
-
-
-def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
-    """FedAvg first, added where it is missing: every comparison is against it."""
-    checked = distinct(variants)
-    baseline = [v for v in checked if v.label == "fedavg"]
-    if baseline and baseline[0].algorithm.name != "fedavg":
-        raise InputError(f"the label 'fedavg' stands for {baseline[0].algorithm.name}; give that entry another label")
-    return (baseline or [Variant.parse("fedavg")]) + [v for v in checked if v.label != "fedavg"]
-
-
-def seed_list(seeds: int | Sequence[int]) -> list[int]:
-    """3 -> [0, 1, 2]; a list stays as it is."""
-    found: Any = list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds
-    ok = isinstance(found, Sequence) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in found)
-    if not ok or len(found) == 0 or len(set(found)) != len(found):
-        raise InputError(
-            f"seeds={seeds!r}: give a number of seeds, at least 1, or a list such as [0] of distinct whole numbers"
-        )
-    return list(found)
-
-
-def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
-    """The module itself, or a new one drawn with this seed."""
-    if isinstance(model, nn.Module):
-        return model
-    if not callable(model):
-        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module or a function that makes one")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        made = model()
-    if not isinstance(made, nn.Module):
-        raise InputError(f"model() gave a {type(made).__name__}; it must make a torch.nn.Module")
-    return made
-
-
-def drawn_by(problem: Problem, model: nn.Module | Callable[[], nn.Module]) -> Callable[[int], Tensor] | None:
-    """Initial models by seed as the problem's vectors; None where a module is given, which is the same for all."""
-    if isinstance(model, nn.Module):
-        return None
-    return lambda seed: theta_of(problem, initial_model(model, seed))
-
-
-def theta_of(problem: Problem, model: nn.Module) -> Tensor:
-    """This module's parameters as the problem's vector."""
-    parameters = dict(model.named_parameters())
-    return problem.layout.flatten({n: parameters[n] for n in problem.layout.names or ()}).to(problem.device)
 
 
 def _variants(algorithms: Iterable[str | Algorithm | Variant] | Mapping[str, Any]) -> list[Variant]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .core.errors import InputError
+from ..core.errors import InputError
 
 
 class ReportFormat(StrEnum):
@@ -33,10 +33,10 @@ def report(
     ] = None,
 ) -> None:
     """Print a comparison's tables, draw its figures, and say which differences from FedAvg are more than chance."""
-    from .report import write
-    from .report.document import Report
-    from .report.figures import draw
-    from .report.terminal import console
+    from ..report import write
+    from ..report.document import Report
+    from ..report.figures import draw
+    from ..report.terminal import console
 
     alone = len(folders) == 1
     made = Report.of(folders, paper, min_test)
@@ -61,8 +61,8 @@ def pack(
     target: Annotated[Path, typer.Argument(metavar="DEST", help="Where the file goes, e.g. results/cifar10.")],
 ) -> None:
     """Keep a finished comparison as one small file, without models; `evenfed report DEST` works from it."""
-    from .report.terminal import console
-    from .results import pack as packed
+    from ..comparison.folder import pack as packed
+    from ..report.terminal import console
 
     written, unfinished = packed(folder, target)
     console().print(f"{written}: {written.stat().st_size / 1e6:.2f} MB", markup=False)
@@ -79,11 +79,11 @@ def choose(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the experiment written.")] = 3,
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
-    from .report import choice, write
-    from .report.figures import draw_choice
-    from .report.terminal import console
-    from .report.tuning import save_toml
-    from .tune import tables
+    from ..comparison.tune import tables
+    from ..report import choice, write
+    from ..report.figures import draw_choice
+    from ..report.terminal import console
+    from ..report.tuning import save_toml
 
     if out.exists() and "# Chosen from" not in out.read_text(errors="replace"):
         raise InputError(f"{out} is there already and was not written by `evenfed choose`; choose another --out")
@@ -103,9 +103,9 @@ def fill(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a file is out of date.")] = False,
 ) -> None:
     """Put tables of results into Markdown files, between <!-- evenfed DIR TABLE --> and <!-- /evenfed -->."""
-    from .report.fill import filled, missing
-    from .report.terminal import console
-    from .results import replace_text
+    from ..comparison.folder import replace_text
+    from ..report.fill import filled, missing
+    from ..report.terminal import console
 
     texts = {path: filled(path) for path in files}
     stale = [path for path, text in texts.items() if text != path.read_text()]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .problem import LossFunction, per_example
-from .replay import Replay
+from ..layers.replay import Replay
+from ..problem import LossFunction, per_example
 
 if TYPE_CHECKING:
     from .slots import Slots

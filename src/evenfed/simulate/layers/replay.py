@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import first_line
+from ...core.errors import first_line
 from .tracing import trace
 
 COMPILED_OPERATIONS = 6000  # unrolled recurrences are longer: compiling them would take many minutes

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..core.server import Record
-from ..history import History, Row, row
-from ..results import RunFolder, repetitions, unpacked, without
-from ..simulate.api import FLOOR_LABEL
+from .folder import RunFolder, repetitions, unpacked, without
+from .history import History, Row, row
+from .plan import FLOOR_LABEL
 
 BASELINE = "fedavg"
 PAPER_ORDER = ("fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred")

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .core.errors import InputError
-from .core.server import Record
+from ..core.errors import InputError
+from ..core.server import Record
+from ..settings import Settings
 from .history import History
-from .settings import Settings
 
 PACKED = "runs.tar.xz"
 _PARTS, _CONFIG = {"config", "clients", "versions", "started"}, {"data", "train"}  # of a header
@@ -259,7 +259,7 @@ def _rounded(value: Any) -> Any:
 
 def provenance() -> dict[str, Any]:
     """What a result came from, as far as this machine can tell."""
-    from . import __version__
+    from .. import __version__
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
@@ -293,7 +293,7 @@ def _cpu() -> str:
 
 def _commit() -> str | None:
     """The commit of the source tree this package runs from; a copy without its history is told by EVENFED_COMMIT."""
-    told, here = os.environ.get("EVENFED_COMMIT"), Path(__file__).resolve().parents[2]
+    told, here = os.environ.get("EVENFED_COMMIT"), Path(__file__).resolve().parents[3]
     if told or not (here / ".git").exists():
         return told
     try:

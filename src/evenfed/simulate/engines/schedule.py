@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core import streams
+from ...core import streams
 
 
 @dataclass(frozen=True)

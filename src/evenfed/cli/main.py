@@ -14,18 +14,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import __version__
-from .algorithms import find, names
-from .cli_data import data_app
-from .cli_flower import flower_app
-from .cli_report import choose, fill, pack, report
-from .core.algorithm import Algorithm
-from .core.errors import InputError
-from .experiment import DEMO, Experiment
-from .runner import Interruption, Outcome, run, take_over
-from .settings import VARIANT
-from .simulate.api import seed_list, with_baseline
-from .variant import parse_list, value_of
+from .. import __version__
+from ..algorithms import find, names
+from ..comparison.experiment import DEMO, Experiment
+from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
+from ..comparison.runner import Interruption, Outcome, run, take_over
+from ..core.algorithm import Algorithm
+from ..core.errors import InputError
+from ..settings import VARIANT
+from .data import data_app
+from .flower import flower_app
+from .report import choose, fill, pack, report
 
 app = typer.Typer(
     help="Fair federated learning: compare algorithms on many clients and see who is served worst.",
@@ -104,10 +103,10 @@ def tune(
     format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
 ) -> None:
     """Choose learning rates and hyper-parameters on a validation split; stopped or killed, it goes on where it was."""
-    from . import tune as tuning
-    from .report import tuning as found
-    from .report.progress import page
-    from .report.terminal import console
+    from ..comparison import tune as tuning
+    from ..report import tuning as found
+    from ..report.terminal import console
+    from .console import page
 
     train = {"rounds": rounds, "device": device, "precision": precision}
     chosen = _chosen(experiment, quick, None, algorithms, seeds, set, **train)
@@ -132,7 +131,7 @@ def tune(
 @app.command(name="algorithms")
 def show_algorithms(name: Annotated[str | None, typer.Argument(help="One algorithm, in full.")] = None) -> None:
     """What each algorithm minimises, its hyper-parameters and their dangers."""
-    from .report.terminal import console
+    from ..report.terminal import console
 
     if name is not None:
         _show_algorithm(console(), find(name))
@@ -211,15 +210,15 @@ def _chosen(
 
 
 def _run(experiment: Experiment, out: Path) -> Outcome:
-    from .report.progress import live
+    from .console import live
 
     with live() as listener:
         return run(experiment, out, listener, float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2")))
 
 
 def _show(experiment: Experiment, outcome: Outcome, out: Path) -> None:
-    from .report.charts import draw
-    from .report.terminal import console, render
+    from ..report.charts import draw
+    from ..report.terminal import console, render
 
     page, folder = console(), out / experiment.name
     page.print(render(outcome, page))

@@ -1,0 +1,1 @@
+"""Several algorithms and seeds on the same clients: planned, carried out, kept and read back."""

@@ -1,0 +1,1 @@
+"""How clients are trained on one machine: one after another, by workers, in stacks or in slots."""

@@ -1,0 +1,1 @@
+"""A model's layers in forms that train many clients at once."""
