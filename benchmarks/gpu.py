@@ -34,7 +34,7 @@ from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.layers import implicit
 from evenfed.simulate.loop import Run, advance, arithmetic, start
-from evenfed.simulate.problem import Engine, Orders, Problem, Question
+from evenfed.simulate.problem import Engine, Problem, Question, Task
 from peers.naive_fl import round_seconds
 
 RESULT = Path(__file__).parent / "results" / "gpu.json"
@@ -120,7 +120,7 @@ def checks() -> dict[str, float]:
 
 
 def _update(problem: Problem, precision: Precision, reference: bool = False, seed: int = 0) -> Tensor:
-    orders = [Orders(0, seed, problem.theta, torch.arange(2), 0.005)]
+    orders = [Task(0, seed, problem.theta, torch.arange(2), 0.005)]
     with arithmetic(precision):
         engine = Reference(problem) if reference else Slots(problem, 16, precision)
         found = list(engine.train(orders))
@@ -254,7 +254,7 @@ def _peers(model: nn.Module, clients: list[evenfed.Client], shown: list[tuple[Te
     problem = Problem.of(model, clients, settings)
     run = Run("fedavg", evenfed.algorithms.get("fedavg"), settings)
     engine, smallest = Reference(problem), int(problem.train.sizes.clamp(min=1).argmin())
-    list(engine.train([Orders(0, 0, problem.theta, torch.tensor([smallest]), 0.005)]))  # warm up
+    list(engine.train([Task(0, 0, problem.theta, torch.tensor([smallest]), 0.005)]))  # warm up
     began = time.perf_counter()
     advance([run], [start(run, problem)], problem, engine, evaluate=True)
     torch.cuda.synchronize()

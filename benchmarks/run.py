@@ -116,7 +116,7 @@ def engines() -> list[dict[str, Any]]:
                     result = evenfed.train(
                         model, federation, "fedavg", rounds=6, lr=0.01, batch_size=batch, engine=engine, device="cpu"
                     )
-                    found += [r.seconds for r in result.history[1:]]
+                    found += [r.seconds for r in result.records[1:]]
                 how = result.engine
             reference, parallel = (1e3 * min(found) for found in times.values())  # the machine's own noise only adds
             figures = {"reference_ms": reference, "parallel_ms": parallel, "ratio": reference / parallel}

@@ -126,7 +126,7 @@ def assert_same(found, wanted, exact=True):
     assert equal(found.server.theta, wanted.server.theta)
     assert found.server.memory.keys() == wanted.server.memory.keys()
     assert all(equal(found.server.memory[k], v) for k, v in wanted.server.memory.items())
-    for ours, theirs in zip(found.history, wanted.history, strict=True):
+    for ours, theirs in zip(found.records, wanted.records, strict=True):
         assert (ours.index, ours.dropped, ours.skipped) == (theirs.index, theirs.dropped, theirs.skipped)
         for name in ("losses", "weights", "accuracy"):
             a, b = getattr(ours, name), getattr(theirs, name)

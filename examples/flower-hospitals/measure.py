@@ -14,7 +14,7 @@ SEMI_VRED = evenfed.algorithms.SemiVRed(beta=5)
 def accuracies(algorithm, sites, split):
     clients = [hospital(site, split) for site in sites]
     run = evenfed.train(initial_model(model, split), clients, algorithm, seed=split, **OPTIONS)
-    return 100 * run.history[-1].accuracy
+    return 100 * run.records[-1].accuracy
 
 
 def table():

@@ -27,7 +27,7 @@ def serve(grid):
     for algorithm in ("fedavg", project["algorithm"]):
         strategy = FairStrategy(algorithm, evaluate_every=0, **options)
         strategy.start(grid, initial_arrays(initial_model(model, options["seed"])))
-        print(f"{algorithm:20}" + "".join(f"{a:8.0%}" for a in strategy.history[-1].accuracy))
+        print(f"{algorithm:20}" + "".join(f"{a:8.0%}" for a in strategy.records[-1].accuracy))
 
 
 simulate(serve, app, clients=3)

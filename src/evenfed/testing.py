@@ -119,7 +119,7 @@ def _check_engines(algorithm: Algorithm) -> None:
         for e in ("reference", "parallel")
     )
     assert torch.allclose(a.server.theta, b.server.theta, rtol=1e-8, atol=1e-10), f"{algorithm}: the engines disagree"
-    for one, two in zip(a.history, b.history, strict=True):
+    for one, two in zip(a.records, b.records, strict=True):
         assert np.allclose(one.weights, two.weights, rtol=1e-7, atol=1e-9), (
             f"{algorithm}: the engines' weights disagree"
         )

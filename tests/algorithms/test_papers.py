@@ -267,13 +267,13 @@ def test_drfa_draws_by_its_mixture_with_replacement():
 def test_ditto_personal_step():
     """v = (2, 0), w = (1, 1), gradient (0.3, -0.2), lr 0.1, lambda 1 -> (1.87, 0.12), through a real engine."""
     from evenfed.simulate.engines.reference import Reference
-    from evenfed.simulate.problem import Orders, Problem
+    from evenfed.simulate.problem import Problem, Task
 
     client = evenfed.Client((torch.tensor([[0.3, -0.2]]), torch.tensor([0.0])))
     linear = torch.nn.Linear(2, 1, bias=False)
     settings = evenfed.Settings(lr=0.1, device="cpu")
     problem = Problem.of(linear, [client], settings, loss=lambda outputs, targets: outputs[:, 0])  # gradient = input
-    orders = Orders(
+    orders = Task(
         index=0,
         seed=0,
         theta=torch.tensor([1.0, 1.0]),

@@ -59,12 +59,12 @@ def test_a_federation_holds_each_clients_own_rows():
     data = federation.digits()
     splits = [split(rows, data.targets, 0.5, 0.2) for rows in dirichlet(data.targets, 12, 0.3, 3)]
     for k, part in enumerate(splits):
-        for pool, rows in ((found.train, part.train), (found.validation, part.validation), (found.test, part.test)):
+        for pool, rows in ((found.train, part.train), (found.validation, part.validation), (found.judged, part.test)):
             inputs, targets = pool.of(k)
             assert np.array_equal(inputs.numpy(), data.inputs[rows]) and np.array_equal(
                 targets.numpy(), data.targets[rows]
             )
-    assert (found.class_counts.sum(1) == found.train_sizes + found.test_sizes + found.validation.sizes.numpy()).all()
+    assert (found.class_counts.sum(1) == found.train_sizes + found.judged_sizes + found.validation.sizes.numpy()).all()
     assert np.array_equal(found.train.inputs.numpy(), again.train.inputs.numpy())
     client = found.clients()[4]
     assert client.name == "digits-4" and client.train[0].data_ptr() == found.train.of(4)[0].data_ptr()  # no copy
@@ -86,7 +86,7 @@ def test_small_clients_are_kept_dropped_or_drawn_again_as_asked():
 
 def test_fewer_examples_for_a_first_look():
     found = federate(DataSettings(clients=5, examples=300, concentration=1.0))
-    assert found.train_sizes.sum() + found.test_sizes.sum() == 300 and "300 of 1797" in found.notes[0]
+    assert found.train_sizes.sum() + found.judged_sizes.sum() == 300 and "300 of 1797" in found.notes[0]
 
 
 def test_sequences_take_natural_clients(monkeypatch):
@@ -97,9 +97,9 @@ def test_sequences_take_natural_clients(monkeypatch):
     )
     found = federate(DataSettings(partition="natural", clients=0, min_examples=8, train_fraction=0.75))
     assert found.names == ["a", "c", "d"] and found.class_counts is None and found.padding == 0
-    assert found.train_sizes.tolist() == [7, 15, 6] and found.test_sizes.tolist() == [3, 5, 2]
+    assert found.train_sizes.tolist() == [7, 15, 6] and found.judged_sizes.tolist() == [3, 5, 2]
     thin = federate(DataSettings(partition="natural", clients=0, min_examples=8, examples=19))
-    assert (thin.train_sizes + thin.test_sizes).tolist() == [5, 10, 4]  # every client keeps its share
+    assert (thin.train_sizes + thin.judged_sizes).tolist() == [5, 10, 4]  # every client keeps its share
     with pytest.raises(evenfed.InputError, match="needs classes"):
         federate(DataSettings(partition="dirichlet"))
     with pytest.raises(evenfed.InputError, match="no owner"):

@@ -88,7 +88,7 @@ def test_it_trains_and_a_killed_server_goes_on_to_the_model_of_an_undisturbed_ru
     found = load_file(run / "model.safetensors")
     for name, wanted in undisturbed.model.state_dict().items():
         assert torch.allclose(found[name], wanted, rtol=1e-5, atol=1e-7)
-    assert [line["accuracy"] for line in lines(run)] == [r.accuracy.tolist() for r in undisturbed.history]
+    assert [line["accuracy"] for line in lines(run)] == [r.accuracy.tolist() for r in undisturbed.records]
 
 
 def simulated(task: Path) -> evenfed.Result:

@@ -93,7 +93,7 @@ def test_a_private_run_is_the_plain_one_within_the_quantisation_error(name, opti
     wanted = simulated(name, rounds=3, evaluate_every=0, **options)
     assert float((strategy.server.theta - wanted.server.theta).abs().max()) < 3e-7
     assert float((strategy.server.theta - simulated(name, rounds=2, **options).server.theta).abs().max()) > 1e-3
-    for ours, theirs in zip(strategy.history, wanted.history, strict=True):
+    for ours, theirs in zip(strategy.records, wanted.records, strict=True):
         assert (ours.dropped, ours.skipped) == ((), False) and np.isnan(ours.losses).all() and ours.accuracy is None
         assert np.array_equal(np.isnan(ours.weights), ~np.isnan(theirs.losses))
         if "smooth" not in options:
@@ -209,17 +209,17 @@ def app_of(clients=None, model=small_model, **options):
 def test_a_client_that_drops_out_in_any_stage_is_left_out_and_comes_back(stage, caplog):
     grid = losing(app_of(), {3}, stage)
     strategy, _, _ = on_flower("semi_vred", grid=grid, private=True, rounds=2, evaluate_every=0, timeout=0.05)
-    assert [r.skipped for r in strategy.history] == [False, False]
+    assert [r.skipped for r in strategy.records] == [False, False]
     dropped = () if stage == "unmask" else (3,)
-    assert [r.dropped for r in strategy.history] == [dropped, ()]
-    assert np.isnan(strategy.history[0].weights).tolist() == [True, False, True, stage == "unmask", True]
+    assert [r.dropped for r in strategy.records] == [dropped, ()]
+    assert np.isnan(strategy.records[0].weights).tolist() == [True, False, True, stage == "unmask", True]
     assert ("client 3 is dropped: no reply" in caplog.text) == bool(dropped)
     if stage != "update":  # from the losses of those who are left, as the plain round would
         without = federation()
         if dropped:
             without[3] = evenfed.Client(tuple(part[:0] for part in without[3].train), without[3].test, "site-3")
         wanted = simulated("semi_vred", without, rounds=1)
-        assert strategy.history[0].objective == pytest.approx(wanted.history[0].objective, abs=1e-6)
+        assert strategy.records[0].objective == pytest.approx(wanted.records[0].objective, abs=1e-6)
 
 
 def test_after_a_drop_out_the_step_is_divided_by_public_shares_alone(monkeypatch):
@@ -249,11 +249,11 @@ def test_where_no_weight_would_be_told_a_drop_out_is_the_plain_one(name):
 def test_too_many_drop_outs_skip_the_round_and_the_next_goes_on(stage, caplog):
     grid = losing(app_of(), {2, 3}, stage)
     strategy, _, _ = on_flower("vred", grid=grid, private=True, rounds=2, evaluate_every=0, timeout=0.05)
-    assert [r.skipped for r in strategy.history] == [True, False]
-    assert strategy.history[0].dropped == (() if stage == "unmask" else (2, 3))
-    assert "round 0 is skipped" in caplog.text and not strategy.history[0].weights.any()
+    assert [r.skipped for r in strategy.records] == [True, False]
+    assert strategy.records[0].dropped == (() if stage == "unmask" else (2, 3))
+    assert "round 0 is skipped" in caplog.text and not strategy.records[0].weights.any()
     wanted = simulated("vred", rounds=1)
-    assert strategy.history[1].objective == pytest.approx(wanted.history[0].objective, abs=1e-6)
+    assert strategy.records[1].objective == pytest.approx(wanted.records[0].objective, abs=1e-6)
 
 
 def test_climb_and_smoothing_count_the_memory_of_rounds_that_counted():
@@ -261,7 +261,7 @@ def test_climb_and_smoothing_count_the_memory_of_rounds_that_counted():
     grid = losing(app_of(), {3}, "update")
     options = {"rounds": 4, "evaluate_every": 0, "smooth": 0.5, "timeout": 0.05}
     strategy, _, grid = on_flower("climb[lr_dual=5,epsilon=0]", grid=grid, private=True, **options)
-    assert [r.dropped for r in strategy.history] == [(3,), (), (), ()]
+    assert [r.dropped for r in strategy.records] == [(3,), (), (), ()]
     duals = []
     for k in (0, 2, 3, 4):
         state = grid.contexts[node_of(k)].state.array_records
@@ -276,7 +276,7 @@ def test_many_clients_share_masks_with_neighbours_only(monkeypatch):
     grid = losing(app_of(clients), {2}, "update", count=9)
     options = {"rounds": 1, "evaluate_every": 0, "timeout": 0.05}
     strategy, _, _ = on_flower("fedavg", clients, grid=grid, private=True, **options)
-    assert strategy.history[0].dropped == (2,) and not strategy.history[0].skipped
+    assert strategy.records[0].dropped == (2,) and not strategy.records[0].skipped
     plain_grid = LocalGrid(
         app_of(clients), 9, spoil=lambda r, by: None if (r.metadata.message_type, by) == ("train", 2) else r
     )
@@ -286,13 +286,13 @@ def test_many_clients_share_masks_with_neighbours_only(monkeypatch):
 
 def test_scores_come_as_mean_and_deviation_and_are_kept(tmp_path):
     strategy, result, _ = on_flower("fedavg", private=True, rounds=2, out=tmp_path)
-    wanted = simulated("fedavg", rounds=2).history[-1].accuracy
+    wanted = simulated("fedavg", rounds=2).records[-1].accuracy
     known = wanted[~np.isnan(wanted)]
     found = result.evaluate_metrics_clientapp[2]
     assert found["mean-accuracy"] == pytest.approx(known.mean(), abs=1e-6)
     assert found["std-accuracy"] == pytest.approx(known.std(), abs=1e-5)
     kept = RunFolder(tmp_path / "fedavg" / "seed-0").history().records
-    assert kept[-1].scores == strategy.history[-1].scores == dict(found) and kept[-1].accuracy is None
+    assert kept[-1].scores == strategy.records[-1].scores == dict(found) and kept[-1].accuracy is None
 
 
 def test_a_private_run_is_kept_reported_and_gone_on_with(tmp_path):
@@ -304,7 +304,7 @@ def test_a_private_run_is_kept_reported_and_gone_on_with(tmp_path):
     for _ in range(2):
         stop = {"listen": lambda record: record.index == 1}
         cut, _, _ = on_flower(name, app=app, out=tmp_path, **options, **stop)
-    assert cut.server.index == 4 and [r.index for r in cut.history] == [2, 3]
+    assert cut.server.index == 4 and [r.index for r in cut.records] == [2, 3]
     assert torch.allclose(cut.server.theta, whole.server.theta, atol=3e-7, rtol=0)
     folder = RunFolder(tmp_path / "x" / "seed-0")
     history = folder.history()
@@ -352,7 +352,7 @@ def test_an_update_beyond_the_masks_range_is_dropped_and_named(caplog):
     clients[3] = evenfed.Client((clients[3].train[0] * 1e4, clients[3].train[1]), clients[3].test, "site-3")
     options = {"rounds": 1, "evaluate_every": 0, "timeout": 0.05}
     strategy, _, _ = on_flower("fedavg", clients, lambda: nn.Linear(6, 3), private=True, **options)
-    assert strategy.history[0].dropped == (3,) and not strategy.history[0].skipped
+    assert strategy.records[0].dropped == (3,) and not strategy.records[0].skipped
     assert "beyond 8; lower the learning rate" in caplog.text
 
 
@@ -400,7 +400,7 @@ def test_flowers_adaptive_clipping_wraps_a_fair_strategy(side):
     strategy, norm = run(1e6)
     assert torch.allclose(strategy.server.theta, simulated("semi_vred").server.theta, atol=1e-5)
     clipped, after = run(1e-3)
-    assert not any(r.skipped for r in strategy.history + clipped.history)
+    assert not any(r.skipped for r in strategy.records + clipped.records)
     assert norm == pytest.approx(1e6 * math.exp(-0.2 * 0.5 * 4)) or norm == pytest.approx(1e6 * math.exp(0.2 * 0.5 * 4))
     assert (norm / 1e6 - 1) * (after / 1e-3 - 1) < 0
     assert float((clipped.server.theta - initial_theta()).norm()) <= OPTIONS["rounds"] * 1.5e-3

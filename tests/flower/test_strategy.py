@@ -92,7 +92,7 @@ BROKEN = {
 def test_a_broken_reply_is_dropped_and_named_and_not_averaged_in(case, caplog):
     kind, change = BROKEN[case]
     strategy, _, _ = on_flower("semi_vred", grid=spoiled(kind, 3, change), rounds=2, timeout=0.05)
-    for record in strategy.history:
+    for record in strategy.records:
         assert record.dropped == (3,) and not record.skipped
         assert record.weights[3] == 0 and record.weights.sum() == pytest.approx(1)
         assert math.isnan(record.losses[3]) == (kind == "query.loss")
@@ -113,7 +113,7 @@ def test_a_client_app_that_raises_is_dropped_with_its_reason(caplog):
         return held[context.node_config["partition-id"]]
 
     strategy, _, _ = on_flower("fedavg", app=client_app(small_model, data, device="cpu"), rounds=1)
-    assert strategy.history[0].dropped == (2,) and strategy.history[0].weights[2] == 0
+    assert strategy.records[0].dropped == (2,) and strategy.records[0].weights[2] == 0
     assert "client 2 (site-2) is dropped: the disk is gone" in caplog.text
 
 
@@ -123,15 +123,15 @@ def test_no_usable_reply_skips_the_round_and_the_next_goes_on():
         app_of(), 5, spoil=lambda reply, by: None if reply.metadata.message_type == "train" and next(rounds) else reply
     )
     strategy, _, _ = on_flower("fedavg", grid=grid, rounds=2, timeout=0.05)
-    assert [r.skipped for r in strategy.history] == [True, False]
-    assert strategy.history[0].dropped == (0, 2, 3, 4) and strategy.server.index == 2
+    assert [r.skipped for r in strategy.records] == [True, False]
+    assert strategy.records[0].dropped == (0, 2, 3, 4) and strategy.server.index == 2
 
 
 def test_clients_of_weight_zero_are_not_asked_to_train():
     strategy, _, grid = on_flower(evenfed.algorithms.DeltaFL(alpha=0.3), rounds=1)
     trained = [client for kind, client in grid.log if kind == "train"]
     asked = [client for kind, client in grid.log if kind == "query.loss"]
-    assert asked == [0, 2, 3, 4] and trained == np.flatnonzero(strategy.history[0].weights).tolist()
+    assert asked == [0, 2, 3, 4] and trained == np.flatnonzero(strategy.records[0].weights).tolist()
     assert 0 < len(trained) < 4
 
 
@@ -153,7 +153,7 @@ def test_a_node_that_comes_back_under_another_id_is_the_same_client():
 
     strategy.listen = away_and_back
     strategy.start(grid, initial_arrays(small_model()))
-    assert [r.dropped for r in strategy.history] == [(), (3,), (), ()]
+    assert [r.dropped for r in strategy.records] == [(), (3,), (), ()]
 
 
 RESUMED = ["afl", "drfa", "climb", "fedfv", "ditto", "semi_vred"]
@@ -202,7 +202,7 @@ def test_results_carry_provenance_and_every_clients_row(tmp_path):
     assert header["config"]["algorithm"] == "vred" and header["config"]["hyper_parameters"]["beta"] == 0.1
     assert header["clients"]["names"] == [f"site-{k}" for k in range(5)] and header["versions"]["evenfed"]
     assert header["clients"]["train"] == [9, 0, 4, 17, 6] and header["engine"].startswith("flower")
-    for kept, record in zip(history.records, strategy.history, strict=True):
+    for kept, record in zip(history.records, strategy.records, strict=True):
         assert np.array_equal(kept.losses, record.losses, equal_nan=True)
         assert np.array_equal(kept.accuracy, record.accuracy, equal_nan=True)
     with pytest.raises(evenfed.InputError, match="finished run"):
@@ -217,7 +217,7 @@ def test_personal_models_live_in_the_clients_state_and_are_the_simulators(tmp_pa
     strategy, _, _ = on_flower("ditto", grid=grid, participation=2)
     wanted = simulated("ditto", participation=2)
     assert_same(strategy, wanted)
-    took_part = [k for k in range(5) if any(not math.isnan(r.losses[k]) for r in wanted.history)]
+    took_part = [k for k in range(5) if any(not math.isnan(r.losses[k]) for r in wanted.records)]
     assert 1 < len(took_part) < 5
     for k in range(5):
         kept = {name: r for name, r in grid.contexts[node_of(k)].state.array_records.items() if "personal" in name}
@@ -287,14 +287,14 @@ def test_flowers_clipping_wraps_a_fair_strategy(side):
     assert float((run(1e-3).server.theta - initial).norm()) <= OPTIONS["rounds"] * 1e-3 * 1.01
     noisy = run(1e6, noise=1e-9)
     assert not torch.equal(noisy.server.theta, run(1e6).server.theta)
-    assert len({tuple(r.losses[[0, 2, 3]]) for r in noisy.history}) == OPTIONS["rounds"]
+    assert len({tuple(r.losses[[0, 2, 3]]) for r in noisy.records}) == OPTIONS["rounds"]
 
 
 def test_local_privacy_touches_training_alone():
     app = app_of(mods=[LocalDpMod(clipping_norm=1e6, sensitivity=1e-9, epsilon=1.0, delta=0.1)])
     strategy, _, _ = on_flower("semi_vred", app=app)
     plain = simulated("semi_vred")
-    assert strategy.history[0].losses[0] == plain.history[0].losses[0]
+    assert strategy.records[0].losses[0] == plain.records[0].losses[0]
     assert torch.allclose(strategy.server.theta, plain.server.theta, atol=1e-4)
     assert not torch.equal(strategy.server.theta, plain.server.theta)
 

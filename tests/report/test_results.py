@@ -481,8 +481,8 @@ def test_components_are_not_negative_and_recover_what_was_put_in():
 def test_judged_on_validation_the_test_examples_stay_unseen():
     usual = federate(DataSettings(clients=5, validation_fraction=0.25))
     judged = federate(DataSettings(clients=5, validation_fraction=0.25, judge="validation"))
-    assert judged.test.sizes.tolist() == usual.validation.sizes.tolist() != usual.test.sizes.tolist()
-    assert judged.test.inputs.equal(usual.validation.inputs) and judged.train.inputs.equal(usual.train.inputs)
+    assert judged.judged.sizes.tolist() == usual.validation.sizes.tolist() != usual.judged.sizes.tolist()
+    assert judged.judged.inputs.equal(usual.validation.inputs) and judged.train.inputs.equal(usual.train.inputs)
     assert "judged on the validation examples" in judged.notes
     with pytest.raises(package.InputError, match="validation_fraction"):
         DataSettings(judge="validation")

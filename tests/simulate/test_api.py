@@ -34,8 +34,8 @@ def test_a_result_holds_what_the_readme_promises():
     fair = result.fairness
     known = result.accuracy[~np.isnan(result.accuracy)]
     assert (fair.mean, fair.worst) == (pytest.approx(known.mean()), pytest.approx(known.min()))
-    assert len(result.history) == 6
-    for t, record in enumerate(result.history):
+    assert len(result.records) == 6
+    for t, record in enumerate(result.records):
         assert record.index == t and record.losses.shape == record.weights.shape == (5,)
         assert record.weights[1] == 0 and record.weights.sum() == pytest.approx(1)
         assert record.seconds > 0 and record.accuracy is not None and math.isfinite(record.objective)
@@ -45,7 +45,7 @@ def test_a_result_holds_what_the_readme_promises():
 
 def test_losses_are_those_of_the_incoming_model():
     clients, model = federation(sizes=(5, 9)), small_model()
-    record = evenfed.train(model, clients, "fedavg", rounds=1, lr=0.3, **CPU).history[0]
+    record = evenfed.train(model, clients, "fedavg", rounds=1, lr=0.3, **CPU).records[0]
     wanted = [nn.functional.cross_entropy(model(x), y).item() for x, y in (c.train for c in clients)]
     assert close(record.losses, wanted, 1e-6)
 
@@ -61,12 +61,12 @@ def test_arrays_lists_and_clients_without_test_data_are_taken():
 
 def test_participation_draws_that_many_and_others_keep_zero_weight():
     result = evenfed.train(small_model(), federation(), "fedavg", rounds=8, participation=2, **CPU)
-    drawn = np.array([~np.isnan(r.losses) for r in result.history])
+    drawn = np.array([~np.isnan(r.losses) for r in result.records])
     assert (drawn.sum(1) == 2).all() and not drawn[:, 1].any()  # client 1 is empty
-    assert all((r.weights[~seen] == 0).all() for r, seen in zip(result.history, drawn, strict=True))
+    assert all((r.weights[~seen] == 0).all() for r, seen in zip(result.records, drawn, strict=True))
     assert len({tuple(row) for row in drawn}) > 1
     half = evenfed.train(small_model(), federation(), "fedavg", rounds=2, participation=0.5, **CPU)
-    assert (~np.isnan(half.history[0].losses)).sum() == 2  # half of the four with data
+    assert (~np.isnan(half.records[0].losses)).sum() == 2  # half of the four with data
 
 
 def test_seeds_repeat_and_differ():
@@ -102,7 +102,7 @@ def test_own_loss_and_score():
     clients = [evenfed.Client((torch.randn(8, 6), torch.randn(8, 3)), (torch.randn(4, 6), torch.randn(4, 3)))] * 2
     options = {"loss": lambda out, y: (out - y) ** 2, "rounds": 3, **CPU}
     result = evenfed.train(small_model(), clients, "vred", **options)
-    assert result.accuracy is None and result.history[-1].losses[0] < result.history[0].losses[0]
+    assert result.accuracy is None and result.records[-1].losses[0] < result.records[0].losses[0]
     scored = evenfed.train(small_model(), clients, "vred", score=lambda out, y: -((out - y) ** 2), **options)
     assert (scored.accuracy < 0).all()
 
@@ -175,14 +175,14 @@ def test_callbacks_see_every_round_and_may_stop():
             raise StopIteration
 
     result = evenfed.train(small_model(), federation(), "vred", rounds=50, callbacks=[listen], **CPU)
-    assert [s[:2] for s in seen] == [("vred", 0), ("vred", 1), ("vred", 2)] and len(result.history) == 3
+    assert [s[:2] for s in seen] == [("vred", 0), ("vred", 1), ("vred", 2)] and len(result.records) == 3
     assert seen[0][2] == ("0.weight", "0.bias", "2.weight", "2.bias")
 
 
 @pytest.mark.parametrize(("every", "evaluated"), [(1, [0, 1, 2, 3, 4]), (2, [1, 3, 4]), (0, [4])])
 def test_evaluate_every(every, evaluated):
     result = evenfed.train(small_model(), federation(), rounds=5, evaluate_every=every, **CPU)
-    assert [r.index for r in result.history if r.accuracy is not None] == evaluated
+    assert [r.index for r in result.records if r.accuracy is not None] == evaluated
 
 
 def test_an_oscillating_run_warns_what_to_try():
@@ -209,7 +209,7 @@ def test_smoothing_where_it_cannot_act_is_told():
 def test_a_diverging_run_keeps_a_finite_model_and_names_the_dropped():
     result = evenfed.train(nn.Linear(6, 3), federation(), "fedavg", rounds=6, lr=1e38, **CPU)
     assert bool(result.server.theta.isfinite().all())
-    assert any(r.dropped for r in result.history)
+    assert any(r.dropped for r in result.records)
 
 
 def test_compare_shares_clients_initial_models_and_batches():
@@ -226,7 +226,7 @@ def test_compare_shares_clients_initial_models_and_batches():
     assert list(found.results) == ["fedavg", "semi_vred", "strong"]
     assert [r.settings.seed for r in found.results["strong"]] == [0, 4]
     assert found.results["strong"][0].settings.smooth == 0.25 and found.results["semi_vred"][0].settings.smooth is None
-    first = [r[0].history[0].losses for r in found.results.values()]
+    first = [r[0].records[0].losses for r in found.results.values()]
     assert all(np.array_equal(a, first[0], equal_nan=True) for a in first)  # the same initial model
     alone = evenfed.train(small_model(), clients, "semi_vred", rounds=3, batch_size=4, seed=0, **CPU)
     assert torch.allclose(alone.server.theta, found.results["semi_vred"][0].server.theta, rtol=1e-5, atol=1e-6)
@@ -243,7 +243,7 @@ def test_a_factory_gives_each_seed_its_own_initial_model():
     found = evenfed.compare(
         lambda: nn.Linear(6, 3), federation(), ["fedavg"], seeds=2, rounds=1, noise_floor=False, **CPU
     )
-    a, b = (r.history[0].losses for r in found.results["fedavg"])
+    a, b = (r.records[0].losses for r in found.results["fedavg"])
     assert not np.array_equal(a, b, equal_nan=True) and found.noise_floor is None
 
 
@@ -401,7 +401,7 @@ def test_clients_may_start_from_models_of_their_own(engine):
     found = evenfed.compare(linear, federation(), ["fedavg"], start="own", **options).results["fedavg"][0]
     common = evenfed.compare(linear, federation(), ["fedavg"], **options).results["fedavg"][0]
     assert not torch.allclose(found.server.theta, common.server.theta, atol=1e-3)
-    assert len(set(found.history[0].losses.round(4))) > 1
+    assert len(set(found.records[0].losses.round(4))) > 1
     again = evenfed.compare(linear, federation(), ["fedavg"], start="own", **options).results["fedavg"][0]
     assert torch.equal(found.server.theta, again.server.theta)
     seeds = streams.hashed(0, streams.INITIAL_MODEL, np.arange(len(federation()))) >> np.uint64(33)

@@ -29,7 +29,7 @@ from evenfed.simulate.layers.convolution import Taps, conv2d, group_norm
 from evenfed.simulate.layers.implicit import correlate
 from evenfed.simulate.layers.live import Live
 from evenfed.simulate.loop import Run, alike, rounds, start
-from evenfed.simulate.problem import Orders, Problem, Question
+from evenfed.simulate.problem import Problem, Question, Task
 from worked_example import federation, small_model
 
 CONVOLUTIONS = [  # image, kernel, stride, padding, dilation, channels
@@ -188,7 +188,7 @@ def test_data_that_the_device_does_not_hold_are_told_with_the_way_out(monkeypatc
 def test_in_bf16_layers_get_what_is_of_one_type(as_on_a_gpu):
     torch.manual_seed(0)
     problem = Problem.of(Forms(), images((6, 4), 8), evenfed.Settings(batch_size=4, device="cpu"))
-    orders = [Orders(0, 0, problem.theta, torch.arange(2), 0.05)]
+    orders = [Task(0, 0, problem.theta, torch.arange(2), 0.05)]
     ((_, exact),), ((_, rounded),) = Slots(problem, 2).train(orders), Slots(problem, 2, "bf16").train(orders)
     assert 0 < (rounded.delta - exact.delta).norm() < 0.05 * exact.delta.norm()
 
@@ -198,7 +198,7 @@ def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
         raise RuntimeError("expected m1 and m2 to have the same dtype\nmore")
 
     problem = Problem.of(small_model(), federation(), evenfed.Settings(batch_size=4, device="cpu"))
-    orders = [Orders(0, 0, problem.theta, torch.arange(1), 0.05)]
+    orders = [Task(0, 0, problem.theta, torch.arange(1), 0.05)]
     monkeypatch.setattr(slots, "Step", refuse)
     with pytest.raises(
         evenfed.InputError, match=r"not be computed in bf16 \(expected m1.*dtype\); use precision='tf32'"
@@ -383,7 +383,7 @@ def test_clients_that_start_elsewhere_train_in_the_same_step(double):
     """Taps that never learn stay where each client's start has them."""
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     starts = problem.theta + 0.1 * torch.randn(3, len(problem.theta), generator=torch.Generator().manual_seed(3))
-    plain = Orders(0, 0, problem.theta, torch.arange(3), 0.05)
+    plain = Task(0, 0, problem.theta, torch.arange(3), 0.05)
     elsewhere = dataclasses.replace(plain, starts=starts, snapshot_steps=torch.ones(3, dtype=torch.int64))
     engine = Slots(problem, 2)
     found = dict(engine.train([plain, elsewhere]))
@@ -439,7 +439,7 @@ def test_less_precision_moves_an_update_less_than_another_order_of_batches():
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(40,))
 
     def update(precision, seed=0):
-        ((_, found),) = Slots(problem, 1, precision).train([Orders(0, seed, problem.theta, torch.arange(1), 0.02)])
+        ((_, found),) = Slots(problem, 1, precision).train([Task(0, seed, problem.theta, torch.arange(1), 0.02)])
         return found.delta
 
     full, reduced, other = update("fp32"), update("bf16"), update("fp32", seed=1)
@@ -458,9 +458,9 @@ def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
 
     monkeypatch.setattr(slots.Step, "__init__", needy)
     engine = Slots(problem, 8)
-    ((_, update),) = engine.train([Orders(0, 0, problem.theta, torch.arange(3), 0.1)])
+    ((_, update),) = engine.train([Task(0, 0, problem.theta, torch.arange(3), 0.1)])
     assert engine.slots == 2 and "8 did not fit into the device's memory" in engine.how
-    ((_, expected),) = Slots(problem, 2).train([Orders(0, 0, problem.theta, torch.arange(3), 0.1)])
+    ((_, expected),) = Slots(problem, 2).train([Task(0, 0, problem.theta, torch.arange(3), 0.1)])
     assert torch.equal(update.delta, expected.delta)
 
 
@@ -495,7 +495,7 @@ def test_not_even_one_slot_is_said_plainly(monkeypatch):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     monkeypatch.setattr(slots.Step, "__init__", needy)
     with pytest.raises(evenfed.InputError, match=r"does not hold one client's training step.*use a smaller"):
-        list(Slots(problem, 4).train([Orders(0, 0, problem.theta, torch.arange(3), 0.1)]))
+        list(Slots(problem, 4).train([Task(0, 0, problem.theta, torch.arange(3), 0.1)]))
 
 
 def test_measurements_take_smaller_passes_where_memory_is_short(monkeypatch):
@@ -552,7 +552,7 @@ def test_a_short_batch_is_filled_up_with_its_own_examples():
         return -outputs.softmax(1).gather(1, targets[:, None])[:, 0].log()
 
     problem = Problem.of(model, clients, evenfed.Settings(batch_size=4, device="cpu"), loss=loss)
-    orders = Orders(0, 0, problem.theta, torch.arange(2), 1.0)
+    orders = Task(0, 0, problem.theta, torch.arange(2), 1.0)
     ((_, update),) = Slots(problem, 2).train([orders])
     found = dict(zip(update.ids.tolist(), update.delta.tolist(), strict=True))
     assert found == {0: [-50.0, 50.0], 1: [50.0, -50.0]}

@@ -44,7 +44,7 @@ class Result:
     algorithm: Algorithm
     settings: Settings
     model: nn.Module  # the trained global model
-    history: list[Record]  # one record a round
+    records: list[Record]  # one per round
     client_names: list[str]
     shares: NDArray[np.float64]  # [n] of all training examples
     engine: str  # how clients were visited, and why
@@ -52,33 +52,34 @@ class Result:
     personal: Tensor | None  # [n, D] clients' own models (Ditto)
 
     @property
-    def summary(self) -> History:
-        return History(self.history, self.shares, self.settings.last_rounds)
+    def history(self) -> History:
+        """What the records add up to."""
+        return History(self.records, self.shares, self.settings.last_rounds)
 
     @property
     def accuracy(self) -> NDArray[np.float64] | None:
         """[n] test accuracies at the end (NaN for a client without test data); None without any test data."""
-        return self.summary.accuracy
+        return self.history.accuracy
 
     @property
     def fairness(self) -> Fairness | None:
         """mean, std, worst, worst10, worst20, best10 of `accuracy`."""
-        return self.summary.fairness
+        return self.history.fairness
 
     @property
     def late_fairness(self) -> Fairness | None:
         """The same, averaged over the last rounds (`last_rounds`)."""
-        return self.summary.late_fairness
+        return self.history.late_fairness
 
     @property
     def oscillation(self) -> float:
         """Lag-1 correlation over rounds of the clients' losses about their mean; below -0.85 it over-corrects."""
-        return self.summary.oscillation
+        return self.history.oscillation
 
     @property
     def moved(self) -> float:
         """How much of the weight stood elsewhere than with FedAvg, from 0 to 1, on average over rounds."""
-        return self.summary.moved
+        return self.history.moved
 
     def client_model(self, client: int) -> nn.Module:
         """The model that serves this client: its own where the algorithm trains one."""
@@ -107,24 +108,27 @@ def train(
     >>> import torch, evenfed
     >>> clients = [evenfed.Client(train=(torch.randn(8, 4), torch.randint(0, 3, (8,)))) for _ in range(3)]
     >>> result = evenfed.train(torch.nn.Linear(4, 3), clients, algorithm="vred", rounds=2, lr=0.1)
-    >>> len(result.history), result.history[0].losses.shape, result.accuracy
+    >>> len(result.records), result.records[0].losses.shape, result.accuracy
     (2, (3,), None)
     """
     if isinstance(algorithm, str):
         variant = Variant.parse(algorithm)
-        chosen, options = variant.algorithm, {**variant.options, **options}
+        label = variant.label
+        chosen = variant.algorithm
+        options = {**variant.options, **options}
     else:
         chosen = algorithm
+        label = getattr(algorithm, "name", "")
     if not isinstance(chosen, Algorithm):
         raise InputError(f"algorithm is a {type(chosen).__name__}; give a name or an instance of an Algorithm")
     for key in (f.name for f in dataclasses.fields(chosen) if f.name in options):
         raise InputError(f"{key} belongs to {chosen.name}: write algorithm='{chosen.name}[{key}={options[key]}]'")
-    run = Run(chosen.name, chosen, Settings.of(options))
+    run = Run(label, chosen, Settings.of(options))
     if run.settings.smooth is not None and not chosen.uses_losses:
         warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
     problem = Problem.of(model, clients, run.settings, loss, score)
     (result,) = _carry_out([run], [start(run, problem)], problem, callbacks)
-    advice = result.summary.advice(chosen.name)
+    advice = result.history.advice(chosen.name)
     if advice:
         warnings.warn(advice, stacklevel=2)
     return result
@@ -140,15 +144,15 @@ class Comparison:
     @property
     def rows(self) -> list[Row]:
         """One row an entry: metrics, and what it does to the clients FedAvg serves worst and best."""
-        baseline = [r.summary for r in self.results["fedavg"]] if "fedavg" in self.results else None
-        return [row(label, [r.summary for r in runs], baseline) for label, runs in self.results.items()]
+        baseline = [r.history for r in self.results["fedavg"]] if "fedavg" in self.results else None
+        return [row(label, [r.history for r in runs], baseline) for label, runs in self.results.items()]
 
     @property
     def noise_floor(self) -> Row | None:
         """The same row for FedAvg against FedAvg with other seeds."""
         if not self.floor:
             return None
-        return row("fedavg, other seeds", [r.summary for r in self.floor], [r.summary for r in self.results["fedavg"]])
+        return row("fedavg, other seeds", [r.history for r in self.floor], [r.history for r in self.results["fedavg"]])
 
     def suppression(self, label: str) -> list[Suppression]:
         """The paper's Table 2 for one entry, a seed at a time, at the last round."""

@@ -133,7 +133,7 @@ def _carry_out(
 ) -> None:
     """Runs that stand at the same round and compute alike share the engine; usually that is all of them."""
     federation = federate(experiment.data)
-    problem, initial = experiment.problem(federation, federation.test)
+    problem, initial = experiment.problem(federation, federation.judged)
     groups: dict[tuple[int, str], list[tuple[Run, State]]] = {}
     common = _common_round([journals[r.name] for r in todo])
     for r in todo:
@@ -153,7 +153,7 @@ def _on_flower(experiment: Experiment, todo: Sequence[Run], root: Path, listen: 
     from ..flower.wire import Shape
 
     federation = federate(experiment.data)
-    problem, initial = experiment.problem(federation, federation.test)
+    problem, initial = experiment.problem(federation, federation.judged)
     site, own = _Site(experiment), root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
     app = client_app(site.model, site.data, padding=federation.padding, device=experiment.train.device, state=own)
     shape, clients = Shape(problem.layout, tuple(problem.buffers)), federation.describe()

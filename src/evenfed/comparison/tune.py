@@ -143,7 +143,7 @@ class _Bench:
     def __init__(self, experiment: Experiment, search: Search) -> None:
         self.experiment, self.search = experiment, search
         self.federation = federate(experiment.data)
-        judged = self.federation.validation if search.select_on == "validation" else self.federation.test
+        judged = self.federation.validation if search.select_on == "validation" else self.federation.judged
         self.problem, self.initial = experiment.problem(self.federation, judged)
 
     def space(self, variant: Variant) -> Space:

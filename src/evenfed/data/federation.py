@@ -92,7 +92,7 @@ class Federation:
     classes: int
     train: Pool
     validation: Pool | None
-    test: Pool  # what accuracy is measured on; with judge = "validation" the validation examples
+    judged: Pool  # what accuracy is measured on; with judge = "validation" the validation examples
     class_counts: NDArray[np.int64] | None  # [n, classes] of all rows; None for sequences
     padding: int | None
     seed: int  # the split's, after re-drawing
@@ -103,13 +103,13 @@ class Federation:
         return self.train.sizes.numpy()
 
     @property
-    def test_sizes(self) -> NDArray[np.int64]:
-        return self.test.sizes.numpy()
+    def judged_sizes(self) -> NDArray[np.int64]:
+        return self.judged.sizes.numpy()
 
     def describe(self) -> dict[str, Any]:
         """Who holds how much, from which split, as JSON: saved with every run."""
         counts = None if self.class_counts is None else self.class_counts.tolist()
-        sizes = {"train": self.train_sizes.tolist(), "test": self.test_sizes.tolist()}
+        sizes = {"train": self.train_sizes.tolist(), "test": self.judged_sizes.tolist()}
         return {"names": self.names, **sizes, "classes": counts, "split_seed": self.seed, "notes": list(self.notes)}
 
     def clients(self) -> list[Client]:
@@ -118,7 +118,7 @@ class Federation:
 
     def client(self, position: int) -> Client:
         """One of them."""
-        return Client(self.train.of(position), self.test.of(position), self.names[position])
+        return Client(self.train.of(position), self.judged.of(position), self.names[position])
 
 
 def digits() -> Dataset:
@@ -146,7 +146,7 @@ def federate(settings: DataSettings) -> Federation:
     """The federation these settings describe; the same settings give the same clients everywhere.
 
     >>> found = federate(DataSettings(clients=20))
-    >>> len(found.names), found.classes, int(found.train_sizes.sum() + found.test_sizes.sum())
+    >>> len(found.names), found.classes, int(found.train_sizes.sum() + found.judged_sizes.sum())
     (20, 10, 1797)
     """
     data = _some(dataset(settings), settings)

@@ -20,9 +20,10 @@ from ..client import Client, alone
 from ..core.errors import InputError
 from ..settings import Settings
 from ..simulate.engines.worker import Worker
-from ..simulate.problem import LossFunction, Orders, Problem, initial_model
+from ..simulate.problem import LossFunction, Problem, initial_model
+from ..simulate.problem import Task as TrainingTask
 from . import secure, wire
-from .private import MEAN, RECORD, SCORE, Order
+from .private import MEAN, RECORD, SCORE, MaskedTask
 from .sums import Own, rule_of
 from .wire import Shape, Task
 
@@ -126,16 +127,16 @@ class Site:
         desk = self._desk(self._client(context), context, task)
         theta, buffers = desk.receive(message)
         problem = desk.problem
-        if problem.test is None or problem.score is None:
+        if problem.judged is None or problem.score is None:
             return wire.reply(message, {"num-examples": 0})
         if task.personal is not None:
             own = self._shelf(context, task).at(task.index)
             desk.worker.load(problem.theta if own is None else own.to(theta), buffers)
-        found = {"accuracy": desk.worker.mean(problem.score, problem.test, desk.position)}
+        found = {"accuracy": desk.worker.mean(problem.score, problem.judged, desk.position)}
         if self.padding is not None:
-            right = desk.worker.mean(problem.unpadded_score, problem.test, desk.position)
+            right = desk.worker.mean(problem.unpadded_score, problem.judged, desk.position)
             found["unpadded"] = right / float(problem.real_positions()[desk.position])
-        return wire.reply(message, {**found, "num-examples": int(problem.test.sizes[desk.position])})
+        return wire.reply(message, {**found, "num-examples": int(problem.judged.sizes[desk.position])})
 
     def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """A Flower mod: this site's part in a masked sum; mods further in clip or add noise before the mask."""
@@ -145,7 +146,7 @@ class Site:
 
     def _contribution(self, message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
         """What is masked: a number for a mean, the scores, or the weighted update with two numbers."""
-        order, task = Order.read(message), Task.read(message)
+        order, task = MaskedTask.read(message), Task.read(message)
         for name in (RECORD, secure.PROTOCOL):  # Flower's mods expect one record of settings
             del message.content[name]
         if order.kind == SCORE:
@@ -236,8 +237,8 @@ class _Desk:
         self.worker.load(theta, placed)
         return theta, placed
 
-    def orders(self, task: Task, theta: Tensor, buffers: dict[str, Tensor]) -> Orders:
-        return Orders(
+    def orders(self, task: Task, theta: Tensor, buffers: dict[str, Tensor]) -> TrainingTask:
+        return TrainingTask(
             index=task.index,
             seed=task.seed,
             theta=theta,

@@ -29,7 +29,7 @@ NUMBERS = {MEAN: 1, UPDATE: 2, SCORE: 2}  # how many travel beside the update: v
 
 
 @dataclass(frozen=True)
-class Order:
+class MaskedTask:
     """What a client is told to add to which sum."""
 
     kind: str  # MEAN, UPDATE or SCORE
@@ -45,7 +45,7 @@ class Order:
         return ConfigRecord(dict(vars(self)))
 
     @classmethod
-    def read(cls, message: Message) -> "Order":
+    def read(cls, message: Message) -> "MaskedTask":
         told: Any = dict(message.content.config_records[RECORD])
         return cls(**told)
 
@@ -176,11 +176,11 @@ class PrivateRound:
         }
         return self.sum.orders(contents)
 
-    def _order(self, kind: str, client: int) -> Order:
+    def _order(self, kind: str, client: int) -> MaskedTask:
         server, memory = self.server, self.server.memory
         told = json.dumps({"name": server.algorithm.name, "options": server.algorithm.describe()})
         clients = int((server.sizes > 0).sum())
-        return Order(
+        return MaskedTask(
             kind=kind,
             algorithm=told,
             factor=self.factors[client],

@@ -77,7 +77,7 @@ class FairStrategy(Strategy):
         if private:
             rule_of(self.algorithm)  # refuses those that need more than sums
         self.roster = Roster(clients)
-        self.history: list[Record] = []
+        self.records: list[Record] = []
         self.how = f"flower: {'replies in order' if ordered else 'replies as they arrive'}"
         self._now: _Progress | None = None
 
@@ -210,7 +210,7 @@ class FairStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Order a test of the new model from every client that holds test data, in rounds that are due."""
+        """MaskedTask a test of the new model from every client that holds test data, in rounds that are due."""
         now, every = self._progress, self.settings.evaluate_every
         if now.record is None:  # a wrapper refused the replies: nothing was aggregated
             now.close(None)
@@ -239,7 +239,7 @@ class FairStrategy(Strategy):
         scores, now.scores = now.scores, None
         record = dataclasses.replace(now.record, seconds=time.perf_counter() - now.began, scores=scores, **found)
         now.record = None
-        self.history.append(record)
+        self.records.append(record)
         finished = now.server.index >= self.settings.rounds
         if self.journal is not None:
             self.journal.write([record], State(now.server), finished)

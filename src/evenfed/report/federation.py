@@ -51,7 +51,7 @@ def describe(federation: Federation) -> dict[str, Any]:
                 "classes": None if counts is None else counts[i].tolist(),
             }
             for i, (name, train, test) in enumerate(
-                zip(federation.names, federation.train_sizes, federation.test_sizes, strict=True)
+                zip(federation.names, federation.train_sizes, federation.judged_sizes, strict=True)
             )
         ],
         "notes": list(federation.notes),
@@ -60,7 +60,7 @@ def describe(federation: Federation) -> dict[str, Any]:
 
 def render(federation: Federation) -> RenderableType:
     """The picture in characters: darker means a larger share of that client's own examples."""
-    counts, sizes = federation.class_counts, federation.train_sizes + federation.test_sizes
+    counts, sizes = federation.class_counts, federation.train_sizes + federation.judged_sizes
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, collapse_padding=True)
     table.add_column("client", no_wrap=True, max_width=14 if counts is not None else 40, overflow="ellipsis")
     if counts is not None:
@@ -75,7 +75,11 @@ def render(federation: Federation) -> RenderableType:
         row: list[RenderableType] = [Text(name)]
         if cells is not None and skew is not None:
             row += [_heat(cells[i] / max(cells.max(), 1e-9)), "-" if np.isnan(skew[i]) else f"{skew[i]:.2f}"]
-        row += [f"{federation.train_sizes[i]:,}", f"{federation.test_sizes[i]:,}", _bar(sizes[i] / max(sizes.max(), 1))]
+        row += [
+            f"{federation.train_sizes[i]:,}",
+            f"{federation.judged_sizes[i]:,}",
+            _bar(sizes[i] / max(sizes.max(), 1)),
+        ]
         table.add_row(*row)
     return Group(table, *(Text(line, style="dim") for line in _summary(federation)))
 
@@ -143,7 +147,7 @@ def _sizes(alt: Any, federation: Federation, shown: int) -> Any:
     labels = _labels(federation)
     bars = [
         {"client": labels[i], "part": part, "examples": int(sizes[i])}
-        for part, sizes in (("train", federation.train_sizes), ("test", federation.test_sizes))
+        for part, sizes in (("train", federation.train_sizes), ("test", federation.judged_sizes))
         for i in range(shown)
     ]
     scale = alt.Scale(domain=["train", "test"], range=list(COLOURS))
@@ -201,7 +205,7 @@ def _bar(part: float) -> Text:
 
 
 def _summary(federation: Federation) -> list[str]:
-    train, test = federation.train_sizes, federation.test_sizes
+    train, test = federation.train_sizes, federation.judged_sizes
     sizes = train + test
     lines = []
     if len(sizes) > SHOWN:

@@ -20,7 +20,7 @@ from ..settings import Precision, Settings
 from .engines.choose import Parallel
 from .engines.memory import fitting
 from .engines.reference import Reference
-from .problem import Engine, Orders, Problem, Question
+from .problem import Engine, Problem, Question, Task
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[dic
 
     For sequences with padding also the accuracy over the positions that are not padding.
     """
-    if problem.test is None or problem.score is None:
+    if problem.judged is None or problem.score is None:
         return [{} for _ in states]
-    everyone = torch.arange(len(problem.test.sizes))
+    everyone = torch.arange(len(problem.judged.sizes))
     models = [s.server.theta if s.personal is None else s.personal for s in states]
     questions = [Question(m, everyone, s.server.buffers) for m, s in zip(models, states, strict=True)]
     found = [{"accuracy": a.numpy()} for a in engine.scores(questions, problem.score)]
@@ -211,7 +211,7 @@ def _train(
     for k, (run, turn, own, first) in enumerate(zip(runs, turns, personal, firsts, strict=True)):
         plan, server, settings = turn.plan, turn.server, run.settings
         changed = type(run.algorithm).local_loss is not Algorithm.local_loss
-        order = Orders(
+        order = Task(
             index=server.index,
             seed=settings.seed,
             theta=server.theta,

@@ -51,7 +51,7 @@ class Problem:
     layout: Layout
     buffers: dict[str, Tensor]
     train: Pool
-    test: Pool | None
+    judged: Pool | None  # what accuracy is measured on: test or validation examples
     loss: LossFunction
     score: LossFunction | None
     client_names: list[str]
@@ -79,7 +79,7 @@ class Problem:
         cls,
         model: nn.Module,
         train: Pool,
-        test: Pool | None,
+        judged: Pool | None,
         client_names: list[str],
         settings: Settings,
         loss: LossFunction | None = None,
@@ -94,17 +94,17 @@ class Problem:
         dtypes = {p.dtype for p in trained.values()}
         if len(dtypes) > 1:
             raise InputError(f"the model mixes parameter types {sorted(map(str, dtypes))}; convert it to one")
-        seen = train if len(train.targets) or test is None else test  # a site of its own may hold test data alone
+        seen = train if len(train.targets) or judged is None else judged  # a site of its own may hold test data alone
         if score is None and not seen.targets.is_floating_point():
             score = top1
         if loss is None:
-            _check_class_targets(train, test)
+            _check_class_targets(train, judged)
         problem = cls(
             model=model,
             layout=layout,
             buffers={k: b.detach().clone() for k, b in model.named_buffers()},
             train=train.to(device),
-            test=None if test is None else test.to(device),
+            judged=None if judged is None else judged.to(device),
             loss=loss or cross_entropy,
             score=score,
             client_names=client_names,
@@ -139,14 +139,14 @@ class Problem:
 
     def real_positions(self) -> Tensor:
         """[n] the share of each client's test positions that are not padding."""
-        assert self.test is not None and self.padding is not None
-        real = per_example(self.test.targets.ne(self.padding).double()).cpu()
-        totals = torch.zeros(len(self.test.sizes)).double().index_add_(0, self.test.owners, real)
-        return totals / self.test.sizes
+        assert self.judged is not None and self.padding is not None
+        real = per_example(self.judged.targets.ne(self.padding).double()).cpu()
+        totals = torch.zeros(len(self.judged.sizes)).double().index_add_(0, self.judged.owners, real)
+        return totals / self.judged.sizes
 
     def _check_forward(self, default_loss: bool) -> None:
         """One small batch through a copy of the model in evaluation mode (no buffer moves)."""
-        pool = self.train if len(self.train.inputs) or self.test is None else self.test
+        pool = self.train if len(self.train.inputs) or self.judged is None else self.judged
         x, y = pool.inputs[:2], pool.targets[:2]
         if len(x) == 0:
             return
@@ -169,7 +169,7 @@ class Problem:
 
     def _check_classes(self, outputs: Tensor) -> None:
         classes = outputs.shape[1] if outputs.ndim > 1 else 0
-        highest = max(int(p.targets.max()) for p in (self.train, self.test) if p is not None and len(p.targets))
+        highest = max(int(p.targets.max()) for p in (self.train, self.judged) if p is not None and len(p.targets))
         if highest >= classes:
             raise InputError(
                 f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
@@ -198,7 +198,7 @@ def _check_class_targets(train: Pool, test: Pool | None) -> None:
 
 
 @dataclass(frozen=True)
-class Orders:
+class Task:
     """What one run asks of its clients in one round: plain data, no algorithm's name."""
 
     index: int  # the round
@@ -232,7 +232,7 @@ class Engine(Protocol):
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         """Mean training losses [len(ids)] (float64) of each question's clients."""
 
-    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
         """Updates with the position of the orders they belong to, in a repeatable order."""
 
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:

@@ -11,7 +11,7 @@ from ...core.errors import InputError, first_line
 from ...core.server import Update
 from ...settings import Precision
 from ..layers.recurrent import wherever_weights_lie
-from ..problem import LossFunction, Orders, Problem, Question, per_example
+from ..problem import LossFunction, Problem, Question, Task, per_example
 from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores
@@ -58,7 +58,7 @@ class Parallel:
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         return self.engine.losses(questions)
 
-    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
         return self.engine.train(orders)
 
     def shrink(self) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...client import Pool
 from ...core.server import Update
-from ..problem import LossFunction, Orders, Problem, Question
+from ..problem import LossFunction, Problem, Question, Task
 from .worker import Worker
 
 
@@ -27,10 +27,10 @@ class Reference:
         return False
 
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
-        assert self.problem.test is not None
-        return [self._measure(q, self.problem.test, of) for q in questions]
+        assert self.problem.judged is not None
+        return [self._measure(q, self.problem.judged, of) for q in questions]
 
-    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
         for which, order in enumerate(orders):
             for position in range(len(order.ids)):
                 yield which, self.worker.train(order, position)

@@ -24,7 +24,7 @@ from ..layers import implicit
 from ..layers.live import Live
 from ..layers.replay import Replay
 from ..layers.vectorised import Vectorised
-from ..problem import LossFunction, Orders, Problem, Question, slope
+from ..problem import LossFunction, Problem, Question, Task, slope
 from .measuring import Measure, Resident
 from .memory import Made, fitting
 from .schedule import Event, Schedule, examples
@@ -56,7 +56,7 @@ class Slots(Vectorised):
         implicit.has_kernels(problem.device.type, self.compute)  # tried out now: inside a trace it could not be
         self.plain: set[str] = set()  # convolutions that have no form of their own here
         with holding(problem.train.inputs):
-            self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.test) if pool}
+            self.resident = {id(pool): Resident.of(pool.inputs) for pool in (problem.train, problem.judged) if pool}
 
     @property
     def how(self) -> str:
@@ -79,7 +79,7 @@ class Slots(Vectorised):
         told = "; ".join([", ".join(kinds), *sorted(notes)])
         return f"{self.slots} slots refilled with clients of all runs, {told}"
 
-    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
         """All orders in one queue; each run's updates come back together, when its last client has ended."""
         if not any(len(o.ids) for o in orders):
             return
@@ -276,7 +276,7 @@ class Step:
 class Shift:
     """One round's work: the clients of all orders through the slots."""
 
-    def __init__(self, engine: Slots, step: Step, orders: Sequence[Orders]) -> None:
+    def __init__(self, engine: Slots, step: Step, orders: Sequence[Task]) -> None:
         problem, pool = engine.problem, engine.problem.train
         self.step, self.orders = step, orders
         held = pool.sizes.numpy()
@@ -335,7 +335,7 @@ class Shift:
             if not self.left[which]:
                 yield int(which), self._update(self.orders[which], self.deltas.pop(which), self.kept.pop(which, None))
 
-    def _update(self, order: Orders, deltas: Tensor, kept: Tensor | None) -> Update:
+    def _update(self, order: Task, deltas: Tensor, kept: Tensor | None) -> Update:
         columns = self.step.live.columns
         if order.starts is None:
             return Update(order.ids, deltas, kept, columns=columns)

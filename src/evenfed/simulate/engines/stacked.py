@@ -17,7 +17,7 @@ from ...core import streams
 from ...core.server import Update
 from ..layers.tracing import Traced
 from ..layers.vectorised import Vectorised
-from ..problem import LossFunction, Orders, Problem, Question, per_example, slope
+from ..problem import LossFunction, Problem, Question, Task, per_example, slope
 
 
 class Stacked(Vectorised):
@@ -32,7 +32,7 @@ class Stacked(Vectorised):
     def how(self) -> str:
         return f"clients stacked, up to {self.slots} at once"
 
-    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
         """Stacks of whole runs where they fit, so that each run's updates come back together."""
         if not any(len(o.ids) for o in orders):
             return
@@ -107,7 +107,7 @@ ROWS = 1 << 15  # examples in one forward pass of a measurement
 class Stack:
     """One stack of clients through all their local steps."""
 
-    def __init__(self, engine: Stacked, orders: Sequence[Orders], which: np.ndarray, position: np.ndarray) -> None:
+    def __init__(self, engine: Stacked, orders: Sequence[Task], which: np.ndarray, position: np.ndarray) -> None:
         pool, problem = engine.problem.train, engine.problem
         self.engine, self.orders = engine, orders
         clients = self._column([o.ids for o in orders], which, position)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...client import Pool
 from ...core.server import Update
-from ..problem import LossFunction, Orders, Problem, Question, per_example
+from ..problem import LossFunction, Problem, Question, Task, per_example
 from .worker import Worker
 
 
@@ -29,7 +29,7 @@ class Visiting:
     def how(self) -> str:
         return f"clients visited by {len(self.workers)} worker{'s' * (len(self.workers) > 1)}"
 
-    def train(self, orders: Sequence[Orders]) -> Iterator[tuple[int, Update]]:
+    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
         """Run after run, the largest client first; few updates wait at a time, and always in the same order."""
         sizes = self.problem.train.sizes
         jobs = [
@@ -67,8 +67,8 @@ class Visiting:
         return False
 
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
-        assert self.problem.test is not None
-        return [self._measure(q, self.problem.test, of) for q in questions]
+        assert self.problem.judged is not None
+        return [self._measure(q, self.problem.judged, of) for q in questions]
 
     def _measure(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
         worker = self.workers[0]
@@ -105,7 +105,7 @@ class Visiting:
 class _LeanWorker(Worker):
     """The same local steps, each with one pass over the parameters instead of three."""
 
-    def _descend(self, loss: Tensor, orders: Orders) -> None:
+    def _descend(self, loss: Tensor, orders: Task) -> None:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         anchors = orders.theta.split(self.problem.layout.sizes)
         with torch.no_grad():

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
-from ..problem import LossFunction, Orders, Problem, per_example
+from ..problem import LossFunction, Problem, Task, per_example
 
 
 class Worker:
@@ -50,13 +50,13 @@ class Worker:
                 total += per_example(of(self.model(x), y)).double().sum()
         return float(total) / len(inputs)
 
-    def train(self, orders: Orders, position: int) -> Update:
+    def train(self, orders: Task, position: int) -> Update:
         """Local SGD of the client at `position` of the orders, as the difference it makes to the incoming model."""
         after, snapshot = self.weights_after(orders, position)
         kept = None if snapshot is None else (orders.theta - snapshot)[None]
         return Update(orders.ids[position].reshape(1), (orders.theta - after)[None], kept, self.buffers())
 
-    def weights_after(self, orders: Orders, position: int) -> tuple[Tensor, Tensor | None]:
+    def weights_after(self, orders: Task, position: int) -> tuple[Tensor, Tensor | None]:
         """The same as new weights [D], and those at the snapshot step: what travels between machines."""
         if not self.alone:
             return self._steps(orders, position)
@@ -68,7 +68,7 @@ class Worker:
         """The buffers as the last training left them, with a leading client axis."""
         return {name: b.detach().clone()[None] for name, b in self.model_buffers.items()}
 
-    def _steps(self, orders: Orders, position: int) -> tuple[Tensor, Tensor | None]:
+    def _steps(self, orders: Task, position: int) -> tuple[Tensor, Tensor | None]:
         problem, client = self.problem, int(orders.ids[position])
         inputs, targets = problem.train.of(client)
         self.load(orders.theta if orders.starts is None else orders.starts[position], orders.buffers or {})
@@ -84,7 +84,7 @@ class Worker:
                 snapshot = self.vector()
         return self.vector(), snapshot
 
-    def _batches(self, orders: Orders, client: int, size: int) -> NDArray[np.int64]:
+    def _batches(self, orders: Task, client: int, size: int) -> NDArray[np.int64]:
         """[steps, batch] the client's own rows, -1 where there is none."""
         one, sizes = np.array([client]), np.array([size])
         p = self.problem
@@ -93,7 +93,7 @@ class Worker:
         ]
         return rows
 
-    def _descend(self, loss: Tensor, orders: Orders) -> None:
+    def _descend(self, loss: Tensor, orders: Task) -> None:
         """theta_i <- theta_i - lr (gradient + prox (theta_i - theta))."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         anchors = orders.theta.split(self.problem.layout.sizes)

@@ -31,8 +31,8 @@ class Vectorised(ABC):
         return self._measure(questions, self.problem.train, self.problem.loss)
 
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
-        assert self.problem.test is not None
-        return self._measure(questions, self.problem.test, of)
+        assert self.problem.judged is not None
+        return self._measure(questions, self.problem.judged, of)
 
     def _measure(self, questions: Sequence[Question], pool: Pool, of: LossFunction) -> list[Tensor]:
         """Questions about the same clients are answered together: their models stacked, the data shared."""
