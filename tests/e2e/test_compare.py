@@ -30,7 +30,7 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
         "average of the last 4 rounds",
         "semi_vred[beta=1,smooth=0.25]",
         "chance alone",
-        "Pictures:",
+        "Figures:",
     ):
         assert shown in done.stdout
     assert "round 4 of 4, 8 runs" in done.stderr
@@ -51,8 +51,8 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
     assert (run / "model.safetensors").exists() and not list(run.glob("checkpoint*"))
     smoothed = json.loads((run.parents[1] / "semi_vred[beta=1,smooth=0.25]" / "seed-0" / "header.json").read_text())
     assert smoothed["config"]["train"]["smooth"] == 0.25 and smoothed["config"]["hyper_parameters"]["beta"] == 1.0
-    pictures = {p.name for p in (tmp_path / "runs" / "demo" / "pictures").iterdir()}
-    assert {"clients.svg", "clients.png", "trade-off.svg", "worst-over-rounds.png"} <= pictures
+    figures = {p.name for p in (tmp_path / "runs" / "demo" / "figures").iterdir()}
+    assert {"clients.svg", "clients.png", "trade-off.svg", "worst-over-rounds.png"} <= figures
 
 
 def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(tmp_path):
@@ -61,9 +61,9 @@ def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(
     table = json.loads(first.stdout)
     assert [row["label"] for row in table["rows"]] == ["fedavg", "vred"]  # the baseline is always there
     figures = {"mean", "std", "worst", "worst10", "worst20", "best10", "improved", "degraded"}
-    assert figures <= set(table["rows"][1]["last"]) and figures <= set(table["rows"][1]["average"])
+    assert figures <= set(table["rows"][1]["last"]) and figures <= set(table["rows"][1]["late"])
     assert {"mean", "spread"} == set(table["rows"][1]["last"]["mean"])
-    assert table["noise_floor"]["label"] == "fedavg, other seeds" and table["average_over_rounds"] == 3
+    assert table["noise_floor"]["label"] == "fedavg, other seeds" and table["last_rounds"] == 3
     assert {"negative_rounds", "oscillation"} <= set(table["rows"][0])
     header = tmp_path / "runs" / "demo" / "vred" / "seed-0" / "header.json"
     before = header.stat().st_mtime_ns

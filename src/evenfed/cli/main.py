@@ -23,12 +23,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for _command in (compare, algorithms, report, tune):
-    app.command()(_command)
+app.command()(compare)
+app.command()(algorithms)
+app.command()(report)
+app.command()(tune)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
-for _command in (pack, choose, fill):
-    app.command(rich_help_panel="Publishing results")(_command)
+for _maintainers_command in (pack, choose, fill):
+    app.command(rich_help_panel="Publishing results")(_maintainers_command)
 
 
 def _version(wanted: bool) -> None:
@@ -60,10 +62,10 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
-        is_usage_error = type(error).__module__.startswith(("click", "typer")) and hasattr(error, "show")
-        if not is_usage_error:
+        show = getattr(error, "show", None)  # of a usage error; typer does not say where it takes click from
+        if show is None or not type(error).__module__.startswith(("click", "typer")):
             raise
-        error.show()
+        show()
         sys.exit(getattr(error, "exit_code", 2))
     sys.exit(0)
 

@@ -68,7 +68,7 @@ def pack(
     target: Annotated[Path, typer.Argument(metavar="DEST", help="Folder for the packed file, e.g. results/cifar10.")],
 ) -> None:
     """Pack a finished comparison into one small file without models; `evenfed report DEST` reads it."""
-    from ..comparison.folder import pack as pack_runs
+    from ..comparison.pack import pack as pack_runs
 
     page = console()
     packed, unfinished = pack_runs(folder, target)

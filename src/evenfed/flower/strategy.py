@@ -17,7 +17,7 @@ from flwr.supercore import log
 from torch import Tensor
 
 from ..comparison.folder import RunFolder
-from ..comparison.journal import Journal
+from ..comparison.header import Header
 from ..comparison.plan import Variant
 from ..core import streams
 from ..core.algorithm import Algorithm
@@ -56,22 +56,21 @@ class FairStrategy(Strategy):
         timeout: float = 3600.0,
         ordered: bool = False,
         private: bool = False,
-        header: Mapping[str, Any] | None = None,
+        header: Header | None = None,
         listen: Callable[[Record], bool | None] | None = None,
         **options: Any,
     ) -> None:
         chosen = _chosen(algorithm, label)
         self.algorithm, self.label = chosen.algorithm, chosen.label
         self.settings = Settings.of({**chosen.options, **options, "engine": "flower"})
-        place = None if out is None else Path(out) / self.label / f"seed-{self.settings.seed}"
-        self.journal = None if place is None else Journal(RunFolder(place))
+        self.folder = None if out is None else RunFolder.at(Path(out), self.label, self.settings.seed)
         if clients is not None:
             check_whole("clients", clients, 1)
         for name, seconds in (("wait", wait), ("timeout", timeout)):
             if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
                 raise InputError(f"{name}={seconds!r}: give a number of seconds above 0")
         self.wait, self.timeout, self.ordered = float(wait), float(timeout), ordered
-        self.header, self.listen, self.private = header or {}, listen, private
+        self.header, self.listen, self.private = header, listen, private
         if not isinstance(private, bool):
             raise InputError(f"private={private!r}: give true or false")
         if private:
@@ -96,7 +95,7 @@ class FairStrategy(Strategy):
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
         log(INFO, "\t├──> %s", self.settings)
-        log(INFO, "\t└──> results: %s", self.journal.folder.path if self.journal else "not kept (no `out`)")
+        log(INFO, "\t└──> results: %s", self.folder.path if self.folder else "not kept (no `out`)")
 
     def start(
         self,
@@ -241,9 +240,9 @@ class FairStrategy(Strategy):
         now.record = None
         self.records.append(record)
         finished = now.server.index >= self.settings.rounds
-        if self.journal is not None:
-            self.journal.write([record], State(now.server), finished)
-            self.journal.forget(keep=None if finished else now.server.index)
+        if self.folder is not None:
+            self.folder.write([record], State(now.server), finished)
+            self.folder.forget(keep=None if finished else now.server.index)
         now.stopped = bool(self.listen is not None and self.listen(record))
         if record.accuracy is None:
             return None if scores is None else MetricRecord(scores)
@@ -252,8 +251,8 @@ class FairStrategy(Strategy):
 
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
         """Meet the clients, and stand where the run was left."""
-        before = None if self.journal is None else self.journal.folder.header()
-        self.roster.gather(grid, self.wait, None if before is None else before["clients"])
+        before = None if self.folder is None else self.folder.header()
+        self.roster.gather(grid, self.wait, None if before is None else before.clients)
         shape = Shape.of(arrays, self.roster.column("parameters")[0], self.roster.column("buffers")[0])
         sent = ArrayRecord({name: arrays[name] for name in [*(shape.layout.names or ()), *shape.buffers]})
         theta, buffers = shape.read(sent)
@@ -275,37 +274,35 @@ class FairStrategy(Strategy):
         )
         server = remembered(server) if self.private else server
         state = State(dataclasses.replace(server, layout=shape.layout))
-        if self.journal is not None:
-            state = self._resumed(self.journal, state)
+        if self.folder is not None:
+            state = self._resumed(self.folder, state)
         self._now = _Progress(state.server, shape)
         return self._now.arrays
 
-    def _resumed(self, journal: Journal, fresh: State) -> State:
-        header = {
-            "label": self.label,
-            "seed": self.settings.seed,
-            "selected_on": None,
-            "config": {
-                "data": {"name": "flower"},
-                "model": {"parameters": len(fresh.server.theta)},
-                "algorithm": self.algorithm.name,
-                "hyper_parameters": self.algorithm.describe(),
-                "train": self.settings.describe(),
-                **({"private": True} if self.private else {}),
-            },
-            "engine": self.how,
-            "device": "the clients' own",
-            "flwr": version("flwr"),
-            "clients": self.roster.describe(),
-            **self.header,
+    def _resumed(self, folder: RunFolder, fresh: State) -> State:
+        config = {
+            "data": {"name": "flower"},
+            "model": {"parameters": len(fresh.server.theta)},
+            "algorithm": self.algorithm.name,
+            "hyper_parameters": self.algorithm.describe(),
+            "train": self.settings.describe(),
         }
-        journal.folder.refuse_other(header["config"])
-        if journal.folder.finished:
-            raise InputError(f"{journal.folder.path} holds a finished run; choose another `out`, or remove it")
-        state = journal.resumed(fresh)
+        if self.private:
+            config["private"] = True
+        header = self.header or Header(
+            label=self.label,
+            seed=self.settings.seed,
+            config=config,
+            clients=self.roster.describe(),
+            device="the clients' own",
+        )
+        folder.refuse_other(header.config)
+        if folder.finished:
+            raise InputError(f"{folder.path} holds a finished run; choose another `out`, or remove it")
+        state = folder.resumed(fresh)
         if state.server.index:
-            log(INFO, "goes on from round %s of %s", state.server.index, journal.folder.path)
-        journal.begin(header, state)
+            log(INFO, "goes on from round %s of %s", state.server.index, folder.path)
+        folder.begin(dataclasses.replace(header, engine=self.how, extra={"flwr": version("flwr")}), state)
         return state
 
     def _private(self, grid: Grid) -> PrivateRound:

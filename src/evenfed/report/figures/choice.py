@@ -23,7 +23,7 @@ def draw(choice: Choice, folder: Path) -> list[Path]:
 def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:
     """One line per value of the second dial over the values of the first, beside FedAvg."""
     findings = choice.findings
-    data = findings.header["config"]["data"]["name"]
+    data = findings.header.data["name"]
     first = " or ".join(dict.fromkeys(grid.dials[0] for grid in methods))
     second = " or ".join(dict.fromkeys(grid.dials[1] for grid in methods))
     second_values = list(map(shown, methods[0].values(1)))

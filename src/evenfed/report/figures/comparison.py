@@ -13,7 +13,7 @@ from .drawing import Spec, category, colour_by_kind, kind, quantity, save
 
 def draw(findings: Findings, folder: Path) -> list[Path]:
     """Every figure as SVG and PNG in `folder`; an empty list where `evenfed[report]` is not installed."""
-    entries = [entry for entry in findings.everyone if entry is not findings.floor]
+    entries = findings.planned
     figures = {
         "trade-off": trade_off(findings, entries),
         "worst-over-rounds": over_rounds(entries),
@@ -89,7 +89,7 @@ def over_rounds(entries: Sequence[Entry]) -> Spec:
 
 def _worst_by_round(entry: Entry) -> list[dict[str, Any]]:
     points = []
-    evaluated = [run.evaluated for run in entry.runs.values()]
+    evaluated = [run.evaluated for run in entry.histories]
     for records in zip(*evaluated, strict=False):  # one record per seed
         worst10 = [Fairness.of(record.accuracy).worst10 for record in records if record.accuracy is not None]
         point = {
@@ -106,7 +106,7 @@ def clients(entries: Sequence[Entry]) -> Spec:
     """Every client's accuracy over the last rounds, one tick each: narrow and far right is fair and good."""
     ticks = []
     for entry in entries:
-        of_seeds = [run.late_accuracy for run in entry.runs.values() if run.late_accuracy is not None]
+        of_seeds = [run.late_accuracy for run in entry.histories if run.late_accuracy is not None]
         for accuracy in np.mean(of_seeds, axis=0):
             if not np.isnan(accuracy):
                 tick = {"algorithm": entry.label, "accuracy": 100 * float(accuracy), "kind": kind(entry)}

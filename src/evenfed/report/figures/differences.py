@@ -15,7 +15,7 @@ _ROW_HEIGHT = 24
 def figure(pooled: Sequence[Findings]) -> Spec:
     """One panel per metric, one row per entry."""
     findings = pooled[0]
-    data = findings.header["config"]["data"]["name"]
+    data = findings.header.data["name"]
     pairs = [Pairs(each, late=True, stream=k) for k, each in enumerate(pooled)]
     lines = "lines: 95 % interval over clients and seeds"
     if len(pooled) > 1:

@@ -35,7 +35,7 @@ def draw(comparisons: Sequence[Findings], folder: Path, paper: Numbers | None) -
 def accuracy(findings: Findings, metrics: Sequence[str], paper: Numbers | None) -> Spec:
     """A panel for the last round, as in the paper, and one for the average of the last rounds."""
     names = " and ".join(map(title, metrics))
-    data = findings.header["config"]["data"]["name"]
+    data = findings.header.data["name"]
     subtitle = "thin lines: spread over seeds; dashed: the best"
     if paper:
         subtitle += "; diamonds: the paper"
