@@ -1,6 +1,5 @@
 """Figures of a comparison: mean against worst-served, the worst-served over rounds, and every client."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +7,16 @@ import numpy as np
 
 from ...comparison.findings import Entry, Findings
 from ...fairness import Fairness
+from ..tables import accuracy_on
 from .drawing import Spec, category, colour_by_kind, kind, quantity, save
 
 
 def draw(findings: Findings, folder: Path) -> list[Path]:
     """Every figure as SVG and PNG in `folder`; an empty list where `evenfed[report]` is not installed."""
-    entries = findings.planned
     figures = {
-        "trade-off": trade_off(findings, entries),
-        "worst-over-rounds": over_rounds(entries),
-        "clients": clients(entries),
+        "trade-off": trade_off(findings),
+        "worst-over-rounds": over_rounds(findings),
+        "clients": clients(findings),
     }
     written: list[Path] = []
     for name, figure in figures.items():
@@ -25,10 +24,10 @@ def draw(findings: Findings, folder: Path) -> list[Path]:
     return written
 
 
-def trade_off(findings: Findings, entries: Sequence[Entry]) -> Spec:
+def trade_off(findings: Findings) -> Spec:
     """Mean accuracy against the worst 10 %: up is fairer, right is better on average."""
     points = []
-    for entry in entries:
+    for entry in findings.planned:
         figures = findings.rows[entry.label].late
         point = {
             "algorithm": entry.label,
@@ -41,7 +40,7 @@ def trade_off(findings: Findings, entries: Sequence[Entry]) -> Spec:
     position = {
         "x": quantity("mean", title="mean accuracy of all clients, %", scale=scale),
         "y": quantity("worst10", title="accuracy of the worst-served 10 %, %", scale=scale),
-        "color": colour_by_kind(entries),
+        "color": colour_by_kind(findings.planned),
     }
     dots = {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1}, "encoding": position}
     labels = {
@@ -57,14 +56,14 @@ def trade_off(findings: Findings, entries: Sequence[Entry]) -> Spec:
     }
 
 
-def over_rounds(entries: Sequence[Entry]) -> Spec:
+def over_rounds(findings: Findings) -> Spec:
     """The worst 10 % round by round, mean over seeds; a panel for each entry beside FedAvg."""
-    colour = colour_by_kind(entries)
-    baseline = _worst_by_round(entries[0])
+    colour = colour_by_kind(findings.planned)
+    baseline = _worst_by_round(findings.baseline)
     panels = []
-    for entry in entries:
+    for entry in findings.planned:
         points = list(baseline)
-        if entry is not entries[0]:
+        if entry is not findings.baseline:
             points += _worst_by_round(entry)
         panel = {
             "title": entry.label,
@@ -102,25 +101,25 @@ def _worst_by_round(entry: Entry) -> list[dict[str, Any]]:
     return points
 
 
-def clients(entries: Sequence[Entry]) -> Spec:
+def clients(findings: Findings) -> Spec:
     """Every client's accuracy over the last rounds, one tick each: narrow and far right is fair and good."""
     ticks = []
-    for entry in entries:
+    for entry in findings.planned:
         of_seeds = [run.late_accuracy for run in entry.histories if run.late_accuracy is not None]
         for accuracy in np.mean(of_seeds, axis=0):
             if not np.isnan(accuracy):
                 tick = {"algorithm": entry.label, "accuracy": 100 * float(accuracy), "kind": kind(entry)}
                 ticks.append(tick)
-    labels = [entry.label for entry in entries]
+    labels = [entry.label for entry in findings.planned]
     return {
         "title": "Every client, mean over seeds and last rounds",
         "width": 620,
-        "height": 24 * len(entries),
+        "height": 24 * len(labels),
         "data": {"values": ticks},
         "mark": {"type": "tick", "thickness": 2, "size": 15, "opacity": 0.75},
         "encoding": {
-            "x": quantity("accuracy", title="test accuracy, %", scale={"zero": False}),
+            "x": quantity("accuracy", title=f"{accuracy_on(findings.judge)}, %", scale={"zero": False}),
             "y": category("algorithm", title=None, sort=labels),
-            "color": colour_by_kind(entries),
+            "color": colour_by_kind(findings.planned),
         },
     }
