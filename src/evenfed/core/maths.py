@@ -76,6 +76,13 @@ def off_conflict(vectors: Tensor, other: Tensor, gram: Tensor, where: Tensor) ->
     return vectors - torch.where(conflict, dots / square.clamp(min=1e-300), 0.0)[:, None] * other
 
 
+def stretched(mixture: Tensor, model: Tensor, gram: Tensor) -> Tensor:
+    """The mixture at the length of another, `model`; zero where it has no length of its own."""
+    length = (mixture @ gram @ mixture).clamp(min=0).sqrt()
+    wanted = (model @ gram @ model).clamp(min=0).sqrt()
+    return mixture * (wanted / length if length > 0 else 0.0)
+
+
 def best_common_descent(gram: Tensor) -> Tensor:
     """The mixture of k updates that lowers the mean loss most while opposing none of them (an LP on `gram`).
 
