@@ -142,7 +142,7 @@ def _check_private(algorithm: Algorithm, rng: np.random.Generator) -> None:
         length = coefficients @ [float(part.length) for part in computed]
         objective = coefficients @ [float(part.objective) for part in computed]
         duals = np.array([float(part.dual) for part in computed])
-        turn = open_round(server, losses)
+        turn = open_round(server, torch.from_numpy(losses))
         planned = np.zeros(n)
         planned[turn.plan.ids] = turn.plan.weights
         case = f"round {k}, losses {losses.round(2)}"
