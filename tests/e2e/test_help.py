@@ -1,6 +1,5 @@
 """The help of every command: complete, and in the order a newcomer needs."""
 
-
 import pytest
 import typer
 
