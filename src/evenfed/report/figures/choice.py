@@ -7,7 +7,7 @@ from typing import Any
 from ...comparison.findings import BASELINE
 from ..choice import FIGURES, Choice, Grid, grids, shown
 from ..tables import accuracy_on, spread_of, title, when
-from .drawing import ALL_FORMATS, AXIS, HEADING, NO_FRAME, RED, Spec, category, quantity, save
+from .drawing import AXIS, HEADING, NO_FRAME, RED, Spec, category, quantity, save
 
 _SHADES = ("#7a1f0f", RED, "#ef9a7a", "#8c8c8c")  # of a dial's values, the last being "off"
 
@@ -17,7 +17,7 @@ def draw(choice: Choice, folder: Path) -> list[Path]:
     methods = grids(choice)
     if not methods:
         return []
-    return save(figure(choice, methods), folder, "dials", ALL_FORMATS)
+    return save(figure(choice, methods), folder, "dials", with_pdf=True)
 
 
 def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:

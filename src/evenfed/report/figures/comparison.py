@@ -110,16 +110,15 @@ def clients(findings: Findings) -> Spec:
             if not np.isnan(accuracy):
                 tick = {"algorithm": entry.label, "accuracy": 100 * float(accuracy), "kind": kind(entry)}
                 ticks.append(tick)
-    labels = [entry.label for entry in findings.planned]
     return {
         "title": "Every client, mean over seeds and last rounds",
         "width": 620,
-        "height": 24 * len(labels),
+        "height": 24 * len(findings.planned),
         "data": {"values": ticks},
         "mark": {"type": "tick", "thickness": 2, "size": 15, "opacity": 0.75},
         "encoding": {
             "x": quantity("accuracy", title=f"{accuracy_on(findings.judge)}, %", scale={"zero": False}),
-            "y": category("algorithm", title=None, sort=labels),
+            "y": category("algorithm", title=None, sort=None),
             "color": colour_by_kind(findings.planned),
         },
     }

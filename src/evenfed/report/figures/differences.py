@@ -62,11 +62,10 @@ def _band(pooled: Sequence[Findings], metric: str) -> list[Spec]:
 def _marks(pairs: Sequence[Pairs], metric: str, with_labels: bool) -> list[Spec]:
     """Zero, and for every entry its interval, its difference and, if several are pooled, that on each federation."""
     entries = pairs[0].findings.everyone[1:]
-    labels = [title(entry.label) for entry in entries]
     colour = colour_by_kind(entries)
     gaps = {"values": list(_gaps(pairs, metric))}
     y_axis = {"labels": with_labels, "ticks": False, "labelLimit": 240}
-    y = category("entry", sort=labels, title=None, axis=y_axis)
+    y = category("entry", sort=None, title=None, axis=y_axis)
     x_axis = {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6}
     x = quantity("points", title="points of accuracy", scale={"zero": True}, axis=x_axis)
     zero = {
