@@ -16,7 +16,6 @@ from torch import Tensor
 from ...client import Pool, holding
 from ...core.errors import InputError, first_line
 from ...settings import Precision
-from ..layers.vectorised import Vectorised
 from ..problem import LocalLoss, LossFunction, Problem, Question, Task, Updates
 from .measuring import Measure
 from .memory import Made, Resident, fitting
@@ -24,6 +23,7 @@ from .network import Network
 from .schedule import Schedule
 from .shift import Scheduled, Shift
 from .step import Step
+from .vectorised import Vectorised
 
 MEASURED_ROWS = 5120  # examples in one forward pass of a measurement
 

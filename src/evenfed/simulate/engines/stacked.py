@@ -16,9 +16,9 @@ from ...client import Pool
 from ...core import streams
 from ...core.server import Update
 from ..layers.tracing import Traced
-from ..layers.vectorised import Vectorised
 from ..problem import LocalLoss, LossFunction, Problem, Question, Task, Updates, per_example, slope
 from .schedule import Integers
+from .vectorised import Vectorised
 
 ROWS = 1 << 15  # examples in one forward pass of a measurement
 
