@@ -16,7 +16,7 @@ from . import partition, store
 from .catalogue import SOURCES
 from .dataset import Dataset
 from .folder import read_folder
-from .partition import Rows, Split
+from .partition import Parts, Rows, Split
 
 NAMES = (*SOURCES, "folder")
 PARTITIONS = ("dirichlet", "shards", "iid", "natural")
@@ -139,27 +139,27 @@ def federate(settings: DataSettings) -> Federation:
     (20, 10, 1797)
     """
     data = _thinned(dataset(settings), settings)
-    splits, names, seed, notes = _draw(data, settings)
-    train = _pool(data, [split.train for split in splits])
+    draw = _draw(data, settings)
+    notes = [*data.notes, *draw.notes]
     validation = None
     if settings.validation_fraction:
-        validation = _pool(data, [split.validation for split in splits])
+        validation = _pool(data, [split.validation for split in draw.splits])
     if settings.judge == "validation" and validation is not None:
         judged = validation
         notes.append("judged on the validation examples")
     else:
-        judged = _pool(data, [split.test for split in splits])
+        judged = _pool(data, [split.test for split in draw.splits])
     return Federation(
         name=data.name,
-        names=names,
+        names=draw.names,
         classes=data.classes,
-        train=train,
+        train=_pool(data, [split.train for split in draw.splits]),
         validation=validation,
         judged=judged,
-        class_counts=_class_counts(data, splits),
+        class_counts=_class_counts(data, draw.splits),
         padding=data.padding,
-        seed=seed,
-        notes=(*data.notes, *notes),
+        seed=draw.seed,
+        notes=tuple(notes),
     )
 
 
@@ -170,18 +170,21 @@ def _class_counts(data: Dataset, splits: Sequence[Split]) -> NDArray[np.int64] |
     counts = []
     for split in splits:
         rows = np.concatenate([split.train, split.validation, split.test])
-        counts.append(np.bincount(data.targets[rows], minlength=data.classes))
+        labels = data.targets[rows]
+        counts.append(np.bincount(labels, minlength=data.classes))
     return np.stack(counts)
 
 
 def _thinned(data: Dataset, settings: DataSettings) -> Dataset:
     """Only `examples` of the rows, drawn uniformly; natural clients are drawn first and thinned out afterwards."""
     total = len(data.targets)
-    if settings.examples is None or settings.examples >= total or settings.partition == "natural":
+    wanted = settings.examples
+    if wanted is None or wanted >= total or settings.partition == "natural":
         return data
-    drawn = np.random.default_rng(settings.seed).choice(total, settings.examples, replace=False)
+    rng = np.random.default_rng(settings.seed)
+    drawn = rng.choice(total, wanted, replace=False)
     rows = np.sort(drawn)
-    note = f"{settings.examples} of {total} examples are used"
+    note = f"{wanted} of {total} examples are used"
     return replace(
         data,
         inputs=_gather(data.inputs, rows),
@@ -191,66 +194,96 @@ def _thinned(data: Dataset, settings: DataSettings) -> Dataset:
     )
 
 
-def _draw(data: Dataset, settings: DataSettings) -> tuple[list[Split], list[str], int, list[str]]:
-    """Splits, names, seed and notes, with small clients kept, dropped or drawn again."""
+@dataclass(frozen=True)
+class _Draw:
+    """Who holds which rows, by one seed."""
+
+    names: list[str]
+    splits: list[Split]
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def only(self, positions: Sequence[int]) -> "_Draw":
+        """Some of the clients."""
+        names = [self.names[k] for k in positions]
+        splits = [self.splits[k] for k in positions]
+        return replace(self, names=names, splits=splits)
+
+    def noted(self, note: str) -> "_Draw":
+        """The same with a note."""
+        return replace(self, notes=(note,))
+
+
+def _draw(data: Dataset, settings: DataSettings) -> _Draw:
+    """Draw the clients; small ones are kept, dropped or drawn again."""
     draws = MOST_DRAWS if settings.small == "redraw" else 1
     for attempt in range(draws):
-        seed = settings.seed + attempt
-        splits, names = _partition(data, settings, seed)
+        draw = _partition(data, settings, settings.seed + attempt)
+        total = len(draw.splits)
         large = []
-        for position, split in enumerate(splits):
-            if len(split.train) >= settings.min_train and len(split.test) >= settings.min_test:
+        for position, split in enumerate(draw.splits):
+            enough_to_train = len(split.train) >= settings.min_train
+            enough_to_test = len(split.test) >= settings.min_test
+            if enough_to_train and enough_to_test:
                 large.append(position)
-        few = len(splits) - len(large)
-        notes = []
-        if settings.small == "keep" or not few:
-            if attempt:
-                notes.append(f"drawn with seed {seed} after {attempt} tries")
-            elif few:
-                notes.append(f"{few} of {len(splits)} clients are small and kept")
-            return splits, names, seed, notes
+        few = total - len(large)
+        if not few and attempt:
+            return draw.noted(f"drawn with seed {draw.seed} after {attempt} tries")
+        if not few:
+            return draw
+        if settings.small == "keep":
+            return draw.noted(f"{few} of {total} clients are small and kept")
         if settings.small == "drop" and large:
             least = f"fewer than {settings.min_train} train or {settings.min_test} test examples"
-            notes.append(f"{few} of {len(splits)} clients dropped: {least}")
-            return [splits[k] for k in large], [names[k] for k in large], seed, notes
+            return draw.only(large).noted(f"{few} of {total} clients dropped: {least}")
     raise InputError(
         f"data.small='{settings.small}': no client or no draw has {settings.min_train} training and "
         f"{settings.min_test} test examples everywhere; ask for fewer clients, a larger concentration, or lower minima"
     )
 
 
-def _partition(data: Dataset, settings: DataSettings, seed: int) -> tuple[list[Split], list[str]]:
-    """Each client's split and name."""
+def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
     labels = data.targets if data.targets.ndim == 1 else None
     if settings.partition == "natural":
         parts, names = _natural_parts(data, settings, seed)
     else:
         parts = _artificial_parts(data, labels, settings, seed)
-        names = [f"{data.name}-{k}" for k in range(len(parts))]
+        names = [f"{data.name}-{k}" for k in range(settings.clients)]
     shuffle = None if settings.partition == "dirichlet" else seed  # the authors keep the data set's order
-    fractions = (settings.train_fraction, settings.validation_fraction)
-    splits = [partition.split(rows, labels, *fractions, shuffle) for rows in parts]
-    return splits, names
+    splits = []
+    for rows in parts:
+        split = partition.split(
+            rows,
+            labels,
+            train_fraction=settings.train_fraction,
+            validation_fraction=settings.validation_fraction,
+            shuffle=shuffle,
+        )
+        splits.append(split)
+    return _Draw(names, splits, seed)
 
 
-def _natural_parts(data: Dataset, settings: DataSettings, seed: int) -> tuple[list[Rows], list[str]]:
+def _natural_parts(data: Dataset, settings: DataSettings, seed: int) -> tuple[Parts, list[str]]:
     if data.owners is None:
         raise InputError(f"data set '{data.name}' has no natural clients; use partition = dirichlet, shards or iid")
-    parts, owners = partition.natural(data.owners, settings.clients, settings.min_examples, seed)
+    least = settings.min_examples
+    parts, owners = partition.natural(data.owners, settings.clients, least, seed)
     if not parts:
-        raise InputError(f"no owner of '{data.name}' has {settings.min_examples} examples; lower data.min_examples")
+        raise InputError(f"no owner of '{data.name}' has {least} examples; lower data.min_examples")
     total = sum(len(rows) for rows in parts)
-    share = min((settings.examples or np.inf) / total, 1.0)
+    share = min((settings.examples or total) / total, 1.0)
     thinned = []
     for rows in parts:
-        shuffled = np.random.default_rng(seed).permutation(rows)
+        rng = np.random.default_rng(seed)
+        shuffled = rng.permutation(rows)
         count = int(np.ceil(share * len(rows)))
         thinned.append(shuffled[:count])
-    names = [data.owner_names[k] if data.owner_names else str(k) for k in owners]
-    return thinned, names
+    if data.owner_names:
+        return thinned, [data.owner_names[k] for k in owners]
+    return thinned, [str(k) for k in owners]
 
 
-def _artificial_parts(data: Dataset, labels: Rows | None, settings: DataSettings, seed: int) -> list[Rows]:
+def _artificial_parts(data: Dataset, labels: Rows | None, settings: DataSettings, seed: int) -> Parts:
     if settings.partition == "iid":
         parts = partition.iid(len(data.targets), settings.clients, seed)
         return [np.sort(rows) for rows in parts]
@@ -263,7 +296,7 @@ def _artificial_parts(data: Dataset, labels: Rows | None, settings: DataSettings
     return partition.dirichlet(labels, settings.clients, settings.concentration, seed)
 
 
-def _pool(data: Dataset, parts: Sequence[Rows]) -> Pool:
+def _pool(data: Dataset, parts: Parts) -> Pool:
     """The parts' rows, client after client: the only copy made of the data."""
     rows = np.concatenate(parts)
     inputs = torch.from_numpy(_gather(data.inputs, rows))
@@ -275,10 +308,12 @@ def _pool(data: Dataset, parts: Sequence[Rows]) -> Pool:
 
 def _gather(array: NDArray[Any], rows: Rows) -> NDArray[Any]:
     """array[rows], read in the file's order one piece at a time: pages are released once they were read."""
-    gathered = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
+    row_shape = array.shape[1:]
+    gathered = np.empty((len(rows), *row_shape), dtype=array.dtype)
     pieces = max(1, gathered.nbytes // PIECE)
+    in_file_order = np.argsort(rows, kind="stable")
     mapped = getattr(array, "_mmap", None)
-    for piece in np.array_split(np.argsort(rows, kind="stable"), pieces):
+    for piece in np.array_split(in_file_order, pieces):
         gathered[piece] = array[rows[piece]]
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)

@@ -27,8 +27,9 @@ ARCHIVE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 Progress = Callable[[int, int], object]  # called with (bytes received, bytes in all) as they arrive
 
-# Each turns the unpacked folder, or the one file, into a stored data set.
-CONVERTERS: dict[str, Callable[[Path, Path], None]] = {
+Converter = Callable[[Path, Path], None]  # turns the unpacked folder, or the one file, into a stored data set
+
+CONVERTERS: dict[str, Converter] = {
     "mnist": images.convert_mnist,
     "fashion_mnist": images.convert_fashion_mnist,
     "cifar10": images.convert_cifar10,
@@ -49,11 +50,9 @@ def fetch(name: str) -> None:
     downloads = store.root() / "downloads" / name
     downloads.mkdir(parents=True, exist_ok=True)
     for file in source.files:
-        _download_with_bar(source, file, downloads / file.name)
-    if len(source.files) == 1:
-        add(name, downloads / source.files[0].name)
-    else:
-        add(name, downloads)
+        target = downloads / file.name
+        _download_with_bar(source, file, target)
+    add(name, target if len(source.files) == 1 else downloads)
     shutil.rmtree(downloads)  # the arrays hold all of it
 
 
@@ -97,7 +96,9 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpack a tar file into `folder`; one that reaches outside it, or holds links or devices, is refused."""
     folder.mkdir(parents=True)
     # Python 3.11.4 brought the filter; the check before it refuses aloud what the filter would quietly mend.
-    options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    options: dict[str, Any] = {}
+    if hasattr(tarfile, "data_filter"):
+        options["filter"] = "data"
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -127,10 +128,12 @@ def _unpacked(source: Source, path: Path, folder: Path) -> Path:
     official = [*source.files, *source.also]
     if path.is_dir():
         for file in official:
-            if (path / file.name).is_file():
-                _check_official(source, path / file.name, [file])
+            inside = path / file.name
+            if inside.is_file():
+                _check_official(source, inside, [file])
         return path
-    if not path.name.endswith(ARCHIVE_ENDINGS) and not tarfile.is_tarfile(path):
+    is_archive = path.name.endswith(ARCHIVE_ENDINGS) or tarfile.is_tarfile(path)
+    if not is_archive:
         return path
     if official:
         _check_official(source, path, official)
@@ -147,13 +150,14 @@ def _check_official(source: Source, path: Path, candidates: Sequence[OfficialFil
         if digest == file.digest:
             return
         actual.append(digest)
-        expected.append(f"{file.name} ({file.digest})")
+        known = file.digest
         if file.content is not None:
             content = _content_digest(path, file.content)
             if content == file.content:
                 return
             actual.append(f"content {content}")
-            expected[-1] = f"{file.name} ({file.digest}, content {file.content})"
+            known += f", content {file.content}"
+        expected.append(f"{file.name} ({known})")
     digests = " and ".join(dict.fromkeys(actual))  # two candidates may be hashed alike
     raise InputError(
         f"{path} has {digests}, which is not the official {' or '.join(expected)}: "
@@ -252,7 +256,8 @@ def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | Non
         resumed = None
         total: int | None
         if response.status == http.client.PARTIAL_CONTENT:
-            resumed = re.match(rf"bytes {offset}-\d+/(\d+)", response.headers.get("Content-Range", ""))
+            content_range = response.headers.get("Content-Range", "")
+            resumed = re.match(rf"bytes {offset}-\d+/(\d+)", content_range)
         if resumed:
             total = int(resumed[1])
         else:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from ..core.errors import InputError
 from .dataset import Dataset
 
-Arrays = tuple[NDArray[Any], NDArray[Any]]  # of one client: inputs, targets
+Array = NDArray[Any]
+Arrays = tuple[Array, Array]  # of one client: inputs, targets
+Reader = Callable[[Path, Path], Arrays]  # of a client's file, given the first client's
 
 
 def read_folder(path: Path) -> Dataset:
@@ -70,9 +72,10 @@ def _read_npz(file: Path, _: Path) -> Arrays:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             names = list(arrays)
             if "x" in names and "y" in names:
-                x = arrays["x"]
-                y = arrays["y"]
-                return x.astype(np.float32) if x.dtype == np.float64 else x, y
+                inputs = arrays["x"]
+                if inputs.dtype == np.float64:
+                    inputs = inputs.astype(np.float32)
+                return inputs, arrays["y"]
     # A TypeError: the file holds one bare array, which is no context manager.
     except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
@@ -115,7 +118,7 @@ def _read_parquet(file: Path, first: Path) -> Arrays:
     return features.astype(np.float32), targets
 
 
-def _check(file: Path, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+def _check(file: Path, inputs: Array, targets: Array) -> None:
     if inputs.dtype.kind not in "biuf":
         raise InputError(f"{file}: x is {inputs.dtype}; it must be of whole numbers or floats: convert it")
     if targets.dtype.kind not in "iu":
@@ -123,7 +126,8 @@ def _check(file: Path, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
             f"{file}: y is {targets.dtype}; it must be of whole numbers from 0, without gaps (a column with gaps is "
             "read as floats): convert or fill it"
         )
-    if not inputs.ndim or not targets.ndim or len(inputs) != len(targets) or not len(targets):
+    has_rows = inputs.ndim and targets.ndim and len(targets)
+    if not has_rows or len(inputs) != len(targets):
         raise InputError(
             f"{file}: x has shape {inputs.shape}, y has {targets.shape}; both must have the same number of rows, "
             "at least one: complete or remove the file"
@@ -134,12 +138,14 @@ def _check(file: Path, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         raise InputError(f"{file}: y has {targets.min()} in it; classes are counted from 0: shift them")
 
 
-def _check_alike(name: str, first_file: Path, first: NDArray[Any], file: Path, array: NDArray[Any]) -> None:
-    if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
+def _check_alike(name: str, first_file: Path, first: Array, file: Path, array: Array) -> None:
+    rows = f"{array.dtype} of shape {array.shape[1:]}"
+    expected = f"{first.dtype} of shape {first.shape[1:]}"
+    if rows != expected:
         raise InputError(
-            f"{file}: rows of {name} are {array.dtype} of shape {array.shape[1:]}, in {first_file.name} they are "
-            f"{first.dtype} of shape {first.shape[1:]}; all clients must have the same: convert one of them"
+            f"{file}: rows of {name} are {rows}, in {first_file.name} they are {expected}; "
+            "all clients must have the same: convert one of them"
         )
 
 
-_READERS: dict[str, Callable[[Path, Path], Arrays]] = {".npz": _read_npz, ".parquet": _read_parquet}
+_READERS: dict[str, Reader] = {".npz": _read_npz, ".parquet": _read_parquet}

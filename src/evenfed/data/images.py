@@ -19,7 +19,9 @@ from ..core.errors import InputError
 from . import store
 
 Images = NDArray[np.uint8]  # [n, channels, height, width]
-Batch = tuple[Images, NDArray[np.int64]]  # images, labels
+Labels = NDArray[np.int64]
+Batch = tuple[Images, Labels]
+Labelled = tuple[Path, int]  # an image's file and class
 CINIC_PARTS = ("train", "valid", "test")
 CINIC_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CHUNK = 5_000  # images in memory at once
@@ -35,6 +37,8 @@ class _Cifar:
     label_bytes: int  # before each image of a binary file; the last of them is the class
     label_key: str  # of a pickled batch
 
+
+CifarReader = Callable[[Path, _Cifar], Batch]
 
 _CIFAR10 = _Cifar("cifar10", classes=10, label_bytes=1, label_key="labels")
 _CIFAR100 = _Cifar("cifar100", classes=100, label_bytes=2, label_key="fine_labels")
@@ -138,7 +142,8 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def _find(source: Path, name: str) -> Path | None:
     """A file of that name in the folder or in one just below it, as archives unpack."""
-    for path in (source / name, *sorted(source.glob(f"*/{name}"))):
+    below = sorted(source.glob(f"*/{name}"))
+    for path in (source / name, *below):
         if path.is_file():
             return path
     return None
@@ -152,10 +157,10 @@ def _convert_idx(name: str, source: Path, destination: Path) -> None:
             f"{source}: no train-images-idx3-ubyte and train-labels-idx1-ubyte (.gz or not) here; "
             f"give the folder that holds both files of {name}"
         )
-    inputs = _read_idx(images, axes=3)
+    inputs = _read_idx(images, axes=3)[:, None]
     targets = _read_idx(labels, axes=1).astype(np.int64)
     _check_range(targets, 10, source)
-    store.write(destination, name=name, inputs=inputs[:, None], targets=targets, classes=10)
+    store.write(destination, name=name, inputs=inputs, targets=targets, classes=10)
 
 
 def _find_idx(source: Path, name: str) -> Path | None:
@@ -173,15 +178,14 @@ def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     start = 4 + 4 * axes
     lengths = np.frombuffer(content[4:start], ">u4").astype(int)
     magic = bytes([0, 0, 8, axes])
-    if content[:4] != magic or len(content) != start + lengths.prod():
+    size = start + lengths.prod()
+    if content[:4] != magic or len(content) != size:
         raise InputError(f"{path}: not an idx file of bytes with {axes} axes, or cut short; get the official one again")
     values = np.frombuffer(content, np.uint8, offset=start)
     return values.reshape(lengths)
 
 
-def _write_cifar(
-    kind: _Cifar, batches: Sequence[Path], read: Callable[[Path, _Cifar], Batch], destination: Path
-) -> None:
+def _write_cifar(kind: _Cifar, batches: Sequence[Path], read: CifarReader, destination: Path) -> None:
     targets: list[int] = []
 
     def chunks() -> Iterator[Images]:
@@ -205,22 +209,23 @@ def _read_binary(path: Path, kind: _Cifar) -> Batch:
             "the file is cut short or not CIFAR's: unpack the archive again"
         )
     records = np.memmap(path, np.uint8, mode="r").reshape(-1, record)
-    images = records[:, kind.label_bytes :].reshape(-1, 3, 32, 32)
-    labels = records[:, kind.label_bytes - 1].astype(np.int64)
-    return images, labels
+    labels = records[:, kind.label_bytes - 1]
+    images = records[:, kind.label_bytes :]
+    return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
 
 
 def _read_pickled(path: Path, kind: _Cifar) -> Batch:
     batch = plain_pickle(path)
     images = _entry(batch, "data")
     labels = _entry(batch, kind.label_key)
-    is_image_array = isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == (PIXELS,)
-    if not is_image_array or labels is None:
+    is_bytes = isinstance(images, np.ndarray) and images.dtype == np.uint8
+    if not is_bytes or images.shape[1:] != (PIXELS,) or labels is None:
         raise InputError(
             f"{path}: a pickled CIFAR batch holds 'data' of [n, 3072] bytes and '{kind.label_key}'; this one does not: "
             "unpack the official archive again"
         )
-    return images.reshape(-1, 3, 32, 32), np.asarray(labels, dtype=np.int64)
+    classes = np.asarray(labels, dtype=np.int64)
+    return images.reshape(-1, 3, 32, 32), classes
 
 
 def _entry(batch: Any, key: str) -> Any:
@@ -233,18 +238,23 @@ def _entry(batch: Any, key: str) -> Any:
 _CIFAR_LAYOUTS = ((".bin", _read_binary), ("", _read_pickled))  # ending of the files' names, and their reader
 
 
-def _check_range(labels: NDArray[np.int64], classes: int, path: Path) -> None:
-    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+def _check_range(labels: Labels, classes: int, path: Path) -> None:
+    if not len(labels):
+        return
+    lowest = labels.min()
+    highest = labels.max()
+    if lowest < 0 or highest >= classes:
         raise InputError(
-            f"{path}: labels from {labels.min()} to {labels.max()}, allowed are 0 to {classes - 1}; "
+            f"{path}: labels from {lowest} to {highest}, allowed are 0 to {classes - 1}; "
             "the file is damaged or of another data set: get the official one again"
         )
 
 
-def _cinic_files(source: Path) -> list[tuple[Path, int]]:
+def _cinic_files(source: Path) -> list[Labelled]:
     """Every PNG with its class, in the official order; all class folders must have equally many."""
     top = source
-    for folder in (source, *sorted(source.glob("*/"))):
+    below = sorted(source.glob("*/"))
+    for folder in (source, *below):
         if (folder / "train" / CINIC_CLASSES[0]).is_dir():
             top = folder
             break
@@ -267,7 +277,7 @@ def _cinic_files(source: Path) -> list[tuple[Path, int]]:
     return files
 
 
-def _rgb_chunks(files: Sequence[tuple[Path, int]], targets: list[int], notes: list[str]) -> Iterator[Images]:
+def _rgb_chunks(files: list[Labelled], targets: list[int], notes: list[str]) -> Iterator[Images]:
     """The RGB images in chunks; appends their classes to `targets` and a count of the skipped ones to `notes`."""
     skipped = 0
     for start in range(0, len(files), CHUNK):

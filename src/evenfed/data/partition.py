@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
+Parts = list[Rows]  # one per client
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Split:
     test: Rows
 
 
-def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> list[Rows]:
+def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Parts:
     """Label shift, class by class, bit-exact to the authors' generator.
 
     For each class in order, proportions over clients ~ Dirichlet(concentration); counts are rounded down and one
@@ -35,21 +36,23 @@ def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> li
     [1129, 960, 285, 693, 1044, 889, 587, 1596, 705, 567]
     """
     rng = np.random.RandomState(seed)  # the legacy generator: the authors' splits come from it
-    parts: list[list[Rows]] = [[] for _ in range(clients)]
+    parts: list[Parts] = [[] for _ in range(clients)]  # of each client, class by class
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         proportions = rng.dirichlet(np.full(clients, concentration))
-        counts = np.floor(proportions * len(rows)).astype(np.int64)
+        shares = proportions * len(rows)
+        counts = np.floor(shares).astype(np.int64)
         remainder = len(rows) - counts.sum()
         lucky = rng.choice(clients)
         counts[lucky] += remainder
         ends = counts.cumsum()
-        for part, cell in zip(parts, np.split(rows, ends[:-1]), strict=True):
+        cells = np.split(rows, ends[:-1])
+        for part, cell in zip(parts, cells, strict=True):
             part.append(cell)
     return [np.concatenate(part) for part in parts]
 
 
-def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> list[Rows]:
+def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> Parts:
     """Rows sorted by class and cut into equal shards, of which each client draws the same number (McMahan et al.).
 
     >>> parts = shards(np.repeat(np.arange(10), 20), clients=10, shards_per_client=2, seed=0)
@@ -58,7 +61,8 @@ def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> lis
     """
     by_class = np.argsort(labels, kind="stable")
     pieces = np.array_split(by_class, clients * shards_per_client)
-    order = np.random.default_rng(seed).permutation(len(pieces))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(pieces))
     parts = []
     for drawn in order.reshape(clients, shards_per_client):
         own = [pieces[k] for k in drawn]
@@ -66,13 +70,13 @@ def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> lis
     return parts
 
 
-def iid(rows: int, clients: int, seed: int) -> list[Rows]:
+def iid(rows: int, clients: int, seed: int) -> Parts:
     """Everyone the same: a random permutation cut into equal parts."""
     shuffled = np.random.default_rng(seed).permutation(rows)
     return list(np.array_split(shuffled, clients))
 
 
-def natural(owners: Rows, clients: int, least: int, seed: int) -> tuple[list[Rows], list[int]]:
+def natural(owners: Rows, clients: int, least: int, seed: int) -> tuple[Parts, list[int]]:
     """Rows of `clients` owners drawn uniformly among those with at least `least` rows (0 clients: all of them).
 
     >>> natural(np.array([0, 0, 1, 2, 2, 2]), clients=0, least=2, seed=0)[1]
@@ -82,12 +86,14 @@ def natural(owners: Rows, clients: int, least: int, seed: int) -> tuple[list[Row
     ids, starts, counts = np.unique(owners[by_owner], return_index=True, return_counts=True)
     chosen = np.flatnonzero(counts >= max(least, 1))
     if clients and clients < len(chosen):
-        drawn = np.random.default_rng(seed).choice(chosen, clients, replace=False)
+        rng = np.random.default_rng(seed)
+        drawn = rng.choice(chosen, clients, replace=False)
         chosen = np.sort(drawn)
     parts = []
     for k in chosen:
-        end = starts[k] + counts[k]
-        parts.append(by_owner[starts[k] : end])
+        start = starts[k]
+        end = start + counts[k]
+        parts.append(by_owner[start:end])
     return parts, ids[chosen].tolist()
 
 
@@ -110,8 +116,9 @@ def split(
     for label in np.unique(classes):
         cell = rows[classes == label]
         test_start = int(train_fraction * len(cell))
-        validation_start = test_start - int(validation_fraction * test_start)
+        validation_size = int(validation_fraction * test_start)
+        validation_start = test_start - validation_size
         train.append(cell[:validation_start])
         validation.append(cell[validation_start:test_start])
         test.append(cell[test_start:])
-    return Split(np.concatenate(train), np.concatenate(validation), np.concatenate(test))
+    return Split(train=np.concatenate(train), validation=np.concatenate(validation), test=np.concatenate(test))

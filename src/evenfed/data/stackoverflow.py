@@ -49,7 +49,8 @@ def read_stackexchange(source: Path) -> Dataset:
 
 def _posts(path: Path) -> Iterator[dict[str, str]]:
     """The attributes of each row, one at a time: a dump may be larger than memory."""
-    with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
+    open_ = lzma.open if path.suffix == ".xz" else open
+    with open_(path, "rb") as stream:
         try:
             parsed = ET.iterparse(stream, events=("start", "end"))
             _, root = next(parsed)
@@ -159,13 +160,15 @@ def _users(path: Path, file: Any) -> list[str]:
 
 def _tokens(path: Path, file: Any, user: str) -> Any:
     tokens = file["examples"][user].get("tokens")
-    if tokens is None or tokens.dtype.kind not in "SO" or tokens.ndim != 1:
-        actual = "no such array" if tokens is None else f"{tokens.dtype} of shape {tokens.shape}"
-        raise InputError(
-            f"{path}: /examples/{user}/tokens is {actual}; expected is a list of byte strings, one per sentence; "
-            "give stackoverflow_train.h5 of TensorFlow Federated"
-        )
-    return tokens
+    actual = "no such array"
+    if tokens is not None:
+        if tokens.dtype.kind in "SO" and tokens.ndim == 1:
+            return tokens
+        actual = f"{tokens.dtype} of shape {tokens.shape}"
+    raise InputError(
+        f"{path}: /examples/{user}/tokens is {actual}; expected is a list of byte strings, one per sentence; "
+        "give stackoverflow_train.h5 of TensorFlow Federated"
+    )
 
 
 def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) -> Path:

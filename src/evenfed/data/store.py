@@ -7,19 +7,24 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from ..core.errors import InputError, unknown
 from .catalogue import SOURCES
 from .dataset import Dataset, digits
 
-Rows = NDArray[Any] | Sequence[int] | Iterator[NDArray[Any]]  # an array, or its chunks one after the other
+Array = NDArray[Any]
+DType = np.dtype[Any]
+Shape = tuple[int, ...]
+Rows = Array | Sequence[int] | Iterator[Array]  # an array, or its chunks one after the other
+Header = dict[str, Any]  # shape, dtype and sha256 of an array
+INTEGER = np.dtype(np.int64)  # of targets and owners
 META = "meta.json"
 FORMAT = 1  # of the folder; a reader that knows another one says so instead of guessing
 ABANDONED_AFTER = 24 * 3600  # seconds after which a half-written folder is nobody's
@@ -73,9 +78,9 @@ def write(
     """
     with _all_or_nothing(destination) as fresh:
         arrays = {"inputs": _save(fresh / "inputs.npy", inputs)}
-        arrays["targets"] = _save(fresh / "targets.npy", targets, np.int64)
+        arrays["targets"] = _save(fresh / "targets.npy", targets, INTEGER)
         if owners is not None:
-            arrays["owners"] = _save(fresh / "owners.npy", owners, np.int64)
+            arrays["owners"] = _save(fresh / "owners.npy", owners, INTEGER)
         _check_lengths(name, arrays)
         meta = {
             "format": FORMAT,
@@ -100,16 +105,16 @@ def read(name: str) -> Dataset:
     if name == "digits":
         return digits()
     meta = _meta(name)
-    arrays = {}
-    for which in ("inputs", "targets", "owners"):
-        if which in meta["arrays"]:
-            arrays[which] = _mapped(folder(name) / f"{which}.npy", meta["arrays"][which])
+    headers = meta["arrays"]
+    owners = None
+    if "owners" in headers:
+        owners = _mapped(name, "owners", headers)
     return Dataset(
         name=name,
-        inputs=arrays["inputs"],
-        targets=arrays["targets"],
+        inputs=_mapped(name, "inputs", headers),
+        targets=_mapped(name, "targets", headers),
         classes=meta["classes"],
-        owners=arrays.get("owners"),
+        owners=owners,
         owner_names=tuple(meta["owner_names"]),
         padding=meta["padding"],
         notes=tuple(meta["notes"]),
@@ -118,8 +123,11 @@ def read(name: str) -> Dataset:
 
 def size(name: str) -> tuple[int, int]:
     """(examples, bytes on disk) of a data set that was added."""
-    examples = _meta(name)["arrays"]["inputs"]["shape"][0]
-    on_disk = sum(path.stat().st_size for path in folder(name).iterdir())
+    header = _meta(name)["arrays"]["inputs"]
+    examples = header["shape"][0]
+    on_disk = 0
+    for path in folder(name).iterdir():
+        on_disk += path.stat().st_size
     return examples, on_disk
 
 
@@ -127,7 +135,7 @@ def damage(name: str) -> list[str]:
     """What is wrong with a data set on disk: arrays missing or changed since they were written."""
     faults = []
     for which, header in _meta(name)["arrays"].items():
-        path = folder(name) / f"{which}.npy"
+        path = _array_file(name, which)
         if not path.is_file():
             faults.append(f"{path} is missing")
         elif file_digest(path, "sha256") != header["sha256"]:
@@ -137,7 +145,7 @@ def damage(name: str) -> list[str]:
 
 def place(fresh: Path, destination: Path) -> None:
     """Move a finished folder to where it belongs, replacing what was there."""
-    old = Path(tempfile.mkdtemp(prefix=f".{destination.name}-old-", dir=destination.parent))
+    old = _folder_beside(destination, "-old")
     if destination.exists():
         destination.rename(old / "was")
     fresh.rename(destination)
@@ -163,7 +171,10 @@ def workplace(prefix: str) -> Iterator[Path]:
     """A folder inside the cache for work in progress, removed afterwards; leftovers of killed processes go too."""
     root().mkdir(parents=True, exist_ok=True)
     for leftover in root().glob(".*-*"):
-        if leftover.is_dir() and time.time() - leftover.stat().st_mtime > ABANDONED_AFTER:
+        if not leftover.is_dir():
+            continue
+        age = time.time() - leftover.stat().st_mtime
+        if age > ABANDONED_AFTER:
             shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{prefix}-", dir=root()) as place_to_work:
         yield Path(place_to_work)
@@ -172,7 +183,7 @@ def workplace(prefix: str) -> Iterator[Path]:
 @contextmanager
 def _all_or_nothing(destination: Path) -> Iterator[Path]:
     destination.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
+    fresh = _folder_beside(destination)
     try:
         yield fresh
         fresh.chmod(0o755)  # mkdtemp's own is for one user; a cache may be shared
@@ -181,12 +192,22 @@ def _all_or_nothing(destination: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _save(path: Path, rows: Rows, dtype: DTypeLike | None = None) -> dict[str, Any]:
+def _folder_beside(destination: Path, what: str = "") -> Path:
+    """A new hidden folder on the same disk."""
+    prefix = f".{destination.name}{what}-"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=destination.parent))
+
+
+def _array_file(name: str, which: str) -> Path:
+    return folder(name) / f"{which}.npy"
+
+
+def _save(path: Path, rows: Rows, dtype: DType | None = None) -> Header:
     """Write an .npy file chunk by chunk; its header is written again once the number of rows is known."""
-    chunks: Iterable[NDArray[Any]] = rows if isinstance(rows, Iterator) else [np.asarray(rows)]
+    chunks = rows if isinstance(rows, Iterator) else iter([np.asarray(rows)])
     length = 0
-    row_shape: tuple[int, ...] = ()
-    kind = np.dtype(np.uint8 if dtype is None else dtype)
+    row_shape: Shape = ()
+    kind = dtype or np.dtype(np.uint8)
     with path.open("w+b") as file:
         for chunk in chunks:
             if not file.tell():
@@ -199,26 +220,32 @@ def _save(path: Path, rows: Rows, dtype: DTypeLike | None = None) -> dict[str, A
                     f"{path.stem}: rows of shape {chunk.shape[1:]} follow rows of shape {row_shape}; "
                     "all rows of a data set have one shape: check the source files"
                 )
-            file.write(np.ascontiguousarray(chunk, dtype=kind).data)
+            contiguous = np.ascontiguousarray(chunk, dtype=kind)
+            file.write(contiguous.data)
             length += len(chunk)
         file.seek(0)
         _write_header(file, (length, *row_shape), kind)
-    return {"shape": [length, *row_shape], "dtype": kind.str, "sha256": file_digest(path, "sha256")}
+    digest = file_digest(path, "sha256")
+    return {"shape": [length, *row_shape], "dtype": kind.str, "sha256": digest}
 
 
-def _write_header(file: IO[bytes], shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
+def _write_header(file: IO[bytes], shape: Shape, kind: DType) -> None:
     # NumPy pads this header so that the first axis can grow without moving the data.
-    header = {"shape": shape, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(kind)}
+    descr = np.lib.format.dtype_to_descr(kind)
+    header = {"shape": shape, "fortran_order": False, "descr": descr}
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _check_lengths(name: str, arrays: Mapping[str, Mapping[str, Any]]) -> None:
-    lengths = {which: header["shape"][0] for which, header in arrays.items()}
-    distinct = set(lengths.values())
-    if 0 in distinct or len(distinct) > 1:
-        counts = ", ".join(f"{count} {which}" for which, count in lengths.items())
+def _check_lengths(name: str, arrays: Mapping[str, Header]) -> None:
+    lengths = set()
+    counts = []
+    for which, header in arrays.items():
+        length = header["shape"][0]
+        lengths.add(length)
+        counts.append(f"{length} {which}")
+    if 0 in lengths or len(lengths) > 1:
         raise InputError(
-            f"{name}: found {counts}; every example needs all of them, and at least one example is needed: "
+            f"{name}: found {', '.join(counts)}; every example needs all of them, and at least one example is needed: "
             "check that the path holds the official files"
         )
 
@@ -226,25 +253,30 @@ def _check_lengths(name: str, arrays: Mapping[str, Mapping[str, Any]]) -> None:
 def _meta(name: str) -> dict[str, Any]:
     path = folder(name) / META
     if not path.is_file():
-        if name not in SOURCES:
+        source = SOURCES.get(name)
+        if source is None:
             raise unknown("data set", name, sorted({*SOURCES, *names()}))
-        raise InputError(f"data set '{name}' is not in {root()}; {SOURCES[name].how_to_get}")
-    meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if meta.get("format") != FORMAT:
+        raise InputError(f"data set '{name}' is not in {root()}; {source.how_to_get}")
+    text = path.read_text(encoding="utf-8")
+    meta: dict[str, Any] = json.loads(text)
+    version = meta.get("format")
+    if version != FORMAT:
         raise InputError(
-            f"{path} has format {meta.get('format')}, this version reads {FORMAT}: "
-            f"remove {path.parent} and add the data set again"
+            f"{path} has format {version}, this version reads {FORMAT}: remove {path.parent} and add the data set again"
         )
     return meta
 
 
-def _mapped(path: Path, header: Mapping[str, Any]) -> NDArray[Any]:
+def _mapped(name: str, which: str, headers: Mapping[str, Header]) -> Array:
+    path = _array_file(name, which)
+    header = headers[which]
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r")
+        array: Array = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path, str(error)) from error
-    if list(array.shape) != header["shape"] or array.dtype.str != header["dtype"]:
-        raise _damaged(path, f"its shape is {array.shape}, {tuple(header['shape'])} was written")
+    shape = tuple(header["shape"])
+    if array.shape != shape or array.dtype.str != header["dtype"]:
+        raise _damaged(path, f"its shape is {array.shape}, {shape} was written")
     return array
 
 

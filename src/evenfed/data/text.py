@@ -24,6 +24,9 @@ SYMBOLS = VOCABULARY + 4
 WINDOW = 80  # characters of a row
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's 80 symbols
 
+Speeches = list[tuple[str, str]]  # role, what is said
+Paragraph = list[str]  # its lines
+
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*(?:\s+|--)|\n+")
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
@@ -56,7 +59,10 @@ class NextWordRows:
 
     def add(self, owner: str, words: list[str]) -> None:
         """One sentence of at least one word; words after the 20th count for the vocabulary only."""
-        ids = [self._ids.setdefault(word, len(self._ids)) for word in words]
+        ids = []
+        for word in words:
+            unused_id = len(self._ids)
+            ids.append(self._ids.setdefault(word, unused_id))
         self._counts.update(ids)
         if len(ids) > LENGTH:
             self._cut += 1
@@ -79,12 +85,14 @@ class NextWordRows:
 
     def dataset(self, name: str, notes: Iterable[str]) -> Dataset:
         """All rows: bos, up to 20 words, eos if fewer, padding; inputs are symbols 0..19 of these 21, targets 1..20."""
-        symbol_of = np.full(len(self._ids) + 1, OOV, np.int64)
+        known = len(self._ids)
+        symbol_of = np.full(known + 1, OOV, np.int64)
         for symbol, word in enumerate(self.vocabulary(), start=1):
             symbol_of[self._ids[word]] = symbol
         symbol_of[-1] = PAD  # where the provisional id -1 points
-        provisional = np.array(self._rows, np.int32).reshape(-1, LENGTH)
-        tokens = np.full((len(provisional), LENGTH + 1), BOS, np.int64)
+        rows = len(self)
+        provisional = np.array(self._rows, np.int32).reshape(rows, LENGTH)
+        tokens = np.full((rows, LENGTH + 1), BOS, np.int64)
         tokens[:, 1:] = symbol_of[provisional]
         lengths = (provisional >= 0).sum(axis=1)
         (short,) = np.nonzero(lengths < LENGTH)
@@ -114,7 +122,7 @@ def read_shakespeare(source: Path, task: Literal["words", "chars"] = "words") ->
     """
     if task not in ("words", "chars"):
         raise unknown("task", task, ("words", "chars"))
-    speeches: list[tuple[str, str]] = []
+    speeches: Speeches = []
     without_roles: list[str] = []
     for title, text in _plays(source):
         before = len(speeches)
@@ -135,7 +143,7 @@ def read_shakespeare(source: Path, task: Literal["words", "chars"] = "words") ->
     return _next_character(speeches, notes)
 
 
-def _next_word(speeches: list[tuple[str, str]], notes: list[str]) -> Dataset:
+def _next_word(speeches: Speeches, notes: list[str]) -> Dataset:
     rows = NextWordRows()
     for role, speech in speeches:
         for words in sentences(speech.replace("\n", " ")):  # a line of verse is not a sentence
@@ -143,7 +151,7 @@ def _next_word(speeches: list[tuple[str, str]], notes: list[str]) -> Dataset:
     return rows.dataset("shakespeare", notes)
 
 
-def _next_character(speeches: list[tuple[str, str]], notes: list[str]) -> Dataset:
+def _next_character(speeches: Speeches, notes: list[str]) -> Dataset:
     texts: dict[str, list[str]] = {}
     for role, speech in speeches:
         texts.setdefault(role, []).append(speech)
@@ -156,25 +164,29 @@ def _next_character(speeches: list[tuple[str, str]], notes: list[str]) -> Datase
     unused = 0
     for role, parts in texts.items():
         text = "\n".join(parts)
-        symbols = np.array([symbol_of[c] for c in text if c in symbol_of], np.int64)
+        known = [symbol_of[character] for character in text if character in symbol_of]
+        symbols = np.array(known, np.int64)
         count = max(0, (len(symbols) - 1) // WINDOW)
         used = count * WINDOW
         foreign += len(text) - len(symbols)
         unused += len(symbols) - used
         if count:
-            inputs.append(symbols[:used].reshape(-1, WINDOW))
-            targets.append(symbols[1 : used + 1].reshape(-1, WINDOW))
+            current = symbols[:used]
+            following = symbols[1 : used + 1]
+            inputs.append(current.reshape(count, WINDOW))
+            targets.append(following.reshape(count, WINDOW))
             windows.append(count)
             roles.append(role)
     if not roles:
         raise InputError(f"no role has {WINDOW + 1} characters, which one row needs; give plays with longer roles")
     short = len(texts) - len(roles)
+    ids = np.arange(len(roles), dtype=np.int64)
     return Dataset(
         name="shakespeare_chars",
         inputs=np.concatenate(inputs),
         targets=np.concatenate(targets),
         classes=len(ALPHABET),
-        owners=np.repeat(np.arange(len(roles), dtype=np.int64), windows),
+        owners=np.repeat(ids, windows),
         owner_names=tuple(roles),
         notes=(
             *notes,
@@ -223,29 +235,35 @@ def _speeches(text: str) -> Iterator[tuple[str, str]]:
             yield role, "\n".join(speech)
 
 
-def _paragraphs_of_play(text: str) -> list[list[str]]:
+def _paragraphs_of_play(text: str) -> list[Paragraph]:
     """The lines of each paragraph from the first act or scene on, without stage directions."""
-    play: list[list[str]] = []
-    for paragraph in re.split(r"\n\s*\n", _DIRECTION.sub("", text)):
-        lines = [" ".join(line.split()) for line in paragraph.strip().split("\n")]
-        is_blank = lines == [""]
-        if not is_blank and (play or _DIVISION.match(lines[0])):
+    play: list[Paragraph] = []
+    spoken = _DIRECTION.sub("", text)
+    for paragraph in re.split(r"\n\s*\n", spoken):
+        stripped = paragraph.strip()
+        if not stripped:
+            continue
+        lines = [" ".join(line.split()) for line in stripped.split("\n")]
+        if play or _DIVISION.match(lines[0]):
             play.append(lines)
     return play
 
 
-def _roles(play: Iterable[list[str]]) -> dict[str, str]:
+def _roles(play: list[Paragraph]) -> dict[str, str]:
     """Each role as first printed. Only names seen with a speech below them: "THE END" is alone on its line too."""
     roles: dict[str, str] = {}
     for lines in play:
-        if len(lines) > 1 and _is_name(lines[0]):
-            roles.setdefault(_key(lines[0]), lines[0].rstrip("-"))
+        head = lines[0]
+        if len(lines) > 1 and _is_name(head):
+            roles.setdefault(_key(head), head.rstrip("-"))
     return roles
 
 
 def _is_name(line: str) -> bool:
     """Whether a line could name a role: "Ham.", "LADY MACBETH.", "1 Clown.", "Ros. and Guil.", "HERMIA"."""
-    if not _NAME.fullmatch(line) or _ORNAMENT.fullmatch(line) or _ACT_OR_SCENE.match(line):
+    if not _NAME.fullmatch(line):
+        return False
+    if _ORNAMENT.fullmatch(line) or _ACT_OR_SCENE.match(line):
         return False
     return line.endswith(".") or line.isupper()
 
