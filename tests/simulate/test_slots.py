@@ -28,7 +28,7 @@ from evenfed.simulate.layers import implicit, replay
 from evenfed.simulate.layers.convolution import Taps, conv2d, group_norm
 from evenfed.simulate.layers.implicit import correlate
 from evenfed.simulate.layers.live import Live
-from evenfed.simulate.loop import Run, alike, rounds, start
+from evenfed.simulate.loop import Run, rounds, start
 from evenfed.simulate.problem import Problem, Question, Task
 from worked_example import federation, small_model
 
@@ -627,6 +627,10 @@ def test_entries_of_a_comparison_may_differ_in_precision(monkeypatch):
     assert torch.backends.cuda.matmul.allow_tf32 == before
 
 
-def test_runs_of_one_precision_share_an_engine():
-    runs = [Run(p, get("fedavg"), evenfed.Settings(precision=p)) for p in ("bf16", "tf32", "bf16")]
-    assert alike(runs) == [[0, 2], [1]]
+def test_runs_of_one_precision_share_an_engine(monkeypatch):
+    problem = Problem.of(small_model(), federation(), evenfed.Settings(device="cpu"))
+    runs = [Run(str(k), get("fedavg"), evenfed.Settings(precision=p)) for k, p in enumerate(("bf16", "tf32", "bf16"))]
+    groups = []
+    monkeypatch.setattr(driver, "_drive_group", lambda group, *_: groups.append([each.run.label for each in group]))
+    driver.drive([driver.Training(run, start(run, problem)) for run in runs], problem, driver.Sink())
+    assert groups == [["0", "2"], ["1"]]
