@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...comparison.findings import BASELINE
 from ..choice import FIGURES, Choice, Grid, grids, shown
 from ..tables import accuracy_on, spread_of, title, when
-from .drawing import AXIS, HEADING, NO_FRAME, RED, Spec, category, quantity, save
+from .drawing import AXIS, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
 
 _SHADES = ("#7a1f0f", RED, "#ef9a7a", "#8c8c8c")  # of a dial's values, the last being "off"
 
@@ -58,7 +57,7 @@ def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:
     }
 
 
-def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[dict[str, Any]]:
+def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[Point]:
     rows = choice.findings.rows
     fedavg = rows[choice.chosen[BASELINE].label]
     for grid in methods:

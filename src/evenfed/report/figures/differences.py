@@ -1,12 +1,11 @@
 """Every entry minus FedAvg with its interval, over a band of what chance alone does; federations are pooled."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ...comparison.findings import BASELINE, Findings
 from ...comparison.statistics import LOWER_IS_BETTER, Pairs, between_all, chance
 from ..tables import judged_by, title, when
-from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Spec, category, colour_by_kind, kind, quantity
+from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Point, Spec, category, colour_by_kind, kind, quantity
 
 _PADDING = {"left": 40, "top": 5, "right": 12, "bottom": 5}  # a reader's fonts may be wider
 _ROW_HEIGHT = 24
@@ -94,7 +93,7 @@ def _marks(pairs: Sequence[Pairs], metric: str, with_labels: bool) -> list[Spec]
     return [zero, interval, difference, rings]
 
 
-def _gaps(pairs: Sequence[Pairs], metric: str) -> Iterator[dict[str, Any]]:
+def _gaps(pairs: Sequence[Pairs], metric: str) -> Iterator[Point]:
     for entry in pairs[0].findings.everyone[1:]:
         pooled = between_all(pairs, entry.label, BASELINE, metric)
         of_federations = [between_all([each], entry.label, BASELINE, metric) for each in pairs]

@@ -7,6 +7,7 @@ from typing import Any
 from ...comparison.findings import BASELINE, Entry
 
 Spec = dict[str, Any]  # a figure, or a part of one, in Vega-Lite's JSON
+Point = dict[str, Any]  # one row of the data it draws
 
 BLUE = "#2f6db5"
 RED = "#c4361d"

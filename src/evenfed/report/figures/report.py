@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...comparison.findings import Findings
 from ..paper import Numbers
 from ..several import federations
 from ..tables import accuracy_on, measured, title, when
 from . import differences
-from .drawing import AXIS, BLACK, BLUE, HEADING, NO_FRAME, RED, Spec, category, quantity, save
+from .drawing import AXIS, BLACK, BLUE, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
 
 _METRICS = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
 _COLOURS = {"mean": BLUE, "worst10": RED, "worst20": RED}
@@ -99,7 +98,7 @@ def _panel(findings: Findings, metrics: Sequence[str], late: bool, paper: Number
     }
 
 
-def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Iterator[dict[str, Any]]:
+def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Iterator[Point]:
     for entry in findings.everyone:
         row = findings.rows[entry.label]
         is_repetition = entry.repeats is not None
@@ -122,7 +121,7 @@ def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers
             }
 
 
-def _best(bars: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _best(bars: Sequence[Point]) -> list[Point]:
     """The best of each metric, as the paper draws it."""
     best: dict[str, float] = {}
     for bar in bars:
