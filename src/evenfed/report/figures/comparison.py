@@ -68,7 +68,7 @@ def trade_off(findings: Findings) -> Spec:
 
 
 def _place_labels(points: Sequence[Point]) -> None:
-    """Set every `label_y`: the height of the point, or far enough above it to keep labels off each other and off points."""
+    """Set every `label_y`: the point itself, or far enough above it to keep labels off each other and off points."""
     means = [point["mean"] for point in points]
     heights = [point["worst10"] for point in points]
     letter_width = 6.5 * (max(means) - min(means)) / _WIDTH
