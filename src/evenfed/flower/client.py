@@ -88,14 +88,19 @@ class Site:
         """Who this is, how much it holds, and which arrays its model has."""
         client = self._client(context)
         model = self._desk(client, context, wire.Task(run="", index=0, seed=0)).problem.model
+        trained = []
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                trained.append(name)
+        at = position(context)
         facts: dict[str, Any] = {
-            "partition-id": position(context),
+            "partition-id": at,
             "num-partitions": int(context.node_config.get("num-partitions", 0)),
-            "name": client.name or str(position(context)),
+            "name": client.name or str(at),
             "train": len(client.train[0]),
             "test": 0 if client.test is None else len(client.test[0]),
-            "parameters": [name for name, parameter in model.named_parameters() if parameter.requires_grad],
-            "buffers": [name for name, _ in model.named_buffers()],
+            "parameters": trained,
+            "buffers": list(dict(model.named_buffers())),
         }
         return Message(RecordDict({wire.CONFIG: ConfigRecord(facts)}), reply_to=message)
 
@@ -144,11 +149,14 @@ class Site:
         if task.personal is not None:
             model = self._shelf(context, task).at(task.index)
             desk.worker.load(problem.theta if model is None else model.to(theta), buffers)
-        metrics: dict[str, Any] = {"accuracy": desk.worker.mean(problem.score, problem.judged, desk.position)}
+        at = desk.position
+        metrics: dict[str, Any] = {}
+        metrics["accuracy"] = desk.worker.mean(problem.score, problem.judged, at)
         if self.padding is not None:
-            right = desk.worker.mean(problem.unpadded_score, problem.judged, desk.position)
-            metrics["unpadded"] = right / float(problem.real_positions()[desk.position])
-        metrics["num-examples"] = int(problem.judged.sizes[desk.position])
+            right = desk.worker.mean(problem.unpadded_score, problem.judged, at)
+            real = problem.real_positions()[at]
+            metrics["unpadded"] = right / float(real)
+        metrics["num-examples"] = int(problem.judged.sizes[at])
         return wire.reply(message, metrics)
 
     def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -165,7 +173,8 @@ class Site:
             del message.content[name]
         c = masked.coefficient
         if masked.kind == SCORE:
-            score = wire.number(self.evaluate(message, context), "accuracy")
+            reply = self.evaluate(message, context)
+            score = wire.number(reply, "accuracy")
             if score is None:
                 raise InputError("this client has no test score")
             return secure.split([c * score, c * score**2])
@@ -174,27 +183,32 @@ class Site:
         loss = self._loss(message, context, task, first=not masked.means)
         own = _own(masked, task, loss, shelf.at(masked.since))
         if masked.kind == MEAN:
-            return secure.split([c * sums.next_term(algorithm, own, masked.means)])
+            term = sums.next_term(algorithm, own, masked.means)
+            return secure.split([c * term])
         update = _update(message, context, call_next)
         own = dataclasses.replace(own, sq_norm=float(update @ update))
         part = sums.part(algorithm, own, masked.means)
         dual = float(part.dual)
-        shelf.put(task.index, torch.tensor([float(own.loss), dual], dtype=torch.float64), masked.since)
-        numbers = secure.split([c * float(part.objective), c * float(part.length), dual - own.dual])
-        return np.concatenate([c * float(part.weight) * update, numbers])
+        memory = torch.tensor([float(own.loss), dual], dtype=torch.float64)
+        shelf.put(task.index, memory, masked.since)
+        numbers = [c * float(part.objective), c * float(part.length), dual - own.dual]
+        weight = c * float(part.weight)
+        return np.concatenate([weight * update, secure.split(numbers)])
 
     def _loss(self, message: Message, context: Context, task: wire.Task, first: bool) -> float:
         """The loss of the incoming model: measured when a round first asks, then kept for its other sums."""
         if first:
-            loss = wire.number(self.measure(message, context), "loss")
+            reply = self.measure(message, context)
+            loss = wire.number(reply, "loss")
             if loss is None or not math.isfinite(loss):
                 raise InputError("its loss is not finite")
-            context.state[MEASURED_LOSS] = ConfigRecord({"run": task.run, "index": task.index, "loss": loss})
+            measured: dict[str, Any] = {"run": task.run, "index": task.index, "loss": loss}
+            context.state[MEASURED_LOSS] = ConfigRecord(measured)
             return loss
-        measured = context.state.config_records.get(MEASURED_LOSS, ConfigRecord())
-        if measured.get("run") != task.run or measured.get("index") != task.index:
+        kept = context.state.config_records.get(MEASURED_LOSS, ConfigRecord())
+        if kept.get("run") != task.run or kept.get("index") != task.index:
             raise InputError("it came into the round after the losses were measured")
-        return float(cast(float, measured["loss"]))
+        return float(cast(float, kept["loss"]))
 
     def _client(self, context: Context) -> Client:
         client = self.data(context)
