@@ -10,7 +10,8 @@ needs all updates at once (`needs = "gram"`).
 >>> def train(theta, data, lr=0.1):                     # one local step, done by hand
 ...     return theta - lr * 2 * (theta - data.mean(0))
 >>> clients = [torch.randn(size, 2, generator=torch.Generator().manual_seed(size)) for size in (5, 20, 40)]
->>> server = evenfed.Server.start("semi_vred", torch.zeros(2), sizes=[len(c) for c in clients], lr=0.1)
+>>> algorithm = evenfed.algorithms.get("semi_vred")
+>>> server = evenfed.Server.start(algorithm, torch.zeros(2), sizes=[len(c) for c in clients], lr=0.1)
 >>> for _ in range(3):
 ...     turn = evenfed.open_round(server, losses=[float(loss(server.params, c)) for c in clients])
 ...     updates = (

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from logging import INFO
 from pathlib import Path
@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
 from ..comparison.folder import RunFolder
-from ..comparison.journal import Journal
+from ..comparison.header import Header
 from ..comparison.plan import Variant
 from ..core import streams
 from ..core.algorithm import Algorithm
@@ -56,7 +56,7 @@ class FairStrategy(Strategy):
         timeout: float = 3600.0,
         ordered: bool = False,
         private: bool = False,
-        header: Mapping[str, Any] | None = None,
+        header: Header | None = None,
         listen: Callable[[Record], bool | None] | None = None,
         **options: Any,
     ) -> None:
@@ -64,9 +64,9 @@ class FairStrategy(Strategy):
         self.algorithm = variant.algorithm
         self.label = variant.label
         self.settings = Settings.of({**variant.options, **options, "engine": "flower"})
-        self.journal: Journal | None = None
+        self.folder: RunFolder | None = None
         if out is not None:
-            self.journal = Journal(RunFolder(Path(out) / self.label / f"seed-{self.settings.seed}"))
+            self.folder = RunFolder.at(Path(out), self.label, self.settings.seed)
         if clients is not None:
             check_whole("clients", clients, 1)
         self.wait = _seconds("wait", wait)
@@ -77,7 +77,7 @@ class FairStrategy(Strategy):
             check_algorithm(self.algorithm)
         self.private = private
         self.ordered = ordered
-        self.header = header or {}
+        self.header = header
         self.listen = listen
         self.roster = Roster(clients)
         self.records: list[Record] = []
@@ -99,7 +99,7 @@ class FairStrategy(Strategy):
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
         log(INFO, "\t├──> %s", self.settings)
-        log(INFO, "\t└──> results: %s", self.journal.folder.path if self.journal else "not kept (no `out`)")
+        log(INFO, "\t└──> results: %s", self.folder.path if self.folder else "not kept (no `out`)")
 
     def start(
         self,
@@ -210,9 +210,9 @@ class FairStrategy(Strategy):
         progress.record = None
         self.records.append(record)
         finished = progress.server.index >= self.settings.rounds
-        if self.journal is not None:
-            self.journal.write([record], State(progress.server), finished)
-            self.journal.forget(keep=None if finished else progress.server.index)
+        if self.folder is not None:
+            self.folder.write([record], State(progress.server), finished)
+            self.folder.forget(keep=None if finished else progress.server.index)
         progress.stopped = self.listen is not None and bool(self.listen(record))
         if record.accuracy is not None:
             known = record.accuracy[~np.isnan(record.accuracy)]
@@ -224,8 +224,8 @@ class FairStrategy(Strategy):
 
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
         """Meet the clients, and stand where the run was left."""
-        header = None if self.journal is None else self.journal.folder.header()
-        self.roster.gather(grid, self.wait, None if header is None else header["clients"])
+        header = None if self.folder is None else self.folder.header()
+        self.roster.gather(grid, self.wait, None if header is None else header.clients)
         shape = Shape.of(arrays, self.roster.column("parameters")[0], self.roster.column("buffers")[0])
         theta, buffers = shape.read(ArrayRecord({name: arrays[name] for name in shape.names}))
         sizes = self.roster.column("train")
@@ -247,12 +247,12 @@ class FairStrategy(Strategy):
             check_run(count, shape)
             server = with_private_memory(server)
         state = State(dataclasses.replace(server, layout=shape.layout))
-        if self.journal is not None:
-            state = self._resumed(self.journal, state)
+        if self.folder is not None:
+            state = self._resumed(self.folder, state)
         self._begun = _Progress(state.server, shape)
         return self._begun.arrays
 
-    def _resumed(self, journal: Journal, fresh: State) -> State:
+    def _resumed(self, folder: RunFolder, fresh: State) -> State:
         config = {
             "data": {"name": "flower"},
             "model": {"parameters": len(fresh.server.theta)},
@@ -262,24 +262,20 @@ class FairStrategy(Strategy):
         }
         if self.private:
             config["private"] = True
-        header = {
-            "label": self.label,
-            "seed": self.settings.seed,
-            "selected_on": None,
-            "config": config,
-            "engine": self.how,
-            "device": "the clients' own",
-            "flwr": version("flwr"),
-            "clients": self.roster.describe(),
-            **self.header,
-        }
-        journal.folder.refuse_other(header["config"])
-        if journal.folder.finished:
-            raise InputError(f"{journal.folder.path} holds a finished run; choose another `out`, or remove it")
-        state = journal.resumed(fresh)
+        header = self.header or Header(
+            label=self.label,
+            seed=self.settings.seed,
+            config=config,
+            clients=self.roster.describe(),
+            device="the clients' own",
+        )
+        folder.refuse_other(header.config)
+        if folder.finished:
+            raise InputError(f"{folder.path} holds a finished run; choose another `out`, or remove it")
+        state = folder.resumed(fresh)
         if state.server.index:
-            log(INFO, "goes on from round %s of %s", state.server.index, journal.folder.path)
-        journal.begin(header, state)
+            log(INFO, "goes on from round %s of %s", state.server.index, folder.path)
+        folder.begin(dataclasses.replace(header, engine=self.how, extra={"flwr": version("flwr")}), state)
         return state
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from ..comparison.configuration import undamped as undamped_twins
 from ..comparison.findings import BASELINE, Entry
-from ..comparison.folder import undamped as undamped_twins
 from ..comparison.history import LASTING
 from ..comparison.statistics import Chance, Difference, Pairs, between_all, chance
 from .tables import LASTING_NOTE, ONE_SEED, Cell, Column, Line, Table, judged_by, name_of, title, when

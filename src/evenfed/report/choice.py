@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..comparison.configuration import undamped
 from ..comparison.experiment import Experiment
-from ..comparison.findings import BASELINE, Entry, Findings, read
-from ..comparison.folder import undamped
+from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import LASTING
 from ..comparison.plan import Variant
+from ..comparison.reading import read
 from ..comparison.statistics import chance
 from ..core.errors import InputError
 from ..data import DataSettings

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..comparison.findings import Findings, Made, read, seeds_named
+from ..comparison.findings import Findings, seeds_named
+from ..comparison.header import Made
+from ..comparison.reading import read
 from ..comparison.statistics import Pairs
 from . import paper, several
 from .against import controls, differences

@@ -152,7 +152,7 @@ def detailed(findings: Findings, late: bool) -> Table:
         f"Accuracy and fairness, {when(findings, late)}",
         METRIC_COLUMNS,
         lines_of(findings, lambda row: tuple(measured(row, late, m) for m in METRICS)),
-        (told.strip(), *tiny(findings.test_sizes)),
+        (told.strip(), *tiny(findings.judged_sizes)),
     ).with_best()
 
 
