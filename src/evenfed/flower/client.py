@@ -87,7 +87,8 @@ class Site:
     def describe(self, message: Message, context: Context) -> Message:
         """Who this is, how much it holds, and which arrays its model has."""
         client = self._client(context)
-        model = self._desk(client, context, wire.Task(run="", index=0, seed=0)).problem.model
+        task = wire.Task(run="", index=0, seed=0)  # any: nothing is trained
+        model = self._desk(client, context, task).problem.model
         trained = []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
@@ -106,7 +107,8 @@ class Site:
 
     def measure(self, message: Message, context: Context) -> Message:
         """The loss of the received model on all training examples, before any training."""
-        desk = self._desk(self._client(context), context, wire.Task.read(message))
+        task = wire.Task.read(message)
+        desk = self._desk(self._client(context), context, task)
         desk.receive(message)
         problem = desk.problem
         loss = desk.worker.mean(problem.loss, problem.train, desk.position)
@@ -148,7 +150,8 @@ class Site:
             return wire.reply(message, {"num-examples": 0})
         if task.personal is not None:
             model = self._shelf(context, task).at(task.index)
-            desk.worker.load(problem.theta if model is None else model.to(theta), buffers)
+            personal = problem.theta if model is None else model.to(theta)
+            desk.worker.load(personal, buffers)
         at = desk.position
         metrics: dict[str, Any] = {}
         metrics["accuracy"] = desk.worker.mean(problem.score, problem.judged, at)
@@ -189,11 +192,14 @@ class Site:
         own = dataclasses.replace(own, sq_norm=float(update @ update))
         part = sums.part(algorithm, own, masked.means)
         dual = float(part.dual)
-        memory = torch.tensor([float(own.loss), dual], dtype=torch.float64)
+        smoothed = float(own.loss)
+        memory = torch.tensor([smoothed, dual], dtype=torch.float64)
         shelf.put(task.index, memory, masked.since)
-        numbers = [c * float(part.objective), c * float(part.length), dual - own.dual]
+        objective = c * float(part.objective)
+        length = c * float(part.length)
+        numbers = secure.split([objective, length, dual - own.dual])
         weight = c * float(part.weight)
-        return np.concatenate([weight * update, secure.split(numbers)])
+        return np.concatenate([weight * update, numbers])
 
     def _loss(self, message: Message, context: Context, task: wire.Task, first: bool) -> float:
         """The loss of the incoming model: measured when a round first asks, then kept for its other sums."""
@@ -222,8 +228,18 @@ class Site:
         dtype = next((p.dtype for p in module.parameters() if p.requires_grad), torch.float32)
         at = position(context)
         train, test = alone(client, at, dtype)
-        names = [*map(str, range(at)), client.name or str(at)]
-        problem = Problem.on(module, train, test, names, settings, self.loss, self.score, self.padding)
+        names = [str(k) for k in range(at)]
+        names.append(client.name or str(at))
+        problem = Problem.on(
+            model=module,
+            train=train,
+            judged=test,
+            client_names=names,
+            settings=settings,
+            loss=self.loss,
+            score=self.score,
+            padding=self.padding,
+        )
         return _Desk(at, problem, Worker(problem))
 
     def _shelf(self, context: Context, task: wire.Task, kind: str = "personal") -> Shelf:
@@ -255,7 +271,8 @@ def _update(message: Message, context: Context, call_next: ClientAppCallable) ->
     if reply.has_error():
         raise InputError(reply.error.reason)
     trained, _ = shape.read(reply.content.array_records[wire.ARRAYS])
-    update: secure.Vector = (before - trained.to(before)).double().numpy()
+    difference = before - trained.to(before)
+    update: secure.Vector = difference.double().numpy()
     return update
 
 
@@ -279,9 +296,11 @@ class _Desk:
 
     def receive(self, message: Message) -> tuple[Tensor, dict[str, Tensor]]:
         """The model of the message, loaded."""
-        theta, buffers = self.shape(message).read(message.content.array_records[wire.ARRAYS])
+        arrays = message.content.array_records[wire.ARRAYS]
+        theta, buffers = self.shape(message).read(arrays)
         theta = theta.to(self.problem.theta)
-        buffers = {name: buffer.to(self.problem.device) for name, buffer in buffers.items()}
+        for name, buffer in buffers.items():
+            buffers[name] = buffer.to(self.problem.device)
         self.worker.load(theta, buffers)
         return theta, buffers
 
