@@ -5,29 +5,28 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
+import command
 import evenfed
 from evenfed.comparison.experiment import DEMO, Experiment
 from evenfed.comparison.tune import GRIDS, LEARNING_RATES, Candidate, Search, _mark, front, tune
 
-SMALL = ["--rounds", "6", "--set", "data.clients=6", "--set", "data.concentration=1.0", "--batch", "5"]
+QUICK = ["--rounds", "6", *command.SMALL, "--batch", "5"]
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "evenfed", "tune", *arguments, *SMALL]
-    return subprocess.Popen(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return command.start("tune", *arguments, *QUICK, cwd=cwd)
 
 
-def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    out, err = process.communicate(timeout=180)
-    assert process.returncode == 0, err
-    return subprocess.CompletedProcess(process.args, 0, out, err)
+def finished(process: subprocess.Popen[str]) -> command.Done:
+    done = command.ended(process)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def complete(database: Path) -> int:
@@ -73,8 +72,8 @@ def test_the_chosen_values_are_an_experiment_and_a_picture(tmp_path):
     chosen = Experiment.read(folder / "tuned.toml")
     assert chosen.variants[0].options["lr"] in LEARNING_RATES["images"] and chosen.data.validation_fraction == 0
     assert tomllib.loads(text)["train"]["rounds"] == 6 and chosen.selected_on == "test"
-    for command in (["compare", str(folder / "tuned.toml"), "--seeds", "1"], ["report", "runs/demo"]):
-        done = subprocess.run([sys.executable, "-m", "evenfed", *command], cwd=tmp_path, text=True, capture_output=True)
+    for words in (["compare", folder / "tuned.toml", "--seeds", "1"], ["report", "runs/demo"]):
+        done = command.run(*words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert "chosen on the TEST data" in " ".join(done.stdout.split())
 

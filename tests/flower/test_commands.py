@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from command import PATIENCE, rounds_of
 from network import Watch
 
 EXPERIMENT = """
@@ -39,15 +40,10 @@ def evenfed(*words: object, cwd: Path, watch: Watch | None = None) -> subprocess
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=PATIENCE,
         check=False,
         env=environment,
     )
-
-
-def rows(folder: Path) -> list[dict]:
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
 def wait_for(condition, seconds: float = 90.0) -> None:
@@ -80,7 +76,7 @@ def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_spea
     assert evenfed("compare", "mine.toml", "--engine", "reference", "--out", "there", cwd=tmp_path).returncode == 0
     for label in ("fedavg", "ditto"):
         run = tmp_path / "runs" / "mine" / label / "seed-1"
-        assert rows(run) == rows(tmp_path / "there" / "mine" / label / "seed-1")
+        assert rounds_of(run) == rounds_of(tmp_path / "there" / "mine" / label / "seed-1")
         header = json.loads((run / "header.json").read_text())
         assert header["engine"].startswith("flower") and header["finished"] and header["config"]["data"]["clients"] == 4
         assert (run / "model.safetensors").exists() and not list(run.glob("checkpoint*"))
@@ -134,7 +130,7 @@ def test_a_new_app_runs_on_flower_as_it_is_and_speaks_to_no_one(tmp_path):
         told = output.read()
     folder = app / "runs" / "semi_vred" / "seed-0"
     assert (folder / "header.json").exists(), told
-    header, lines = json.loads((folder / "header.json").read_text()), rows(folder)
+    header, lines = json.loads((folder / "header.json").read_text()), rounds_of(folder)
     assert header["finished"] and header["clients"]["names"] == ["digits-0", "digits-1"]
     assert [line["index"] for line in lines] == [0, 1] and len(lines[1]["accuracy"]) == 2
     assert watch.addresses() and watch.elsewhere() == set()
@@ -147,21 +143,7 @@ def test_the_watch_sees_what_leaves_the_machine(tmp_path):
     assert watch.elsewhere() == {"192.0.2.77"}
 
 
-@pytest.fixture
-def here(capsys, monkeypatch, tmp_path):
-    from evenfed.cli import main
-
-    def call(*words: object) -> tuple[int, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["evenfed", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code), capsys.readouterr().err
-
-    return call
-
-
-def test_bad_input_is_told_without_a_traceback(here, tmp_path):
+def test_bad_input_is_told_without_a_traceback(evenfed, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     for words, told in (
@@ -170,8 +152,8 @@ def test_bad_input_is_told_without_a_traceback(here, tmp_path):
         (("flower", "new", "torch"), "installed Python package"),
         (("compare", "--engine", "flowr"), "did you mean 'flower'"),
     ):
-        code, said = here(*words)
-        assert code == 2 and told in said and "Traceback" not in said
+        done = evenfed(*words)
+        assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
 
 
 def test_without_flower_the_command_says_what_to_install(tmp_path):

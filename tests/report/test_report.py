@@ -1,7 +1,5 @@
 """`evenfed report` on a small real comparison: the same numbers in every format, the paper beside, bad input."""
 
-import csv
-import io
 import json
 import re
 import shutil
@@ -15,8 +13,9 @@ from evenfed.comparison.statistics import Gap, Pairs, pooled
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report import figures
 from evenfed.report.paper import claims, numbers
+from reports import FLOOR, figures_in
 
-LABELS, FLOOR = ["fedavg", "vred", "semi_vred"], "fedavg-other-seeds"
+LABELS = ["fedavg", "vred", "semi_vred"]
 
 
 def accuracies(folder: Path, label: str) -> list[np.ndarray]:
@@ -34,14 +33,10 @@ def detailed_by_hand(folder: Path, label: str, metric: str, late: bool) -> tuple
     return float(np.mean(per_seed)), float(np.std(per_seed))
 
 
-def cells(text: str) -> dict[tuple[str, str, str, str], dict[str, str]]:
-    return {(c["table"], c["entry"], c["part"], c["figure"]): c for c in csv.DictReader(io.StringIO(text))}
-
-
 def test_every_format_has_the_numbers_of_rounds_jsonl(small, evenfed):
     shown = {f: evenfed("report", small, "--format", f) for f in ("table", "markdown", "csv", "latex", "json")}
     assert all(done.returncode == 0 for done in shown.values()), shown["table"].stderr
-    plain, tables = cells(shown["csv"].stdout), {t["name"]: t for t in json.loads(shown["json"].stdout)["tables"]}
+    plain, tables = figures_in(shown["csv"].stdout), {t["name"]: t for t in json.loads(shown["json"].stdout)["tables"]}
     for late, when in ((True, "average"), (False, "last")):
         lines = {line["entry"]: line["figures"] for line in tables[f"detailed-{when}"]["lines"]}
         assert list(lines) == [*LABELS, FLOOR]
@@ -87,7 +82,7 @@ def test_the_same_results_leave_the_same_files(small, evenfed, tmp_path):
 
 
 def test_table_2_says_what_happens_to_the_clients_fedavg_serves_below_and_above_its_mean(small, evenfed, tmp_path):
-    plain = cells(evenfed("report", small, "--format", "csv", "--out", tmp_path / "own").stdout)
+    plain = figures_in(evenfed("report", small, "--format", "csv", "--out", tmp_path / "own").stdout)
     assert (tmp_path / "own" / "tables.csv").exists()
     for label in ("vred", "semi_vred", FLOOR):
         pairs = zip(accuracies(small, label), accuracies(small, "fedavg"), strict=True)
@@ -107,7 +102,7 @@ def test_table_2_says_what_happens_to_the_clients_fedavg_serves_below_and_above_
 
 
 def test_paired_differences_are_those_of_the_tables(small, evenfed):
-    plain = cells(evenfed("report", small, "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", small, "--format", "csv").stdout)
     for label in ("vred", "semi_vred", FLOOR):
         for metric in ("mean", "worst10"):
             gap = [detailed_by_hand(small, x, metric, late=True)[0] for x in (label, "fedavg")]
@@ -178,7 +173,7 @@ def test_turns_at_being_last_are_told_from_being_served_badly_for_long(edited, e
             turns = np.roll([0.0, 0.9, 0.0, 0.9, 0.0, 0.9], k).tolist()
             line["accuracy"] = turns if label == "vred" else [0.4] * 6
 
-    plain = cells(evenfed("report", edited(change), "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
     worst, lasting = (plain["overview-average", "vred", "", m] for m in ("worst10", "lasting10"))
     assert float(worst["value"]) == pytest.approx(0) and float(lasting["value"]) == pytest.approx(45)
     gaps = {m: float(plain["paired-average", "vred", m, "difference"]["value"]) for m in ("worst10", "lasting10")}
@@ -189,7 +184,7 @@ def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
     folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name="cifar10"))
     for path in [*folder.glob("*/seed-1"), folder / FLOOR]:
         shutil.rmtree(path)
-    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     assert {c["verdict"] for key, c in plain.items() if key[3] == "verdict"} == {"not judged"}
     assert plain["detailed-last", "vred", "", "mean"]["spread"] == ""
     shown = evenfed("report", folder, "--paper").stdout
@@ -201,7 +196,7 @@ def test_accuracy_without_padding_stands_in_a_table_of_its_own(edited, evenfed):
         for line in rounds:
             line["unpadded"] = [0.5 * value for value in line["accuracy"]]
 
-    plain = cells(evenfed("report", edited(change), "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
     for metric in ("mean", "worst10"):
         whole, half = (
             float(plain[t, "vred", "", metric]["value"]) for t in ("detailed-last", "unpadded-detailed-last")
@@ -247,7 +242,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     assert shown.returncode == 0, shown.stderr
     assert "43.45±0.60" in shown.stdout and "Ours beside the paper's on CIFAR-10" in shown.stdout
     assert "4 rounds here, 200 in the paper" in shown.stdout and "beta 0.2 (paper 0.5)" in shown.stdout
-    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     ours, theirs = (plain["paper", "fedavg", part, "mean"] for part in ("ours", "paper"))
     assert float(theirs["value"]) == 43.45 and float(theirs["spread"]) == 0.6
     distance = (float(ours["value"]) - 43.45) / np.hypot(float(ours["spread"]), 0.6)
@@ -259,7 +254,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     assert "Semi-VRed best, best 10 %" in said
     for run in folder.glob("*/seed-1"):
         shutil.rmtree(run)
-    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     assert plain["paper", "fedavg", "in spreads", "mean"]["value"] == ""  # one seed has no spread
 
 
@@ -275,7 +270,7 @@ def test_a_claim_needs_a_gap_beyond_the_noise_floor_and_fedavg_stands_beside_at_
             line["accuracy"] = [0.4 + 0.01 * (label == "vred") + 0.05 * (seed % 2)] * 6
 
     folder = edited(change)
-    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     assert plain["claims-last", "VRed > FedAvg, mean", "", "verdict"]["verdict"] == "within the noise"
     assert float(plain["paper", "semi_vred", "paper", "mean"]["value"]) == 43.45
     told = " ".join(evenfed("report", folder, "--paper").stdout.split())

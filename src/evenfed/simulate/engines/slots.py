@@ -23,11 +23,11 @@ from ...settings import Precision
 from ..layers import implicit
 from ..layers.live import Live
 from ..layers.replay import Replay
-from ..layers.vectorised import Vectorised
 from ..problem import LossFunction, Problem, Question, Task, slope
 from .measuring import Measure, Resident
 from .memory import Made, fitting
 from .schedule import Event, Schedule, examples
+from .vectorised import Vectorised
 
 LocalLoss = Callable[[Tensor], Tensor]
 

@@ -16,8 +16,8 @@ from ...client import Pool
 from ...core import streams
 from ...core.server import Update
 from ..layers.tracing import Traced
-from ..layers.vectorised import Vectorised
 from ..problem import LossFunction, Problem, Question, Task, per_example, slope
+from .vectorised import Vectorised
 
 
 class Stacked(Vectorised):
