@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evenfed.comparison.findings import read
-from evenfed.comparison.statistics import Pairs, between_all, components
+from evenfed.comparison.statistics import Differences, components
 from evenfed.report import figures
 from evenfed.report.fill import filled
 from reports import figures_in, numbers
@@ -17,14 +17,14 @@ from reports import figures_in, numbers
 def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
     cells = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
-    gap = cells["paired-average", "vred", "worst10", "difference"]
+    gap = cells["paired-late", "vred", "worst10", "difference"]
     assert numbers(gap) == pytest.approx([4, 4, 4])
-    assert [float(cells["paired-average", "vred", "mean", f"data.seed={k}"]["value"]) for k in (0, 1)] == pytest.approx(
+    assert [float(cells["paired-late", "vred", "mean", f"data.seed={k}"]["value"]) for k in (0, 1)] == pytest.approx(
         [2, 6]
     )
     within = 100 * np.std([0.0, 0.01], ddof=1)
     between = np.sqrt(np.var([2.0, 6.0], ddof=1))
-    assert float(cells["components-average", "vred", "minus FedAvg: federations", "mean"]["value"]) == pytest.approx(
+    assert float(cells["components-late", "vred", "minus FedAvg: federations", "mean"]["value"]) == pytest.approx(
         between
     )
     assert float(cells["components-last", "fedavg", "figure: seeds", "mean"]["value"]) == pytest.approx(within)
@@ -67,11 +67,11 @@ def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits, tmp_path):
 def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits, tmp_path):
     splits(0, 0.02), splits(1, 0.06)
     page = tmp_path / "page.md"
-    page.write_text("<!-- evenfed split-0 split-2 split-1 paired-average -->\n<!-- /evenfed -->\n")
+    page.write_text("<!-- evenfed split-0 split-2 split-1 paired-late -->\n<!-- /evenfed -->\n")
     assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +4.00 [" in filled(page)
-    page.write_text("<!-- evenfed split-0 split-2 paired-average -->\n<!-- /evenfed -->\n")
+    page.write_text("<!-- evenfed split-0 split-2 paired-late -->\n<!-- /evenfed -->\n")
     assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +2.00 [" in filled(page)
-    page.write_text("<!-- evenfed split-0 split-2 components-average -->\n<!-- /evenfed -->\n")
+    page.write_text("<!-- evenfed split-0 split-2 components-late -->\n<!-- /evenfed -->\n")
     assert "Not run yet: `split-2`.\n<!--" in filled(page)  # one federation has no spread over federations
 
 
@@ -103,9 +103,8 @@ def test_the_same_comparison_twice_is_refused(small, evenfed):
 
 def test_draws_on_several_federations_are_independent(small):
     found = read(small)
-    pairs = [Pairs(found, True, stream) for stream in (0, 1)]
-    alone = between_all(pairs[:1], "vred", "fedavg", "mean")
-    both = between_all(pairs, "vred", "fedavg", "mean")
+    alone = Differences([found], True).between("vred", "fedavg", "mean")
+    both = Differences([found, found], True).between("vred", "fedavg", "mean")
     assert both.points == pytest.approx(alone.points) and both.high - both.low < alone.high - alone.low
 
 

@@ -79,6 +79,7 @@ def choose(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the experiment written.")] = 3,
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
+    from ..comparison.choose import choose as choose_entries
     from ..comparison.tune import tables
     from ..report import choice, write
     from ..report.figures import draw_choice
@@ -87,8 +88,8 @@ def choose(
 
     if out.exists() and "# Chosen from" not in out.read_text(errors="replace"):
         raise InputError(f"{out} is there already and was not written by `evenfed choose`; choose another --out")
-    made = choice.choose(folder, floor)
-    confirming = choice.experiment(made, out.stem, range(seeds))
+    made = choose_entries(folder, floor)
+    confirming = made.experiment(out.stem, range(seeds))
     noise = f", noise floor from {floor}" if floor else ""
     save_toml(out, [f"Chosen from {folder}{noise}. {made.rule}"], tables(confirming, "validation"))
     page = console()

@@ -50,8 +50,9 @@ class Choice:
         twins = undamped(configs)
         entries = []
         for entry in self.chosen.values():
-            if entry.method != BASELINE and entry.label in twins:
-                entries.append(self.findings.named(twins[entry.label]))
+            twin = twins.get(entry.label)
+            if twin and entry.method != BASELINE:
+                entries.append(self.findings.named(twin))
         return entries
 
     def experiment(self, name: str, seeds: Sequence[int]) -> Experiment:
@@ -60,9 +61,8 @@ class Choice:
         data = {**config["data"], "judge": "test", "validation_fraction": 0.0}
         options = {key: value for key, value in config["train"].items() if key not in _SET_PER_ENTRY}
         train = Settings.of(options)
-        variants = []
-        for entry in (*self.chosen.values(), *self.without_smoothing()):
-            variants.append(_variant(entry, train))
+        entries = [*self.chosen.values(), *self.without_smoothing()]
+        variants = [_variant(entry, train) for entry in entries]
         variants += self._fedavg_at_other_rates()
         return Experiment(
             name=name,
@@ -144,8 +144,9 @@ def _rank(findings: Findings, entry: Entry) -> tuple[float, float]:
 def _variant(entry: Entry, shared: Settings) -> Variant:
     """The entry again. FedAvg gets its plain label, whatever its rate: others are compared with it."""
     values = {"algorithm": entry.method, **entry.config["hyper_parameters"]}
-    for key, value in entry.config["train"].items():
-        if key in VARIANT and value != getattr(shared, key):
+    for key in VARIANT:
+        value = entry.config["train"].get(key)
+        if value != getattr(shared, key):
             values[key] = value
     table = {key: value for key, value in values.items() if value is not None}
     label = BASELINE if entry.method == BASELINE else entry.label

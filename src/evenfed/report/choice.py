@@ -86,9 +86,7 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
     """A line for each value of the first dial and each figure, a column for each value of the second dial."""
     findings = choice.findings
     one, other = grid.dials
-    columns = []
-    for value in grid.values(1):
-        columns.append(Column(f"{other}={value}", f"{other}={shown(value)}"))
+    columns = [Column(f"{other}={value}", f"{other}={shown(value)}") for value in grid.values(1)]
     lines = []
     for value in grid.values(0):
         entries = [grid.entries.get((value, across)) for across in grid.values(1)]

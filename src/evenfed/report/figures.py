@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..comparison.choose import Choice
 from ..comparison.findings import BASELINE, Findings
-from ..comparison.statistics import LOWER_IS_BETTER, Pairs, between_all, chance
+from ..comparison.statistics import LOWER_IS_BETTER, Differences
 from . import pictures
-from .choice import FIGURES, Choice, Grid, grids, shown
+from .choice import FIGURES, Grid, grids, shown
 from .paper import Numbers
 from .several import federations
 from .tables import accuracy_on, judged_by, measured, spread_of, title, when
@@ -113,9 +114,10 @@ def _dialled(choice: Choice, found: Sequence[Grid]) -> Iterator[dict[str, Any]]:
 
 def differences(alt: Any, several: Sequence[Findings]) -> Any:
     """Every entry minus FedAvg with its interval, over a band of what chance alone does; federations are pooled."""
-    findings, pairs = several[0], [Pairs(f, late=True, stream=k) for k, f in enumerate(several)]
+    findings, against = several[0], Differences(several, late=True)
+    seeds = min(len(each.seeds) for each in several)
     order = [title(e.label) for e in findings.everyone[1:]]
-    gaps = {metric: list(_gaps(pairs, metric)) for metric in judged_by(late=True)}
+    gaps = {metric: list(_gaps(against, metric)) for metric in judged_by(late=True)}
     kinds = [kind for kind in _KINDS if any(gap["kind"] == kind for gap in gaps["mean"])]
     colour = alt.Color(
         "kind:N",
@@ -135,7 +137,7 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
             axis=alt.Axis(tickCount=6, labelFlush=False, labelOverlap="parity", labelSeparation=6),
         )
         layers = [
-            *_band(alt, several, metric),
+            *_band(alt, against, metric, seeds),
             alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color="#222222").encode(x="zero:Q"),
             base.mark_rule(strokeWidth=2, opacity=0.55).encode(x="low:Q", x2="high:Q", color=colour),
             base.mark_point(filled=True, size=70, opacity=1).encode(x=axis, color=colour),
@@ -144,7 +146,7 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
             alone = base.transform_flatten(["each"])
             layers.append(alone.mark_point(size=40, strokeWidth=1.3, opacity=1).encode(x="each:Q", color=colour))
         panels.append(alt.layer(*layers).properties(width=210, height=24 * len(order), title=head))
-    floor = ["grey: 95 % of FedAvg against FedAvg with other seeds"] if _band(alt, several, "mean") else []
+    floor = ["grey: 95 % of FedAvg against FedAvg with other seeds"] if _band(alt, against, "mean", seeds) else []
     over = f", {len(several)} federations (rings: each)" if len(several) > 1 else ""
     heading = alt.TitleParams(
         f"Difference from FedAvg: {findings.header['config']['data']['name']}, {when(findings, True)}",
@@ -161,9 +163,10 @@ def differences(alt: Any, several: Sequence[Findings]) -> Any:
 _KINDS = {"VRed, Semi-VRed": "#c4361d", "other": "#2f6db5", "repetition": "#888888"}
 
 
-def _gaps(several: Sequence[Pairs], metric: str) -> Iterator[dict[str, Any]]:
-    for entry in several[0].findings.everyone[1:]:
-        gap, *each = (between_all(some, entry.label, BASELINE, metric) for some in (several, *([p] for p in several)))
+def _gaps(against: Differences, metric: str) -> Iterator[dict[str, Any]]:
+    for entry in against.findings.everyone[1:]:
+        gap = against.between(entry.label, BASELINE, metric)
+        each = against.on_each(entry.label, BASELINE, metric)
         kind = "VRed, Semi-VRed" if "vred" in entry.method else "other"
         yield {
             "entry": title(entry.label),
@@ -175,8 +178,8 @@ def _gaps(several: Sequence[Pairs], metric: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _band(alt: Any, several: Sequence[Findings], metric: str) -> list[Any]:
-    floor = chance(several, metric, late=True, seeds=min(len(findings.seeds) for findings in several))
+def _band(alt: Any, against: Differences, metric: str, seeds: int) -> list[Any]:
+    floor = against.chance(metric, seeds)
     if floor is None:
         return []
     edges = [{"from": -floor.bound, "to": floor.bound}]

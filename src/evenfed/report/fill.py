@@ -1,6 +1,6 @@
 """Tables inside one's own Markdown: what stands between two comments is replaced by what results say.
 
-    <!-- evenfed cifar10 overview-average -->
+    <!-- evenfed cifar10 overview-late -->
     <!-- /evenfed -->
 
 The words are folders of comparisons, relative to the file, then the name of one of their report's tables (as in
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from ..comparison.choose import choose
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
@@ -110,5 +111,5 @@ def _tables(
     folders: tuple[Path, ...], name: str, min_test: int, reports: Callable[[tuple[Path, ...], bool, int], Report]
 ) -> Sequence[Table]:
     if name.startswith(_OF_A_CHOICE):
-        return choice.tables(choice.choose(*folders[:2]))
+        return choice.tables(choose(*folders[:2]))
     return reports(folders, name.startswith(_OF_THE_PAPER), min_test).tables

@@ -18,10 +18,10 @@ from .tables import (
     Table,
     accuracy_on,
     correlation,
+    few_examples,
     measured,
     share,
     suppression_cells,
-    tiny,
     title,
 )
 from .write import pages
@@ -69,7 +69,7 @@ def _notes(outcome: Outcome) -> tuple[str, ...]:
     )
     told += " Chance alone: FedAvg again with other seeds." * (outcome.floor is not None)
     told += f" {', '.join(sorted(outcome.controls))}: the same in another precision." * bool(outcome.controls)
-    return (told, *tiny(outcome.judged))
+    return (told, *few_examples(outcome.judged))
 
 
 def console(stderr: bool = False) -> Console:
