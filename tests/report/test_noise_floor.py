@@ -29,7 +29,7 @@ def test_an_entry_that_differs_in_precision_alone_is_a_control(edited, evenfed):
     assert [e.label for e in found.entries] == ["fedavg", "semi_vred"]
     assert [(e.label, e.repeats) for e in found.controls] == [(FLOOR, "fedavg"), ("vred", "fedavg")]
     shown = evenfed("report", folder, "--format", "markdown").stdout
-    assert "vred: fedavg in tf32 instead of fp32, seed 1 alone." in shown
+    assert "vred: fedavg in tf32 instead of fp32, seed 1 only." in shown
     assert "| *vred* | 90.00 |" in shown and "**90.00" not in shown  # the best, and does not compete
     cells = figures_in(evenfed("report", folder, "--format", "csv").stdout)
     assert float(cells["controls-late", "vred", "minus fedavg", "mean"]["value"]) == pytest.approx(40)
