@@ -10,7 +10,7 @@ import pytest
 import evenfed as package
 from evenfed.comparison.choose import choose
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.findings import read
+from evenfed.comparison.reading import read
 from evenfed.data import DataSettings, federate
 from evenfed.report import choice
 from reports import FLOOR, apart, steady

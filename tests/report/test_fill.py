@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evenfed.comparison.findings import read
-from evenfed.comparison.folder import pack
+from evenfed.comparison.pack import pack
+from evenfed.comparison.reading import read
 from evenfed.report.fill import filled
 
 ROOT = Path(__file__).parents[2]

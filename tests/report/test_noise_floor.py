@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenfed.comparison.findings import read
+from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Chance, Difference, NoiseFloor
 from evenfed.report.against import answer
 from reports import FLOOR, apart, figures_in, steady

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from evenfed.comparison.findings import read
-from evenfed.comparison.folder import pack
+from evenfed.comparison.pack import pack
+from evenfed.comparison.reading import read
 from reports import figures_in, numbers
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenfed.comparison.findings import read
+from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences, Gap, pooled
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report import figures

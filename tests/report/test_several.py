@@ -7,7 +7,7 @@ import altair
 import numpy as np
 import pytest
 
-from evenfed.comparison.findings import read
+from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences, components
 from evenfed.report import figures
 from evenfed.report.fill import filled

@@ -56,23 +56,28 @@ def test_every_algorithm_agrees_over_five_rounds(algorithm, options, recwarn):
             assert_agree(reference, run(lambda p: Slots(p, 2), runs, problem), tolerance)
 
 
+@pytest.fixture(scope="module")
+def alone():
+    """A problem, 14 runs of seven algorithms with two seeds, and what the reference makes of each run alone."""
+    shared = evenfed.Settings(**OPTIONS, participation=3)
+    problem = Problem.of(small_model(torch.float64), federation(dtype=torch.float64), shared)
+    names = ("fedavg", "semi_vred", "propfair", "ditto", "drfa", "qffl", "fedfv")
+    runs = []
+    for seed in range(2):
+        settings = dataclasses.replace(shared, seed=seed, lr=0.05 * (seed + 1))
+        runs += [Run(f"{name}-{seed}", evenfed.algorithms.get(name), settings) for name in names]
+    return problem, runs, [run(Reference, [each], problem) for each in runs]
+
+
+@pytest.mark.xdist_group("alone")
 @pytest.mark.parametrize(
     ("engine", "slots"), [*((Stacked, k) for k in (1, 2, 3, 7, 1000)), (Slots, 1), (Slots, 5), (Slots, 1000)]
 )
-def test_any_stack_size_and_any_number_of_stacked_runs_agree(engine, slots):
-    shared = evenfed.Settings(**OPTIONS, participation=3)
-    runs = [
-        Run(
-            f"{name}-{seed}", evenfed.algorithms.get(name), dataclasses.replace(shared, seed=seed, lr=0.05 * (seed + 1))
-        )
-        for seed in range(2)
-        for name in ("fedavg", "semi_vred", "propfair", "ditto", "drfa", "qffl", "fedfv")
-    ]
-    problem = Problem.of(small_model(torch.float64), federation(dtype=torch.float64), shared)
+def test_any_stack_size_and_any_number_of_stacked_runs_agree(engine, slots, alone):
+    problem, runs, references = alone
     together = run(lambda p: engine(p, slots), runs, problem)
-    for k, each in enumerate(runs):
-        alone = run(Reference, [each], problem)
-        assert_agree(alone, ([together[0][k]], [[r[k]] for r in together[1]], [together[2][k]]), 1e-9)
+    for k, reference in enumerate(references):
+        assert_agree(reference, ([together[0][k]], [[r[k]] for r in together[1]], [together[2][k]]), 1e-9)
 
 
 class WithLSTM(nn.Module):

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import evenfed
 from evenfed import models
 from evenfed.algorithms import get
-from evenfed.comparison import api
+from evenfed.comparison import driver
 from evenfed.core import streams
 from evenfed.simulate import loop
 from evenfed.simulate.engines import slots
@@ -599,7 +599,7 @@ def test_a_model_in_double_precision_is_not_rounded():
 
 def test_entries_of_a_comparison_may_differ_in_precision(monkeypatch):
     engines, rounded, before = [], [], torch.backends.cuda.matmul.allow_tf32
-    make, advance = api.engine_for, loop._advance
+    make, advance = driver.engine_for, loop._advance
 
     def spied(problem, runs):
         engines.append({run.settings.precision for run in runs})
@@ -609,7 +609,7 @@ def test_entries_of_a_comparison_may_differ_in_precision(monkeypatch):
         rounded.append(torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32)
         return advance(*arguments)
 
-    monkeypatch.setattr(api, "engine_for", spied)
+    monkeypatch.setattr(driver, "engine_for", spied)
     monkeypatch.setattr(loop, "_advance", looked_at)
     found = evenfed.compare(
         small_model(),

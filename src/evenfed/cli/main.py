@@ -17,8 +17,9 @@ from rich.table import Table
 from .. import __version__
 from ..algorithms import find, names
 from ..comparison.experiment import DEMO, Experiment
+from ..comparison.findings import Findings
 from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
-from ..comparison.runner import Interruption, Outcome, run, take_over
+from ..comparison.runner import Interruption, run, take_over
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..settings import VARIANT
@@ -209,14 +210,14 @@ def _chosen(
     return chosen.changed([*([f"data.name='{data}'"] if data is not None else []), *assignments])
 
 
-def _run(experiment: Experiment, out: Path) -> Outcome:
+def _run(experiment: Experiment, out: Path) -> Findings:
     from .console import live
 
     with live() as listener:
         return run(experiment, out, listener, float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2")))
 
 
-def _show(experiment: Experiment, outcome: Outcome, out: Path) -> None:
+def _show(experiment: Experiment, outcome: Findings, out: Path) -> None:
     from ..report.charts import draw
     from ..report.terminal import console, render
 

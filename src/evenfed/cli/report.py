@@ -61,7 +61,7 @@ def pack(
     target: Annotated[Path, typer.Argument(metavar="DEST", help="Where the file goes, e.g. results/cifar10.")],
 ) -> None:
     """Keep a finished comparison as one small file, without models; `evenfed report DEST` works from it."""
-    from ..comparison.folder import pack as packed
+    from ..comparison.pack import pack as packed
     from ..report.terminal import console
 
     written, unfinished = packed(folder, target)

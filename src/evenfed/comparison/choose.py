@@ -7,10 +7,11 @@ from pathlib import Path
 from ..core.errors import InputError
 from ..data import DataSettings
 from ..settings import VARIANT, Settings
+from .configuration import undamped
 from .experiment import Experiment
-from .findings import BASELINE, Entry, Findings, read
-from .folder import undamped
+from .findings import BASELINE, Entry, Findings
 from .plan import Variant
+from .reading import read
 from .statistics import NoiseFloor
 
 _SET_PER_ENTRY = ("seed", "device", "engine", "smooth", "server_optimizer")  # not taken over from FedAvg's run
@@ -57,9 +58,9 @@ class Choice:
 
     def experiment(self, name: str, seeds: Sequence[int]) -> Experiment:
         """The chosen entries on test data: whole training parts, several seeds, else as in the run that chose them."""
-        config = self.findings.header["config"]
-        data = {**config["data"], "judge": "test", "validation_fraction": 0.0}
-        options = {key: value for key, value in config["train"].items() if key not in _SET_PER_ENTRY}
+        header = self.findings.header
+        data = {**header.data, "judge": "test", "validation_fraction": 0.0}
+        options = {key: value for key, value in header.train.items() if key not in _SET_PER_ENTRY}
         train = Settings.of(options)
         entries = [*self.chosen.values(), *self.without_smoothing()]
         variants = [_variant(entry, train) for entry in entries]
@@ -70,7 +71,7 @@ class Choice:
             seeds=tuple(seeds),
             noise_floor=True,
             data=DataSettings(**data),
-            model=config["model"],
+            model=header.config["model"],
             train=train,
             selected_on="validation",
         )

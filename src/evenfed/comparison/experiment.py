@@ -17,7 +17,7 @@ from ..data import DataSettings, Federation
 from ..settings import Settings
 from ..simulate.loop import Run
 from ..simulate.problem import Problem, initial_model, theta_of
-from .folder import repetitions
+from .configuration import repetitions
 from .plan import Variant, plan_runs, seed_list, value_of, with_baseline
 
 DEMO = Path(__file__).with_name("demo.toml")

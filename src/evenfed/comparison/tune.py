@@ -23,7 +23,8 @@ import numpy as np
 from ..core.errors import InputError, first_line, unknown
 from ..data import federate
 from ..settings import VARIANT
-from ..simulate.loop import Run, alike, engine_for, rounds, start
+from ..simulate.loop import Run, start
+from .driver import Group, Sink, Training, drive
 from .experiment import Experiment
 from .history import METRICS, History
 from .plan import Variant
@@ -166,27 +167,32 @@ class _Bench:
             for seed in self.experiment.seeds:
                 settings = dataclasses.replace(self.experiment.train, seed=seed, **variant.options)
                 runs.append(Run(label, variant.algorithm, settings))
-        states = [start(r, self.problem, self.initial) for r in runs]
-        histories: list[list[Any]] = [[] for _ in runs]
-        beat = 0.0
-        for mine in alike(runs):
-            together = [runs[k] for k in mine]
-            engine = engine_for(self.problem, together)
-            for _, records in rounds(together, [states[k] for k in mine], self.problem, engine):
-                for k, record in zip(mine, records, strict=True):
-                    histories[k].append(record)
-                if time.time() - beat > STALE_SECONDS / 10:
-                    beat = time.time()
-                    for _, trial, _ in batch:
-                        trial.set_user_attr("beat", beat)
+        trainings = [Training(run, start(run, self.problem, self.initial)) for run in runs]
+        drive(trainings, self.problem, _Heartbeat([trial for _, trial, _ in batch]))
         sizes = self.problem.train.sizes.numpy()
         shares, seeds = sizes / sizes.sum(), len(self.experiment.seeds)
         for k, (_, trial, _) in enumerate(batch):
             own = [
-                History(h, shares, self.experiment.train.last_rounds) for h in histories[k * seeds : (k + 1) * seeds]
+                History(training.records, shares, self.experiment.train.last_rounds)
+                for training in trainings[k * seeds : (k + 1) * seeds]
             ]
             fair = [h.late_fairness for h in own if h.late_fairness is not None]
             trial.set_user_attr("figures", {m: float(np.mean([getattr(f, m) for f in fair])) for m in METRICS})
+
+
+class _Heartbeat(Sink):
+    """Marks the trials now and then as being worked on."""
+
+    def __init__(self, trials: "Sequence[optuna.Trial]") -> None:
+        self.trials = trials
+        self.last = 0.0
+
+    def after_round(self, group: Group) -> bool:
+        if time.time() - self.last > STALE_SECONDS / 10:
+            self.last = time.time()
+            for trial in self.trials:
+                trial.set_user_attr("beat", self.last)
+        return False
 
 
 def _batches(

@@ -78,7 +78,7 @@ class Server:
     @classmethod
     def start(
         cls,
-        algorithm: str | Algorithm,
+        algorithm: Algorithm,
         params: Parameters,
         sizes: Sequence[int],
         *,
@@ -91,10 +91,11 @@ class Server:
         buffers: Mapping[str, Tensor] | None = None,
     ) -> "Server":
         """Before round 0: `params` is a tensor or a dict by name, `sizes` [n] are training-set sizes."""
-        if isinstance(algorithm, str):
-            from evenfed.algorithms import get  # names are a convenience; the core knows none
-
-            algorithm = get(algorithm)
+        if not isinstance(algorithm, Algorithm):
+            raise InputError(
+                f"algorithm={algorithm!r} is a {type(algorithm).__name__}; give an Algorithm, e.g. "
+                "evenfed.algorithms.get('semi_vred')"
+            )
         counts = torch.as_tensor(sizes, dtype=torch.int64)
         if len(counts) == 0 or int(counts.max()) == 0:
             raise InputError(f"sizes={list(sizes)[:5]}: no client has training data; give at least one that has")

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from ..comparison.configuration import undamped as undamped_twins
 from ..comparison.findings import BASELINE, Entry
-from ..comparison.folder import undamped as undamped_twins
 from ..comparison.history import LASTING
 from ..comparison.statistics import Chance, Difference, Differences
 from .tables import (

@@ -6,23 +6,24 @@ from typing import Any
 
 import numpy as np
 
+from ..comparison.findings import Findings
 from ..comparison.history import History, Row
-from ..comparison.runner import Outcome
 from ..fairness import Fairness
 from . import pictures
 
 BASELINE = "fedavg"
 
 
-def draw(outcome: Outcome, folder: Path) -> list[Path]:
+def draw(outcome: Findings, folder: Path) -> list[Path]:
     """Every chart as SVG and PNG in `folder`; an empty list where the drawing packages are not installed."""
     alt = pictures.altair()
     if alt is None:
         return []
+    histories = {entry.label: entry.histories for entry in outcome.planned}
     charts = {
-        "trade-off": trade_off(alt, outcome.rows),
-        "worst-over-rounds": over_rounds(alt, outcome.histories),
-        "clients": clients(alt, outcome.histories),
+        "trade-off": trade_off(alt, [outcome.rows[label] for label in histories]),
+        "worst-over-rounds": over_rounds(alt, histories),
+        "clients": clients(alt, histories),
     }
     return [path for name, chart in charts.items() for path in pictures.save(chart, folder, name)]
 

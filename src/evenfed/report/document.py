@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..comparison.findings import Findings, Made, read, seeds_named
+from ..comparison.findings import Findings, seeds_named
+from ..comparison.header import Made
+from ..comparison.reading import read
 from ..comparison.statistics import Differences
 from . import beside_paper, paper, several
 from .against import against_tables, controls
 from .tables import Table, detailed, overview, runs, suppression
 
-_SELECTED_ON = {
+_SELECTED_ON: dict[str | None, str] = {
     "test": "Values were chosen on the TEST data, as in the paper: these accuracies are optimistic.",
     "validation": "Values were chosen on a validation split.",
 }
@@ -93,20 +95,20 @@ def _tables_at(differences: Differences) -> list[Table]:
 def _facts(findings: Findings) -> list[str]:
     """What was run, on what and when; what it was judged on; what is missing."""
     header = findings.header
-    data = header["config"]["data"]["name"]
-    clients = len(header["clients"]["names"])
-    hardware = header["hardware"]["cpu"]
-    if "cuda" in str(header.get("device")):
-        hardware = f"{findings.baseline.precision} on {header['hardware']['gpu']}"
+    data = header.data["name"]
+    clients = len(header.clients["names"])
+    machine = header.provenance["hardware"]
+    hardware = machine["cpu"]
+    if "cuda" in str(header.device):
+        hardware = f"{findings.baseline.precision} on {machine['gpu']}"
     facts = [
         f"{data}: {clients} clients, {findings.rounds} rounds, {seeds_named(findings.seeds)}; {hardware}; "
         f"{_made(findings.made)}."
     ]
     if findings.judge == "validation":
         facts.append("Judged on a validation split of the training data; the test data were not used.")
-    selected_on = header.get("selected_on")
-    if selected_on in _SELECTED_ON:
-        facts.append(_SELECTED_ON[selected_on])
+    if header.selected_on in _SELECTED_ON:
+        facts.append(_SELECTED_ON[header.selected_on])
     return [*facts, *findings.left_out, *findings.broken]
 
 
@@ -121,7 +123,7 @@ def _made(runs: Sequence[Made]) -> str:
 def _about(findings: Findings) -> dict[str, Any]:
     return {
         "folder": str(findings.folder),
-        "data": findings.header["config"]["data"],
+        "data": findings.header.data,
         "rounds": findings.rounds,
         "last_rounds": findings.last_rounds,
         "seeds": findings.seeds,

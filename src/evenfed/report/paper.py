@@ -75,7 +75,7 @@ class Claim:
 
 def data_set_of(findings: Findings) -> str:
     """The paper's name of the data set this comparison ran on."""
-    name = str(findings.header["config"]["data"]["name"])
+    name = str(findings.header.data["name"])
     if name not in DATA_SETS:
         raise InputError(
             f"--paper: {findings.folder} ran on {name}, and the paper has numbers for {', '.join(DATA_SETS)} only; "
@@ -166,19 +166,19 @@ def _between(paper: Numbers, one: str, other: str, metric: str) -> Claim | None:
 
 def set_up(findings: Findings, entries: Sequence[Entry], data_set: str) -> list[str]:
     """What was set otherwise than in the paper, as far as its tables say."""
-    config = findings.header["config"]
+    header = findings.header
     sentences = []
     if findings.rounds != _ROUNDS:
         sentences.append(f"{findings.rounds} rounds here, {_ROUNDS} in the paper.")
-    clients = len(findings.header["clients"]["names"])
+    clients = len(header.clients["names"])
     papers_clients = _CLIENTS.get(data_set, 50)
     if clients != papers_clients:
         sentences.append(f"{clients} clients here, {papers_clients} in the paper.")
-    model = config["model"].get("name")
+    model = header.config["model"].get("name")
     papers_model = _MODELS.get(data_set, "resnet18_gn")
     if model != papers_model:
         sentences.append(f"Another model here, {model}, than in the paper, {papers_model}.")
-    examples = config["data"].get("examples")
+    examples = header.data.get("examples")
     if examples:
         sentences.append(f"{examples:,} examples of the data here, all of them in the paper.")
     differing = []

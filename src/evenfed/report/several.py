@@ -71,7 +71,7 @@ def federations(comparisons: Sequence[Findings]) -> list[Findings]:
 
 def _names(comparisons: Sequence[Findings]) -> tuple[list[str], bool]:
     """A name for each, made of the settings that differ; and whether only the split differs."""
-    settings = [_DEFAULTS | _flat(findings.header["config"]) for findings in comparisons]
+    settings = [_DEFAULTS | _flat(findings.header.config) for findings in comparisons]
     places = _places_that_differ(settings)
     names = []
     for one in settings:
@@ -99,7 +99,7 @@ def _places_that_differ(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _check_same_task(comparisons: Sequence[Findings]) -> None:
     tasks = []
     for findings in comparisons:
-        data = findings.header["config"]["data"]["name"]
+        data = findings.header.data["name"]
         tasks.append(f"{data}, {findings.rounds} rounds")
     if len(set(tasks)) == 1:
         return

@@ -235,7 +235,7 @@ def detailed(findings: Findings, late: bool) -> Table:
         title=f"Accuracy and fairness, {when(findings, late)}",
         columns=METRIC_COLUMNS,
         lines=tuple(lines_of(findings, lambda row: [measured(row, late, metric) for metric in METRICS])),
-        notes=(joined(accuracy_note(findings), floor_note(findings)), *few_examples(findings.test_sizes)),
+        notes=(joined(accuracy_note(findings), floor_note(findings)), *few_examples(findings.judged_sizes)),
     )
     return table.with_best()
 
@@ -247,11 +247,13 @@ def overview(findings: Findings, late: bool) -> Table:
     return _at_a_glance(findings, late, columns)
 
 
-def summary(findings: Findings, late: bool) -> Table:
-    """What `evenfed compare` shows: the overview with every metric."""
-    lasting = (LASTING_COLUMN,) if late else ()
-    columns = (*METRIC_COLUMNS, *lasting, *_AGAINST_FEDAVG, _NEGATIVE, *_WEIGHTS)
-    return _at_a_glance(findings, late, columns)
+def summary(findings: Findings) -> list[Table]:
+    """What `evenfed compare` shows: the overview with every metric, in the last rounds and in the last one."""
+    rest = (*_AGAINST_FEDAVG, _NEGATIVE, *_WEIGHTS)
+    late = _at_a_glance(findings, True, (*METRIC_COLUMNS, LASTING_COLUMN, *rest))
+    last = _at_a_glance(findings, False, (*METRIC_COLUMNS, *rest))
+    notes = (*late.notes, *findings.left_out, *few_examples(findings.judged_sizes))
+    return [replace(late, notes=()), replace(last, notes=notes)]
 
 
 def _at_a_glance(findings: Findings, late: bool, columns: tuple[Column, ...]) -> Table:
@@ -380,10 +382,10 @@ def floor_note(findings: Findings) -> str:
     return joined(*sentences)
 
 
-def few_examples(test_sizes: Sequence[int]) -> list[str]:
+def few_examples(judged_sizes: Sequence[int]) -> list[str]:
     """A warning about clients with so few examples that their accuracy says little."""
-    few = sum(0 < size < 10 for size in test_sizes)
-    judged = sum(size > 0 for size in test_sizes)
+    few = sum(0 < size < 10 for size in judged_sizes)
+    judged = sum(size > 0 for size in judged_sizes)
     if few == 0:
         return []
     return [f"{few} of {judged} clients are judged on fewer than 10 examples: `worst` depends on those."]

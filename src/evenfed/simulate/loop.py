@@ -45,14 +45,6 @@ class State:
     firsts: Tensor | None = None  # [n, D] where clients stand before round 0, if not at the server's model
 
 
-def alike(runs: Sequence[Run]) -> list[list[int]]:
-    """The runs' positions in groups of one precision, each of which shares an engine."""
-    groups: dict[str, list[int]] = {}
-    for k, run in enumerate(runs):
-        groups.setdefault(run.settings.precision, []).append(k)
-    return list(groups.values())
-
-
 def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     """The engine the runs ask for; the fast one is arranged for as many clients as train at once."""
     if runs[0].settings.engine == "flower":
