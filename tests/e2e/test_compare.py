@@ -29,7 +29,7 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
         "average of the last 4 rounds",
         "semi_vred[beta=1,smooth=0.25]",
         "chance alone",
-        "Pictures:",
+        "Figures:",
     ):
         assert shown in done.stdout
     assert "round 4 of 4, 8 runs" in done.stderr
@@ -50,8 +50,8 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
     assert (run / "model.safetensors").exists() and not list(run.glob("checkpoint*"))
     smoothed = json.loads((run.parents[1] / "semi_vred[beta=1,smooth=0.25]" / "seed-0" / "header.json").read_text())
     assert smoothed["config"]["train"]["smooth"] == 0.25 and smoothed["config"]["hyper_parameters"]["beta"] == 1.0
-    pictures = {p.name for p in (tmp_path / "runs" / "demo" / "pictures").iterdir()}
-    assert {"clients.svg", "clients.png", "trade-off.svg", "worst-over-rounds.png"} <= pictures
+    figures = {p.name for p in (tmp_path / "runs" / "demo" / "figures").iterdir()}
+    assert {"clients.svg", "clients.png", "trade-off.svg", "worst-over-rounds.png"} <= figures
 
 
 def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(tmp_path, evenfed):

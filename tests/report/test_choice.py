@@ -57,7 +57,7 @@ def test_a_repetition_in_another_precision_does_not_compete_in_the_terminal(even
     told = evenfed("compare", tmp_path / "two.toml", "--out", tmp_path).stdout
     labels = [line.split()[0] for line in told.splitlines() if line.split()[:1] in (["fedavg"], ["vred"], ["again"])]
     assert labels == ["fedavg", "vred", "again"] * 2  # in both tables below those that compete
-    assert "again: the same in another precision." in " ".join(told.split())
+    assert "again: fedavg in tf32 instead of fp32." in " ".join(told.split())
 
 
 def test_a_grid_is_every_combination_under_a_label_of_its_own(judged):

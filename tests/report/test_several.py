@@ -3,13 +3,14 @@
 import json
 import shutil
 
-import altair
 import numpy as np
 import pytest
 
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences, components
-from evenfed.report import figures
+from evenfed.report.document import Report
+from evenfed.report.figures import differences
+from evenfed.report.figures import report as figures
 from evenfed.report.fill import filled
 from reports import figures_in, numbers
 
@@ -35,19 +36,20 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
 
 
 def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):
-    found = [read(splits(0, 0.02)), read(splits(1, 0.06))]
-    (drawn,) = {path.stem for path in figures.draw(found, tmp_path / "beside", None)}
+    folders = [splits(0, 0.02), splits(1, 0.06)]
+    made = Report.of(folders, beside_paper=False)
+    (drawn,) = {path.stem for path in figures.draw(made, tmp_path / "beside")}
     assert drawn == "differences"
-    mean = figures.differences(altair, found).to_dict()["hconcat"][0]["layer"][-1]["data"]["values"]
+    mean = differences.figure(made.pooled)["hconcat"][0]["layer"][-1]["data"]["values"]
     (vred,) = (one for one in mean if one["entry"] == "vred")
     assert vred["points"] == pytest.approx(4) and vred["each"] == pytest.approx([2, 6])
     page = tmp_path / "page.md"
     page.write_text("<!-- evenfed split-0 split-1 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
-    assert evenfed("report", *(f.folder for f in found)).returncode == 0
+    assert evenfed("report", *folders).returncode == 0
     assert "![differences](split-0/beside/differences.svg)" in filled(page)
     page.write_text("<!-- evenfed split-0 split-1 split-1 differences.svg -->\n<!-- /evenfed -->\n")
-    assert "Not drawn yet" in filled(page)  # that picture is of others
+    assert "Not drawn yet" in filled(page)  # that figure is of others
 
 
 def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenfed):
@@ -60,8 +62,8 @@ def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenf
 
 
 def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits, tmp_path):
-    found = [read(splits(0, 0.02)), read(splits(0, 0.03, stem="cifar"))]
-    assert not figures.draw(found, tmp_path, None)
+    made = Report.of([splits(0, 0.02), splits(0, 0.03, stem="cifar")], beside_paper=False)
+    assert not figures.draw(made, tmp_path)
 
 
 def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits, tmp_path):

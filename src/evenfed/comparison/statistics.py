@@ -74,6 +74,7 @@ class Differences:
     """
 
     def __init__(self, comparisons: Sequence[Findings], late: bool) -> None:
+        self.comparisons = comparisons
         self.findings = comparisons[0]
         self.late = late
         self._pairs = [_Pairs(findings, late, stream) for stream, findings in enumerate(comparisons)]
@@ -81,7 +82,13 @@ class Differences:
 
     @property
     def federations(self) -> int:
-        return len(self._pairs)
+        """Their number."""
+        return len(self.comparisons)
+
+    @property
+    def fewest_seeds(self) -> int:
+        """On any federation."""
+        return min(len(findings.seeds) for findings in self.comparisons)
 
     def comparable(self, one: str, other: str) -> bool:
         """Whether the two entries have seeds in common everywhere."""

@@ -28,6 +28,7 @@ class Report:
     tables: tuple[Table, ...]
     about: Mapping[str, Any]  # the same for programs
     findings: tuple[Findings, ...]
+    pooled: Differences | None  # in the last rounds, over all comparisons; None if more than the split differs
     papers: paper.Numbers | None = None  # its numbers on the same data, if asked for
 
     @classmethod
@@ -37,35 +38,46 @@ class Report:
         numbers = None
         if beside_paper:
             numbers = paper.numbers(paper.data_set_of(comparisons[0]))
-        if len(comparisons) == 1:
-            return cls._of_one(comparisons[0], numbers)
+        if len(comparisons) > 1:
+            return cls._of_several(comparisons, numbers)
+        (findings,) = comparisons
+        late = Differences(comparisons, late=True)
+        return cls(
+            title=findings.folder.resolve().name,
+            facts=tuple(_facts(findings)),
+            tables=tuple(_tables(late, beside_paper)),
+            about=_about(findings),
+            findings=comparisons,
+            pooled=late,
+            papers=numbers,
+        )
+
+    @classmethod
+    def _of_several(cls, comparisons: tuple[Findings, ...], numbers: paper.Numbers | None) -> "Report":
+        several.check(comparisons)
+        shared = several.in_common(comparisons)
+        left_out = several.not_in_common(comparisons, shared[0])
+        late = Differences(shared, late=True)
+        last = Differences(shared, late=False)
+        tables = several.tables(late, numbers, left_out)
+        tables += several.tables(last, numbers, left_out)
         facts = []
         for findings in comparisons:
             facts += [f"{findings.folder.name}, {fact}" for fact in _facts(findings)]
         return cls(
             title=", ".join(findings.folder.resolve().name for findings in comparisons),
             facts=tuple(facts),
-            tables=tuple(several.tables(comparisons, numbers)),
-            about={"comparisons": [_about(findings) for findings in comparisons]},
+            tables=tuple(tables),
+            about={"comparisons": list(map(_about, comparisons))},
             findings=comparisons,
-            papers=numbers,
-        )
-
-    @classmethod
-    def _of_one(cls, findings: Findings, numbers: paper.Numbers | None) -> "Report":
-        return cls(
-            title=findings.folder.resolve().name,
-            facts=tuple(_facts(findings)),
-            tables=tuple(_tables(findings, beside_the_paper=numbers is not None)),
-            about=_about(findings),
-            findings=(findings,),
+            pooled=late if several.differ_in_split_only(comparisons) else None,
             papers=numbers,
         )
 
 
-def _tables(findings: Findings, beside_the_paper: bool) -> list[Table]:
+def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     """Averages of the last rounds first, then the last round."""
-    late = Differences([findings], late=True)
+    findings = late.findings
     last = Differences([findings], late=False)
     tables = [overview(findings, late=True), *_tables_at(late), *_tables_at(last)]
     if beside_the_paper:

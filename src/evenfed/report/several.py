@@ -40,51 +40,58 @@ _DEFAULTS = {"data.judge": "test", "model.normalise": False}  # of keys that old
 MeanAndSpread = tuple[float, float]
 
 
-def tables(comparisons: Sequence[Findings], numbers: Numbers | None) -> list[Table]:
+def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> list[Table]:
     """Pooled over federations if only the split differs, else side by side."""
-    names, same_set_up = _names(comparisons)
-    shared = _in_common(comparisons)
-    left_out = _left_out(comparisons, shared[0])
-    tables = []
-    for late in (True, False):
-        differences = Differences(shared, late)
-        tables.append(_beside(shared, names, late, numbers, left_out))
-        if same_set_up:
-            tables.append(_components(shared, late))
-            tables.append(_suppression(shared, late))
-            tables += against_tables(differences, names)
-            if shared[0].controls:
-                tables.append(controls(differences))
-        else:
-            tables.append(_within(differences, names))
+    comparisons = differences.comparisons
+    names = _names(comparisons)
+    tables = [_beside(differences, names, numbers, left_out)]
+    if not differ_in_split_only(comparisons):
+        return [*tables, _within(differences, names)]
+    tables.append(_components(comparisons, differences.late))
+    tables.append(_suppression(comparisons, differences.late))
+    tables += against_tables(differences, names)
+    if differences.findings.controls:
+        tables.append(controls(differences))
     return tables
 
 
-def federations(comparisons: Sequence[Findings]) -> list[Findings]:
-    """What the comparisons have in common, if only the split differs, so that it can be pooled; else nothing."""
-    if len(comparisons) > 1:
-        _, same_set_up = _names(comparisons)
-        if not same_set_up:
-            return []
-    return _in_common(comparisons)
-
-
-def _names(comparisons: Sequence[Findings]) -> tuple[list[str], bool]:
-    """A name for each, made of the settings that differ; and whether only the split differs."""
-    settings = [_DEFAULTS | _flat(findings.header.config) for findings in comparisons]
-    places = _places_that_differ(settings)
-    names = []
-    for one in settings:
-        values = [f"{place}={one.get(place)}" for place in places]
-        names.append(", ".join(values))
-    if len(set(names)) < len(names):
+def check(comparisons: Sequence[Findings]) -> None:
+    """Refuse comparisons that cannot be put beside each other."""
+    if len(set(_names(comparisons))) < len(comparisons):
         folders = ", ".join(str(findings.folder) for findings in comparisons)
         raise InputError(
             f"{folders}: two of them ran FedAvg on the same data in the same set-up; give comparisons that differ in "
             "data.seed (other federations) or in what is to be compared, each once"
         )
-    _check_same_task(comparisons)
-    return names, places == [_SPLIT]
+    tasks = []
+    for findings in comparisons:
+        data = findings.header.data["name"]
+        tasks.append(f"{data}, {findings.rounds} rounds")
+    if len(set(tasks)) > 1:
+        described = [f"{findings.folder}: {task}" for findings, task in zip(comparisons, tasks, strict=True)]
+        raise InputError(
+            f"{', '.join(described)}; report on comparisons of the same data set and number of rounds together"
+        )
+
+
+def differ_in_split_only(comparisons: Sequence[Findings]) -> bool:
+    """Whether the comparisons are the same on other federations, so that they can be pooled."""
+    return _places_that_differ(_settings(comparisons)) == [_SPLIT]
+
+
+def _names(comparisons: Sequence[Findings]) -> list[str]:
+    """A name for each, made of the settings that differ."""
+    settings = _settings(comparisons)
+    places = _places_that_differ(settings)
+    names = []
+    for one in settings:
+        values = [f"{place}={one.get(place)}" for place in places]
+        names.append(", ".join(values))
+    return names
+
+
+def _settings(comparisons: Sequence[Findings]) -> list[dict[str, Any]]:
+    return [_DEFAULTS | _flat(findings.header.config) for findings in comparisons]
 
 
 def _places_that_differ(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -94,19 +101,6 @@ def _places_that_differ(settings: Sequence[Mapping[str, Any]]) -> list[str]:
             if any(value != other.get(place) for other in settings):
                 places.add(place)
     return sorted(places.difference(_IRRELEVANT))
-
-
-def _check_same_task(comparisons: Sequence[Findings]) -> None:
-    tasks = []
-    for findings in comparisons:
-        data = findings.header.data["name"]
-        tasks.append(f"{data}, {findings.rounds} rounds")
-    if len(set(tasks)) == 1:
-        return
-    described = [f"{findings.folder}: {task}" for findings, task in zip(comparisons, tasks, strict=True)]
-    raise InputError(
-        f"{', '.join(described)}; report on comparisons of the same data set and number of rounds together"
-    )
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -120,7 +114,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _in_common(comparisons: Sequence[Findings]) -> list[Findings]:
+def in_common(comparisons: Sequence[Findings]) -> list[Findings]:
     """Only the entries that mean the same in all comparisons, in the first one's order."""
     common = []
     for label in comparisons[0].rows:
@@ -143,7 +137,7 @@ def _meaning(findings: Findings, label: str) -> str | None:
     return repr((entry.method, entry.config["hyper_parameters"], own))
 
 
-def _left_out(comparisons: Sequence[Findings], shared: Findings) -> str:
+def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
     """A sentence on the entries that are not in common."""
     labels: dict[str, None] = {}
     for findings in comparisons:
@@ -152,15 +146,14 @@ def _left_out(comparisons: Sequence[Findings], shared: Findings) -> str:
     return f"Left out, as not the same in all of them: {', '.join(others)}." if others else ""
 
 
-def _beside(
-    comparisons: Sequence[Findings], names: Sequence[str], late: bool, numbers: Numbers | None, left_out: str
-) -> Table:
+def _beside(differences: Differences, names: Sequence[str], numbers: Numbers | None, left_out: str) -> Table:
     """Every metric of every entry in each comparison."""
-    first = comparisons[0]
+    first = differences.findings
+    late = differences.late
     lines = []
     for entry in first.everyone:
         control = is_control(entry)
-        for name, findings in zip(names, comparisons, strict=True):
+        for name, findings in zip(names, differences.comparisons, strict=True):
             row = findings.rows[entry.label]
             cells = tuple(measured(row, late, metric) for metric in METRICS)
             lines.append(Line(entry.label, cells, name, control))
