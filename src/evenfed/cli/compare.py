@@ -70,10 +70,13 @@ def compare(
 
 def _show(findings: Findings, folder: Path) -> None:
     from ..report.figures import comparison as figures
-    from ..report.terminal import render
+    from ..report.tables import summary
+    from ..report.write import pages
 
     page = console()
-    page.print(render(findings, page))
+    page.print(pages(summary(findings), page))
+    for sentence in findings.advice:
+        page.print(f"! {sentence}", style="yellow", markup=False)
     drawn = figures.draw(findings, folder / "figures")
     shown = NOT_DRAWN
     if drawn:
