@@ -70,10 +70,13 @@ def compare(
 
 def _show(findings: Findings, folder: Path) -> None:
     from ..report.figures import comparison as figures
-    from ..report.terminal import render
+    from ..report.tables import summary
+    from ..report.write import pages
 
     page = console()
-    page.print(render(findings, page))
+    page.print(pages(summary(findings), page))
+    for sentence in findings.advice:
+        page.print(f"! {sentence}", style="yellow", markup=False)
     drawn = figures.draw(findings, folder / "figures")
     shown = NOT_DRAWN
     if drawn:
@@ -107,13 +110,14 @@ def tune(
 ) -> None:
     """Choose learning rates and hyper-parameters on a validation split; rerun to resume."""
     from ..comparison import tune as tuning
+    from ..comparison.study import Search
     from ..report import tuning as result
     from ..report.figures import tuning as figures
     from ..report.write import prepare
 
     settings = {"rounds": rounds, "device": device, "precision": precision}
     chosen = _experiment(experiment, quick, algorithms, seeds, settings, set)
-    search = tuning.Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
+    search = Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
     folder = out / f"{chosen.name}-tune"
     prepare(folder)
     progress = progress_page()

@@ -9,7 +9,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..comparison.tune import Candidate, Tuned, tables
+from ..comparison.study import Candidate
+from ..comparison.tune import Tuned, tables
 from ..core.errors import InputError
 
 

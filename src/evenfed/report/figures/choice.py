@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...comparison.choose import Choice
 from ...comparison.findings import BASELINE
-from ..choice import FIGURES, Choice, Grid, grids, shown
+from ..choice import FIGURES, Grid, grids, shown
 from ..tables import accuracy_on, spread_of, title, when
 from .drawing import AXIS, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
 

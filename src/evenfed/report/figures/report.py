@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...comparison.findings import Findings
+from ..document import Report
 from ..paper import Numbers
-from ..several import federations
 from ..tables import accuracy_on, measured, title, when
 from . import differences
 from .drawing import AXIS, BLACK, BLUE, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
@@ -17,16 +17,15 @@ _LABEL_WIDTH = 38  # a label of two lines needs that much of the axis
 _IN_LINES = "split(replace(datum.label, '[', '\\n['), '\\n')"  # options below the name keep long labels short
 
 
-def draw(comparisons: Sequence[Findings], folder: Path, paper: Numbers | None) -> list[Path]:
+def draw(report: Report, folder: Path) -> list[Path]:
     """The figures in `folder`; an empty list where `evenfed[report]` is not installed."""
     written: list[Path] = []
-    pooled = federations(comparisons)
-    if pooled and len(pooled[0].everyone) > 1:
-        figure = differences.figure(pooled)
+    if report.pooled and len(report.pooled.findings.everyone) > 1:
+        figure = differences.figure(report.pooled)
         written += save(figure, folder, "differences", with_pdf=True)
-    if len(comparisons) == 1:
+    if len(report.findings) == 1:
         for name, metrics in _METRICS.items():
-            figure = accuracy(comparisons[0], metrics, paper)
+            figure = accuracy(report.findings[0], metrics, report.papers)
             written += save(figure, folder, name, with_pdf=True)
     return written
 
