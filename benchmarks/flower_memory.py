@@ -88,7 +88,7 @@ def serve(system: str, count: int) -> dict[str, float]:
 
 def main() -> None:
     """All figures, each in a process of its own."""
-    from evenfed.comparison.folder import provenance
+    from evenfed.comparison.provenance import provenance
 
     found: dict[str, list[dict[str, float]]] = {system: [] for system in REPLIES}
     for system, counts in REPLIES.items():

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import evenfed
 import page
 from evenfed import models
-from evenfed.comparison.folder import provenance
+from evenfed.comparison.provenance import provenance
 from evenfed.data.partition import dirichlet, split
 from evenfed.settings import Precision
 from evenfed.simulate.engines.reference import Reference

@@ -31,7 +31,7 @@ def measure(clients: int, entries: int) -> str:
     began = time.perf_counter()
     run = secure.SecureSum(list(plain), entries, ask)
     run.open()
-    for reply in ask(run.orders(dict.fromkeys(plain, RecordDict()))):
+    for reply in ask(run.tasks(dict.fromkeys(plain, RecordDict()))):
         size = sum(map(len, reply.content.config_records[secure.PROTOCOL]["masked_params"]))
         run.add(reply)
     error = run.close() - np.sum(list(plain.values()), axis=0)

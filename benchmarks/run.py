@@ -18,7 +18,7 @@ import torch
 import evenfed
 import page
 from evenfed import models
-from evenfed.comparison.folder import provenance
+from evenfed.comparison.provenance import provenance
 from evenfed.data import DataSettings, federate
 
 HERE = Path(__file__).parent

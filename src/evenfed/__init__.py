@@ -1,6 +1,7 @@
 """Fair federated learning: serve the worst-served clients better without dragging down the others."""
 
 from . import algorithms
+from ._version import __version__
 from .client import Client
 from .comparison.api import Comparison, Progress, Result, compare, train
 from .core.errors import InputError
@@ -8,8 +9,6 @@ from .core.round import Turn, close_round, open_round
 from .core.server import Record, Server, Update
 from .fairness import Fairness, Suppression
 from .settings import Settings
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Client",
@@ -24,6 +23,7 @@ __all__ = [
     "Suppression",
     "Turn",
     "Update",
+    "__version__",
     "algorithms",
     "close_round",
     "compare",

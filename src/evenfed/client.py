@@ -16,7 +16,7 @@ Examples = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Client:
-    """One client: `train` and `test` are (inputs, targets), tensors or arrays with one row an example."""
+    """One client: `train` and `test` are (inputs, targets), tensors or arrays with one row per example."""
 
     train: Examples
     test: Examples | None = None
@@ -35,106 +35,149 @@ class Pool:
     @property
     def owners(self) -> Tensor:
         """[N] the client each row belongs to."""
-        return torch.repeat_interleave(torch.arange(len(self.sizes)), self.sizes)
+        clients = torch.arange(len(self.sizes))
+        return torch.repeat_interleave(clients, self.sizes)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the clients `ids`, client after client."""
-        return torch.cat([torch.arange(s, s + k) for s, k in zip(*self._bounds(ids), strict=True)])
+        starts = self.starts[ids]
+        ends = starts + self.sizes[ids]
+        rows = list(map(torch.arange, starts.tolist(), ends.tolist()))
+        return torch.cat(rows)
 
     def of(self, client: int) -> tuple[Tensor, Tensor]:
         """(inputs, targets) of one client, as views."""
-        start, size = int(self.starts[client]), int(self.sizes[client])
-        return self.inputs[start : start + size], self.targets[start : start + size]
+        start = int(self.starts[client])
+        rows = slice(start, start + int(self.sizes[client]))
+        return self.inputs[rows], self.targets[rows]
 
     def to(self, device: torch.device) -> "Pool":
         """On `device`, in plain memory order: other orders (channels last) cannot be stacked."""
         with holding(self.inputs):
-            inputs = self.inputs.to(device).contiguous().view(-1).view(self.inputs.shape)
-            return Pool(inputs, self.targets.to(device), self.starts, self.sizes)
+            inputs = self.inputs.to(device).contiguous()
+            inputs = inputs.view(-1).view(self.inputs.shape)
+            targets = self.targets.to(device)
+        return Pool(inputs, targets, self.starts, self.sizes)
 
-    def _bounds(self, ids: Tensor) -> tuple[list[int], list[int]]:
-        return self.starts[ids].tolist(), self.sizes[ids].tolist()
+
+Pools = tuple[Pool, Pool | None]  # of training and of test examples
 
 
 @contextmanager
 def holding(data: Tensor) -> Iterator[None]:
-    """Says what to do where a device's memory does not hold a copy of these."""
+    """Out of memory while a copy of `data` is made: the error says what to do."""
     try:
         yield
     except torch.OutOfMemoryError:
+        gigabytes = data.nbytes / 1e9
         raise InputError(
-            f"the device's memory does not hold the data ({data.nbytes / 1e9:.2g} GB, images twice); use device='cpu', "
+            f"the device's memory does not hold the data ({gigabytes:.2g} GB, images twice); use device='cpu', "
             "a free GPU, or fewer examples"
         ) from None
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype) -> tuple[Pool, Pool | None]:
+def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
     """Training data, and test data if any client has some; floating inputs become `dtype`."""
+    _check_clients(clients)
+    train = _pool([client.train for client in clients], clients, "train", dtype)
+    if int(train.sizes.sum()) == 0:
+        raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
+    empty = (train.inputs[:0], train.targets[:0])
+    tests = [empty if client.test is None else client.test for client in clients]
+    test = _pool(tests, clients, "test", dtype)
+    if int(test.sizes.sum()) == 0:
+        return train, None
+    return train, test
+
+
+def _check_clients(clients: object) -> None:
     if not isinstance(clients, Sequence) or len(clients) == 0:
+        length = len(clients) if hasattr(clients, "__len__") else "unknown"
         raise InputError(
-            f"clients={type(clients).__name__} of length {len(clients) if hasattr(clients, '__len__') else 'unknown'}: "
-            "give a sequence of at least one evenfed.Client"
+            f"clients={type(clients).__name__} of length {length}: give a sequence of at least one evenfed.Client"
         )
     for i, client in enumerate(clients):
         if not isinstance(client, Client):
             raise InputError(f"clients[{i}] is a {type(client).__name__}; give evenfed.Client(train=(inputs, targets))")
-    train = _pool([c.train for c in clients], clients, "train", dtype)
-    if int(train.sizes.sum()) == 0:
-        raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
-    tests = [c.test for c in clients]
-    if all(t is None for t in tests):
-        return train, None
-    empty = (train.inputs[:0], train.targets[:0])
-    test = _pool([empty if t is None else t for t in tests], clients, "test", dtype)
-    return train, test if int(test.sizes.sum()) else None
 
 
-def alone(client: Client, position: int, dtype: torch.dtype) -> tuple[Pool, Pool | None]:
-    """The pools of a federation of which only the client at `position` is to be seen: what one site knows.
+def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
+    """The pools of a federation of which only the client at `position` is seen: what one site knows.
 
     >>> train, test = alone(Client(train=(torch.ones(3, 2), torch.zeros(3).long())), 4, torch.float32)
     >>> train.sizes.tolist(), train.of(4)[0].shape, test
     ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
     """
+    where = f"client {client.name or position}"
+    train = _pool_at(position, client.train, f"{where}, train", dtype)
+    if client.test is None:
+        return train, None
+    test = _pool_at(position, client.test, f"{where}, test", dtype)
+    if len(test.inputs) == 0:
+        return train, None
+    return train, test
 
-    def placed(examples: Examples, what: str) -> Pool:
-        inputs, targets = _examples(examples, f"client {client.name or position}, {what}", dtype)
-        sizes = torch.zeros(position + 1, dtype=torch.int64)
-        sizes[position] = len(inputs)
-        return Pool(inputs, targets, torch.zeros_like(sizes), sizes)
 
-    train = placed(client.train, "train")
-    test = None if client.test is None else placed(client.test, "test")
-    return train, test if test is not None and len(test.inputs) else None
+def _pool_at(
+    position: int,
+    examples: Examples,
+    where: str,
+    dtype: torch.dtype,
+) -> Pool:
+    inputs, targets = _examples(examples, where, dtype)
+    sizes = torch.zeros(position + 1, dtype=torch.int64)
+    sizes[position] = len(inputs)
+    starts = torch.zeros_like(sizes)
+    return Pool(inputs, targets, starts, sizes)
 
 
 def names(clients: Sequence[Client]) -> list[str]:
     """The clients' names, or their positions."""
-    return [c.name or str(i) for i, c in enumerate(clients)]
+    return [client.name or str(i) for i, client in enumerate(clients)]
 
 
-def _pool(parts: Sequence[Examples], clients: Sequence[Client], what: str, dtype: torch.dtype) -> Pool:
-    pairs = [_examples(part, f"client {clients[i].name or i}, {what}", dtype) for i, part in enumerate(parts)]
-    sizes = torch.tensor([len(x) for x, _ in pairs])
-    full = [(i, pair) for i, pair in enumerate(pairs) if len(pair[0])]
-    if full:
-        first, (x0, y0) = full[0]
-        for i, (x, y) in full:
-            if (x.shape[1:], y.shape[1:], x.dtype, y.dtype) != (x0.shape[1:], y0.shape[1:], x0.dtype, y0.dtype):
-                raise InputError(
-                    f"client {clients[i].name or i}, {what}: examples are {_shape(x)} -> {_shape(y)}, but client "
-                    f"{clients[first].name or first} has {_shape(x0)} -> {_shape(y0)}; give all clients the same "
-                    "shapes and types (pad sequences to one length)"
-                )
-        pairs = [pair for _, pair in full]
-    inputs, targets = torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])
-    return Pool(inputs, targets, sizes.cumsum(0) - sizes, sizes)
+def _pool(
+    parts: Sequence[Examples],
+    clients: Sequence[Client],
+    what: str,
+    dtype: torch.dtype,
+) -> Pool:
+    sizes: list[int] = []
+    inputs: list[Tensor] = []
+    targets: list[Tensor] = []
+    first = ""  # the first client with examples: the others must be like it
+    for name, part in zip(names(clients), parts, strict=True):
+        x, y = _examples(part, f"client {name}, {what}", dtype)
+        sizes.append(len(x))
+        if len(x) == 0:
+            continue
+        if not inputs:
+            first = name
+        elif _shapes(x, y) != _shapes(inputs[0], targets[0]):
+            raise InputError(
+                f"client {name}, {what}: examples are {_shapes(x, y)}, but client {first} has "
+                f"{_shapes(inputs[0], targets[0])}; give all clients the same shapes and types "
+                "(pad sequences to one length)"
+            )
+        inputs.append(x)
+        targets.append(y)
+    if not inputs:
+        inputs.append(x)
+        targets.append(y)
+    counts = torch.tensor(sizes)
+    return Pool(
+        inputs=torch.cat(inputs),
+        targets=torch.cat(targets),
+        starts=counts.cumsum(0) - counts,
+        sizes=counts,
+    )
 
 
 def _examples(part: Examples, where: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     if not isinstance(part, Sequence) or len(part) != 2:
         raise InputError(f"{where}: give a pair (inputs, targets), not a {type(part).__name__}")
-    inputs, targets = (_tensor(p, f"{where} {n}", dtype) for p, n in zip(part, ("inputs", "targets"), strict=True))
+    inputs = _tensor(part[0], f"{where} inputs", dtype)
+    targets = _tensor(part[1], f"{where} targets", dtype)
     if len(inputs) != len(targets):
         raise InputError(f"{where}: {len(inputs)} inputs but {len(targets)} targets; give one target for each input")
     return inputs, targets
@@ -142,20 +185,35 @@ def _examples(part: Examples, where: str, dtype: torch.dtype) -> tuple[Tensor, T
 
 def _tensor(values: Any, where: str, dtype: torch.dtype) -> Tensor:
     try:
-        tensor = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
+        if not isinstance(values, Tensor):
+            values = np.asarray(values)
+        tensor = torch.as_tensor(values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: cannot become a tensor ({error}); give a tensor or an array of numbers") from None
     if tensor.ndim == 0:
-        raise InputError(f"{where}: a single number; give one row an example")
+        raise InputError(f"{where}: a single number; give one row per example")
     if tensor.is_floating_point():
         tensor = tensor.to(dtype)
-        if not bool(tensor.isfinite().all()):
-            bad = int((~tensor.reshape(len(tensor), -1).isfinite().all(1)).nonzero()[0])
-            raise InputError(f"{where}: NaN or infinity in example {bad}; clean or drop it")
+        _check_finite(tensor, where)
     elif tensor.dtype in (torch.int8, torch.int16, torch.int32):
         tensor = tensor.long()
     return tensor.detach()
 
 
+def _check_finite(tensor: Tensor, where: str) -> None:
+    finite = tensor.isfinite()
+    if bool(finite.all()):
+        return
+    by_example = finite.reshape(len(tensor), -1).all(1)
+    example = int((~by_example).nonzero()[0])
+    raise InputError(f"{where}: NaN or infinity in example {example}; clean or drop it")
+
+
+def _shapes(inputs: Tensor, targets: Tensor) -> str:
+    return f"{_shape(inputs)} -> {_shape(targets)}"
+
+
 def _shape(tensor: Tensor) -> str:
-    return f"{list(tensor.shape[1:])} {str(tensor.dtype).removeprefix('torch.')}"
+    sizes = list(tensor.shape[1:])
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return f"{sizes} {kind}"

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Vector = NDArray[np.float64]
+
+OSCILLATES_BELOW = -0.85
+
+_NAN = float("nan")
 _ROUNDING = 1e-9  # a smaller gain is arithmetic: averages of the same accuracies in another order
 
 
@@ -36,8 +41,9 @@ class Fairness:
         values = np.sort(np.asarray(accuracy, dtype=np.float64))
         values = values[~np.isnan(values)]
         if len(values) == 0:
-            return cls(*[float("nan")] * 6)
-        tenth, fifth = (max(1, int(part * len(values) + 1e-9)) for part in (0.1, 0.2))
+            return cls(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN)
+        tenth = _part(0.1, len(values))
+        fifth = _part(0.2, len(values))
         return cls(
             mean=float(values.mean()),
             std=float(values.std()),
@@ -50,8 +56,14 @@ class Fairness:
     @classmethod
     def average(cls, several: Sequence["Fairness"]) -> "Fairness":
         """Each metric averaged over evaluations, e.g. those of the last rounds of a run."""
-        table = np.array([dataclasses.astuple(one) for one in several])
-        return cls(*(float(v) for v in table.mean(axis=0)))
+        table = np.array([dataclasses.astuple(fairness) for fairness in several])
+        means = table.mean(axis=0)
+        return cls(*means.tolist())
+
+
+def _part(fraction: float, count: int) -> int:
+    """How many clients this fraction is, at least one."""
+    return max(1, int(fraction * count + 1e-9))
 
 
 @dataclass(frozen=True)
@@ -70,27 +82,31 @@ class Suppression:
     def of(cls, accuracy: ArrayLike, fedavg: ArrayLike) -> "Suppression":
         """`accuracy` [n] against FedAvg's [n] on the same clients.
 
-        >>> found = Suppression.of([0.5, 0.6, 0.8], fedavg=[0.4, 0.6, 1.0])
-        >>> found.suffering, found.improved, found.well_performing, found.degraded, round(found.well_gain, 6)
+        >>> effect = Suppression.of([0.5, 0.6, 0.8], fedavg=[0.4, 0.6, 1.0])
+        >>> effect.suffering, effect.improved, effect.well_performing, effect.degraded, round(effect.well_gain, 6)
         (2, 0.5, 1, 1.0, -0.2)
         """
-        ours, base = (np.asarray(a, dtype=np.float64) for a in (accuracy, fedavg))
+        ours = np.asarray(accuracy, dtype=np.float64)
+        base = np.asarray(fedavg, dtype=np.float64)
         known = ~np.isnan(ours) & ~np.isnan(base)
-        ours, base = ours[known], base[known]
-        gain = ours - base
-        below, above = base < base.mean(), base > base.mean()
+        base = base[known]
+        gain = ours[known] - base
+        suffering = base < base.mean()
+        well_performing = base > base.mean()
+        suffering_gain = gain[suffering]
+        well_gain = gain[well_performing]
         return cls(
-            suffering=int(below.sum()),
-            improved=_mean(gain[below] > _ROUNDING),
-            suffering_gain=_mean(gain[below]),
-            well_performing=int(above.sum()),
-            degraded=_mean(gain[above] < -_ROUNDING),
-            well_gain=_mean(gain[above]),
+            suffering=int(suffering.sum()),
+            improved=_mean(suffering_gain > _ROUNDING),
+            suffering_gain=_mean(suffering_gain),
+            well_performing=int(well_performing.sum()),
+            degraded=_mean(well_gain < -_ROUNDING),
+            well_gain=_mean(well_gain),
             mean_gain=_mean(gain),
         )
 
 
-def oscillation(losses: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
+def oscillation(losses: Vector, shares: Vector) -> float:
     """Lag-1 correlation over rounds of each client's f_i - mean, averaged over clients; NaN if unknown.
 
     `losses` [rounds, n], NaN where a client took no part; then its own successive rounds are compared.
@@ -101,22 +117,41 @@ def oscillation(losses: NDArray[np.float64], shares: NDArray[np.float64]) -> flo
     >>> round(oscillation(swing, np.array([0.5, 0.5])), 6)
     -1.0
     """
-    later = losses[len(losses) // 2 :]
+    first = len(losses) // 2
+    later = losses[first:]
     present = ~np.isnan(later)
+    if not present.any():
+        return _NAN
     mass = present @ shares
     with np.errstate(invalid="ignore", divide="ignore"):
-        gaps = later - (np.nan_to_num(later) @ shares / mass)[:, None]
-    smallest = 1e-5 * float(np.nanmean(np.abs(later))) if present.any() else 0.0  # less is rounding, not a swing
-    series = (gaps[present[:, i], i] for i in range(later.shape[1]))
-    found = [c for c in (_lag_one(s) for s in series if len(s) and s.std() > smallest) if c is not None]
-    return float(np.mean(found)) if found else float("nan")
+        mean = np.nan_to_num(later) @ shares / mass
+        gaps = later - mean[:, None]
+    size = float(np.nanmean(np.abs(later)))
+    smallest = 1e-5 * size  # less is rounding, not a swing
+    correlations = []
+    for gap, took_part in zip(gaps.T, present.T, strict=True):
+        series = gap[took_part]
+        if len(series) < 5 or not series.std() > smallest:
+            continue
+        correlation = _lag_one(series)
+        if correlation is not None:
+            correlations.append(correlation)
+    return _mean(correlations)
 
 
-OSCILLATES_BELOW = -0.85
+def _lag_one(series: Vector) -> float | None:
+    """The correlation of a series with itself one step later; None for a constant one."""
+    before = series[:-1] - series[:-1].mean()
+    after = series[1:] - series[1:].mean()
+    scale = np.sqrt((before**2).sum() * (after**2).sum())
+    if not scale > 0:
+        return None
+    covariance = (before * after).sum()
+    return float(covariance / scale)
 
 
-def moved(weights: NDArray[np.float64], losses: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
-    """How much of the weight stands elsewhere than FedAvg would put it, on average over rounds; NaN if unknown.
+def moved(weights: Vector, losses: Vector, shares: Vector) -> float:
+    """The part of the weight placed differently from FedAvg, on average over rounds; NaN if unknown.
 
     `weights` and `losses` [rounds, n]; those with a loss took part. Half the sum of absolute differences from the
     shares among them. Near 0 re-weighting does nothing: what differs from FedAvg then comes from elsewhere.
@@ -125,20 +160,17 @@ def moved(weights: NDArray[np.float64], losses: NDArray[np.float64], shares: NDA
     0.25
     """
     base = ~np.isnan(losses) * shares
-    totals = weights.sum(1), base.sum(1)
-    known = (totals[0] > 0) & (totals[1] > 0)
-    ours, theirs = (x[known] / total[known, None] for x, total in zip((weights, base), totals, strict=True))
-    return float(0.5 * np.abs(ours - theirs).sum(1).mean()) if known.any() else float("nan")
-
-
-def _lag_one(series: NDArray[np.float64]) -> float | None:
-    if len(series) < 5:
-        return None
-    before, after = series[:-1] - series[:-1].mean(), series[1:] - series[1:].mean()
-    scale = np.sqrt((before**2).sum() * (after**2).sum())
-    return float((before * after).sum() / scale) if scale > 0 else None
+    our_totals = weights.sum(1)
+    base_totals = base.sum(1)
+    known = (our_totals > 0) & (base_totals > 0)
+    if not known.any():
+        return _NAN
+    ours = weights[known] / our_totals[known, None]
+    theirs = base[known] / base_totals[known, None]
+    differences = np.abs(ours - theirs).sum(1)
+    return float(0.5 * differences.mean())
 
 
 def _mean(values: ArrayLike) -> float:
     array = np.asarray(values, dtype=np.float64)
-    return float(array.mean()) if array.size else float("nan")
+    return float(array.mean()) if array.size else _NAN

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -12,9 +12,9 @@ from .core.errors import InputError, check_whole, unknown
 
 
 class FromBytes(nn.Module):
-    """uint8 images to [0, 1]: data stay bytes in memory, and become numbers a batch at a time.
+    """uint8 images to [0, 1]: data stay bytes in memory and become numbers one batch at a time.
 
-    `normalise` centres and scales them as natural images want it: all channels alike, as CIFAR's nearly are.
+    `normalise` also centres and scales them: all channels alike, as CIFAR's nearly are.
     """
 
     def __init__(self, normalise: bool = False) -> None:
@@ -23,7 +23,9 @@ class FromBytes(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         scaled = images.to(torch.get_default_dtype()) / 255
-        return (scaled - 0.5) / 0.25 if self.normalise else scaled
+        if self.normalise:
+            return (scaled - 0.5) / 0.25
+        return scaled
 
 
 def mlp(inputs: int, classes: int, hidden: Sequence[int] = (32,)) -> nn.Module:
@@ -32,40 +34,65 @@ def mlp(inputs: int, classes: int, hidden: Sequence[int] = (32,)) -> nn.Module:
         raise InputError(f"model.hidden={hidden!r}: give a list of widths, e.g. [32]")
     for width in hidden:
         check_whole("model.hidden", width, 1)
-    widths = [inputs, *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
-    for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+    width = inputs
+    for wider in hidden:
+        layers.append(nn.Linear(width, wider))
+        layers.append(nn.ReLU())
+        width = wider
+    layers.append(nn.Linear(width, classes))
+    return nn.Sequential(*layers)
 
 
 def cnn(channels: int, classes: int, width: int = 16) -> nn.Module:
     """Three 3x3 convolutions with GroupNorm, pooled to one vector."""
+    widest = 2 * width
+    return nn.Sequential(
+        *_convolution(channels, width, 3, 1, groups=2, bias=True),
+        nn.MaxPool2d(2),
+        *_convolution(width, widest, 3, 1, groups=2, bias=True),
+        nn.MaxPool2d(2),
+        *_convolution(widest, widest, 3, 1, groups=2, bias=True),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(widest, classes),
+    )
 
-    def block(before: int, after: int) -> list[nn.Module]:
-        return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(2, after), nn.ReLU()]
 
-    first, second, third = block(channels, width), block(width, 2 * width), block(2 * width, 2 * width)
-    pooled = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * width, classes)]
-    return nn.Sequential(*first, nn.MaxPool2d(2), *second, nn.MaxPool2d(2), *third, *pooled)
+def _convolution(
+    inputs: int, outputs: int, kernel: int, stride: int, groups: int, bias: bool = False
+) -> tuple[nn.Module, ...]:
+    """A convolution that keeps the image's size, or divides it by `stride`; GroupNorm and ReLU."""
+    padding = kernel // 2
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias)
+    return convolution, nn.GroupNorm(groups, outputs), nn.ReLU()
 
 
 class Block(nn.Module):
     """Two 3x3 convolutions with GroupNorm and a shortcut: ResNet's basic block."""
 
-    def __init__(self, before: int, after: int, stride: int, groups: int) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        stride: int,
+        groups: int,
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
-        self.norm1 = nn.GroupNorm(groups, after)
-        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
-        self.norm2 = nn.GroupNorm(groups, after)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm1 = nn.GroupNorm(groups, outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm2 = nn.GroupNorm(groups, outputs)
         self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or before != after:
-            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.GroupNorm(groups, after))
+        if stride != 1 or inputs != outputs:
+            projection = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            norm = nn.GroupNorm(groups, outputs)
+            self.shortcut = nn.Sequential(projection, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = torch.relu(self.norm1(self.conv1(x)))
-        return torch.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+        out = self.norm1(self.conv1(x))
+        out = self.norm2(self.conv2(torch.relu(out)))
+        return torch.relu(out + self.shortcut(x))
 
 
 def resnet18_gn(
@@ -76,27 +103,24 @@ def resnet18_gn(
     >>> [sum(p.numel() for p in resnet18_gn(c).parameters()) for c in (10, 100)]
     [11181642, 11227812]
     """
-    if stem not in ("imagenet", "cifar"):
-        raise unknown("stem", str(stem), ("imagenet", "cifar"))
+    layers: list[nn.Module] = []
     if stem == "imagenet":
-        first: list[nn.Module] = [nn.Conv2d(channels, 64, 7, 2, 3, bias=False), nn.GroupNorm(groups, 64), nn.ReLU()]
-        first.append(nn.MaxPool2d(3, 2, 1))
+        layers += _convolution(channels, 64, 7, 2, groups)
+        layers.append(nn.MaxPool2d(3, 2, 1))
+    elif stem == "cifar":
+        layers += _convolution(channels, 64, 3, 1, groups)
     else:
-        first = [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.GroupNorm(groups, 64), nn.ReLU()]
-    blocks = [
-        Block(before, after, stride, groups)
-        for before, after, stride in (
-            (64, 64, 1),
-            (64, 64, 1),
-            (64, 128, 2),
-            (128, 128, 1),
-            (128, 256, 2),
-            (256, 256, 1),
-            (256, 512, 2),
-            (512, 512, 1),
-        )
-    ]
-    model = nn.Sequential(*first, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+        raise unknown("stem", str(stem), ("imagenet", "cifar"))
+    width = 64
+    for wider in (64, 128, 256, 512):
+        stride = 1 if wider == width else 2
+        layers.append(Block(width, wider, stride, groups))
+        layers.append(Block(wider, wider, 1, groups))
+        width = wider
+    layers.append(nn.AdaptiveAvgPool2d(1))
+    layers.append(nn.Flatten())
+    layers.append(nn.Linear(width, classes))
+    model = nn.Sequential(*layers)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -118,11 +142,16 @@ class NextToken(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(symbols, embedding, padding_idx=padding)
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
-        self.between = nn.Identity() if between is None else nn.Linear(hidden, between)
-        self.output = nn.Linear(between or hidden, symbols)
+        self.between: nn.Module = nn.Identity()
+        if between is not None:
+            self.between = nn.Linear(hidden, between)
+            hidden = between
+        self.output = nn.Linear(hidden, symbols)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        scores: Tensor = self.output(self.between(self.lstm(self.embedding(tokens))[0]))
+        embedded = self.embedding(tokens)
+        states, _ = self.lstm(embedded)
+        scores: Tensor = self.output(self.between(states))
         return scores.transpose(1, 2)
 
 
@@ -135,7 +164,12 @@ def lstm_words(symbols: int, embedding: int = 96, hidden: int = 670) -> nn.Modul
     return NextToken(symbols, embedding, hidden, between=embedding, padding=0)
 
 
-def lstm_chars(symbols: int, embedding: int = 8, hidden: int = 256, layers: int = 2) -> nn.Module:
+def lstm_chars(
+    symbols: int,
+    embedding: int = 8,
+    hidden: int = 256,
+    layers: int = 2,
+) -> nn.Module:
     """The next-character network of LEAF: embedding 8, two LSTM layers of 256.
 
     >>> sum(p.numel() for p in lstm_chars(80).parameters())
@@ -144,17 +178,42 @@ def lstm_chars(symbols: int, embedding: int = 8, hidden: int = 256, layers: int 
     return NextToken(symbols, embedding, hidden, layers)
 
 
+def _mlp(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
+    numbers = inputs[0].numel()
+    return mlp(numbers, classes, **options)
+
+
+def _cnn(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
+    channels = _channels(inputs)
+    return cnn(channels, classes, **options)
+
+
+def _resnet18_gn(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
+    channels = _channels(inputs)
+    return resnet18_gn(classes, channels, **options)
+
+
+def _lstm_words(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
+    _check_symbols(inputs)
+    return lstm_words(classes, **options)
+
+
+def _lstm_chars(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
+    _check_symbols(inputs)
+    return lstm_chars(classes, **options)
+
+
 BY_NAME: dict[str, Callable[..., nn.Module]] = {
-    "mlp": lambda inputs, classes, **k: mlp(inputs[0].numel(), classes, **k),
-    "cnn": lambda inputs, classes, **k: cnn(_channels(inputs), classes, **k),
-    "resnet18_gn": lambda inputs, classes, **k: resnet18_gn(classes, _channels(inputs), **k),
-    "lstm_words": lambda inputs, classes, **k: lstm_words(_symbols(inputs, classes), **k),
-    "lstm_chars": lambda inputs, classes, **k: lstm_chars(_symbols(inputs, classes), **k),
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "resnet18_gn": _resnet18_gn,
+    "lstm_words": _lstm_words,
+    "lstm_chars": _lstm_chars,
 }
 
 
 def get(name: str, inputs: Tensor, classes: int, normalise: bool = False, **options: Any) -> nn.Module:
-    """A freshly initialised model for such inputs; one's own by dotted path, called with the options.
+    """A freshly initialised model for such inputs; a dotted path names your own, called with the options.
 
     `normalise`: images that come as bytes are centred, not only scaled to [0, 1].
 
@@ -163,14 +222,13 @@ def get(name: str, inputs: Tensor, classes: int, normalise: bool = False, **opti
     2410
     """
     if name in BY_NAME:
-        make = BY_NAME[name]
+        make: Callable[..., Any] = partial(BY_NAME[name], inputs, classes)
     elif "." in name:
-        own = _imported(name)
-        make = lambda inputs, classes, **k: own(**k)  # noqa: E731
+        make = _imported(name)
     else:
         raise unknown("model", name, [*BY_NAME, "package.Class"])
     try:
-        model = make(inputs, classes, **options)
+        model = make(**options)
     except TypeError as error:
         raise InputError(f"model {name}: {error}; see evenfed.models for its options") from None
     if not isinstance(model, nn.Module):
@@ -187,12 +245,12 @@ def get(name: str, inputs: Tensor, classes: int, normalise: bool = False, **opti
 def _imported(path: str) -> Callable[..., Any]:
     module, _, name = path.rpartition(".")
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        make: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InputError(
             f"model '{path}' cannot be imported ({error}); give package.module.Class on Python's path"
         ) from None
-    return found
+    return make
 
 
 def _channels(inputs: Tensor) -> int:
@@ -201,9 +259,8 @@ def _channels(inputs: Tensor) -> int:
     return inputs.shape[1]
 
 
-def _symbols(inputs: Tensor, classes: int) -> int:
+def _check_symbols(inputs: Tensor) -> None:
     if inputs.is_floating_point() or inputs.ndim != 2:
         raise InputError(
             f"this model needs sequences of symbols [n, time]; the data are {list(inputs.shape)} {inputs.dtype}"
         )
-    return classes

@@ -188,7 +188,7 @@ def test_a_servers_optimiser_state_stays_as_it_was_when_the_next_round_steps():
 
 def test_parameters_by_name_go_in_and_come_out():
     params = {"weight": torch.zeros(2, 3), "bias": torch.ones(2)}
-    server = evenfed.Server.start("fedavg", params, [1, 3], lr=0.1)
+    server = evenfed.Server.start(FedAvg(), params, [1, 3], lr=0.1)
     turn = evenfed.open_round(server, [1.0, 1.0])
     moved = [{"bias": torch.full((2,), float(k)), "weight": torch.full((2, 3), 1.0 + k)} for k in range(2)]
     server, _ = evenfed.close_round(turn, [evenfed.Update(k, moved[k]) for k in range(2)])
@@ -198,7 +198,7 @@ def test_parameters_by_name_go_in_and_come_out():
 
 
 def test_a_bare_matrix_of_parameters_is_one_model_not_a_stack():
-    server = evenfed.Server.start("fedavg", torch.zeros(2, 3), [1, 3], lr=0.1)
+    server = evenfed.Server.start(FedAvg(), torch.zeros(2, 3), [1, 3], lr=0.1)
     moved = [torch.full((2, 3), 1.0), torch.full((2, 3), 5.0)]
     turn = evenfed.open_round(server, [1.0, 1.0])
     alone, _ = evenfed.close_round(turn, [evenfed.Update(k, moved[k]) for k in range(2)])
@@ -250,7 +250,7 @@ def test_climb_weights_sum_to_one_in_expectation_under_sampling():
 
 def test_updates_are_freed_as_they_are_folded():
     """At most two of a thousand updates live at once: memory is one model, whatever the number of clients."""
-    server = evenfed.Server.start("semi_vred", torch.zeros(100), [1] * 1000, lr=0.1)
+    server = evenfed.Server.start(SemiVRed(), torch.zeros(100), [1] * 1000, lr=0.1)
     turn = evenfed.open_round(server, [1 + i / 3000 for i in range(1000)])
     seen, most = [], 0
 
@@ -270,6 +270,6 @@ def test_wrong_numbers_of_losses_and_sizes_are_told():
     with pytest.raises(evenfed.InputError, match="2 losses for 3 participants"):
         evenfed.open_round(start(FedAvg()), [1.0, 2.0])
     with pytest.raises(evenfed.InputError, match="no client has training data"):
-        evenfed.Server.start("fedavg", torch.zeros(2), [0, 0], lr=0.1)
+        evenfed.Server.start(FedAvg(), torch.zeros(2), [0, 0], lr=0.1)
     with pytest.raises(evenfed.InputError, match=r"smooth=1\.5"):
         start(FedAvg(), smooth=1.5)

@@ -1,6 +1,7 @@
 """Downloads from a real server on this machine, and archives on disk: good, cut short, wrong, killed, evil."""
 
 import dataclasses
+import gzip
 import hashlib
 import io
 import os
@@ -16,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from command import wait_for
 from evenfed.core.errors import InputError
 from evenfed.data import catalogue, fetch, store
 
@@ -147,7 +149,7 @@ def test_a_server_that_ignores_ranges_is_read_from_the_start(site, cache):
 
 def test_a_download_cut_short_for_good_keeps_its_piece_and_says_how_to_go_on(site, cache):
     site.ranges, site.at_most = False, 100_000
-    with pytest.raises(InputError, match=r"broke at 100,000 of .*goes on where this one stopped") as told:
+    with pytest.raises(InputError, match=r"broke at 100,000 of .*rerun the command to resume") as told:
         fetch.fetch("cifar10")
     assert f"evenfed data add cifar10 {ARCHIVE}" in str(told.value)
     assert part_of(cache).read_bytes() == GOOD[:100_000] and store.names() == []
@@ -189,10 +191,12 @@ catalogue.SOURCES["cifar10"] = dataclasses.replace(known, files=(file,), rows={5
 fetch.fetch("cifar10")
 """
     process = subprocess.Popen([sys.executable, "-c", script], env=dict(os.environ), stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (part_of(cache).exists() and part_of(cache).stat().st_size > 60_000):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
+
+    def much_is_here() -> bool:
+        assert process.poll() is None
+        return part_of(cache).exists() and part_of(cache).stat().st_size > 60_000
+
+    wait_for(much_is_here, every=0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     left = part_of(cache).stat().st_size
@@ -259,6 +263,67 @@ def test_add_checks_official_files_inside_a_folder(tmp_path):
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"damaged")
     with pytest.raises(InputError, match="is not the official train-images"):
         fetch.add("mnist", tmp_path)
+
+
+def write_fashion(folder, monkeypatch, level=9):
+    """Four idx files of three images, which count as the official ones when compressed at level 9."""
+    source = catalogue.SOURCES["fashion_mnist"]
+    folder.mkdir()
+    official = []
+    for file in (*source.files, *source.also):
+        values = np.arange(3 * 28 * 28) % 10 if "images" in file.name else np.arange(3)
+        shape = (3, 28, 28) if "images" in file.name else (3,)
+        content = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes() + values.astype(np.uint8).tobytes()
+        (folder / file.name).write_bytes(gzip.compress(content, level, mtime=0))
+        digest = md5(gzip.compress(content, 9, mtime=0))
+        official.append(dataclasses.replace(file, digest=digest, content=md5(content)))
+    small = dataclasses.replace(source, files=tuple(official[:2]), also=tuple(official[2:]), rows=3)
+    monkeypatch.setitem(catalogue.SOURCES, "fashion_mnist", small)
+
+
+@pytest.mark.parametrize("level", [9, 1, 0])
+def test_add_takes_the_same_content_however_it_is_compressed(tmp_path, monkeypatch, level):
+    write_fashion(tmp_path / "files", monkeypatch, level)
+    archive = tmp_path / "files" / "train-images-idx3-ubyte.gz"
+    same_archive = md5(archive.read_bytes()) == catalogue.SOURCES["fashion_mnist"].files[0].digest
+    assert same_archive == (level == 9)
+    fetch.add("fashion_mnist", tmp_path / "files")
+    found = store.read("fashion_mnist")
+    assert found.targets.tolist() == [0, 1, 2] and found.inputs.shape == (3, 1, 28, 28)
+    assert found.inputs.ravel().tolist() == [k % 10 for k in range(3 * 28 * 28)]
+
+
+def test_an_archive_of_known_bytes_is_taken_without_a_known_content(tmp_path, monkeypatch):
+    write_fashion(tmp_path / "files", monkeypatch)
+    source = catalogue.SOURCES["fashion_mnist"]
+    bare = tuple(dataclasses.replace(file, content=None) for file in source.files)
+    monkeypatch.setitem(catalogue.SOURCES, "fashion_mnist", dataclasses.replace(source, files=bare, also=()))
+    fetch.add("fashion_mnist", tmp_path / "files")
+    assert store.names() == ["fashion_mnist"]
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3"])
+def test_add_refuses_altered_content(tmp_path, monkeypatch, name):
+    write_fashion(tmp_path / "files", monkeypatch, level=1)
+    archive = tmp_path / "files" / f"{name}-ubyte.gz"
+    content = bytearray(gzip.decompress(archive.read_bytes()))
+    official = md5(content)
+    content[-1] ^= 1
+    archive.write_bytes(gzip.compress(content))
+    with pytest.raises(InputError) as told:
+        fetch.add("fashion_mnist", tmp_path / "files")
+    wanted = [f"{archive} has md5:", f"content {md5(content)}, which is not the official {archive.name}"]
+    wanted += [f"content {official})", "it is damaged, cut short or something else", "evenfed data fetch fashion_mnist"]
+    for words in wanted:
+        assert words in str(told.value)
+    assert store.names() == []
+
+
+def test_every_gzip_file_of_the_catalogue_has_a_known_content():
+    for source in catalogue.SOURCES.values():
+        for file in (*source.files, *source.also):
+            plain_gzip = file.name.endswith(".gz") and not file.name.endswith(".tar.gz")
+            assert (file.content is not None) == plain_gzip, file.name
 
 
 @pytest.mark.parametrize(("name", "told"), [("digits", "always there"), ("cifar10", "does not exist")])

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from evenfed.core.errors import InputError
-from evenfed.data import store
-from evenfed.data.folder import convert_folder, read_folder
+from evenfed.data.folder import read_folder
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Y = np.array([0, 2, 1, 2])
@@ -64,7 +63,7 @@ def test_a_parquet_that_does_not_fit_is_named(tmp_path: Path, columns: dict[str,
         ({"x": X, "y": Y.astype(np.int32)}, "rows of y are int32"),
         ({"x": X, "y": Y[:, None]}, r"rows of y are int64 of shape \(1,\)"),
         ({"x": X, "y": Y[:3]}, r"x has shape \(4, 3\), y has \(3,\)"),
-        ({"x": X[:0], "y": Y[:0]}, "one at least"),
+        ({"x": X[:0], "y": Y[:0]}, "at least one"),
         ({"x": X, "y": Y - 1}, "y has -1 in it"),
         ({"x": X, "y": Y + 0.5}, "y is float64"),
         ({"x": X.astype(str), "y": Y}, "x is <U"),
@@ -119,13 +118,3 @@ def test_without_pyarrow_the_message_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pyarrow.*pip install 'evenfed\[data\]'"):
         read_folder(tmp_path)
-
-
-def test_a_folder_round_trips_through_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVENFED_DATA", str(tmp_path / "cache"))
-    (tmp_path / "mine").mkdir()
-    np.savez(tmp_path / "mine" / "a.npz", x=X, y=Y)
-    convert_folder(tmp_path / "mine", store.folder("hospitals"))
-    stored = store.read("hospitals")
-    np.testing.assert_array_equal(stored.inputs, X)
-    assert (stored.name, stored.classes, stored.owner_names) == ("hospitals", 3, ("a",))

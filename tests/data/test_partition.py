@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import evenfed
-from evenfed.data import Dataset, DataSettings, federate, federation
+from evenfed.data import Dataset, DataSettings, federate, federation, store
 from evenfed.data.partition import dirichlet, iid, natural, shards, split
 
 LABELS = np.repeat(np.arange(100), 500)  # CIFAR-100's training classes
@@ -56,7 +56,7 @@ def test_splits_are_stratified_and_disjoint_with_a_validation_part():
 def test_a_federation_holds_each_clients_own_rows():
     settings = DataSettings(clients=12, concentration=0.3, validation_fraction=0.2, seed=3)
     found, again = federate(settings), federate(settings)
-    data = federation.digits()
+    data = store.read("digits")
     splits = [split(rows, data.targets, 0.5, 0.2) for rows in dirichlet(data.targets, 12, 0.3, 3)]
     for k, part in enumerate(splits):
         for pool, rows in ((found.train, part.train), (found.validation, part.validation), (found.judged, part.test)):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evenfed.core.errors import InputError
-from evenfed.data import catalogue, store
+from evenfed.data import catalogue, fetch, store
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +29,6 @@ def test_what_is_written_is_read_back_mapped_and_read_only():
     assert found.owners is not None and found.owners.tolist() == [0, 0, 1, 1]
     assert (found.owner_names, found.padding, found.notes) == (("ann", "bea"), 2, ("two rows left out",))
     assert (found.classes, found.name, store.names()) == (3, "mine", ["mine"])
-    assert store.read_split("mine", "test") is None
-
-
-def test_further_official_parts_stay_beside():
-    write(splits={"test": (np.zeros((2, 1, 1, 3), np.uint8), np.array([2, 2], np.uint8))})
-    part = store.read_split("mine", "test")
-    assert part is not None and part[0].shape == (2, 1, 1, 3) and part[1].tolist() == [2, 2]
-    assert len(store.read("mine").targets) == 4
 
 
 def test_chunks_make_the_same_file_as_one_array(cache):
@@ -139,6 +131,7 @@ def test_another_format_is_not_guessed_at(cache):
         store.read("mine")
 
 
-def test_every_source_names_a_reader_that_exists():
-    for source in catalogue.SOURCES.values():
-        assert callable(source._reader()), source.name
+def test_every_source_has_a_converter_or_is_bundled():
+    converted = {name for name, source in catalogue.SOURCES.items() if not source.bundled}
+    assert set(fetch.CONVERTERS) == converted and all(map(callable, fetch.CONVERTERS.values()))
+    assert set(catalogue.SOURCES) - converted == {"digits"}

@@ -2,8 +2,7 @@
 
 import json
 import re
-import subprocess
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,31 +25,21 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def evenfed(capsys, monkeypatch, tmp_path, cache):
-    """The command in this process: (exit code, stdout, stderr)."""
-    from evenfed.cli import main
-
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("COLUMNS", "80")
-        monkeypatch.setattr(sys, "argv", ["evenfed", "data", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, ended.value.code, told.out, told.err)
-
-    return call
+def data(evenfed, monkeypatch, cache):
+    """`evenfed data ...` on that cache."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return partial(evenfed, "data")
 
 
-def test_list_says_what_there_is_and_what_is_here(evenfed, cache):
-    done = evenfed("list")
+def test_list_says_what_there_is_and_what_is_here(data, cache):
+    done = data("list")
     assert done.returncode == 0 and str(cache) in done.stdout
     assert re.search(r"cifar10 .*600 rows", done.stdout) and re.search(r"digits .*bundled", done.stdout)
     assert re.search(r"mnist .* no ", done.stdout) and "CC BY-SA" in done.stdout
 
 
-def test_show_as_json_lists_every_client(evenfed):
-    done = evenfed("show", "cifar10", "--clients", 7, "--concentration", 0.3, "--seed", 4, "--format", "json")
+def test_show_as_json_lists_every_client(data):
+    done = data("show", "cifar10", "--clients", 7, "--concentration", 0.3, "--seed", 4, "--format", "json")
     told = json.loads(done.stdout)
     assert told["name"] == "cifar10" and "a small one" in told["notes"]
     assert len(told["clients"]) == 7 and set(told["clients"][0]) == {"name", "train", "test", "classes"}
@@ -60,19 +49,19 @@ def test_show_as_json_lists_every_client(evenfed):
         assert client["train"] + client["test"] == row.sum()
 
 
-def test_show_draws_in_the_terminal_and_as_pictures(evenfed, tmp_path):
-    done = evenfed("show", "cifar10", "--clients", 5, "--out", tmp_path / "pictures")
+def test_show_draws_in_the_terminal_and_as_a_figure(data, tmp_path):
+    done = data("show", "cifar10", "--clients", 5, "--out", tmp_path / "figures")
     rows = [line for line in done.stdout.splitlines() if line.strip().startswith("cifar10-")]
     assert len(rows) == 5 and all(len(row.rstrip()) <= 80 for row in rows)
     assert "█" in done.stdout and "skew" in done.stdout and "5 clients, " in done.stdout
     names = ["federation-cifar10.png", "federation-cifar10.svg"]
-    assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == names
-    assert (tmp_path / "pictures" / names[0]).read_bytes().startswith(b"\x89PNG")
-    svg = (tmp_path / "pictures" / names[1]).read_text()
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == names
+    assert (tmp_path / "figures" / names[0]).read_bytes().startswith(b"\x89PNG")
+    svg = (tmp_path / "figures" / names[1]).read_text()
     assert "label skew" in svg and "5 clients" in svg
 
 
-def test_show_of_sequences_has_sizes_alone(evenfed, tmp_path):
+def test_show_of_sequences_has_sizes_alone(data, tmp_path):
     words = np.arange(40 * 4).reshape(40, 4) % 9
     owners = np.repeat(np.arange(4), [4, 6, 10, 20])
     store.write(
@@ -85,7 +74,7 @@ def test_show_of_sequences_has_sizes_alone(evenfed, tmp_path):
         owner_names=("Ham.", "Oph.", "Ber.", "Hel."),
     )
     options = ("shakespeare", "--partition", "natural", "--clients", 0)
-    told = json.loads(evenfed("show", *options, "--format", "json").stdout)
+    told = json.loads(data("show", *options, "--format", "json").stdout)
     assert sorted((c["name"], c["train"] + c["test"]) for c in told["clients"]) == [
         ("Ber.", 10),
         ("Ham.", 4),
@@ -93,21 +82,21 @@ def test_show_of_sequences_has_sizes_alone(evenfed, tmp_path):
         ("Oph.", 6),
     ]
     assert all(client["classes"] is None for client in told["clients"])
-    done = evenfed("show", *options, "--out", tmp_path / "pictures")
+    done = data("show", *options, "--out", tmp_path / "figures")
     assert "Ham." in done.stdout and "skew" not in done.stdout
-    assert "Oph." in (tmp_path / "pictures/federation-shakespeare.svg").read_text()
+    assert "Oph." in (tmp_path / "figures/federation-shakespeare.svg").read_text()
 
 
-def test_verify_finds_damage(evenfed, cache):
-    assert "cifar10: as it was written" in evenfed("verify").stdout
+def test_verify_finds_damage(data, cache):
+    assert "cifar10: as it was written" in data("verify").stdout
     with (cache / "cifar10/inputs.npy").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x01")
-    done = evenfed("verify", "cifar10")
+    done = data("verify", "cifar10")
     assert done.returncode == 2 and "inputs.npy is not what was written" in done.stderr
 
 
-def test_add_tells_what_was_added(evenfed, tmp_path, monkeypatch):
+def test_add_tells_what_was_added(data, tmp_path, monkeypatch):
     import dataclasses
 
     from evenfed.data import catalogue
@@ -116,15 +105,15 @@ def test_add_tells_what_was_added(evenfed, tmp_path, monkeypatch):
     monkeypatch.setitem(catalogue.SOURCES, "cifar100", small)
     (tmp_path / "cifar-100-binary").mkdir()
     (tmp_path / "cifar-100-binary/train.bin").write_bytes((b"\x05\x2a" + bytes(3072)) * 3)
-    done = evenfed("add", "cifar100", "cifar-100-binary")
+    done = data("add", "cifar100", "cifar-100-binary")
     assert done.returncode == 0 and "cifar100: 3 examples" in done.stdout
     assert store.read("cifar100").targets.tolist() == [42, 42, 42]
 
 
-def test_fetch_of_what_is_here_does_nothing(evenfed, monkeypatch):
+def test_fetch_of_what_is_here_does_nothing(data, monkeypatch):
     monkeypatch.setenv("EVENFED_MIRROR", "http://127.0.0.1:9")
-    assert "in the cache already" in evenfed("fetch", "cifar10").stdout
-    done = evenfed("fetch", "cifar10", "--again")
+    assert "in the cache already" in data("fetch", "cifar10").stdout
+    done = data("fetch", "cifar10", "--again")
     assert done.returncode == 2 and "evenfed data add cifar10 cifar-10-binary.tar.gz" in done.stderr
 
 
@@ -144,7 +133,7 @@ def test_fetch_of_what_is_here_does_nothing(evenfed, monkeypatch):
         (("verify", "mnist"), "evenfed data fetch mnist"),
     ],
 )
-def test_mistakes_end_in_one_message(evenfed, arguments, told):
-    done = evenfed(*arguments)
+def test_mistakes_end_in_one_message(data, arguments, told):
+    done = data(*arguments)
     assert done.returncode == 2 and told in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) == 1

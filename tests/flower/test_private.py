@@ -1,6 +1,7 @@
 """Private rounds: weights from sums, masks on everything, drop-outs, and what Flower's privacy wrappers add."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,11 +18,13 @@ from torch import nn
 
 import evenfed
 from evenfed.comparison.folder import RunFolder
+from evenfed.core.algorithm import Algorithm, Own, Part, hyper
 from evenfed.core.round import Fold
+from evenfed.core.sums import number_of_means, parts
 from evenfed.flower import FairStrategy, client_app, secure
 from evenfed.flower.client import Site
 from evenfed.flower.server import initial_arrays
-from evenfed.flower.sums import RULES, Own, rule_of
+from evenfed.testing import check_algorithm
 from local_grid import OPTIONS, LocalGrid, node_of, on_flower, simulated, sites
 from worked_example import federation, small_model
 
@@ -40,14 +43,14 @@ VARIANTS = [
 
 
 def test_every_algorithm_is_either_private_or_refused_with_its_reason():
-    refused = {}
+    refused, able = {}, ", ".join(sorted(PRIVATE, key=lambda name: (name != "fedavg", name)))
     for name in evenfed.algorithms.names():
         try:
-            rule_of(evenfed.algorithms.get(name))
+            FairStrategy(name, private=True)
         except evenfed.InputError as error:
             refused[name] = str(error)
-    assert set(evenfed.algorithms.names()) - set(refused) == set(PRIVATE) == set(RULES)
-    assert all("not written down" not in told and "fedavg" in told for told in refused.values())
+    assert set(evenfed.algorithms.names()) - set(refused) == set(PRIVATE)
+    assert all("is not written" not in told and f"Those that can: {able}" in told for told in refused.values())
 
 
 @pytest.mark.parametrize("label", VARIANTS)
@@ -58,29 +61,27 @@ def test_what_clients_compute_from_sums_is_the_algorithm(label, seed):
     draw = np.random.default_rng(seed)
     sizes, deltas = draw.integers(1, 50, 6).tolist(), torch.from_numpy(draw.normal(size=(6, 4)))
     server = evenfed.Server.start(algorithm, torch.zeros(4).double(), sizes, lr=0.1)
-    rule, dual = rule_of(algorithm), np.zeros(6)
+    share = algorithm.coefficients(torch.tensor(sizes).double() / sum(sizes)).numpy()
+    dual = np.zeros(6)
     for _ in range(2):
         losses = draw.gamma(2.0, 0.5, 6)
-        share = np.full(6, 1 / 6) if rule.uniform(algorithm) else np.array(sizes) / sum(sizes)
         turn = evenfed.open_round(server, losses)
-        own = [Own(losses[i], 0.1, dual[i], dual.mean(), 6, float(deltas[i] @ deltas[i])) for i in range(6)]
-        means = []
-        for term in rule.means:
-            means.append(sum(share[i] * term(algorithm, own[i], *means) for i in range(6)))
-        weights = np.array([share[i] * rule.weight(algorithm, own[i], *means) for i in range(6)])
+        own = [
+            Own(torch.tensor(losses[i]), 0.1, 6, dual[i], dual.mean(), float(deltas[i] @ deltas[i])) for i in range(6)
+        ]
+        found = parts(algorithm, own, share)
+        weights = np.array([share[i] * float(found[i].weight) for i in range(6)])
         assert np.allclose(weights, turn.plan.weights.numpy(), rtol=1e-9, atol=1e-12)
-        length = 1.0
-        if rule.length is not None:
-            length = sum(share[i] * rule.length(algorithm, own[i], *means) for i in range(6))
+        length = sum(share[i] * float(found[i].length) for i in range(6))
         fold, before = Fold(turn), server.theta
         for i in range(6):
             fold.add(evenfed.Update(i, deltas[i]))
         server, record = fold.close()
         assert np.allclose(weights @ deltas.numpy() / length, (before - server.theta).numpy(), rtol=1e-9)
-        value = sum(share[i] * rule.value(algorithm, own[i], *means) for i in range(6))
-        assert rule.objective(algorithm, value, *means) == pytest.approx(record.objective, rel=1e-9)
-        if rule.dual is not None:
-            dual = np.array([rule.dual(algorithm, own[i], *means) for i in range(6)])
+        objective = sum(share[i] * float(found[i].objective) for i in range(6))
+        assert objective == pytest.approx(record.objective, rel=1e-9)
+        dual = np.array([float(part.dual) for part in found])
+        if algorithm.name == "climb":
             assert np.allclose(dual, server.memory["dual"].numpy())
             assert dual.any()
 
@@ -98,6 +99,55 @@ def test_a_private_run_is_the_plain_one_within_the_quantisation_error(name, opti
         assert np.array_equal(np.isnan(ours.weights), ~np.isnan(theirs.losses))
         if "smooth" not in options:
             assert ours.objective == pytest.approx(theirs.objective, abs=1e-6)
+
+
+@dataclass(frozen=True)
+class Evener(Algorithm):
+    """A plug-in: mean loss plus `strength` times the deviation of the losses."""
+
+    strength: float = hyper(0.3, "weight of the deviation", least=0, reason="it is a penalty", fedavg=0)
+
+    def objective(self, losses, shares):
+        mean = shares @ losses
+        return mean + self.strength * (shares @ (losses - mean) ** 2 + 0.01).sqrt()
+
+    def private(self, own, mean):
+        gap = own.loss - mean(own.loss)
+        deviation = (mean(gap**2) + 0.01).sqrt()
+        return Part(1 + self.strength * gap / deviation, own.loss + self.strength * deviation)
+
+
+@dataclass(frozen=True)
+class Wrong(Evener):
+    """Its own objective, but the weights of another."""
+
+    def objective(self, losses, shares):
+        return losses.mean()
+
+
+@dataclass(frozen=True)
+class Mistaken(Evener):
+    def private(self, own, mean):
+        return Part(1.0, own.loss)
+
+
+def test_a_plug_in_that_says_its_sums_runs_privately(monkeypatch, recwarn):
+    monkeypatch.setitem(evenfed.algorithms._all(), "evener", Evener)  # as an entry point would
+    algorithm = Evener(strength=0.5)
+    assert number_of_means(algorithm) == 2
+    strategy, _, _ = on_flower(algorithm, private=True, rounds=3, evaluate_every=0)
+    wanted = simulated(algorithm, rounds=3, evaluate_every=0)
+    assert float((strategy.server.theta - wanted.server.theta).abs().max()) < 3e-7
+    for ours, theirs in zip(strategy.records, wanted.records, strict=True):
+        assert ours.objective == pytest.approx(theirs.objective, abs=1e-6)
+    check_algorithm(algorithm)
+
+
+def test_sums_of_another_algorithm_are_refused_and_wrong_ones_are_found():
+    with pytest.raises(evenfed.InputError, match="wrong cannot run with private=True: its method `private`"):
+        FairStrategy(Wrong(), private=True)
+    with pytest.raises(AssertionError, match="`private` gives the weights"):
+        check_algorithm(Mistaken())
 
 
 def test_numbers_are_summed_exactly_over_a_wide_range():
@@ -213,7 +263,7 @@ def test_a_client_that_drops_out_in_any_stage_is_left_out_and_comes_back(stage, 
     dropped = () if stage == "unmask" else (3,)
     assert [r.dropped for r in strategy.records] == [dropped, ()]
     assert np.isnan(strategy.records[0].weights).tolist() == [True, False, True, stage == "unmask", True]
-    assert ("client 3 is dropped: no reply" in caplog.text) == bool(dropped)
+    assert ("client 3 (site-3) is dropped: no reply" in caplog.text) == bool(dropped)
     if stage != "update":  # from the losses of those who are left, as the plain round would
         without = federation()
         if dropped:
@@ -230,8 +280,8 @@ def test_after_a_drop_out_the_step_is_divided_by_public_shares_alone(monkeypatch
     theta = torch.cat([p.detach().flatten() for p in small_model().parameters()]).double().numpy()
     kept = np.sum([watch.plain[node_of(k)][2][: len(theta)] for k in (0, 2, 4)], axis=0)
     assert np.allclose(strategy.server.theta.numpy(), theta - kept / ((9 + 4 + 6) / 36), atol=3e-7)
-    value, extra = secure.joined(watch.sums[2][1][len(theta) :])
-    assert value > 0 and extra == 0  # no sum of weights
+    objective, length, dual = secure.joined(watch.sums[2][1][len(theta) :])
+    assert objective > 0 and length == pytest.approx(19 / 36, abs=1e-11) and dual == 0  # no sum of weights
 
 
 @pytest.mark.parametrize("name", ["fedavg", "qffl"])
@@ -330,7 +380,7 @@ def batch_norm():
         (lambda: FairStrategy("afl", private=True), "simplex"),
         (lambda: FairStrategy("drfa", private=True), "single losses"),
         (lambda: FairStrategy("vred[safe=0.9]", private=True), "smallest loss.*semi_vred"),
-        (lambda: on_flower("fedavg", private=True, participation=2), "2 clients a round.*at least 3"),
+        (lambda: on_flower("fedavg", private=True, participation=2), "2 clients per round.*at least 3"),
         (lambda: on_flower("fedavg", model=batch_norm, private=True), "GroupNorm"),
         (
             lambda: FairStrategy("fedavg", private=True).start(

@@ -1,17 +1,15 @@
-"""A small real comparison, the command, and copies with changed numbers."""
+"""A small real comparison and copies with changed numbers."""
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evenfed.cli import main
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
@@ -25,20 +23,6 @@ def small(tmp_path_factory) -> Path:
             main()
     assert ended.value.code == 0
     return out / "demo"
-
-
-@pytest.fixture
-def evenfed(capsys, monkeypatch, tmp_path) -> Command:
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["evenfed", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, ended.value.code, told.out, told.err)
-
-    return call
 
 
 @pytest.fixture
@@ -57,3 +41,20 @@ def edited(small, tmp_path) -> Callable[[Callable[[str, int, dict, list], None]]
         return folder
 
     return copy
+
+
+@pytest.fixture
+def splits(edited, tmp_path):
+    """Two federations: VRed 2 points ahead on one and 6 on the other, seeds 1 point apart."""
+
+    def make(split: int, ahead: float, **other: object) -> Path:
+        def change(label: str, seed: int, header: dict, rounds: list) -> None:
+            header["config"]["data"]["seed"] = split
+            header["config"]["model"].update(other)
+            base = 0.4 + 0.05 * split + 0.01 * (seed % 2) + ahead * (label == "vred")
+            for line in rounds:
+                line["accuracy"] = (base + 0.02 * np.arange(6)).tolist()
+
+        return edited(change).rename(tmp_path / f"split-{split}{''.join(other)}")
+
+    return make

@@ -1,7 +1,5 @@
 """`evenfed report` on a small real comparison: the same numbers in every format, the paper beside, bad input."""
 
-import csv
-import io
 import json
 import re
 import shutil
@@ -10,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenfed.comparison.findings import read
-from evenfed.comparison.statistics import Gap, Pairs, pooled
+from evenfed.comparison.reading import read
+from evenfed.comparison.statistics import Differences, Gap, pooled
 from evenfed.fairness import Fairness, Suppression
-from evenfed.report import figures
+from evenfed.report.figures import report as figures
 from evenfed.report.paper import claims, numbers
+from reports import FLOOR, figures_in
 
-LABELS, FLOOR = ["fedavg", "vred", "semi_vred"], "fedavg-other-seeds"
+LABELS = ["fedavg", "vred", "semi_vred"]
 
 
 def accuracies(folder: Path, label: str) -> list[np.ndarray]:
@@ -34,15 +33,11 @@ def detailed_by_hand(folder: Path, label: str, metric: str, late: bool) -> tuple
     return float(np.mean(per_seed)), float(np.std(per_seed))
 
 
-def cells(text: str) -> dict[tuple[str, str, str, str], dict[str, str]]:
-    return {(c["table"], c["entry"], c["part"], c["figure"]): c for c in csv.DictReader(io.StringIO(text))}
-
-
 def test_every_format_has_the_numbers_of_rounds_jsonl(small, evenfed):
     shown = {f: evenfed("report", small, "--format", f) for f in ("table", "markdown", "csv", "latex", "json")}
     assert all(done.returncode == 0 for done in shown.values()), shown["table"].stderr
-    plain, tables = cells(shown["csv"].stdout), {t["name"]: t for t in json.loads(shown["json"].stdout)["tables"]}
-    for late, when in ((True, "average"), (False, "last")):
+    plain, tables = figures_in(shown["csv"].stdout), {t["name"]: t for t in json.loads(shown["json"].stdout)["tables"]}
+    for late, when in ((True, "late"), (False, "last")):
         lines = {line["entry"]: line["figures"] for line in tables[f"detailed-{when}"]["lines"]}
         assert list(lines) == [*LABELS, FLOOR]
         for label in lines:
@@ -87,7 +82,7 @@ def test_the_same_results_leave_the_same_files(small, evenfed, tmp_path):
 
 
 def test_table_2_says_what_happens_to_the_clients_fedavg_serves_below_and_above_its_mean(small, evenfed, tmp_path):
-    plain = cells(evenfed("report", small, "--format", "csv", "--out", tmp_path / "own").stdout)
+    plain = figures_in(evenfed("report", small, "--format", "csv", "--out", tmp_path / "own").stdout)
     assert (tmp_path / "own" / "tables.csv").exists()
     for label in ("vred", "semi_vred", FLOOR):
         pairs = zip(accuracies(small, label), accuracies(small, "fedavg"), strict=True)
@@ -107,15 +102,15 @@ def test_table_2_says_what_happens_to_the_clients_fedavg_serves_below_and_above_
 
 
 def test_paired_differences_are_those_of_the_tables(small, evenfed):
-    plain = cells(evenfed("report", small, "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", small, "--format", "csv").stdout)
     for label in ("vred", "semi_vred", FLOOR):
         for metric in ("mean", "worst10"):
             gap = [detailed_by_hand(small, x, metric, late=True)[0] for x in (label, "fedavg")]
-            cell = plain["paired-average", label, metric, "difference"]
+            cell = plain["paired-late", label, metric, "difference"]
             assert float(cell["value"]) == pytest.approx(gap[0] - gap[1])
             assert float(cell["low"]) <= float(cell["value"]) <= float(cell["high"])
             within = float(cell["low"]) <= 0 <= float(cell["high"])
-            said = plain["paired-average", label, metric, "verdict"]["verdict"]
+            said = plain["paired-late", label, metric, "verdict"]["verdict"]
             assert (said == "no difference shown") == within
 
 
@@ -130,15 +125,14 @@ def test_better_is_said_only_where_the_interval_excludes_zero(edited):
 
     found = read(edited(change))
     for late in (True, False):
-        pairs = Pairs(found, late)
-        vred, semi = found.entries[1:]
+        pairs = Differences([found], late)
         for metric in ("mean", "worst10"):
-            up = pairs.between(vred, found.baseline, metric)
+            up = pairs.between("vred", "fedavg", metric)
             assert (up.points, up.low, up.high) == pytest.approx((5, 5, 5)) and up.verdict == "better"
-            assert pairs.between(found.baseline, vred, metric).verdict == "worse"
-            same = pairs.between(semi, found.baseline, metric)
+            assert pairs.between("fedavg", "vred", metric).verdict == "worse"
+            same = pairs.between("semi_vred", "fedavg", metric)
             assert (same.points, same.low, same.high) == (0, 0, 0) and same.verdict == "no difference shown"
-        swings = pairs.between(found.floor, found.baseline, "mean")
+        swings = pairs.between(FLOOR, "fedavg", "mean")
         assert swings.low < -3 < 3 < swings.high and swings.verdict == "no difference shown"
 
 
@@ -150,7 +144,7 @@ def test_the_interval_over_seeds_has_the_width_that_seeds_give(edited):
             line["accuracy"] = [0.5 + (0.02 + 0.04 * (seed == 1)) * (label == "vred")] * 6
 
     found = read(edited(change))
-    gap = Pairs(found, late=True).between(found.entries[1], found.baseline, "mean")
+    gap = Differences([found], late=True).between("vred", "fedavg", "mean")
     reach = 12.706 * np.sqrt(np.var([2, 6], ddof=1) / 2)
     assert (gap.points, gap.low, gap.high) == pytest.approx((4, 4 - reach, 4 + reach), rel=1e-3)
     assert gap.verdict == "no difference shown"
@@ -178,10 +172,10 @@ def test_turns_at_being_last_are_told_from_being_served_badly_for_long(edited, e
             turns = np.roll([0.0, 0.9, 0.0, 0.9, 0.0, 0.9], k).tolist()
             line["accuracy"] = turns if label == "vred" else [0.4] * 6
 
-    plain = cells(evenfed("report", edited(change), "--format", "csv").stdout)
-    worst, lasting = (plain["overview-average", "vred", "", m] for m in ("worst10", "lasting10"))
+    plain = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
+    worst, lasting = (plain["overview-late", "vred", "", m] for m in ("worst10", "lasting10"))
     assert float(worst["value"]) == pytest.approx(0) and float(lasting["value"]) == pytest.approx(45)
-    gaps = {m: float(plain["paired-average", "vred", m, "difference"]["value"]) for m in ("worst10", "lasting10")}
+    gaps = {m: float(plain["paired-late", "vred", m, "difference"]["value"]) for m in ("worst10", "lasting10")}
     assert gaps == {"worst10": pytest.approx(-40), "lasting10": pytest.approx(5)}
 
 
@@ -189,7 +183,7 @@ def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
     folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name="cifar10"))
     for path in [*folder.glob("*/seed-1"), folder / FLOOR]:
         shutil.rmtree(path)
-    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     assert {c["verdict"] for key, c in plain.items() if key[3] == "verdict"} == {"not judged"}
     assert plain["detailed-last", "vred", "", "mean"]["spread"] == ""
     shown = evenfed("report", folder, "--paper").stdout
@@ -201,7 +195,7 @@ def test_accuracy_without_padding_stands_in_a_table_of_its_own(edited, evenfed):
         for line in rounds:
             line["unpadded"] = [0.5 * value for value in line["accuracy"]]
 
-    plain = cells(evenfed("report", edited(change), "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
     for metric in ("mean", "worst10"):
         whole, half = (
             float(plain[t, "vred", "", metric]["value"]) for t in ("detailed-last", "unpadded-detailed-last")
@@ -214,13 +208,7 @@ def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
     for label in ("vred", "semi_vred", FLOOR):
         shutil.rmtree(folder / label)
     shown = json.loads(evenfed("report", folder, "--paper", "--format", "json").stdout)
-    assert [t["name"] for t in shown["tables"]] == [
-        "overview-average",
-        "detailed-average",
-        "detailed-last",
-        "paper",
-        "runs",
-    ]
+    assert [t["name"] for t in shown["tables"]] == ["overview-late", "detailed-late", "detailed-last", "paper", "runs"]
 
 
 def test_latex_is_balanced_and_escaped(small, evenfed):
@@ -247,7 +235,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     assert shown.returncode == 0, shown.stderr
     assert "43.45±0.60" in shown.stdout and "Ours beside the paper's on CIFAR-10" in shown.stdout
     assert "4 rounds here, 200 in the paper" in shown.stdout and "beta 0.2 (paper 0.5)" in shown.stdout
-    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     ours, theirs = (plain["paper", "fedavg", part, "mean"] for part in ("ours", "paper"))
     assert float(theirs["value"]) == 43.45 and float(theirs["spread"]) == 0.6
     distance = (float(ours["value"]) - 43.45) / np.hypot(float(ours["spread"]), 0.6)
@@ -259,7 +247,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     assert "Semi-VRed best, best 10 %" in said
     for run in folder.glob("*/seed-1"):
         shutil.rmtree(run)
-    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     assert plain["paper", "fedavg", "in spreads", "mean"]["value"] == ""  # one seed has no spread
 
 
@@ -275,7 +263,7 @@ def test_a_claim_needs_a_gap_beyond_the_noise_floor_and_fedavg_stands_beside_at_
             line["accuracy"] = [0.4 + 0.01 * (label == "vred") + 0.05 * (seed % 2)] * 6
 
     folder = edited(change)
-    plain = cells(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     assert plain["claims-last", "VRed > FedAvg, mean", "", "verdict"]["verdict"] == "within the noise"
     assert float(plain["paper", "semi_vred", "paper", "mean"]["value"]) == 43.45
     told = " ".join(evenfed("report", folder, "--paper").stdout.split())
@@ -336,12 +324,10 @@ def test_narrow_pages_hold_every_table(small, evenfed, monkeypatch):
     assert max(map(len, shown.splitlines())) <= 80 and "no difference shown" in shown
 
 
-def test_one_chart_definition_has_our_spreads_and_the_papers_numbers(small):
-    import altair
-
+def test_one_specification_has_our_spreads_and_the_papers_numbers(small):
     found = read(small)
-    chart = figures.figure(altair, found, ("mean", "worst10"), numbers("CIFAR-10")).to_dict()
-    values = chart["vconcat"][0]["layer"][0]["data"]["values"]
+    figure = figures.accuracy(found, ("mean", "worst10"), numbers("CIFAR-10"))
+    values = figure["vconcat"][0]["data"]["values"]
     first = next(b for b in values if b["entry"] == "semi_vred" and b["metric"] == "worst 10 %")
     mean, spread = detailed_by_hand(small, "semi_vred", "worst10", late=False)
     assert (first["value"], first["low"], first["high"]) == pytest.approx((mean, mean - spread, mean + spread))

@@ -18,14 +18,11 @@ from ..core.errors import InputError, unknown
 def _defined_in(module_name: str) -> type[Algorithm]:
     """The one Algorithm that a module of this folder defines."""
     module = importlib.import_module(module_name)
-    own = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Algorithm) and value.__module__ == module_name
-    ]
-    if len(own) != 1:
-        raise InputError(f"{module_name} defines {len(own)} algorithms; a file of this folder defines exactly one")
-    return own[0]
+    public = [value for value in vars(module).values() if isinstance(value, type)]
+    classes = [cls for cls in public if issubclass(cls, Algorithm) and cls.__module__ == module_name]
+    if len(classes) != 1:
+        raise InputError(f"{module_name} defines {len(classes)} algorithms; a file of this folder defines exactly one")
+    return classes[0]
 
 
 BUILT_IN: dict[str, type[Algorithm]] = {
@@ -36,7 +33,7 @@ globals().update({cls.__name__: cls for cls in BUILT_IN.values()})
 
 @cache
 def _all() -> dict[str, type[Algorithm]]:
-    found = dict(BUILT_IN)
+    classes = dict(BUILT_IN)
     for point in entry_points(group="evenfed.algorithms"):
         try:
             cls = point.load()
@@ -46,8 +43,8 @@ def _all() -> dict[str, type[Algorithm]]:
         if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
             raise InputError(f"entry point {point.name} = {point.value} is not a subclass of Algorithm")
         cls.name = point.name
-        found.setdefault(point.name, cls)
-    return found
+        classes.setdefault(point.name, cls)
+    return classes
 
 
 def names() -> list[str]:

@@ -17,6 +17,7 @@ class AFL(Algorithm):
     """
 
     reference = "Mohri et al., 2019"
+    not_private = "the server projects the vector of all losses onto the simplex, for which it must see each"
     lr_lambda: float = hyper(
         0.1,
         "step γ of the ascent on λ",
@@ -34,10 +35,10 @@ class AFL(Algorithm):
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         eligible = round.population > 0
-        ascent = memory["lambda"].clone()
-        ascent[round.ids] += self.lr_lambda * round.losses * (eligible.sum() / len(round.ids))
-        mixture = ascent.clone()
-        mixture[eligible] = project_simplex(ascent[eligible])
+        scale = eligible.sum() / len(round.ids)
+        mixture = memory["lambda"].clone()
+        mixture[round.ids] += self.lr_lambda * round.losses * scale
+        mixture[eligible] = project_simplex(mixture[eligible])
         drawn = mixture[round.ids]
         weights = drawn / drawn.sum() if drawn.sum() > 0 else round.shares
         return Plan(round.ids, weights), {"lambda": mixture}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, hyper
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,21 @@ class CLIMB(Algorithm):
         return {"dual": torch.zeros_like(population)}
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        dual, n = memory["dual"].clone(), (round.population > 0).sum()
+        dual = memory["dual"].clone()
+        n = (round.population > 0).sum()
         weights = (1 + dual[round.ids] - dual.sum() / n) / len(round.ids)
         violation = round.losses - round.losses.mean() - self.epsilon
-        dual[round.ids] = (dual[round.ids] + self.lr_dual * violation / n).clamp(0, 100)
-        return Plan(round.ids, weights), {"dual": dual}
+        dual[round.ids] += self.lr_dual * violation / n
+        return Plan(round.ids, weights), {"dual": dual.clamp(0, 100)}
+
+    def coefficients(self, shares: Tensor) -> Tensor:
+        return torch.full_like(shares, 1 / len(shares))
+
+    def private(self, own: Own, mean: Mean) -> Part:
+        mean_loss = mean(own.loss)
+        dual = own.dual + self.lr_dual * (own.loss - mean_loss - self.epsilon) / own.clients
+        return Part(
+            weight=1 + own.dual - own.mean_dual,
+            objective=mean_loss,
+            dual=dual.clamp(0, 100),
+        )

@@ -17,6 +17,7 @@ class DeltaFL(Algorithm):
     """
 
     reference = "Laguel et al., 2021 (simplicial-fl)"
+    not_private = "it trains the clients above a quantile of the losses, which no sum of them tells"
     alpha: float = hyper(
         0.5,
         "tail mass kept",

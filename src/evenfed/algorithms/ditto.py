@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
+from ..core.algorithm import Algorithm, Mean, Own, Part, hyper
 
 
 @dataclass(frozen=True)
@@ -23,5 +23,8 @@ class Ditto(Algorithm):
         danger="unstable once lr · λ reaches 1",
     )
 
-    def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        return Plan(round.ids, round.shares, personal=self.lam), memory
+    def personal(self) -> float:
+        return self.lam
+
+    def private(self, own: Own, mean: Mean) -> Part:
+        return Part(weight=1.0, objective=own.loss)

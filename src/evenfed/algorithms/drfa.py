@@ -17,6 +17,7 @@ class DRFA(Algorithm):
     """
 
     reference = "Deng et al., 2020"
+    not_private = "the server draws clients by weights it learns from single losses"
     uses_losses = False
     lr_lambda: float = hyper(
         0.1,
@@ -34,16 +35,25 @@ class DRFA(Algorithm):
         return {"lambda": population.clone()}
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        mixture, drawn = memory["lambda"].numpy(), len(round.ids)
+        mixture = memory["lambda"].numpy()
+        drawn = len(round.ids)
         draws = round.rng.choice(len(mixture), size=drawn, p=mixture / mixture.sum())
         ids, times = torch.from_numpy(draws).unique(return_counts=True)
         steps = (round.rng.random() * round.local_steps[ids]).floor().long() + 1  # uniform in 1 .. τ
         return Plan(ids, times.double() / drawn, snapshot_steps=steps, probe=round.ids), memory
 
-    def learn(self, round: Round, plan: Plan, probe_losses: Tensor, memory: Memory) -> Memory:
+    def learn(
+        self,
+        round: Round,
+        plan: Plan,
+        probe_losses: Tensor,
+        memory: Memory,
+    ) -> Memory:
         assert plan.probe is not None
-        eligible, mixture = round.population > 0, memory["lambda"].clone()
+        eligible = round.population > 0
         tau = round.local_steps[plan.ids].double().mean()
-        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * (eligible.sum() / len(plan.probe))
+        scale = eligible.sum() / len(plan.probe)
+        mixture = memory["lambda"].clone()
+        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * scale
         mixture[eligible] = project_simplex(mixture[eligible])
         return {"lambda": mixture}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..core.algorithm import Algorithm
+from ..core.algorithm import Algorithm, Mean, Own, Part
 
 
 @dataclass(frozen=True)
@@ -14,3 +14,6 @@ class FedAvg(Algorithm):
 
     reference = "McMahan et al., 2017"
     uses_losses = False
+
+    def private(self, own: Own, mean: Mean) -> Part:
+        return Part(weight=1.0, objective=own.loss)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
-from ..core.maths import off_conflict
+from ..core.maths import off_conflict, stretched
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,16 @@ class FedFV(Algorithm):
     """
 
     reference = "Wang et al., 2021"
-    needs, sums_to_one = "gram", False
-    alpha: float = hyper(0.1, "fraction of worst served that is kept", least=0, most=1, reason="it is a fraction")
+    needs = "gram"
+    sums_to_one = False
+    not_private = "it compares single updates with each other, which no sum of them tells"
+    alpha: float = hyper(
+        0.1,
+        "fraction of worst served that is kept",
+        least=0,
+        most=1,
+        reason="it is a fraction",
+    )
     tau: int = hyper(
         1,
         "rounds whose updates the mean may not oppose, this one included; 0 skips it",
@@ -34,16 +42,25 @@ class FedFV(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         return Plan(round.ids, torch.full_like(round.shares, 1 / len(round.ids))), memory
 
-    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        m, rows = len(plan.ids), torch.eye(len(gram), dtype=gram.dtype)  # each update as a mixture of all
-        ascending, projected, index = round.losses.argsort(stable=True), rows[:m].clone(), torch.arange(m)
-        kept = ascending[math.ceil((m - 1) * (1 - self.alpha)) :] if self.alpha > 0 else ascending[:0]
+    def mix(
+        self,
+        round: Round,
+        plan: Plan,
+        gram: Tensor,
+        ages: Tensor,
+        memory: Memory,
+    ) -> tuple[Tensor, Memory]:
+        m = len(plan.ids)
+        rows = torch.eye(len(gram), dtype=gram.dtype)  # each update as a mixture of all
+        index = torch.arange(m)
+        ascending = round.losses.argsort(stable=True)
+        first_kept = math.ceil((m - 1) * (1 - self.alpha)) if self.alpha > 0 else m
+        movable = ~torch.isin(index, ascending[first_kept:])
+        projected = rows[:m].clone()
         for j in ascending:  # the original δ_j, one after another, for all i at once
-            projected = off_conflict(projected, rows[j], gram, ~torch.isin(index, kept) & (index != j))
+            projected = off_conflict(projected, rows[j], gram, movable & (index != j))
         mean = projected.mean(0, keepdim=True)
         for age in range(self.tau - 1, -1, -1) if round.index + 1 >= self.tau else ():
             opposed = (ages == age) & (gram @ mean[0] < 0)
             mean = off_conflict(mean, rows[opposed].sum(0), gram, opposed.any())
-        plain = rows[:m].mean(0)
-        length, target = ((v @ gram @ v).clamp(min=0).sqrt() for v in (mean[0], plain))
-        return mean[0] * (target / length if length > 0 else 0.0), memory
+        return stretched(mean[0], rows[:m].mean(0), gram), memory

@@ -18,6 +18,7 @@ class FedMGDA(Algorithm):
 
     reference = "Hu et al., 2022"
     needs = "gram"
+    not_private = "it compares single updates with each other, which no sum of them tells"
     uses_losses = False
     sums_to_one = False
     epsilon: float = hyper(
@@ -33,9 +34,18 @@ class FedMGDA(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         return Plan(round.ids, torch.full_like(round.shares, 1 / len(round.ids))), memory
 
-    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def mix(
+        self,
+        round: Round,
+        plan: Plan,
+        gram: Tensor,
+        ages: Tensor,
+        memory: Memory,
+    ) -> tuple[Tensor, Memory]:
         norms = gram.diagonal().clamp(min=0).sqrt()
         inverse = torch.where(norms > 0, 1 / norms, 0.0)  # a client that did not move has no direction
         uniform = torch.full_like(norms, 1 / len(norms))
-        low, high = (uniform - self.epsilon).clamp(min=0), (uniform + self.epsilon).clamp(max=1)
-        return least_norm_mixture(gram * inverse * inverse[:, None], low, high) * inverse, memory
+        low = (uniform - self.epsilon).clamp(min=0)
+        high = (uniform + self.epsilon).clamp(max=1)
+        mixture = least_norm_mixture(gram * inverse * inverse[:, None], low, high)
+        return mixture * inverse, memory

@@ -16,6 +16,7 @@ class GiFair(Algorithm):
     """
 
     reference = "Yue et al., 2021 (GIFAIR-FL)"
+    not_private = "its weights are ranks: how many clients have a smaller loss than each, which no sum of losses tells"
     strength: float = hyper(
         1.0,
         "λ as a multiple of λ_max, computed from the round's shares",

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, hyper
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,13 @@ class PropFair(Algorithm):
     epsilon: float = hyper(0.2, "where the log ends", above=0, reason="the log must end before its pole")
 
     def local_loss(self, loss: Tensor) -> Tensor:
-        m, eps = self.baseline, min(self.epsilon, self.baseline)
+        m = self.baseline
+        eps = min(self.epsilon, m)
         beyond = m - loss < eps
         inside = -torch.log1p(-torch.where(beyond, 0.0, loss) / m)
-        outside = loss / m if self.tail == "linear" else (loss - (m - eps)) / eps - math.log(eps / m)
+        outside = loss / m
+        if self.tail == "huber":
+            outside = (loss - (m - eps)) / eps - math.log(eps / m)
         return torch.where(beyond, outside, inside)
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
@@ -46,3 +49,6 @@ class PropFair(Algorithm):
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         return Plan(round.ids, round.shares), memory
+
+    def private(self, own: Own, mean: Mean) -> Part:
+        return Part(weight=1.0, objective=self.local_loss(own.loss))

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, hyper
 from ..core.errors import InputError
 
 
@@ -27,25 +26,32 @@ class QFFL(Algorithm):
         fedavg=0,
         danger="steps shrink as q grows: the sum of the weights falls well below 1",
     )
-    share_weighted: bool = hyper(
-        False, "c_i = p_i (the stated objective) instead of c_i = 1/m (the published codes)", fedavg=True
-    )
+    share_weighted: bool = hyper(False, "c_i = p_i (as the objective says), not 1/m (as published)", fedavg=True)
 
-    def _c(self, shares: Tensor) -> Tensor:
-        return shares if self.share_weighted else torch.full_like(shares, 1 / len(shares))
+    def coefficients(self, shares: Tensor) -> Tensor:
+        return shares if self.share_weighted else shares.new_full(shares.shape, 1 / len(shares))
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
-        if bool((losses < 0).any()):
-            raise InputError("qffl needs losses >= 0: a power of a negative loss is undefined; shift the loss")
-        return self._c(shares) @ (losses + 1e-10) ** (self.q + 1) / (self.q + 1)
+        return self.coefficients(shares) @ _positive(losses) ** (self.q + 1) / (self.q + 1)
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        self.objective(round.losses, round.shares)
-        weights = self._c(round.shares) * (round.losses + 1e-10) ** self.q
+        weights = self.coefficients(round.shares) * _positive(round.losses) ** self.q
         return Plan(round.ids, weights / weights.sum()), memory
 
     def rescale(self, round: Round, plan: Plan, sq_norms: Tensor) -> float:
-        f = round.losses + 1e-10
+        f = _positive(round.losses)
+        c = self.coefficients(round.shares)
         curvature = self.q * f ** (self.q - 1) * sq_norms / round.lr
-        c = self._c(round.shares)
         return float((c @ f**self.q) / (c @ (curvature + f**self.q)))
+
+    def private(self, own: Own, mean: Mean) -> Part:
+        f = _positive(own.loss)
+        weight = f**self.q / mean(f**self.q)
+        length = weight * (1 + self.q * own.sq_norm / (own.lr * f))
+        return Part(weight, f ** (self.q + 1) / (self.q + 1), length)
+
+
+def _positive(losses: Tensor) -> Tensor:
+    if bool((losses < 0).any()):
+        raise InputError("qffl needs losses >= 0: a power of a negative loss is undefined; shift the loss")
+    return losses + 1e-10

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, hyper
+from ..core.algorithm import Algorithm, Mean, Own, Part, hyper
+
+STEEPEST = 34.0  # largest exponent of a private tilt: e^34 times the mean's weight, within what a masked sum carries
 
 
 @dataclass(frozen=True)
@@ -28,3 +30,10 @@ class TERM(Algorithm):
         if self.alpha == 0:
             return shares @ losses
         return (self.alpha * losses + shares.log()).logsumexp(0) / self.alpha
+
+    def private(self, own: Own, mean: Mean) -> Part:
+        mean_loss = mean(own.loss)
+        tilt = (self.alpha * (own.loss - mean_loss)).clamp(max=STEEPEST).exp()
+        z = mean(tilt)
+        objective = mean_loss + z.log() / self.alpha if self.alpha else mean_loss
+        return Part(weight=tilt / z, objective=objective)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, hyper
+from ..core.algorithm import Algorithm, Mean, Own, Part, hyper
+from ..core.errors import InputError
 from ..core.maths import capped
 
 
@@ -25,10 +26,24 @@ class VRed(Algorithm):
         danger="a weight turns negative past β_max = 1 / (2 (f̄ − min f)), which changes every round",
     )
     safe: float | None = hyper(
-        None, "cap β at this fraction of the round's β_max", above=0, most=1, reason="it is a fraction of β_max"
+        None,
+        "cap β at this fraction of the round's β_max",
+        above=0,
+        most=1,
+        reason="it is a fraction of β_max",
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         mean = shares @ losses
         beta = capped(self.beta, self.safe, spread=mean - losses.min())
         return mean + beta * shares @ (losses - mean) ** 2
+
+    def private(self, own: Own, mean: Mean) -> Part:
+        if self.safe is not None:
+            raise InputError(
+                "vred with `safe` cannot run with private=True: its bound needs the smallest loss, which no sum of "
+                "losses tells. Leave `safe` out, or use semi_vred, whose bound is a sum"
+            )
+        mean_loss = mean(own.loss)
+        gap = own.loss - mean_loss
+        return Part(weight=1 + 2 * self.beta * gap, objective=mean_loss + self.beta * gap**2)

@@ -17,9 +17,10 @@ from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..fairness import Fairness, Suppression
 from ..settings import Settings
-from ..simulate.loop import Run, State, alike, engine_for, rounds, start
+from ..simulate.loop import Run, start
 from ..simulate.problem import LossFunction, Problem, drawn_by, initial_model
-from .history import History, Row, row
+from .driver import Group, Sink, Training, drive
+from .history import FLOOR_ROW, History, Row, row
 from .plan import Variant, plan_runs, seed_list, with_baseline
 
 
@@ -127,7 +128,7 @@ def train(
     if run.settings.smooth is not None and not chosen.uses_losses:
         warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
     problem = Problem.of(model, clients, run.settings, loss, score)
-    (result,) = _carry_out([run], [start(run, problem)], problem, callbacks)
+    (result,) = _trained([Training(run, start(run, problem))], problem, callbacks)
     advice = result.history.advice(chosen.name)
     if advice:
         warnings.warn(advice, stacklevel=2)
@@ -152,7 +153,7 @@ class Comparison:
         """The same row for FedAvg against FedAvg with other seeds."""
         if not self.floor:
             return None
-        return row("fedavg, other seeds", [r.history for r in self.floor], [r.history for r in self.results["fedavg"]])
+        return row(FLOOR_ROW, [r.history for r in self.floor], [r.history for r in self.results["fedavg"]])
 
     def suppression(self, label: str) -> list[Suppression]:
         """The paper's Table 2 for one entry, a seed at a time, at the last round."""
@@ -198,8 +199,9 @@ def compare(
     runs, floor = plan_runs(variants, numbers, shared, noise_floor)
     everything = runs + floor
     problem = Problem.of(initial_model(model, numbers[0]), clients, shared, loss, score)
-    states = [start(r, problem, drawn_by(problem, model)) for r in everything]
-    results = _carry_out(everything, states, problem, callbacks)
+    drawn = drawn_by(problem, model)
+    trainings = [Training(run, start(run, problem, drawn)) for run in everything]
+    results = _trained(trainings, problem, callbacks)
     by_label: dict[str, list[Result]] = {v.label: [] for v in variants}
     for result in results[: len(runs)]:
         by_label[result.label].append(result)
@@ -226,50 +228,50 @@ def _variant(label: str | None, entry: Any) -> Variant:
     return entry if label is None else dataclasses.replace(entry, label=label)
 
 
-def _carry_out(
-    runs: Sequence[Run], states: Sequence[State], problem: Problem, callbacks: Iterable[Callback]
-) -> list[Result]:
-    """Runs of one precision share an engine, and go together."""
-    listeners = list(callbacks)
-    results: dict[int, Result] = {}
-    for mine in alike(runs):
-        found = _together([runs[k] for k in mine], [states[k] for k in mine], problem, listeners)
-        results.update(zip(mine, found, strict=True))
-    return [results[k] for k in range(len(runs))]
+class _Callbacks(Sink):
+    """Calls back after every round; a callback that raises StopIteration ends the training."""
 
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self.callbacks = list(callbacks)
 
-def _together(
-    runs: Sequence[Run], states: Sequence[State], problem: Problem, listeners: Sequence[Callback]
-) -> list[Result]:
-    engine = engine_for(problem, runs)
-    histories: list[list[Record]] = [[] for _ in runs]
-    for now, records in rounds(runs, states, problem, engine):
-        states, stopped = now, False
-        for run, state, record, history in zip(runs, states, records, histories, strict=True):
-            history.append(record)
-            for listener in listeners:
+    def after_round(self, group: Group) -> bool:
+        stopped = False
+        for training in group:
+            progress = Progress(
+                label=training.run.label,
+                seed=training.run.settings.seed,
+                record=training.records[-1],
+                server=training.state.server,
+            )
+            for callback in self.callbacks:
                 try:
-                    listener(Progress(run.label, run.settings.seed, record, state.server))
+                    callback(progress)
                 except StopIteration:
                     stopped = True
-        if stopped:
-            break
-    shares = (problem.train.sizes / problem.train.sizes.sum()).numpy().astype(np.float64)
-    return [
-        Result(
-            run.label,
-            run.algorithm,
-            run.settings,
-            _loaded(problem.model, state.server, state.server.theta),
-            history,
-            problem.client_names,
-            shares,
-            engine.how,
-            state.server,
-            state.personal,
+        return stopped
+
+
+def _trained(trainings: Sequence[Training], problem: Problem, callbacks: Iterable[Callback]) -> list[Result]:
+    drive(trainings, problem, _Callbacks(callbacks))
+    sizes = problem.train.sizes
+    shares = (sizes / sizes.sum()).numpy().astype(np.float64)
+    results = []
+    for training in trainings:
+        server = training.state.server
+        result = Result(
+            label=training.run.label,
+            algorithm=training.run.algorithm,
+            settings=training.run.settings,
+            model=_loaded(problem.model, server, server.theta),
+            records=training.records,
+            client_names=problem.client_names,
+            shares=shares,
+            engine=training.engine,
+            server=server,
+            personal=training.state.personal,
         )
-        for run, state, history in zip(runs, states, histories, strict=True)
-    ]
+        results.append(result)
+    return results
 
 
 def _loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:

@@ -14,6 +14,7 @@ from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, moved, oscillati
 
 METRICS = tuple(f.name for f in dataclasses.fields(Fairness))
 _WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1
+FLOOR_ROW = "fedavg, other seeds"
 LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
 
 
@@ -126,7 +127,7 @@ class Row:
 
         names = ("negative_rounds", "oscillation", "moved", "skipped_rounds", "seconds")
         rest = {k: _json(getattr(self, k)) for k in names}
-        return {"label": self.label, "seeds": self.seeds, "last": plain(self.last), "average": plain(self.late), **rest}
+        return {"label": self.label, "seeds": self.seeds, "last": plain(self.last), "late": plain(self.late), **rest}
 
 
 def row(label: str, runs: Sequence[History], baseline: Sequence[History] | None) -> Row:

@@ -1,5 +1,6 @@
-"""Carrying out an experiment on disk: resumable, interruptible, one process a folder."""
+"""Carry out an experiment on disk: resumable, interruptible, one process per folder."""
 
+import dataclasses
 import fcntl
 import functools
 import os
@@ -22,253 +23,208 @@ from ..client import Client
 from ..core.errors import InputError
 from ..core.server import Record
 from ..data import DataSettings, Federation, federate
-from ..simulate.loop import Run, State, engine_for, rounds, start
-from ..simulate.problem import Problem
+from ..simulate.loop import Run, start
+from .configuration import differences
+from .driver import Group, Sink, Training, drive
 from .experiment import Experiment
-from .folder import RunFolder, differences, unpacked
-from .history import History, Row, row
-from .journal import Journal
-from .plan import FLOOR_LABEL
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a comparison found, read back from its folder."""
-
-    rows: list[Row]
-    controls: set[str]  # labels of rows that repeat another in another precision, and do not compete
-    floor: Row | None
-    advice: list[str]
-    histories: dict[str, list[History]]
-    last_rounds: int
-    seeds: int
-    judge: str  # "test" or "validation": what its accuracies are measured on
-    judged: list[int]  # examples of each client they are measured on
-
-    def describe(self) -> dict[str, Any]:
-        """The table as JSON."""
-        return {
-            "rows": [r.describe() for r in self.rows],
-            "noise_floor": self.floor.describe() if self.floor else None,
-            "average_over_rounds": self.last_rounds,
-            "seeds": self.seeds,
-            "advice": self.advice,
-        }
+from .findings import Findings
+from .folder import RunFolder
+from .header import Header
+from .pack import unpacked
+from .reading import read_runs
 
 
 class Interruption(BaseException):
     """The user asked to stop; everything up to the last finished round is on disk."""
 
 
-Listener = Callable[[Sequence[Run], Sequence[Record], str], None]  # the runs, a record of each, how they are run
+Listener = Callable[[Sequence[Run], Sequence[Record], str], None]  # the runs, a record of each, the engine in words
+StopRequested = Callable[[], bool]
 
 
-def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds: float = 2.0) -> Outcome:
-    """Carry out what of the experiment is not finished in `out`, and read the results back."""
+def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds: float = 2.0) -> Findings:
+    """Carry out the runs of the experiment that are not finished in `out`, and read the findings of all its runs."""
     root = out / experiment.name
+    runs = _runs_of(experiment)
     with _locked(root):
-        everything = [r for part in experiment.runs() for r in part]
-        journals = {r.name: Journal(RunFolder(root / r.label / f"seed-{r.settings.seed}")) for r in everything}
-        for r in everything:
-            journals[r.name].folder.refuse_other(experiment.config(r))
-        todo = [r for r in everything if not journals[r.name].folder.finished]
-        if todo and experiment.train.engine == "flower":
-            _on_flower(experiment, todo, root, listen)
-        elif todo:
-            _carry_out(experiment, todo, journals, listen, checkpoint_seconds)
-    return read(experiment, out)
+        unfinished = []
+        for r in runs:
+            folder = RunFolder.of(root, r)
+            folder.refuse_other(experiment.config(r))
+            if not folder.finished:
+                unfinished.append(r)
+        if unfinished and experiment.train.engine == "flower":
+            _run_on_flower(experiment, unfinished, root, listen)
+        elif unfinished:
+            _run_here(experiment, unfinished, root, listen, checkpoint_seconds)
+    return read_runs(root, runs)
 
 
 def take_over(experiment: Experiment, out: Path, folder: Path) -> list[str]:
-    """Runs of the experiment that another comparison has finished, packed or not, put into `out`; says which."""
+    """Copy runs of the experiment that another comparison, packed or not, has finished into `out`; names them."""
     if not folder.is_dir():
         raise InputError(f"--reuse: there is no folder {folder}; give a comparison's, such as runs/demo")
-    root, taken = out / experiment.name, []
+    root = out / experiment.name
+    taken = []
     with _locked(root), unpacked(folder) as place:
-        found = [RunFolder(path.parent) for path in sorted(place.glob("*/seed-*/header.json"))]
-        done = [(run, header["config"]) for run in found if (header := run.header()) and header.get("finished")]
-        for r in (r for part in experiment.runs() for r in part):
-            here, config = RunFolder(root / r.label / f"seed-{r.settings.seed}"), experiment.config(r)
-            twin = next((run for run, there in done if not differences(there, config)), None)
-            if twin and here.header() is None:
-                origin = (twin.header() or {}).get("taken_from", str(folder))  # where it was first taken from
-                here.take_over(twin, label=r.label, selected_on=experiment.selected_on, taken_from=origin)
+        finished = []
+        for candidate in RunFolder.all_in(place):
+            header = candidate.header()
+            if header is not None and header.finished:
+                finished.append((candidate, header))
+        for r in _runs_of(experiment):
+            target = RunFolder.of(root, r)
+            if target.header() is not None:
+                continue
+            config = experiment.config(r)
+            for candidate, header in finished:
+                if differences(header.config, config):
+                    continue
+                relabelled = dataclasses.replace(
+                    header,
+                    label=r.label,
+                    selected_on=experiment.selected_on,
+                    taken_from=header.taken_from or str(folder),  # where it was first taken from
+                )
+                target.take_over(candidate, relabelled)
                 taken.append(f"{r.label} seed {r.settings.seed}")
+                break
     return taken
 
 
-def read(experiment: Experiment, out: Path) -> Outcome:
-    """The results of a finished comparison."""
-    root, (runs, floor) = out / experiment.name, experiment.runs()
+def _runs_of(experiment: Experiment) -> list[Run]:
+    runs, floor = experiment.runs()
+    return runs + floor
 
-    def histories(group: Sequence[Run]) -> dict[str, list[History]]:
-        found: dict[str, list[History]] = {}
-        for r in group:
-            found.setdefault(r.label, []).append(RunFolder(root / r.label / f"seed-{r.settings.seed}").history())
-        return found
 
-    by_label, other = histories(runs), histories(floor).get(FLOOR_LABEL)
-    baseline = by_label["fedavg"]
-    header = RunFolder(root / runs[0].label / f"seed-{runs[0].settings.seed}").header() or {}
-    heard = (next(filter(None, (h.advice(label) for h in found)), None) for label, found in by_label.items())
-    return Outcome(
-        rows=[row(label, found, baseline) for label, found in by_label.items()],
-        controls=experiment.repetitions(),
-        floor=row("fedavg, other seeds", other, baseline) if other else None,
-        advice=[told for told in heard if told],
-        histories=by_label,
-        last_rounds=min(experiment.train.last_rounds, experiment.train.rounds),
-        seeds=len(experiment.seeds),
-        judge=experiment.data.judge,
-        judged=header["clients"]["test"],
+def _header(experiment: Experiment, r: Run, clients: Mapping[str, Any], device: torch.device) -> Header:
+    return Header(
+        label=r.label,
+        seed=r.settings.seed,
+        selected_on=experiment.selected_on,
+        config=experiment.config(r),
+        clients=clients,
+        device=str(device),
     )
 
 
-def _carry_out(
-    experiment: Experiment,
-    todo: Sequence[Run],
-    journals: Mapping[str, Journal],
-    listen: Listener,
-    checkpoint_seconds: float,
+def _run_here(
+    experiment: Experiment, unfinished: Sequence[Run], root: Path, listen: Listener, checkpoint_seconds: float
 ) -> None:
-    """Runs that stand at the same round and compute alike share the engine; usually that is all of them."""
+    """Train in this process; usually all runs stand at the same round and share the engine."""
     federation = federate(experiment.data)
     problem, initial = experiment.problem(federation, federation.judged)
-    groups: dict[tuple[int, str], list[tuple[Run, State]]] = {}
-    common = _common_round([journals[r.name] for r in todo])
-    for r in todo:
-        found = journals[r.name].resumed(start(r, problem, initial), at=common)
-        groups.setdefault((found.server.index, r.settings.precision), []).append((r, found))
-    with _stop_requested() as stop:
-        for _, group in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1])):
-            if stop():
-                raise Interruption
-            _Group(experiment, group, problem, federation.describe(), journals, listen, checkpoint_seconds).run(stop)
+    folders = [RunFolder.of(root, r) for r in unfinished]
+    common = _common_round(folders)
+    clients = federation.describe()
+    headers = {}
+    trainings = []
+    for r, folder in zip(unfinished, folders, strict=True):
+        headers[r.name] = _header(experiment, r, clients, problem.device)
+        trainings.append(Training(r, folder.resumed(start(r, problem, initial), at=common)))
+    with _stop_requested() as stop, ThreadPoolExecutor(1) as background:
+        sink = _Disk(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
+        drive(trainings, problem, sink)
 
 
-def _on_flower(experiment: Experiment, todo: Sequence[Run], root: Path, listen: Listener) -> None:
-    """The same runs on Flower's simulation, one after another; each writes its own journal, round by round."""
-    from ..flower import FairStrategy, client_app
-    from ..flower.simulation import simulate
-    from ..flower.wire import Shape
-
-    federation = federate(experiment.data)
-    problem, initial = experiment.problem(federation, federation.judged)
-    site, own = _Site(experiment), root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
-    app = client_app(site.model, site.data, padding=federation.padding, device=experiment.train.device, state=own)
-    shape, clients = Shape(problem.layout, tuple(problem.buffers)), federation.describe()
-
-    def tell(strategy: FairStrategy, r: Run, record: Record) -> bool:
-        listen([r], [record], strategy.how)
-        return stop()
-
-    def serve(grid: Any) -> None:
-        for r in todo:
-            options = {k: v for k, v in vars(r.settings).items() if k not in ("engine", "device")}
-            header = {**_header(experiment, r, clients), "device": str(problem.device)}
-            strategy = FairStrategy(r.algorithm, out=root, label=r.label, ordered=True, header=header, **options)
-            strategy.listen = functools.partial(tell, strategy, r)
-            strategy.start(grid, shape.arrays(initial(r.settings.seed), problem.buffers))
-            if stop():
-                return
-
-    with _stop_requested() as stop:
-        simulate(serve, app, len(federation.names), gpu=problem.device.type == "cuda")
-        if stop():
-            raise Interruption
-    shutil.rmtree(own, ignore_errors=True)
+def _common_round(folders: Sequence[RunFolder]) -> int:
+    """The latest round at which every run that has begun left a checkpoint."""
+    rounds_kept = []
+    for folder in folders:
+        checkpoints = folder.checkpoints()
+        if checkpoints:
+            rounds_kept.append(set(checkpoints))
+    if not rounds_kept:
+        return 0
+    return max(set.intersection(*rounds_kept), default=0)
 
 
-@functools.cache
-def _federated(data: DataSettings) -> Federation:
-    """Once a process: a simulated client's process serves many clients."""
-    return federate(data)
-
-
-@dataclass(frozen=True)
-class _Site:
-    """An experiment as the client app of Flower's simulation sees it; travels to its processes."""
-
-    experiment: Experiment
-
-    def model(self) -> nn.Module:
-        return self.experiment.new_model(_federated(self.experiment.data))
-
-    def data(self, context: Any) -> Client:
-        return _federated(self.experiment.data).client(int(context.node_config["partition-id"]))
-
-
-class _Group:
-    """Runs that advance together, with their journals."""
+class _Disk(Sink):
+    """Writes every run to its folder. Rounds go on while the last checkpoint is being written."""
 
     def __init__(
         self,
-        experiment: Experiment,
-        group: Sequence[tuple[Run, State]],
-        problem: Problem,
-        clients: Mapping[str, Any],
-        journals: Mapping[str, Journal],
+        root: Path,
+        headers: Mapping[str, Header],
+        device: torch.device,
         listen: Listener,
         checkpoint_seconds: float,
+        stop: StopRequested,
+        background: ThreadPoolExecutor,
     ) -> None:
-        self.runs, self.states = [r for r, _ in group], [s for _, s in group]
-        self.problem, self.listen, self.checkpoint_seconds = problem, listen, checkpoint_seconds
-        self.journals = [journals[r.name] for r in self.runs]
-        self.engine = engine_for(problem, self.runs)
-        how = {"engine": self.engine.how, "device": str(problem.device)}
-        for r, journal, state in zip(self.runs, self.journals, self.states, strict=True):
-            journal.begin({**_header(experiment, r, clients), **how}, state)
+        self.root = root
+        self.headers = headers
+        self.device = device
+        self.listen = listen
+        self.checkpoint_seconds = checkpoint_seconds
+        self.stop = stop
+        self.background = background
+        self.saving: Future[None] | None = None
+        self.saved_at = 0.0
 
-    def run(self, stop: Callable[[], bool]) -> None:
-        """Rounds go on while the last checkpoint is being written."""
-        waiting: list[list[Record]] = [[] for _ in self.runs]
-        written = time.monotonic()
-        with ThreadPoolExecutor(1) as beside:
-            saving: Future[None] | None = None
-            for states, records in rounds(self.runs, self.states, self.problem, self.engine):
-                self.states = states
-                for lines, record in zip(waiting, records, strict=True):
-                    lines.append(record)
-                self.listen(self.runs, records, self.engine.how)
-                due = time.monotonic() - written >= self.checkpoint_seconds and (saving is None or saving.done())
-                if stop() or due:
-                    if saving is not None:
-                        saving.result()
-                    saving = beside.submit(self._save, states, waiting, self._ready())
-                    waiting, written = [[] for _ in self.runs], time.monotonic()
-                    if stop() and states[0].server.index < self.runs[0].settings.rounds:
-                        saving.result()
-                        raise Interruption
-            if saving is not None:
-                saving.result()
-        self._save(self.states, waiting, self._ready(), finished=True)
+    def begin(self, group: Group) -> None:
+        if self.stop():
+            raise Interruption
+        for training in group:
+            header = dataclasses.replace(self.headers[training.run.name], engine=training.engine)
+            RunFolder.of(self.root, training.run).begin(header, training.state)
+        self.saved_at = time.monotonic()
 
-    def _ready(self) -> torch.cuda.Event | None:
+    def after_round(self, group: Group) -> bool:
+        runs = [training.run for training in group]
+        records = [training.records[-1] for training in group]
+        self.listen(runs, records, group[0].engine)
+        saved_long_ago = time.monotonic() - self.saved_at >= self.checkpoint_seconds
+        idle = self.saving is None or self.saving.done()
+        if self.stop() or (saved_long_ago and idle):
+            self._wait()
+            self.saving = self.background.submit(self._save, self._taken(group), self._event())
+            self.saved_at = time.monotonic()
+            rounds_left = group[0].state.server.index < runs[0].settings.rounds
+            if self.stop() and rounds_left:
+                self._wait()
+                raise Interruption
+        return False
+
+    def end(self, group: Group) -> None:
+        self._wait()
+        self._save(self._taken(group), self._event(), finished=True)
+
+    def _wait(self) -> None:
+        """Until the last checkpoint is written; an error in writing it is raised here."""
+        if self.saving is not None:
+            self.saving.result()
+        self.saving = None
+
+    def _taken(self, group: Group) -> list[Training]:
+        """The group as it stands now, with the records that are not written yet, which it gives away."""
+        copies = [dataclasses.replace(training) for training in group]
+        for training in group:
+            training.records = []
+        return copies
+
+    def _event(self) -> torch.cuda.Event | None:
         """Where the device stands now: a copy must wait for it, but not for what is asked of it later."""
-        if self.problem.device.type != "cuda":
+        if self.device.type != "cuda":
             return None
         event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(self.problem.device))
+        event.record(torch.cuda.current_stream(self.device))
         return event
 
-    def _save(
-        self,
-        states: Sequence[State],
-        waiting: Sequence[Sequence[Record]],
-        ready: torch.cuda.Event | None,
-        finished: bool = False,
-    ) -> None:
+    def _save(self, group: Group, ready: torch.cuda.Event | None, finished: bool = False) -> None:
         """All checkpoints of this round before any old one goes: a common round always exists."""
-        how = {"engine": self.engine.how} if finished else {}  # may have learnt that less fits into memory
-        with _beside(ready, self.problem.device):
-            for journal, state, lines in zip(self.journals, states, waiting, strict=True):
-                journal.write(lines, state, finished, how)
-        for journal in self.journals:
-            journal.forget(keep=None if finished else states[0].server.index)
+        folders = [RunFolder.of(self.root, training.run) for training in group]
+        with _own_stream(ready, self.device):
+            for folder, training in zip(folders, group, strict=True):
+                engine = training.engine if finished else None
+                folder.write(training.records, training.state, finished, engine)
+        kept_round = None if finished else group[0].state.server.index
+        for folder in folders:
+            folder.forget(keep=kept_round)
 
 
 @contextmanager
-def _beside(ready: torch.cuda.Event | None, device: torch.device) -> Iterator[None]:
+def _own_stream(ready: torch.cuda.Event | None, device: torch.device) -> Iterator[None]:
     """Copies from the device in a stream of their own, so that training need not wait for them."""
     if ready is None:
         yield
@@ -279,20 +235,59 @@ def _beside(ready: torch.cuda.Event | None, device: torch.device) -> Iterator[No
         yield
 
 
-def _header(experiment: Experiment, r: Run, clients: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "label": r.label,
-        "seed": r.settings.seed,
-        "selected_on": experiment.selected_on,
-        "config": experiment.config(r),
-        "clients": clients,
-    }
+def _run_on_flower(experiment: Experiment, unfinished: Sequence[Run], root: Path, listen: Listener) -> None:
+    """Train on Flower's simulation, one run after another; each strategy writes its own folder, round by round."""
+    from ..flower import FairStrategy, client_app
+    from ..flower.simulation import simulate
+    from ..flower.wire import Shape
+
+    federation = federate(experiment.data)
+    problem, initial = experiment.problem(federation, federation.judged)
+    site = _Site(experiment)
+    personal = root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
+    app = client_app(site.model, site.data, padding=federation.padding, device=experiment.train.device, state=personal)
+    shape = Shape(problem.layout, tuple(problem.buffers))
+    clients = federation.describe()
+
+    def after_round(strategy: FairStrategy, r: Run, record: Record) -> bool:
+        listen([r], [record], strategy.how)
+        return stop()
+
+    def serve(grid: Any) -> None:
+        for r in unfinished:
+            options = dict(vars(r.settings))
+            del options["engine"], options["device"]
+            header = _header(experiment, r, clients, problem.device)
+            strategy = FairStrategy(r.algorithm, out=root, label=r.label, ordered=True, header=header, **options)
+            strategy.listen = functools.partial(after_round, strategy, r)
+            strategy.start(grid, shape.arrays(initial(r.settings.seed), problem.buffers))
+            if stop():
+                return
+
+    with _stop_requested() as stop:
+        simulate(serve, app, len(federation.names), gpu=problem.device.type == "cuda")
+        if stop():
+            raise Interruption
+    shutil.rmtree(personal, ignore_errors=True)
 
 
-def _common_round(journals: Sequence[Journal]) -> int:
-    """The latest round at which every run that has begun left a checkpoint."""
-    held = [set(j.checkpoints()) for j in journals if j.checkpoints()]
-    return max(set.intersection(*held), default=0) if held else 0
+@functools.cache
+def _federated(data: DataSettings) -> Federation:
+    """Once per process: a simulated client's process serves many clients."""
+    return federate(data)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """The experiment as the client app of Flower's simulation sees it; it is sent to the app's processes."""
+
+    experiment: Experiment
+
+    def model(self) -> nn.Module:
+        return self.experiment.new_model(_federated(self.experiment.data))
+
+    def data(self, context: Any) -> Client:
+        return _federated(self.experiment.data).client(int(context.node_config["partition-id"]))
 
 
 @contextmanager
@@ -315,23 +310,25 @@ _STOPPING = b"\nstopping after this round; Ctrl-C again stops at once and loses 
 
 
 @contextmanager
-def _stop_requested() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C or a termination signal ends after the round; a second one ends at once."""
-    asked: list[int] = []
+def _stop_requested() -> Iterator[StopRequested]:
+    """Ctrl-C or a termination signal asks to stop after the round; a second one stops at once."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # signals reach the main thread only
         return
+    signals: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if signals:
             raise KeyboardInterrupt
-        asked.append(number)
+        signals.append(number)
         with suppress(OSError):  # who reads it may be gone
             os.write(2, _STOPPING)  # not print: the signal may have come in the middle of one
 
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handlers[number] = signal.signal(number, handle)
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(signals)
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +15,8 @@ from torch import Tensor
 from .errors import InputError, unknown
 
 Memory = dict[str, Tensor]
+Number = Tensor | float
+Mean = Callable[[Tensor], Tensor]  # of one number per client, E[g] = sum_i c_i g_i: in goes g_i, out comes E[g]
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,28 @@ class Plan:
     personal: float | None = None  # strength that ties each client's own model to the global one
 
 
+@dataclass(frozen=True)
+class Own:
+    """What one client knows in a private round."""
+
+    loss: Tensor  # [] float64, at the incoming model; smoothed if asked
+    lr: float
+    clients: int  # how many in the federation hold data
+    dual: float = 0.0  # the client's multiplier of a constraint, before the round
+    mean_dual: float = 0.0  # its mean over all clients, which is public
+    sq_norm: float = 0.0  # squared norm of the client's update; 0 until it is trained
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one client gives to a private round: step = E[weight * delta] / E[length], F = E[objective]."""
+
+    weight: Number  # w_i / c_i
+    objective: Number
+    length: Number = 1.0
+    dual: Number = 0.0  # the client's multiplier after the round
+
+
 def hyper(
     default: Any,
     help: str,
@@ -53,8 +78,16 @@ def hyper(
     danger: str = "",
 ) -> Any:
     """A hyper-parameter: default, allowed range with its reason, FedAvg's value and its danger bound."""
-    bounds = {"above": above, "least": least, "most": most, "reason": reason}
-    return field(default=default, metadata={"help": help, "fedavg": fedavg, "danger": danger, **bounds})
+    metadata = {
+        "help": help,
+        "above": above,
+        "least": least,
+        "most": most,
+        "reason": reason,
+        "fedavg": fedavg,
+        "danger": danger,
+    }
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -69,12 +102,14 @@ class Algorithm:
     needs: ClassVar[Literal["weights", "norms", "gram"]] = "weights"  # what must be known of the updates
     uses_losses: ClassVar[bool] = True  # whether `plan` or `mix` looks at the losses (so smoothing acts)
     sums_to_one: ClassVar[bool] = True  # whether the weights do under full participation
+    not_private: ClassVar[str] = "its method `private`, which finds a client's weight from means, is not written"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "name" not in cls.__dict__:
-            inside = cls.__module__.startswith("evenfed.algorithms.")
-            cls.name = cls.__module__.rsplit(".", 1)[-1] if inside else cls.__name__.lower()
+        if "name" in cls.__dict__:
+            return
+        package, _, module = cls.__module__.rpartition(".")
+        cls.name = module if package == "evenfed.algorithms" else cls.__name__.lower()
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
@@ -91,7 +126,12 @@ class Algorithm:
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         """Who trains with which weight; by default everyone, with the gradient of `objective`."""
-        return Plan(round.ids, gradient(self, round.losses, round.shares)), memory
+        weights = gradient(self, round.losses, round.shares)
+        return Plan(round.ids, weights, personal=self.personal()), memory
+
+    def personal(self) -> float | None:
+        """Strength of the tie between each client's own model and the global one; None: clients have no own model."""
+        return None
 
     def local_loss(self, loss: Tensor) -> Tensor:
         """The loss a client descends, from its batch's mean loss; elementwise, so it serves a stack too."""
@@ -105,7 +145,14 @@ class Algorithm:
         """For how many rounds `mix` also wants the updates of clients that are not drawn again."""
         return 0
 
-    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def mix(
+        self,
+        round: Round,
+        plan: Plan,
+        gram: Tensor,
+        ages: Tensor,
+        memory: Memory,
+    ) -> tuple[Tensor, Memory]:
         """Final weights [k] from the inner products [k, k] of the updates (needs = "gram").
 
         With `remembers`, rows of past rounds' updates follow the planned ones; `ages` [k] is 0 for this
@@ -113,9 +160,27 @@ class Algorithm:
         """
         raise NotImplementedError
 
-    def learn(self, round: Round, plan: Plan, probe_losses: Tensor, memory: Memory) -> Memory:
+    def learn(
+        self,
+        round: Round,
+        plan: Plan,
+        probe_losses: Tensor,
+        memory: Memory,
+    ) -> Memory:
         """New memory from the losses [len(plan.probe)] at the snapshot, for plans that asked for them."""
         return memory
+
+    def coefficients(self, shares: Tensor) -> Tensor:
+        """The public c_i [m] of the means in `private`; the shares unless overridden."""
+        return shares
+
+    def private(self, own: Own, mean: Mean) -> Part:
+        """One client's weight from its own numbers and from means over all clients: what a private round needs.
+
+        Every call of `mean` is one masked sum. Call it equally often for every client, and on nothing but numbers
+        derived from `own` and earlier means. `evenfed.testing` compares the result with `plan`.
+        """
+        raise InputError(f"{self.name} cannot run with private=True: {self.not_private}")
 
     def describe(self) -> dict[str, Any]:
         """Hyper-parameters by name: what a result's header records and `get` takes back."""
@@ -147,33 +212,46 @@ def build(cls: type[Algorithm], options: dict[str, Any]) -> Algorithm:
 
 def _checked(algorithm: Algorithm, spec: "dataclasses.Field[Any]", hint: Any) -> Any:
     """The field's value, converted int -> float where declared, or an error with the bound and its reason."""
-    value, meta, where = getattr(algorithm, spec.name), spec.metadata, f"{algorithm.name}: {spec.name}"
-    choices = _choices(hint)
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if choices:
+    value = getattr(algorithm, spec.name)
+    where = f"{algorithm.name}: {spec.name}"
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
         if value not in choices:
             raise InputError(f"{where}={value!r} is not one of {', '.join(map(repr, choices))}")
         return value
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in kinds:
         return value
     if float in kinds and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    wanted = tuple(k for k in kinds if isinstance(k, type))
-    if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
-        names = " or ".join("nothing" if k is type(None) else k.__name__ for k in wanted)
-        raise InputError(f"{where}={value!r} is a {type(value).__name__}; give a value of type {names}")
+    _check_type(value, kinds, where)
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where}={value} is not finite; give a number")
-    bounds = [
-        (meta.get("above"), lambda low: value > low, "above"),
-        (meta.get("least"), lambda low: value >= low, "at least"),
-        (meta.get("most"), lambda high: value <= high, "at most"),
-    ]
-    for bound, holds, words in bounds:
-        if bound is not None and not holds(bound):
-            raise InputError(f"{where}={value} is out of range; it must be {words} {bound}: {meta['reason']}")
+    _check_bounds(value, spec.metadata, where)
     return value
 
 
-def _choices(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+def _check_type(value: Any, kinds: tuple[Any, ...], where: str) -> None:
+    classes = tuple(kind for kind in kinds if isinstance(kind, type))
+    if not classes:
+        return
+    unwanted_bool = isinstance(value, bool) and bool not in classes  # Python counts True as an int
+    if isinstance(value, classes) and not unwanted_bool:
+        return
+    names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in classes)
+    raise InputError(f"{where}={value!r} is a {type(value).__name__}; give a value of type {names}")
+
+
+def _check_bounds(value: Any, meta: Mapping[str, Any], where: str) -> None:
+    above = meta.get("above")
+    least = meta.get("least")
+    most = meta.get("most")
+    broken = None
+    if above is not None and not value > above:
+        broken = f"above {above}"
+    elif least is not None and not value >= least:
+        broken = f"at least {least}"
+    elif most is not None and not value <= most:
+        broken = f"at most {most}"
+    if broken:
+        raise InputError(f"{where}={value} is out of range; it must be {broken}: {meta['reason']}")

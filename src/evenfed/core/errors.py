@@ -16,17 +16,19 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     unknown algorithm 'semivred'; did you mean 'semi_vred'? Allowed: fedavg, semi_vred
     """
     names = list(allowed)
-    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? Allowed" if close else "allowed"
-    return InputError(f"unknown {kind} '{given}'; {hint}: {', '.join(names) or 'none'}")
+    nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{nearest[0]}'? Allowed" if nearest else "allowed"
+    choices = ", ".join(names) or "none"
+    return InputError(f"unknown {kind} '{given}'; {hint}: {choices}")
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of somebody else's says, cut to fit into a sentence."""
+    """The first line of another library's error, to quote in a sentence."""
     return str(error).strip().partition("\n")[0]
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
     """Refuse what is not a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least:
         raise InputError(f"{name}={value!r}: give a whole number, at least {least}")

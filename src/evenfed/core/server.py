@@ -1,4 +1,4 @@
-"""What the server holds between rounds, what clients send it, and what it writes down of a round."""
+"""What the server holds between rounds, what clients send it, and what it records of a round."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Past:
-    """Updates of earlier rounds, one row a client, for algorithms that remember them."""
+    """Updates of earlier rounds, one row per client, for algorithms that remember them."""
 
     ids: Tensor  # [k]
     deltas: Tensor  # [k, D]
@@ -78,7 +78,7 @@ class Server:
     @classmethod
     def start(
         cls,
-        algorithm: str | Algorithm,
+        algorithm: Algorithm,
         params: Parameters,
         sizes: Sequence[int],
         *,
@@ -91,10 +91,11 @@ class Server:
         buffers: Mapping[str, Tensor] | None = None,
     ) -> "Server":
         """Before round 0: `params` is a tensor or a dict by name, `sizes` [n] are training-set sizes."""
-        if isinstance(algorithm, str):
-            from evenfed.algorithms import get  # names are a convenience; the core knows none
-
-            algorithm = get(algorithm)
+        if not isinstance(algorithm, Algorithm):
+            raise InputError(
+                f"algorithm={algorithm!r} is a {type(algorithm).__name__}; give an Algorithm, e.g. "
+                "evenfed.algorithms.get('semi_vred')"
+            )
         counts = torch.as_tensor(sizes, dtype=torch.int64)
         if len(counts) == 0 or int(counts.max()) == 0:
             raise InputError(f"sizes={list(sizes)[:5]}: no client has training data; give at least one that has")
@@ -127,5 +128,6 @@ class Server:
 
     def draw(self, count: int) -> Tensor:
         """Ids of this round's participants: `count` clients with data, uniformly, from the run's own seed."""
-        eligible = torch.nonzero(self.sizes).flatten().numpy()
-        return torch.from_numpy(streams.sample(self.seed, self.index, eligible, count))
+        with_data = torch.nonzero(self.sizes).flatten()
+        drawn = streams.sample(self.seed, self.index, with_data.numpy(), count)
+        return torch.from_numpy(drawn)

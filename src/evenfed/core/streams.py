@@ -1,6 +1,6 @@
-"""Randomness without memory: every draw is a function of (seed, round, client), so that client 7's
-batches depend neither on who else was drawn, nor on the engine, nor on what ran before a restart.
+"""Randomness without memory: every draw is a function of (seed, round, client).
 
+Client 7's batches therefore depend neither on who else was drawn, nor on the engine, nor on what ran before a restart.
 Permutations are the sort order of hashed keys, which lets one call serve a whole stack of clients.
 """
 
@@ -10,9 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-Integers = TypeVar("Integers", NDArray[np.int64], Tensor)
+Indices = NDArray[np.int64]
+Integers = TypeVar("Integers", Indices, Tensor)
 
-SAMPLING, PLANNING, INITIAL_MODEL = 101, 102, 103  # purposes that must not share a stream
+# purposes that must not share a stream
+SAMPLING = 101
+PLANNING = 102
+INITIAL_MODEL = 103
+
+# SplitMix64's constants, as signed numbers
+_WHOLE = 1 << 64
+_STEP = 0x9E3779B97F4A7C15 - _WHOLE
+_FIRST = 0xBF58476D1CE4E5B9 - _WHOLE
+_SECOND = 0x94D049BB133111EB - _WHOLE
+_LAST = np.uint64(_WHOLE - 1)  # the key that sorts last
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
@@ -21,48 +32,50 @@ def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
     >>> bool(hashed(0, 1) == hashed(0, 1)), bool(hashed(0, 1) == hashed(1, 0))
     (True, False)
     """
-    state: NDArray[np.int64] = np.zeros((), dtype=np.int64)
+    state: Indices = np.zeros((), dtype=np.int64)
     with np.errstate(over="ignore"):
         for key in keys:
-            state = mixed(state, np.asarray(key).astype(np.int64))
+            integers = np.asarray(key).astype(np.int64)
+            state = mixed(state, integers)
     return np.asarray(state).view(np.uint64)
 
 
 def mixed(state: Integers, key: Integers) -> Integers:
     """One more key folded into a hash: SplitMix64's finaliser, in signed numbers that wrap around."""
-    state = state + key + (0x9E3779B97F4A7C15 - _WHOLE)
-    state = (state ^ _shifted(state, 30)) * (0xBF58476D1CE4E5B9 - _WHOLE)
-    state = (state ^ _shifted(state, 27)) * (0x94D049BB133111EB - _WHOLE)
+    state = state + key + _STEP
+    state = (state ^ _shifted(state, 30)) * _FIRST
+    state = (state ^ _shifted(state, 27)) * _SECOND
     return state ^ _shifted(state, 31)
-
-
-_WHOLE = 1 << 64
 
 
 def _shifted(state: Integers, bits: int) -> Integers:
     """To the right, filled with zeros."""
-    return (state >> bits) & ((1 << (64 - bits)) - 1)
+    low_bits = (1 << (64 - bits)) - 1
+    return (state >> bits) & low_bits
 
 
 def generator(seed: int, index: int, purpose: int) -> np.random.Generator:
     """An ordinary NumPy generator for what needs more than a permutation (DRFA's draw by lambda)."""
-    return np.random.default_rng(int(hashed(seed, index, purpose)))
+    key = hashed(seed, index, purpose)
+    return np.random.default_rng(int(key))
 
 
-def sample(seed: int, index: int, among: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def sample(
+    seed: int,
+    index: int,
+    among: Indices,
+    count: int,
+) -> Indices:
     """`count` of the clients `among`, uniformly without replacement, in ascending order."""
     keys = hashed(seed, index, SAMPLING, among)
-    return np.sort(among[np.argsort(keys, kind="stable")[:count]])
+    order = np.argsort(keys, kind="stable")
+    chosen = among[order[:count]]
+    return np.sort(chosen)
 
 
 def batches(
-    seeds: ArrayLike,
-    index: int,
-    clients: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    batch_size: int | None,
-    epochs: int,
-) -> NDArray[np.int64]:
+    seeds: ArrayLike, index: int, clients: Indices, sizes: Indices, batch_size: int | None, epochs: int
+) -> Indices:
     """Which examples each client sees at each local step: [c, steps, batch], -1 where there is none.
 
     Every epoch is a fresh permutation of the client's own examples 0 .. size-1, cut into batches, the
@@ -71,31 +84,42 @@ def batches(
     >>> batches(0, 0, np.array([4]), np.array([3]), 2, 1).shape
     (1, 2, 2)
     """
-    width = int(min(batch_size or sizes.max(), sizes.max()))
+    largest = int(sizes.max())
+    width = min(batch_size or largest, largest)
     per_epoch = local_steps(sizes, batch_size, 1)
-    longest = int(per_epoch.max()) * width
-    example = np.arange(longest)
-    keys = hashed(
-        np.reshape(seeds, (-1, 1, 1)), index, clients[:, None, None], np.arange(epochs)[None, :, None], example
-    )
+    longest = int(per_epoch.max())
+
+    # [c, epochs, longest * width]: each epoch's order, padded to whole batches
+    seed = np.reshape(seeds, (-1, 1, 1))
+    client = clients[:, None, None]
+    epoch = np.arange(epochs)[:, None]
+    example = np.arange(longest * width)
+    keys = hashed(seed, index, client, epoch, example)
     beyond = example >= sizes[:, None, None]
-    order = np.argsort(np.where(beyond, np.uint64(2**64 - 1), keys), axis=-1, kind="stable")
-    order[np.broadcast_to(beyond, order.shape)] = -1
-    tables = order.reshape(len(clients), epochs, -1, width)
+    keys = np.where(beyond, _LAST, keys)
+    order = np.argsort(keys, axis=-1, kind="stable")
+    order = np.where(beyond, -1, order)
+    by_epoch = order.reshape(len(clients), epochs, longest, width)
     if epochs == 1:
-        return tables[:, 0]
-    step = np.arange(int(per_epoch.max()) * epochs)
-    epoch, batch = np.divmod(step[None, :], per_epoch[:, None])
-    table = tables[np.arange(len(clients))[:, None], np.minimum(epoch, epochs - 1), batch]
-    table[epoch >= epochs] = -1
+        return by_epoch[:, 0]
+
+    # a client's epochs follow each other without the steps that only pad the longest
+    step = np.arange(longest * epochs)
+    epoch, batch = np.divmod(step, per_epoch[:, None])
+    row = np.arange(len(clients))
+    done = epoch >= epochs
+    table = by_epoch[row[:, None], np.where(done, 0, epoch), batch]
+    table[done] = -1
     return table
 
 
-def local_steps(sizes: NDArray[np.int64], batch_size: int | None, epochs: int) -> NDArray[np.int64]:
+def local_steps(sizes: Indices, batch_size: int | None, epochs: int) -> Indices:
     """Local steps of clients of these sizes; none for a client without data.
 
     >>> local_steps(np.array([0, 5, 64, 65]), 64, 1).tolist()
     [0, 1, 1, 2]
     """
-    whole = np.where(sizes > 0, 1, 0) if batch_size is None else -(-sizes // batch_size)
-    return whole * epochs
+    if batch_size is None:
+        return np.where(sizes > 0, epochs, 0)
+    per_epoch = -(-sizes // batch_size)  # rounded up
+    return per_epoch * epochs

@@ -24,7 +24,8 @@ class Layout:
             return cls(None, (params.shape,))
         if not params:
             raise InputError("the model has no parameters; nothing can be trained: give a model with at least one")
-        return cls(tuple(params), tuple(p.shape for p in params.values()))
+        shapes = tuple(tensor.shape for tensor in params.values())
+        return cls(tuple(params), shapes)
 
     @property
     def sizes(self) -> list[int]:
@@ -37,21 +38,37 @@ class Layout:
         >>> layout.flatten({"w": torch.ones(2, 2), "b": torch.zeros(1)})
         tensor([1., 1., 1., 1., 0.])
         """
-        found = Layout.of(params)
         if isinstance(params, Mapping) and self.names is not None and set(params) == set(self.names):
             params = {name: params[name] for name in self.names}
-            found = Layout.of(params)
-        if found != self:
-            raise InputError(f"parameters of shape {found.describe()} were given where {self.describe()} is expected")
-        tensors = [params] if isinstance(params, Tensor) else list(params.values())
-        return torch.cat([t.detach().reshape(-1) for t in tensors])
+        layout = Layout.of(params)
+        if layout != self:
+            raise InputError(f"parameters of shape {layout.describe()} were given where {self.describe()} is expected")
+        tensors = [params] if isinstance(params, Tensor) else params.values()
+        return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The tensors as views of `vector` [D]; a single split, so that its gradient is a single cat."""
+        views = []
+        for part, shape in zip(vector.split(self.sizes), self.shapes, strict=True):
+            view = part.view(shape)
+            views.append(view)
+        return views
 
     def unflatten(self, vector: Tensor) -> Tensor | dict[str, Tensor]:
-        """The tensors as views of `vector` [D]; a single split, so that its gradient is a single cat."""
-        parts = [p.view(s) for p, s in zip(vector.split(self.sizes), self.shapes, strict=True)]
-        return parts[0] if self.names is None else dict(zip(self.names, parts, strict=True))
+        """The views of `vector` [D] by name, or the one view of a bare tensor."""
+        views = self.views(vector)
+        if self.names is None:
+            return views[0]
+        return dict(zip(self.names, views, strict=True))
 
     def describe(self) -> str:
         names = self.names or ("tensor",)
-        shown = [f"{n}{list(s)}" for n, s in zip(names, self.shapes, strict=True)]
-        return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+        tensors = []
+        for name, shape in zip(names, self.shapes, strict=True):
+            size = list(shape)
+            tensors.append(f"{name}{size}")
+        shown = ", ".join(tensors[:4])
+        hidden = len(tensors) - 4
+        if hidden > 0:
+            shown += f" and {hidden} more"
+        return shown

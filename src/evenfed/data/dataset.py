@@ -1,4 +1,4 @@
-"""What every source gives, whatever it came from: arrays on disk, mapped into memory, with natural owners if any."""
+"""What every source yields: arrays, usually mapped from disk, with the natural owner of each row if there is one."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Dataset:
-    """One data set, whole. Arrays may be memory-mapped and are never changed."""
+    """One whole data set. Its arrays may be memory-mapped and are never changed."""
 
     name: str
     inputs: NDArray[Any]  # [N, channels, height, width] uint8 images, or [N, time] int64 symbols, or [N, ...] floats
@@ -19,3 +19,17 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     padding: int | None = None  # the target symbol that only fills up sequences
     notes: tuple[str, ...] = ()  # what was left out and why, for people (e.g. "321 images are not RGB")
+
+
+def digits() -> Dataset:
+    """The handwritten digits bundled with scikit-learn: 1,797 images of 8x8 in [0, 1], 10 classes."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = (bunch.images / 16).astype(np.float32)
+    return Dataset(
+        name="digits",
+        inputs=images[:, None],
+        targets=bunch.target.astype(np.int64),
+        classes=10,
+    )

@@ -1,8 +1,8 @@
-"""From a data set to clients: which rows each holds, gathered once."""
+"""From a data set to clients: which rows each one holds, gathered once."""
 
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,42 +12,34 @@ from numpy.typing import NDArray
 
 from ..client import Client, Pool
 from ..core.errors import InputError, check_whole, unknown
-from . import partition
+from . import partition, store
+from .catalogue import SOURCES
 from .dataset import Dataset
-from .partition import Split
+from .folder import read_folder
+from .partition import Parts, Rows, Split
 
-NAMES = (
-    "digits",
-    "mnist",
-    "fashion_mnist",
-    "cifar10",
-    "cifar100",
-    "cinic10",
-    "shakespeare",
-    "shakespeare_chars",
-    "stackexchange",
-    "stackoverflow",
-    "folder",
-)
+NAMES = (*SOURCES, "folder")
 PARTITIONS = ("dirichlet", "shards", "iid", "natural")
 SMALL = ("keep", "drop", "redraw")
 JUDGES = ("test", "validation")
+MOST_DRAWS = 1000  # of small = "redraw"
+PIECE = 16 << 20  # bytes gathered at a time
 
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Which data, and how they are split over clients."""
+    """Which data, and how they are split across clients."""
 
     name: str = "digits"
-    path: str | None = None  # of one's own folder, for name = "folder"
+    path: str | None = None  # of your own folder, for name = "folder"
     partition: Literal["dirichlet", "shards", "iid", "natural"] = "dirichlet"
     clients: int = 30  # natural: how many owners are drawn; 0 takes all
-    concentration: float = 0.1  # of the Dirichlet label shift; small: few classes a client, unequal sizes
+    concentration: float = 0.1  # of the Dirichlet label shift; small: few classes per client, unequal sizes
     shards_per_client: int = 2
     train_fraction: float = 0.5  # of each client's examples of each class
     validation_fraction: float = 0.0  # of each client's training examples, for choosing hyper-parameters
-    judge: Literal["test", "validation"] = "test"  # on what accuracy is measured; validation: test data stay unseen
-    examples: int | None = None  # use only so many of the data set's rows, drawn with the seed
+    judge: Literal["test", "validation"] = "test"  # what accuracy is measured on; validation: test data stay unseen
+    examples: int | None = None  # use only this many of the data set's rows, drawn with the seed
     min_examples: int = 1  # natural: owners with fewer rows are not drawn
     small: Literal["keep", "drop", "redraw"] = "keep"  # clients below min_train or min_test
     min_train: int = 1
@@ -55,27 +47,32 @@ class DataSettings:
     seed: int = 0  # of the split
 
     def __post_init__(self) -> None:
-        for name, allowed in (("name", NAMES), ("partition", PARTITIONS), ("small", SMALL), ("judge", JUDGES)):
-            if getattr(self, name) not in allowed:
-                what = "data set" if name == "name" else f"data.{name}"
-                raise unknown(what, str(getattr(self, name)), allowed)
+        _check_choice("data set", self.name, NAMES)
+        _check_choice("data.partition", self.partition, PARTITIONS)
+        _check_choice("data.small", self.small, SMALL)
+        _check_choice("data.judge", self.judge, JUDGES)
         if (self.name == "folder") != (self.path is not None):
             raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
-        least = {"clients": 0 if self.partition == "natural" else 1, "shards_per_client": 1, "min_examples": 1}
-        for name, low in (*least.items(), ("min_train", 0), ("min_test", 0), ("seed", 0)):
-            check_whole(f"data.{name}", getattr(self, name), low)
+        fewest = 0 if self.partition == "natural" else 1
+        check_whole("data.clients", self.clients, fewest)
+        check_whole("data.shards_per_client", self.shards_per_client, 1)
+        check_whole("data.min_examples", self.min_examples, 1)
+        check_whole("data.min_train", self.min_train, 0)
+        check_whole("data.min_test", self.min_test, 0)
+        check_whole("data.seed", self.seed, 0)
         if self.examples is not None:
             check_whole("data.examples", self.examples, 1)
         if self.seed >= 2**32:
             raise InputError(f"data.seed={self.seed}: give a whole number below 2**32")
-        if not _real(self.concentration) or not self.concentration > 0:
-            raise InputError(f"data.concentration={self.concentration!r}: it must be a number above 0")
-        if not _real(self.train_fraction) or not 0 < self.train_fraction < 1:
-            raise InputError(f"data.train_fraction={self.train_fraction!r}: it must lie between 0 and 1, both excluded")
-        if not _real(self.validation_fraction) or not 0 <= self.validation_fraction < 1:
-            raise InputError(
-                f"data.validation_fraction={self.validation_fraction!r}: it must be at least 0 and below 1"
-            )
+        concentration = self.concentration
+        if not _real(concentration) or not concentration > 0:
+            raise InputError(f"data.concentration={concentration!r}: it must be a number above 0")
+        train = self.train_fraction
+        if not _real(train) or not 0 < train < 1:
+            raise InputError(f"data.train_fraction={train!r}: it must lie between 0 and 1, both excluded")
+        validation = self.validation_fraction
+        if not _real(validation) or not 0 <= validation < 1:
+            raise InputError(f"data.validation_fraction={validation!r}: it must be at least 0 and below 1")
         if self.judge == "validation" and not self.validation_fraction:
             raise InputError(
                 "data.judge='validation' with validation_fraction=0: there is nothing to judge on; set "
@@ -92,10 +89,10 @@ class Federation:
     classes: int
     train: Pool
     validation: Pool | None
-    judged: Pool  # what accuracy is measured on; with judge = "validation" the validation examples
+    judged: Pool  # what accuracy is measured on: the test examples; with judge = "validation" those of `validation`
     class_counts: NDArray[np.int64] | None  # [n, classes] of all rows; None for sequences
     padding: int | None
-    seed: int  # the split's, after re-drawing
+    seed: int  # the one the split was drawn with, after re-drawing
     notes: tuple[str, ...]
 
     @property
@@ -109,158 +106,232 @@ class Federation:
     def describe(self) -> dict[str, Any]:
         """Who holds how much, from which split, as JSON: saved with every run."""
         counts = None if self.class_counts is None else self.class_counts.tolist()
-        sizes = {"train": self.train_sizes.tolist(), "test": self.judged_sizes.tolist()}
-        return {"names": self.names, **sizes, "classes": counts, "split_seed": self.seed, "notes": list(self.notes)}
+        return {
+            "names": self.names,
+            "train": self.train_sizes.tolist(),
+            "test": self.judged_sizes.tolist(),  # the key of run folders, whatever they are judged on
+            "classes": counts,
+            "split_seed": self.seed,
+            "notes": list(self.notes),
+        }
 
     def clients(self) -> list[Client]:
-        """The same as clients for `evenfed.train`; views, no copies."""
-        return [self.client(i) for i in range(len(self.names))]
+        """Clients for `evenfed.train`; their examples are views, not copies."""
+        positions = range(len(self.names))
+        return [self.client(position) for position in positions]
 
     def client(self, position: int) -> Client:
-        """One of them."""
-        return Client(self.train.of(position), self.judged.of(position), self.names[position])
-
-
-def digits() -> Dataset:
-    """scikit-learn's bundled handwritten digits: 1,797 images of 8x8 in [0, 1], 10 classes."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    return Dataset("digits", (bunch.images / 16).astype(np.float32)[:, None], bunch.target.astype(np.int64), 10)
+        """One of them, with the judged examples as its test."""
+        train = self.train.of(position)
+        judged = self.judged.of(position)
+        return Client(train, judged, self.names[position])
 
 
 def dataset(settings: DataSettings) -> Dataset:
-    """The data set by name: bundled, from a folder of one's own, or from the cache."""
-    if settings.name == "digits":
-        return digits()
+    """The data set by name: bundled, from your own folder, or from the cache."""
     if settings.name == "folder":
-        from .folder import read_folder
-
         return read_folder(Path(str(settings.path)))
-    from .store import read
-
-    return read(settings.name)
+    return store.read(settings.name)
 
 
 def federate(settings: DataSettings) -> Federation:
     """The federation these settings describe; the same settings give the same clients everywhere.
 
-    >>> found = federate(DataSettings(clients=20))
-    >>> len(found.names), found.classes, int(found.train_sizes.sum() + found.judged_sizes.sum())
+    >>> federation = federate(DataSettings(clients=20))
+    >>> len(federation.names), federation.classes, int(federation.train_sizes.sum() + federation.judged_sizes.sum())
     (20, 10, 1797)
     """
-    data = _some(dataset(settings), settings)
-    splits, names, seed, notes = _drawn(data, settings)
-    counts = None
-    if data.targets.ndim == 1:
-        held = [np.concatenate([s.train, s.validation, s.test]) for s in splits]
-        counts = np.stack([np.bincount(data.targets[rows], minlength=data.classes) for rows in held])
-    validation = _pool(data, [s.validation for s in splits]) if settings.validation_fraction else None
-    judged = validation if settings.judge == "validation" else None
-    notes += ["judged on the validation examples"] if judged else []
+    data = _thinned(dataset(settings), settings)
+    draw = _draw(data, settings)
+    notes = [*data.notes, *draw.notes]
+    validation = None
+    if settings.validation_fraction:
+        validation = _pool(data, [split.validation for split in draw.splits])
+    if settings.judge == "validation" and validation is not None:
+        judged = validation
+        notes.append("judged on the validation examples")
+    else:
+        judged = _pool(data, [split.test for split in draw.splits])
     return Federation(
-        data.name,
-        names,
-        data.classes,
-        _pool(data, [s.train for s in splits]),
-        validation,
-        judged or _pool(data, [s.test for s in splits]),
-        counts,
-        data.padding,
-        seed,
-        (*data.notes, *notes),
+        name=data.name,
+        names=draw.names,
+        classes=data.classes,
+        train=_pool(data, [split.train for split in draw.splits]),
+        validation=validation,
+        judged=judged,
+        class_counts=_class_counts(data, draw.splits),
+        padding=data.padding,
+        seed=draw.seed,
+        notes=tuple(notes),
     )
 
 
-def _some(data: Dataset, settings: DataSettings) -> Dataset:
-    """Only `examples` of the rows, drawn uniformly; natural clients are drawn first and then thinned out."""
-    if settings.examples is None or settings.examples >= len(data.targets) or settings.partition == "natural":
+def _class_counts(data: Dataset, splits: Sequence[Split]) -> NDArray[np.int64] | None:
+    """[n, classes] over all of each client's rows; sequences have no class."""
+    if data.targets.ndim > 1:
+        return None
+    counts = []
+    for split in splits:
+        rows = split.all_rows()
+        labels = data.targets[rows]
+        counts.append(np.bincount(labels, minlength=data.classes))
+    return np.stack(counts)
+
+
+def _thinned(data: Dataset, settings: DataSettings) -> Dataset:
+    """Only `examples` of the rows, drawn uniformly; natural clients are drawn first and thinned out afterwards."""
+    total = len(data.targets)
+    wanted = settings.examples
+    if wanted is None or wanted >= total or settings.partition == "natural":
         return data
-    rows = np.sort(np.random.default_rng(settings.seed).choice(len(data.targets), settings.examples, replace=False))
-    owners = None if data.owners is None else data.owners[rows]
-    note = f"{settings.examples} of {len(data.targets)} examples are used"
-    return Dataset(
-        data.name,
-        _gathered(data.inputs, rows),
-        data.targets[rows],
-        data.classes,
-        owners,
-        data.owner_names,
-        data.padding,
-        (*data.notes, note),
+    rng = np.random.default_rng(settings.seed)
+    drawn = rng.choice(total, wanted, replace=False)
+    rows = np.sort(drawn)
+    note = f"{wanted} of {total} examples are used"
+    return replace(
+        data,
+        inputs=_gather(data.inputs, rows),
+        targets=data.targets[rows],
+        owners=None if data.owners is None else data.owners[rows],
+        notes=(*data.notes, note),
     )
 
 
-def _drawn(data: Dataset, settings: DataSettings) -> tuple[list[Split], list[str], int, list[str]]:
-    """Splits and names, after clients that are too small were kept, dropped or drawn again."""
-    for attempt in range(1000 if settings.small == "redraw" else 1):
-        seed = settings.seed + attempt
-        splits, names = _partitioned(data, settings, seed)
-        fine = [len(s.train) >= settings.min_train and len(s.test) >= settings.min_test for s in splits]
-        few = fine.count(False)
-        if settings.small == "keep" or not few:
-            told = [f"{few} of {len(splits)} clients are small and kept"] if few else []
-            return splits, names, seed, [f"drawn with seed {seed} after {attempt} tries"] if attempt else told
-        if settings.small == "drop":
-            kept = [k for k, ok in enumerate(fine) if ok]
-            if not kept:
-                break
+@dataclass(frozen=True)
+class _Draw:
+    """Who holds which rows, by one seed."""
+
+    names: list[str]
+    splits: list[Split]
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def only(self, positions: Sequence[int]) -> "_Draw":
+        """Some of the clients."""
+        names = [self.names[k] for k in positions]
+        splits = [self.splits[k] for k in positions]
+        return replace(self, names=names, splits=splits)
+
+    def noted(self, note: str) -> "_Draw":
+        """The same with a note."""
+        return replace(self, notes=(note,))
+
+
+def _draw(data: Dataset, settings: DataSettings) -> _Draw:
+    """Draw the clients; small ones are kept, dropped or drawn again."""
+    draws = MOST_DRAWS if settings.small == "redraw" else 1
+    for attempt in range(draws):
+        draw = _partition(data, settings, settings.seed + attempt)
+        total = len(draw.splits)
+        large = []
+        for position, split in enumerate(draw.splits):
+            enough_to_train = len(split.train) >= settings.min_train
+            enough_to_test = len(split.test) >= settings.min_test
+            if enough_to_train and enough_to_test:
+                large.append(position)
+        few = total - len(large)
+        if not few and attempt:
+            return draw.noted(f"drawn with seed {draw.seed} after {attempt} tries")
+        if not few:
+            return draw
+        if settings.small == "keep":
+            return draw.noted(f"{few} of {total} clients are small and kept")
+        if settings.small == "drop" and large:
             least = f"fewer than {settings.min_train} train or {settings.min_test} test examples"
-            told = [f"{few} of {len(splits)} clients dropped: {least}"]
-            return [splits[k] for k in kept], [names[k] for k in kept], seed, told
+            return draw.only(large).noted(f"{few} of {total} clients dropped: {least}")
     raise InputError(
         f"data.small='{settings.small}': no client or no draw has {settings.min_train} training and "
         f"{settings.min_test} test examples everywhere; ask for fewer clients, a larger concentration, or lower minima"
     )
 
 
-def _partitioned(data: Dataset, settings: DataSettings, seed: int) -> tuple[list[Split], list[str]]:
+def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
     labels = data.targets if data.targets.ndim == 1 else None
-    fractions = (settings.train_fraction, settings.validation_fraction)
     if settings.partition == "natural":
-        if data.owners is None:
-            raise InputError(f"data set '{data.name}' has no natural clients; use partition = dirichlet, shards or iid")
-        parts, owners = partition.natural(data.owners, settings.clients, settings.min_examples, seed)
-        names = [data.owner_names[k] if data.owner_names else str(k) for k in owners]
-        if not parts:
-            raise InputError(f"no owner of '{data.name}' has {settings.min_examples} examples; lower data.min_examples")
-        kept = min((settings.examples or np.inf) / sum(map(len, parts)), 1.0)
-        parts = [np.random.default_rng(seed).permutation(rows)[: int(np.ceil(kept * len(rows)))] for rows in parts]
-        return [partition.split(rows, labels, *fractions, shuffle=seed) for rows in parts], names
+        parts, names = _natural_parts(data, settings, seed)
+    else:
+        parts = _artificial_parts(data, labels, settings, seed)
+        names = [f"{data.name}-{k}" for k in range(settings.clients)]
+    shuffle = None if settings.partition == "dirichlet" else seed  # the authors keep the data set's order
+    splits = []
+    for rows in parts:
+        split = partition.split(
+            rows,
+            labels,
+            train_fraction=settings.train_fraction,
+            validation_fraction=settings.validation_fraction,
+            shuffle=shuffle,
+        )
+        splits.append(split)
+    return _Draw(names, splits, seed)
+
+
+def _natural_parts(data: Dataset, settings: DataSettings, seed: int) -> tuple[Parts, list[str]]:
+    if data.owners is None:
+        raise InputError(f"data set '{data.name}' has no natural clients; use partition = dirichlet, shards or iid")
+    least = settings.min_examples
+    parts, owners = partition.natural(data.owners, settings.clients, least, seed)
+    if not parts:
+        raise InputError(f"no owner of '{data.name}' has {least} examples; lower data.min_examples")
+    total = sum(len(rows) for rows in parts)
+    share = min((settings.examples or total) / total, 1.0)
+    thinned = []
+    for rows in parts:
+        rng = np.random.default_rng(seed)
+        shuffled = rng.permutation(rows)
+        count = np.ceil(share * len(rows))
+        thinned.append(shuffled[: int(count)])
+    if data.owner_names:
+        return thinned, [data.owner_names[k] for k in owners]
+    return thinned, [str(k) for k in owners]
+
+
+def _artificial_parts(
+    data: Dataset,
+    labels: Rows | None,
+    settings: DataSettings,
+    seed: int,
+) -> Parts:
     if settings.partition == "iid":
-        parts = partition.iid(len(data.targets), settings.clients, seed)
-        splits = [partition.split(np.sort(rows), labels, *fractions, shuffle=seed) for rows in parts]
-    elif labels is None:
+        total = len(data.targets)
+        parts = partition.iid(total, settings.clients, seed)
+        return [np.sort(rows) for rows in parts]
+    if labels is None:
         raise InputError(
             f"partition = {settings.partition} needs classes; '{data.name}' holds sequences: use natural or iid"
         )
-    elif settings.partition == "shards":
-        parts = partition.shards(labels, settings.clients, settings.shards_per_client, seed)
-        splits = [partition.split(rows, labels, *fractions, shuffle=seed) for rows in parts]
-    else:
-        parts = partition.dirichlet(labels, settings.clients, settings.concentration, seed)
-        splits = [partition.split(rows, labels, *fractions) for rows in parts]
-    return splits, [f"{data.name}-{k}" for k in range(len(parts))]
+    if settings.partition == "shards":
+        return partition.shards(labels, settings.clients, settings.shards_per_client, seed)
+    return partition.dirichlet(labels, settings.clients, settings.concentration, seed)
 
 
-def _pool(data: Dataset, parts: Sequence[NDArray[np.int64]]) -> Pool:
+def _pool(data: Dataset, parts: Parts) -> Pool:
     """The parts' rows, client after client: the only copy made of the data."""
-    sizes = torch.tensor([len(rows) for rows in parts])
-    rows = np.concatenate([*parts])
-    inputs, targets = (torch.from_numpy(_gathered(a, rows)) for a in (data.inputs, data.targets))
-    return Pool(inputs, targets, sizes.cumsum(0) - sizes, sizes)
+    rows = np.concatenate(parts)
+    inputs = torch.from_numpy(_gather(data.inputs, rows))
+    targets = torch.from_numpy(_gather(data.targets, rows))
+    sizes = torch.tensor([len(part) for part in parts])
+    starts = sizes.cumsum(0) - sizes
+    return Pool(inputs, targets, starts, sizes)
 
 
-def _gathered(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """array[rows] in the order of the file, a piece at a time: pages that were read are let go."""
-    found = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
-    pieces = max(1, found.nbytes // (16 << 20))
-    for part in np.array_split(np.argsort(rows, kind="stable"), pieces):
-        found[part] = array[rows[part]]
-        mapped = getattr(array, "_mmap", None)
+def _gather(array: NDArray[Any], rows: Rows) -> NDArray[Any]:
+    """array[rows], read in the file's order one piece at a time: pages are released once they were read."""
+    row_shape = array.shape[1:]
+    gathered = np.empty((len(rows), *row_shape), dtype=array.dtype)
+    pieces = max(1, gathered.nbytes // PIECE)
+    in_file_order = np.argsort(rows, kind="stable")
+    mapped = getattr(array, "_mmap", None)
+    for piece in np.array_split(in_file_order, pieces):
+        gathered[piece] = array[rows[piece]]
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
-    return found
+    return gathered
+
+
+def _check_choice(what: str, value: Any, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise unknown(what, str(value), allowed)
 
 
 def _real(value: Any) -> bool:

@@ -1,5 +1,6 @@
 """From official files, on the web or on disk, to arrays in the store: checked, unpacked safely, converted."""
 
+import gzip
 import http.client
 import lzma
 import os
@@ -9,14 +10,14 @@ import tarfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
 
 from ..core.errors import InputError
-from . import store
+from . import images, stackoverflow, store, text
 from .catalogue import OfficialFile, Source, find
 
 MIRROR = "EVENFED_MIRROR"  # a base URL that replaces the official folder of every file
@@ -24,19 +25,34 @@ TIMEOUT = 30  # seconds without a byte before a connection counts as broken
 BLOCK = 1 << 18
 ARCHIVE_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
-Progress = Callable[[int, int], object]  # told (bytes there, bytes in all) as they arrive
+Progress = Callable[[int, int], object]  # called with (bytes received, bytes in all) as they arrive
+
+Converter = Callable[[Path, Path], None]  # turns the unpacked folder, or the one file, into a stored data set
+
+CONVERTERS: dict[str, Converter] = {
+    "mnist": images.convert_mnist,
+    "fashion_mnist": images.convert_fashion_mnist,
+    "cifar10": images.convert_cifar10,
+    "cifar100": images.convert_cifar100,
+    "cinic10": images.convert_cinic10,
+    "shakespeare": text.convert_shakespeare,
+    "shakespeare_chars": text.convert_shakespeare_chars,
+    "stackexchange": stackoverflow.convert_stackexchange,
+    "stackoverflow": stackoverflow.convert_stackoverflow,
+}
 
 
 def fetch(name: str) -> None:
-    """Download the official files of a data set, going on where an earlier call stopped, and add them."""
+    """Download the official files of a data set, resuming an earlier call that was stopped, and add them."""
     source = find(name)
     if not source.files:
         raise InputError(f"data set '{name}' cannot be downloaded: {source.how_to_get}")
     downloads = store.root() / "downloads" / name
     downloads.mkdir(parents=True, exist_ok=True)
     for file in source.files:
-        _download_shown(source, file, downloads / file.name)
-    add(name, downloads / source.files[0].name if len(source.files) == 1 else downloads)
+        target = downloads / file.name
+        _download_with_bar(source, file, target)
+    add(name, target if len(source.files) == 1 else downloads)
     shutil.rmtree(downloads)  # the arrays hold all of it
 
 
@@ -50,26 +66,32 @@ def add(name: str, path: Path) -> None:
     with store.workplace(f"adding-{name}") as workplace:
         files = _unpacked(source, path, workplace / "unpacked")
         fresh = workplace / name
-        source.convert(files, fresh)
+        CONVERTERS[name](files, fresh)
         _check_rows(source, path, fresh)
         store.place(fresh, store.folder(name))
 
 
-def download(url: str, target: Path, digest: str, progress: Progress = lambda *_: None) -> None:
-    """Bring `url` to `target`, whole and with that digest; what arrived stays in a .part file if the line breaks."""
+def download(
+    url: str,
+    target: Path,
+    digest: str,
+    progress: Progress,
+) -> None:
+    """Bring `url` to `target`, complete and with that digest; a .part file keeps what arrived if the line breaks."""
     part = target.with_name(f"{target.name}.part")
-    if target.is_file() and _has(target, digest):
+    if target.is_file() and _digest(target, digest) == digest:
         return
     resumed = part.exists()
     _receive_all(url, part, progress)
-    if resumed and not _has(part, digest):  # the old piece may be of another version: once more, from the start
+    received = _digest(part, digest)
+    if resumed and received != digest:  # the old piece may be of another version: once more, from the start
         part.unlink()
         _receive_all(url, part, progress)
-    if not _has(part, digest):
-        found = f"{digest.partition(':')[0]}:{_digest_like(part, digest)}"
+        received = _digest(part, digest)
+    if received != digest:
         part.unlink()
         raise InputError(
-            f"{url} has {found}, the official file has {digest}: the download was damaged or the server gives "
+            f"{url} has {received}, the official file has {digest}: the download was damaged or the server gives "
             "something else, and it was thrown away; try again, or get the file elsewhere"
         )
     part.replace(target)
@@ -79,7 +101,9 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpack a tar file into `folder`; one that reaches outside it, or holds links or devices, is refused."""
     folder.mkdir(parents=True)
     # Python 3.11.4 brought the filter; the check before it refuses aloud what the filter would quietly mend.
-    options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    options: dict[str, Any] = {}
+    if hasattr(tarfile, "data_filter"):
+        options["filter"] = "data"
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -91,7 +115,8 @@ def unpack(archive: Path, folder: Path) -> None:
 
 def _refuse_escape(archive: Path, member: tarfile.TarInfo) -> None:
     path = PurePosixPath(member.name)
-    if path.is_absolute() or ".." in path.parts or "\\" in member.name or re.match("[A-Za-z]:", member.name):
+    windows_path = "\\" in member.name or re.match("[A-Za-z]:", member.name)
+    if path.is_absolute() or ".." in path.parts or windows_path:
         why = "its path leads outside the folder it is unpacked to"
     elif not (member.isfile() or member.isdir()):
         why = "it is a link or a device"
@@ -105,46 +130,69 @@ def _refuse_escape(archive: Path, member: tarfile.TarInfo) -> None:
 
 def _unpacked(source: Source, path: Path, folder: Path) -> Path:
     """The folder or file to convert: an archive is checked and unpacked, what is unpacked already stays."""
+    official = [*source.files, *source.also]
     if path.is_dir():
-        for file in (*source.files, *source.also):
-            if (path / file.name).is_file():
-                _check_official(source, path / file.name, [file])
+        for file in official:
+            inside = path / file.name
+            if inside.is_file():
+                _check_official(source, inside, [file])
         return path
-    if not (path.name.endswith(ARCHIVE_ENDINGS) or tarfile.is_tarfile(path)):
+    is_archive = path.name.endswith(ARCHIVE_ENDINGS) or tarfile.is_tarfile(path)
+    if not is_archive:
         return path
-    _check_official(source, path, [*source.files, *source.also])
+    if official:
+        _check_official(source, path, official)
     unpack(path, folder)
     return folder
 
 
-def _check_official(source: Source, path: Path, candidates: list[OfficialFile]) -> None:
-    if not candidates or any(_has(path, file.digest) for file in candidates):
-        return
-    known = " or ".join(f"{file.name} ({file.digest})" for file in candidates)
-    found = " and ".join(
-        sorted({f"{d.partition(':')[0]}:{_digest_like(path, d)}" for d in (file.digest for file in candidates)})
-    )
+def _check_official(source: Source, path: Path, candidates: Sequence[OfficialFile]) -> None:
+    """Refuse a file that is none of the candidates: neither byte for byte nor, as a gzip file, in its content."""
+    actual = []
+    expected = []
+    for file in candidates:
+        digest = _digest(path, file.digest)
+        if digest == file.digest:
+            return
+        actual.append(digest)
+        known = file.digest
+        if file.content is not None:
+            content = _content_digest(path, file.content)
+            if content == file.content:
+                return
+            actual.append(f"content {content}")
+            known += f", content {file.content}"
+        expected.append(f"{file.name} ({known})")
+    digests = " and ".join(dict.fromkeys(actual))  # two candidates may be hashed alike
     raise InputError(
-        f"{path} has {found}, which is not the official {known}: it is damaged, cut short or something else; "
-        f"{source.how_to_get}"
+        f"{path} has {digests}, which is not the official {' or '.join(expected)}: "
+        f"it is damaged, cut short or something else; {source.how_to_get}"
     )
+
+
+def _digest(path: Path, like: str) -> str:
+    """The file's digest by the algorithm of another: "md5:..." or "sha256:..."."""
+    algorithm = like.partition(":")[0]
+    return f"{algorithm}:{store.file_digest(path, algorithm)}"
+
+
+def _content_digest(path: Path, like: str) -> str:
+    """The digest of what a gzip file decompresses to, by the algorithm of another."""
+    algorithm = like.partition(":")[0]
+    try:
+        with gzip.open(path) as stream:
+            return f"{algorithm}:{store.digest(stream, algorithm)}"
+    except (OSError, EOFError, zlib.error):
+        return "that is not a whole gzip file"
 
 
 def _check_rows(source: Source, path: Path, fresh: Path) -> None:
-    found = len(np.load(fresh / "inputs.npy", mmap_mode="r"))
-    if source.rows is not None and found != source.rows:
+    rows = len(np.load(fresh / "inputs.npy", mmap_mode="r"))
+    if source.rows is not None and rows != source.rows:
         raise InputError(
-            f"{path}: {found:,} training examples, {source.name} has {source.rows:,}; files are missing or cut short: "
+            f"{path}: {rows:,} training examples, {source.name} has {source.rows:,}; files are missing or cut short: "
             f"unpack the archive again, or {source.how_to_get}"
         )
-
-
-def _digest_like(path: Path, digest: str) -> str:
-    return store.file_digest(path, digest.partition(":")[0])
-
-
-def _has(path: Path, digest: str) -> bool:
-    return _digest_like(path, digest) == digest.partition(":")[2]
 
 
 def _address(file: OfficialFile) -> str:
@@ -156,22 +204,33 @@ def _address(file: OfficialFile) -> str:
     return f"{mirror.rstrip('/')}/{file.name}"
 
 
-def _download_shown(source: Source, file: OfficialFile, target: Path) -> None:
+def _download_with_bar(source: Source, file: OfficialFile, target: Path) -> None:
     """Download with a progress bar on stderr; without a network, say how to do it by hand."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar
 
     url = _address(file)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    with bar:
         task = bar.add_task(file.name, total=None)
+
+        def advance(received: int, total: int) -> None:
+            bar.update(task, completed=received, total=total)
+
         try:
-            download(url, target, file.digest, lambda there, total: bar.update(task, completed=there, total=total))
+            download(url, target, file.digest, advance)
         except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
             raise InputError(
-                f"cannot download {url} ({getattr(error, 'reason', error)}); the same command goes on where this one "
-                f"stopped; or {source.by_hand}"
+                f"cannot download {url} ({reason}); rerun the command to resume, or {source.by_hand}"
             ) from error
 
 
@@ -180,15 +239,20 @@ def _receive_all(url: str, part: Path, progress: Progress) -> None:
     while True:
         before = part.stat().st_size if part.exists() else 0
         total = _receive(url, part, before, progress)
-        after = part.stat().st_size
-        if total is None or after >= total:
+        size = part.stat().st_size
+        if total is None or size >= total:
             return
-        if after <= before:
-            raise ConnectionError(f"the connection broke at {after:,} of {total:,} bytes")
+        if size <= before:
+            raise ConnectionError(f"the connection broke at {size:,} of {total:,} bytes")
 
 
-def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | None:
-    """Append what the server has beyond `offset`; return the file's whole size, None where it is not told."""
+def _receive(
+    url: str,
+    part: Path,
+    offset: int,
+    progress: Progress,
+) -> int | None:
+    """Append what the server has beyond `offset`; return the file's whole size, None if the server does not say."""
     request = urllib.request.Request(url, headers={"User-Agent": "evenfed", "Accept-Encoding": "identity"})
     if offset:
         request.add_header("Range", f"bytes={offset}-")
@@ -196,14 +260,20 @@ def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | Non
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and offset:
-            return offset  # nothing beyond: it is whole, or of another version, which its digest will tell
+            return offset  # nothing beyond: it is complete, or of another version, which its digest will show
         raise
     with response, part.open("ab", buffering=0) as file:
-        told = re.match(rf"bytes {offset}-\d+/(\d+)", response.headers.get("Content-Range", ""))
-        if response.status != http.client.PARTIAL_CONTENT or not told:
+        resumed = None
+        total: int | None
+        if response.status == http.client.PARTIAL_CONTENT:
+            content_range = response.headers.get("Content-Range", "")
+            resumed = re.match(rf"bytes {offset}-\d+/(\d+)", content_range)
+        if resumed:
+            total = int(resumed[1])
+        else:
             file.truncate(0)  # the server sends it from the start
-        length = response.headers.get("Content-Length")
-        total = int(told[1]) if told else int(length) if length else None
+            length = response.headers.get("Content-Length")
+            total = int(length) if length else None
         try:
             _copy(response, file, progress, total)
         except (http.client.IncompleteRead, ConnectionError, TimeoutError):
@@ -212,9 +282,14 @@ def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | Non
     return total
 
 
-def _copy(response: http.client.HTTPResponse, file: IO[bytes], progress: Progress, total: int | None) -> None:
-    there = file.seek(0, os.SEEK_END)
-    while block := response.read1(BLOCK):  # what is there, not a whole block: a killed process loses nothing
+def _copy(
+    response: http.client.HTTPResponse,
+    file: IO[bytes],
+    progress: Progress,
+    total: int | None,
+) -> None:
+    received = file.seek(0, os.SEEK_END)
+    while block := response.read1(BLOCK):  # what has arrived, not a full block: a killed process loses nothing
         file.write(block)
-        there += len(block)
-        progress(there, total or there)
+        received += len(block)
+        progress(received, total or received)

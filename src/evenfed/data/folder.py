@@ -1,9 +1,8 @@
-"""A folder of one's own: one `.npz` or `.parquet` file a client."""
+"""Your own folder of data: one `.npz` or `.parquet` file per client."""
 
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,48 +10,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import InputError
-from . import store
 from .dataset import Dataset
 
-Arrays = tuple[NDArray[Any], NDArray[Any]]  # of one client: inputs, targets
+Array = NDArray[Any]
+Arrays = tuple[Array, Array]  # of one client: inputs, targets
+Reader = Callable[[Path, Path], Arrays]  # of a client's file, given the first client's
 
 
 def read_folder(path: Path) -> Dataset:
-    """Each file a client of the file's name: `.npz` with arrays x and y, or `.parquet` with columns y and features.
+    """Each file is a client named after it: `.npz` with arrays x and y, or `.parquet` with columns y and features.
 
-    Classes are whole numbers from 0; y of a sequence task has one for each position. x stays as it is, but for floats
-    of double precision, which models do not take; features of parquet become float32, in the order of the first
+    Classes are whole numbers from 0; y of a sequence task has one for each position. x keeps its type, except that
+    float64, which models do not take, becomes float32; features of parquet become float32, in the order of the first
     file's columns.
     """
     kind, files = _client_files(path)
-    parts: list[Arrays] = []
+    read = _READERS[kind]
+    inputs = []
+    targets = []
     for file in files:
-        parts.append(_READERS[kind](file, files[0]))
-        _check(file, *parts[-1])
-        _check_alike(files[0], parts[0], file, parts[-1])
-    targets = np.concatenate([y for _, y in parts]).astype(np.int64)
+        x, y = read(file, files[0])
+        inputs.append(x)
+        targets.append(y)
+        _check(file, x, y)
+        _check_alike("x", files[0], inputs[0], file, x)
+        _check_alike("y", files[0], targets[0], file, y)
+    all_targets = np.concatenate(targets).astype(np.int64)
+    clients = np.arange(len(files), dtype=np.int64)
     return Dataset(
         name=path.resolve().name,
-        inputs=np.concatenate([x for x, _ in parts]),
-        targets=targets,
-        classes=int(targets.max()) + 1,
-        owners=np.repeat(np.arange(len(parts), dtype=np.int64), [len(y) for _, y in parts]),
+        inputs=np.concatenate(inputs),
+        targets=all_targets,
+        classes=int(all_targets.max()) + 1,
+        owners=np.repeat(clients, [len(y) for y in targets]),
         owner_names=tuple(file.stem for file in files),
     )
 
 
-def convert_folder(source: Path, destination: Path) -> None:
-    """A folder of one's own to the stored form, under its destination's name."""
-    store.save(replace(read_folder(source), name=destination.name), destination)
-
-
 def _client_files(path: Path) -> tuple[str, list[Path]]:
-    by_kind = {kind: sorted(path.glob(f"*{kind}")) for kind in _READERS}
-    found = [(kind, files) for kind, files in by_kind.items() if files]
-    if len(found) != 1:
-        what = "files of both kinds" if found else "no such file" if path.is_dir() else "no folder there"
-        raise InputError(f"{path}: {what}; expected is one .npz or one .parquet file a client, all of one kind, in it")
-    return found[0]
+    """The kind of the files, by their ending, and the files by name."""
+    present = {}
+    for kind in _READERS:
+        files = sorted(path.glob(f"*{kind}"))
+        if files:
+            present[kind] = files
+    if len(present) == 1:
+        return present.popitem()
+    if present:
+        what = "files of both kinds"
+    elif path.is_dir():
+        what = "no such file"
+    else:
+        what = "no folder there"
+    raise InputError(
+        f"{path}: {what}; expected is a folder with one .npz or one .parquet file per client, one kind only"
+    )
 
 
 def _read_npz(file: Path, _: Path) -> Arrays:
@@ -60,8 +72,10 @@ def _read_npz(file: Path, _: Path) -> Arrays:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             names = list(arrays)
             if "x" in names and "y" in names:
-                x = arrays["x"]
-                return x.astype(np.float32) if x.dtype == np.float64 else x, arrays["y"]
+                inputs = arrays["x"]
+                if inputs.dtype == np.float64:
+                    inputs = inputs.astype(np.float32)
+                return inputs, arrays["y"]
     # A TypeError: the file holds one bare array, which is no context manager.
     except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
@@ -93,18 +107,18 @@ def _read_parquet(file: Path, first: Path) -> Arrays:
         raise InputError(
             f"{file} has the columns {table.column_names}, {first.name} has {expected}: make them the same"
         )
-    columns = {name: _numbers(file, name, table.column(name).to_numpy()) for name in expected}
+    columns = {}
+    for name in expected:
+        column = table.column(name).to_numpy()
+        if column.dtype.kind not in "biuf":
+            raise InputError(f"{file}: column '{name}' is {column.dtype}; it must hold numbers: encode or remove it")
+        columns[name] = column
     targets = columns.pop("y")
-    return np.stack(list(columns.values()), axis=1).astype(np.float32), targets
+    features = np.stack(list(columns.values()), axis=1)
+    return features.astype(np.float32), targets
 
 
-def _numbers(file: Path, name: str, column: NDArray[Any]) -> NDArray[Any]:
-    if column.dtype.kind not in "biuf":
-        raise InputError(f"{file}: column '{name}' is {column.dtype}; only numbers can be used: encode or remove it")
-    return column
-
-
-def _check(file: Path, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+def _check(file: Path, inputs: Array, targets: Array) -> None:
     if inputs.dtype.kind not in "biuf":
         raise InputError(f"{file}: x is {inputs.dtype}; it must be of whole numbers or floats: convert it")
     if targets.dtype.kind not in "iu":
@@ -112,10 +126,11 @@ def _check(file: Path, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
             f"{file}: y is {targets.dtype}; it must be of whole numbers from 0, without gaps (a column with gaps is "
             "read as floats): convert or fill it"
         )
-    if not inputs.ndim or not targets.ndim or len(inputs) != len(targets) or not len(targets):
+    has_rows = inputs.ndim and targets.ndim and len(targets)
+    if not has_rows or len(inputs) != len(targets):
         raise InputError(
             f"{file}: x has shape {inputs.shape}, y has {targets.shape}; both must have the same number of rows, "
-            "one at least: complete or remove the file"
+            "at least one: complete or remove the file"
         )
     if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
         raise InputError(f"{file}: x holds values that are not finite; fill the gaps or leave those rows out")
@@ -123,13 +138,20 @@ def _check(file: Path, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         raise InputError(f"{file}: y has {targets.min()} in it; classes are counted from 0: shift them")
 
 
-def _check_alike(first_file: Path, first: Arrays, file: Path, here: Arrays) -> None:
-    for name, expected, given in zip("xy", first, here, strict=True):
-        if given.dtype != expected.dtype or given.shape[1:] != expected.shape[1:]:
-            raise InputError(
-                f"{file}: rows of {name} are {given.dtype} of shape {given.shape[1:]}, in {first_file.name} they are "
-                f"{expected.dtype} of shape {expected.shape[1:]}; all clients must have the same: convert one of them"
-            )
+def _check_alike(
+    name: str,
+    first_file: Path,
+    first: Array,
+    file: Path,
+    array: Array,
+) -> None:
+    rows = f"{array.dtype} of shape {array.shape[1:]}"
+    expected = f"{first.dtype} of shape {first.shape[1:]}"
+    if rows != expected:
+        raise InputError(
+            f"{file}: rows of {name} are {rows}, in {first_file.name} they are {expected}; "
+            "all clients must have the same: convert one of them"
+        )
 
 
-_READERS: dict[str, Callable[[Path, Path], Arrays]] = {".npz": _read_npz, ".parquet": _read_parquet}
+_READERS: dict[str, Reader] = {".npz": _read_npz, ".parquet": _read_parquet}

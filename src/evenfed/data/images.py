@@ -1,10 +1,14 @@
-"""Readers of the image sets in their official layouts: idx files, CIFAR's binary and pickled batches, CINIC's PNGs."""
+"""Readers of the image sets in their official layouts: idx files, CIFAR's binary and pickled batches, CINIC's PNGs.
+
+Only the training part of MNIST and CIFAR is read: each client's test examples are split from its own rows.
+"""
 
 import codecs
 import gzip
 import pickle
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +19,65 @@ from ..core.errors import InputError
 from . import store
 
 Images = NDArray[np.uint8]  # [n, channels, height, width]
-Batch = tuple[Images, NDArray[np.int64]]
+Labels = NDArray[np.int64]
+Batch = tuple[Images, Labels]
+Labelled = tuple[Path, int]  # an image's file and class
 CINIC_PARTS = ("train", "valid", "test")
 CINIC_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CHUNK = 5_000  # images in memory at once
+PIXELS = 3 * 32 * 32  # bytes of one CIFAR image
+
+
+@dataclass(frozen=True)
+class _Cifar:
+    """Where CIFAR-10 and CIFAR-100 differ in their layouts."""
+
+    name: str
+    classes: int
+    label_bytes: int  # before each image of a binary file; the last of them is the class
+    label_key: str  # of a pickled batch
+
+
+CifarReader = Callable[[Path, _Cifar], Batch]
+
+_CIFAR10 = _Cifar(
+    "cifar10",
+    classes=10,
+    label_bytes=1,
+    label_key="labels",
+)
+_CIFAR100 = _Cifar(
+    "cifar100",
+    classes=100,
+    label_bytes=2,
+    label_key="fine_labels",
+)
 
 
 def convert_mnist(source: Path, destination: Path) -> None:
-    """The four idx files of MNIST, gzipped or not; those of the test part may be missing."""
+    """The training files of MNIST in idx format, gzipped or not."""
     _convert_idx("mnist", source, destination)
 
 
 def convert_fashion_mnist(source: Path, destination: Path) -> None:
-    """The four idx files of Fashion-MNIST, which has MNIST's layout."""
+    """The training files of Fashion-MNIST, which has MNIST's layout."""
     _convert_idx("fashion_mnist", source, destination)
 
 
 def convert_cifar10(source: Path, destination: Path) -> None:
-    """CIFAR-10's five training batches, binary or pickled, and the test batch if it is there."""
-    layouts = [
-        ("data_batch_{}.bin", "test_batch.bin", lambda path: _binary(path, label_bytes=1)),
-        ("data_batch_{}", "test_batch", lambda path: _pickled(path, "labels")),
-    ]
-    for train, test, read in layouts:
-        batches = [_find(source, train.format(i)) for i in range(1, 6)]
-        present = [path for path in batches if path]
-        if len(present) == len(batches):
-            return _write_cifar("cifar10", 10, present, _find(source, test), read, destination)
-        if present:
+    """CIFAR-10's five training batches, binary or pickled."""
+    for ending, read in _CIFAR_LAYOUTS:
+        batches = []
+        for number in range(1, 6):
+            path = _find(source, f"data_batch_{number}{ending}")
+            if path:
+                batches.append(path)
+        if len(batches) == 5:
+            _write_cifar(_CIFAR10, batches, read, destination)
+            return
+        if batches:
             raise InputError(
-                f"{source}: {len(present)} of CIFAR-10's five training batches ({train.format('1..5')}); "
+                f"{source}: {len(batches)} of CIFAR-10's five training batches (data_batch_1..5{ending}); "
                 "all five are needed: unpack the archive again"
             )
     raise InputError(
@@ -54,14 +87,12 @@ def convert_cifar10(source: Path, destination: Path) -> None:
 
 
 def convert_cifar100(source: Path, destination: Path) -> None:
-    """CIFAR-100's training file, binary or pickled, with the fine labels, and the test file if it is there."""
-    layouts = [
-        ("train.bin", "test.bin", lambda path: _binary(path, label_bytes=2)),
-        ("train", "test", lambda path: _pickled(path, "fine_labels")),
-    ]
-    for train, test, read in layouts:
-        if path := _find(source, train):
-            return _write_cifar("cifar100", 100, [path], _find(source, test), read, destination)
+    """CIFAR-100's training file, binary or pickled, with the fine labels."""
+    for ending, read in _CIFAR_LAYOUTS:
+        path = _find(source, f"train{ending}")
+        if path:
+            _write_cifar(_CIFAR100, [path], read, destination)
+            return
     raise InputError(
         f"{source}: no CIFAR-100 here; give cifar-100-binary.tar.gz, cifar-100-python.tar.gz or the folder one of "
         "them unpacks to, with train.bin or train"
@@ -73,8 +104,14 @@ def convert_cinic10(source: Path, destination: Path) -> None:
     files = _cinic_files(source)
     targets: list[int] = []
     notes: list[str] = []
+    images = _rgb_chunks(files, targets, notes)
     store.write(
-        destination, name="cinic10", inputs=_rgb_chunks(files, targets, notes), targets=targets, classes=10, notes=notes
+        destination,
+        name="cinic10",
+        inputs=images,
+        targets=targets,
+        classes=10,
+        notes=notes,
     )
 
 
@@ -100,7 +137,7 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """A pickle can name any function to call; this one knows just those that build NumPy arrays and bytes."""
+    """A pickle can name any function to call; this one knows only those that build NumPy arrays and bytes."""
 
     _RECONSTRUCT: Any = np.empty(0).__reduce__()[0]  # public name differs between NumPy 1 and 2
     ALLOWED: Mapping[tuple[str, str], Any] = {
@@ -121,69 +158,84 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def _find(source: Path, name: str) -> Path | None:
-    """A file of that name in the folder given or in one just below it, as archives unpack."""
-    return next((path for path in [source / name, *sorted(source.glob(f"*/{name}"))] if path.is_file()), None)
+    """A file of that name in the folder or in one just below it, as archives unpack."""
+    below = sorted(source.glob(f"*/{name}"))
+    for path in (source / name, *below):
+        if path.is_file():
+            return path
+    return None
 
 
 def _convert_idx(name: str, source: Path, destination: Path) -> None:
-    train = _idx_part(source, "train")
-    if train is None:
+    images = _find_idx(source, "train-images-idx3-ubyte")
+    labels = _find_idx(source, "train-labels-idx1-ubyte")
+    if images is None or labels is None:
         raise InputError(
             f"{source}: no train-images-idx3-ubyte and train-labels-idx1-ubyte (.gz or not) here; "
-            f"give the folder that holds {name}'s four files"
+            f"give the folder that holds both files of {name}"
         )
-    test = _idx_part(source, "t10k")
+    inputs = _read_idx(images, axes=3)[:, None]
+    targets = _read_idx(labels, axes=1).astype(np.int64)
+    _check_range(targets, 10, source)
     store.write(
-        destination, name=name, inputs=train[0], targets=train[1], classes=10, splits={"test": test} if test else {}
+        destination,
+        name=name,
+        inputs=inputs,
+        targets=targets,
+        classes=10,
     )
 
 
-def _idx_part(source: Path, part: str) -> Batch | None:
-    found = []
-    for what, axes in (("images", 3), ("labels", 1)):
-        name = f"{part}-{what}-idx{axes}-ubyte"
-        path = _find(source, name) or _find(source, f"{name}.gz")
-        if path is None:
-            return None
-        found.append(_idx(path, axes))
-    return found[0][:, None], _in_range(found[1].astype(np.int64), 10, source)
+def _find_idx(source: Path, name: str) -> Path | None:
+    return _find(source, name) or _find(source, f"{name}.gz")
 
 
-def _idx(path: Path, axes: int) -> NDArray[np.uint8]:
+def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     """An idx file: two zero bytes, the type (8: bytes), the number of axes, their lengths, the values."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error}); get the official one again") from error
     start = 4 + 4 * axes
     lengths = np.frombuffer(content[4:start], ">u4").astype(int)
-    if content[:4] != bytes([0, 0, 8, axes]) or len(content) != start + lengths.prod():
+    magic = bytes([0, 0, 8, axes])
+    size = start + lengths.prod()
+    if content[:4] != magic or len(content) != size:
         raise InputError(f"{path}: not an idx file of bytes with {axes} axes, or cut short; get the official one again")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(lengths)
+    values = np.frombuffer(content, np.uint8, offset=start)
+    return values.reshape(lengths)
 
 
 def _write_cifar(
-    name: str, classes: int, train: Sequence[Path], test: Path | None, read: Callable[[Path], Batch], destination: Path
+    kind: _Cifar,
+    batches: Sequence[Path],
+    read: CifarReader,
+    destination: Path,
 ) -> None:
     targets: list[int] = []
 
     def chunks() -> Iterator[Images]:
-        for path in train:
-            images, labels = read(path)
-            targets.extend(_in_range(labels, classes, path).tolist())
+        for path in batches:
+            images, labels = read(path, kind)
+            _check_range(labels, kind.classes, path)
+            targets.extend(labels.tolist())
             for start in range(0, len(images), CHUNK):
                 yield images[start : start + CHUNK]
 
-    splits = {}
-    if test:
-        images, labels = read(test)
-        splits["test"] = (images, _in_range(labels, classes, test))
-    store.write(destination, name=name, inputs=chunks(), targets=targets, classes=classes, splits=splits)
+    store.write(
+        destination,
+        name=kind.name,
+        inputs=chunks(),
+        targets=targets,
+        classes=kind.classes,
+    )
 
 
-def _binary(path: Path, label_bytes: int) -> Batch:
-    """Records of label byte(s), the last of them the class, and 3,072 pixels, channel first; mapped, not read."""
-    record = label_bytes + 3072
+def _read_binary(path: Path, kind: _Cifar) -> Batch:
+    """Records of the label bytes and 3,072 pixels, channel first; mapped, not read."""
+    record = kind.label_bytes + PIXELS
     size = path.stat().st_size
     if size == 0 or size % record:
         raise InputError(
@@ -191,50 +243,76 @@ def _binary(path: Path, label_bytes: int) -> Batch:
             "the file is cut short or not CIFAR's: unpack the archive again"
         )
     records = np.memmap(path, np.uint8, mode="r").reshape(-1, record)
-    return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1].astype(np.int64)
+    labels = records[:, kind.label_bytes - 1]
+    images = records[:, kind.label_bytes :]
+    return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
 
 
-def _pickled(path: Path, labels: str) -> Batch:
+def _read_pickled(path: Path, kind: _Cifar) -> Batch:
     batch = plain_pickle(path)
-    data, found = (
-        (batch.get(key.encode(), batch.get(key)) for key in ("data", labels))
-        if isinstance(batch, dict)
-        else (None, None)
-    )
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,) or found is None:
+    images = _entry(batch, "data")
+    labels = _entry(batch, kind.label_key)
+    is_bytes = isinstance(images, np.ndarray) and images.dtype == np.uint8
+    if not is_bytes or images.shape[1:] != (PIXELS,) or labels is None:
         raise InputError(
-            f"{path}: a pickled CIFAR batch holds 'data' of [n, 3072] bytes and '{labels}'; this one does not: "
+            f"{path}: a pickled CIFAR batch holds 'data' of [n, 3072] bytes and '{kind.label_key}'; this one does not: "
             "unpack the official archive again"
         )
-    return data.reshape(-1, 3, 32, 32), np.asarray(found, dtype=np.int64)
+    classes = np.asarray(labels, dtype=np.int64)
+    return images.reshape(-1, 3, 32, 32), classes
 
 
-def _in_range(labels: NDArray[np.int64], classes: int, path: Path) -> NDArray[np.int64]:
-    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+def _entry(batch: Any, key: str) -> Any:
+    """What a pickled batch holds under a key, which Python 2 wrote as bytes; None if it holds no such thing."""
+    if not isinstance(batch, dict):
+        return None
+    return batch.get(key.encode(), batch.get(key))
+
+
+_CIFAR_LAYOUTS = ((".bin", _read_binary), ("", _read_pickled))  # ending of the files' names, and their reader
+
+
+def _check_range(labels: Labels, classes: int, path: Path) -> None:
+    if not len(labels):
+        return
+    lowest = labels.min()
+    highest = labels.max()
+    if lowest < 0 or highest >= classes:
         raise InputError(
-            f"{path}: labels from {labels.min()} to {labels.max()}, allowed are 0 to {classes - 1}; "
+            f"{path}: labels from {lowest} to {highest}, allowed are 0 to {classes - 1}; "
             "the file is damaged or of another data set: get the official one again"
         )
-    return labels
 
 
-def _cinic_files(source: Path) -> list[tuple[Path, int]]:
-    """Every PNG with its class, in the official order; each class folder must have as many as the others."""
-    top = next((p for p in [source, *sorted(source.glob("*/"))] if (p / "train" / CINIC_CLASSES[0]).is_dir()), source)
-    folders = [(top / part / name, label) for part in CINIC_PARTS for label, name in enumerate(CINIC_CLASSES)]
-    files = [(sorted(folder.glob("*.png")), label) for folder, label in folders]
-    counts = {len(found) for found, _ in files}
-    if len(counts) != 1 or counts == {0}:
-        few, _ = min(zip(folders, files, strict=True), key=lambda pair: len(pair[1][0]))
+def _cinic_files(source: Path) -> list[Labelled]:
+    """Every PNG with its class, in the official order; all class folders must have equally many."""
+    top = source
+    below = sorted(source.glob("*/"))
+    for folder in (source, *below):
+        if (folder / "train" / CINIC_CLASSES[0]).is_dir():
+            top = folder
+            break
+    files = []
+    counts = {}
+    for part in CINIC_PARTS:
+        for label, name in enumerate(CINIC_CLASSES):
+            folder = top / part / name
+            pngs = sorted(folder.glob("*.png"))
+            counts[folder] = len(pngs)
+            files += [(path, label) for path in pngs]
+    smallest = min(counts, key=counts.__getitem__)
+    fewest = counts[smallest]
+    most = max(counts.values())
+    if fewest != most or most == 0:
         raise InputError(
-            f"{source}: {min(counts)} to {max(counts)} PNG files in a class folder, {min(counts)} in {few[0]}; "
+            f"{source}: {fewest} to {most} PNG files per class folder, {fewest} in {smallest}; "
             "CINIC-10 has equally many in each class of train, valid and test: give CINIC-10.tar.gz or unpack it again"
         )
-    return [(path, label) for found, label in files for path in found]
+    return files
 
 
-def _rgb_chunks(files: Sequence[tuple[Path, int]], targets: list[int], notes: list[str]) -> Iterator[Images]:
-    """The RGB images in chunks, their classes put into `targets` and what was skipped into `notes`."""
+def _rgb_chunks(files: list[Labelled], targets: list[int], notes: list[str]) -> Iterator[Images]:
+    """The RGB images in chunks; appends their classes to `targets` and a count of the skipped ones to `notes`."""
     skipped = 0
     for start in range(0, len(files), CHUNK):
         chunk = []
@@ -252,7 +330,7 @@ def _rgb_chunks(files: Sequence[tuple[Path, int]], targets: list[int], notes: li
 
 
 def _rgb(path: Path) -> Images | None:
-    """[3, height, width] of an RGB image, None of any other."""
+    """[3, height, width] of an RGB image, None for any other."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -261,6 +339,8 @@ def _rgb(path: Path) -> Images | None:
         ) from error
     try:
         with Image.open(path) as image:
-            return np.asarray(image).transpose(2, 0, 1) if image.mode == "RGB" else None
+            if image.mode != "RGB":
+                return None
+            return np.asarray(image).transpose(2, 0, 1)
     except OSError as error:
         raise InputError(f"{path}: not a readable PNG ({error}); unpack the official archive again") from error

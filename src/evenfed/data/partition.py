@@ -1,6 +1,6 @@
-"""Ways to split one data set over clients, and each client's rows into train, validation and test.
+"""Ways to split one data set across clients, and each client's rows into train, validation and test.
 
-A partition is a list with the rows of each client; splits are stratified by class inside each client.
+A partition is a list with the rows of each client; splits are stratified by class within each client.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
+Parts = list[Rows]  # one per client
 
 
 @dataclass(frozen=True)
@@ -19,13 +20,23 @@ class Split:
     validation: Rows
     test: Rows
 
+    def all_rows(self) -> Rows:
+        """Train, validation and test together."""
+        parts = (self.train, self.validation, self.test)
+        return np.concatenate(parts)
 
-def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> list[Rows]:
+
+def dirichlet(
+    labels: Rows,
+    clients: int,
+    concentration: float,
+    seed: int,
+) -> Parts:
     """Label shift, class by class, bit-exact to the authors' generator.
 
-    For each class in order, proportions over clients ~ Dirichlet(concentration); counts are rounded down
-    and one client drawn uniformly gets the remainder; rows are handed out in the data set's order. Small
-    concentration: few classes a client, unequal sizes, empty clients.
+    For each class in order, proportions over clients ~ Dirichlet(concentration); counts are rounded down and one
+    client drawn uniformly gets the remainder; rows are handed out in the data set's order. A small concentration
+    gives few classes per client, unequal sizes and empty clients.
 
     >>> labels = np.repeat(np.arange(100), 500)
     >>> splits = [split(rows, labels, 0.8) for rows in dirichlet(labels, 50, 0.05, seed=0)]
@@ -35,65 +46,103 @@ def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> li
     [1129, 960, 285, 693, 1044, 889, 587, 1596, 705, 567]
     """
     rng = np.random.RandomState(seed)  # the legacy generator: the authors' splits come from it
-    parts: list[list[Rows]] = [[] for _ in range(clients)]
+    parts: list[Parts] = [[] for _ in range(clients)]  # of each client, class by class
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        counts = np.floor(rng.dirichlet(np.full(clients, concentration)) * len(rows)).astype(np.int64)
-        counts[rng.choice(clients)] += len(rows) - counts.sum()
-        for part, cell in zip(parts, np.split(rows, counts.cumsum()[:-1]), strict=True):
+        proportions = rng.dirichlet(np.full(clients, concentration))
+        shares = proportions * len(rows)
+        counts = np.floor(shares).astype(np.int64)
+        remainder = len(rows) - counts.sum()
+        lucky = rng.choice(clients)
+        counts[lucky] += remainder
+        ends = counts.cumsum()
+        cells = np.split(rows, ends[:-1])
+        for part, cell in zip(parts, cells, strict=True):
             part.append(cell)
     return [np.concatenate(part) for part in parts]
 
 
-def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> list[Rows]:
-    """Rows sorted by class, cut into equal shards, the same number of them drawn for each client (McMahan et al.).
+def shards(
+    labels: Rows,
+    clients: int,
+    shards_per_client: int,
+    seed: int,
+) -> Parts:
+    """Rows sorted by class and cut into equal shards, of which each client draws the same number (McMahan et al.).
 
     >>> parts = shards(np.repeat(np.arange(10), 20), clients=10, shards_per_client=2, seed=0)
     >>> [len(p) for p in parts] == [20] * 10
     True
     """
-    pieces = np.array_split(np.argsort(labels, kind="stable"), clients * shards_per_client)
-    order = np.random.default_rng(seed).permutation(len(pieces)).reshape(clients, shards_per_client)
-    return [np.concatenate([pieces[k] for k in drawn]) for drawn in order]
+    by_class = np.argsort(labels, kind="stable")
+    pieces = np.array_split(by_class, clients * shards_per_client)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(pieces))
+    parts = []
+    for drawn in order.reshape(clients, shards_per_client):
+        own = [pieces[k] for k in drawn]
+        parts.append(np.concatenate(own))
+    return parts
 
 
-def iid(rows: int, clients: int, seed: int) -> list[Rows]:
+def iid(rows: int, clients: int, seed: int) -> Parts:
     """Everyone the same: a random permutation cut into equal parts."""
-    return list(np.array_split(np.random.default_rng(seed).permutation(rows), clients))
+    shuffled = np.random.default_rng(seed).permutation(rows)
+    return list(np.array_split(shuffled, clients))
 
 
-def natural(owners: Rows, clients: int, least: int, seed: int) -> tuple[list[Rows], list[int]]:
+def natural(
+    owners: Rows,
+    clients: int,
+    least: int,
+    seed: int,
+) -> tuple[Parts, list[int]]:
     """Rows of `clients` owners drawn uniformly among those with at least `least` rows (0 clients: all of them).
 
     >>> natural(np.array([0, 0, 1, 2, 2, 2]), clients=0, least=2, seed=0)[1]
     [0, 2]
     """
-    order = np.argsort(owners, kind="stable")
-    found, starts, counts = np.unique(owners[order], return_index=True, return_counts=True)
-    eligible = np.flatnonzero(counts >= max(least, 1))
-    if clients and clients < len(eligible):
-        eligible = np.sort(np.random.default_rng(seed).choice(eligible, clients, replace=False))
-    return [order[starts[k] : starts[k] + counts[k]] for k in eligible], [int(found[k]) for k in eligible]
+    by_owner = np.argsort(owners, kind="stable")
+    ids, starts, counts = np.unique(owners[by_owner], return_index=True, return_counts=True)
+    chosen = np.flatnonzero(counts >= max(least, 1))
+    if clients and clients < len(chosen):
+        rng = np.random.default_rng(seed)
+        drawn = rng.choice(chosen, clients, replace=False)
+        chosen = np.sort(drawn)
+    parts = []
+    for k in chosen:
+        start = starts[k]
+        end = start + counts[k]
+        parts.append(by_owner[start:end])
+    return parts, ids[chosen].tolist()
 
 
 def split(
     rows: Rows, labels: Rows | None, train_fraction: float, validation_fraction: float = 0.0, shuffle: int | None = None
 ) -> Split:
-    """Train, validation and test rows of one client, in each class by itself (`labels` None: all rows as one class).
+    """Train, validation and test rows of one client, class by class (`labels` None: all rows as one class).
 
     The first `train_fraction` of a class's rows are train (rounded down, as in the authors' code), the rest
     test; the last `validation_fraction` of the train rows is then set aside for choosing hyper-parameters.
-    `shuffle` draws the order anew with this seed; None keeps the data set's.
+    `shuffle` draws a new order with this seed; None keeps the data set's.
     """
     if shuffle is not None:
         rows = np.random.default_rng(shuffle).permutation(rows)
-    classes = np.zeros(len(rows), dtype=np.int64) if labels is None else labels[rows]
-    parts: dict[str, list[Rows]] = {"train": [], "validation": [], "test": []}
+    classes = np.zeros_like(rows) if labels is None else labels[rows]
+    none = rows[:0]
+    train = [none]
+    validation = [none]
+    test = [none]
     for label in np.unique(classes):
         cell = rows[classes == label]
-        cut = int(train_fraction * len(cell))
-        keep = cut - int(validation_fraction * cut)
-        parts["train"].append(cell[:keep])
-        parts["validation"].append(cell[keep:cut])
-        parts["test"].append(cell[cut:])
-    return Split(**{name: np.concatenate([rows[:0], *found]) for name, found in parts.items()})
+        test_start = int(train_fraction * len(cell))
+        validation_size = int(validation_fraction * test_start)
+        validation_start = test_start - validation_size
+        train.append(cell[:validation_start])
+        validation.append(cell[validation_start:test_start])
+        test.append(cell[test_start:])
+    return Split(
+        train=np.concatenate(train),
+        validation=np.concatenate(validation),
+        test=np.concatenate(test),
+    )

@@ -1,4 +1,4 @@
-"""Questions and answers as clients: a Stack Exchange dump, and StackOverflow as TensorFlow Federated publishes it."""
+"""Questions and answers, each user a client: a Stack Exchange dump, and StackOverflow from TensorFlow Federated."""
 
 import lzma
 import re
@@ -14,20 +14,19 @@ from . import store
 from .dataset import Dataset
 from .text import NextWordRows, sentences
 
-_QUESTION, _ANSWER = "1", "2"  # PostTypeId; the others are wiki pages and moderators' notes
+_USED_TYPES = ("1", "2")  # PostTypeId of questions and answers; others are wiki pages and moderators' notes
 _THE_SITE = "-1"  # OwnerUserId of what nobody in particular owns
 
 
 def read_stackexchange(source: Path) -> Dataset:
     """Posts.xml of the public Stack Exchange dump (or .xml.xz, or its folder): each user a client, next word."""
-    path = _find(
-        source, "Posts.xml", (".xml", ".xml.xz"), "unpack the dump's archive with `7z x` and give its Posts.xml"
-    )
+    remedy = "unpack the dump's archive with `7z x` and give its Posts.xml"
+    path = _find(source, "Posts.xml", (".xml", ".xml.xz"), remedy)
     rows = NextWordRows()
     posts: Counter[str] = Counter()
     for post in _posts(path):
         owner = post.get("OwnerUserId")
-        if post.get("PostTypeId") not in (_QUESTION, _ANSWER):
+        if post.get("PostTypeId") not in _USED_TYPES:
             posts["other"] += 1
         elif owner is None or owner == _THE_SITE:
             posts["ownerless"] += 1
@@ -40,15 +39,18 @@ def read_stackexchange(source: Path) -> Dataset:
             f"{path}: none of its {posts.total():,} rows is a question or answer with text and an owner; "
             "expected is Posts.xml of a Stack Exchange dump; check that it is not another of its files"
         )
-    notes = [f"{posts['used']:,} questions and answers are used, without their titles and blocks of code"]
-    notes.append(f"{posts['ownerless']:,} have no owner (users who left, the site itself) and are skipped")
-    notes.append(f"{posts['other']:,} rows are neither (wiki pages and the like) and are skipped")
+    notes = [
+        f"{posts['used']:,} questions and answers are used, without their titles and blocks of code",
+        f"{posts['ownerless']:,} have no owner (users who left, the site itself) and are skipped",
+        f"{posts['other']:,} rows are neither (wiki pages and the like) and are skipped",
+    ]
     return rows.dataset("stackexchange", notes)
 
 
 def _posts(path: Path) -> Iterator[dict[str, str]]:
     """The attributes of each row, one at a time: a dump may be larger than memory."""
-    with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
+    open_ = lzma.open if path.suffix == ".xz" else open
+    with open_(path, "rb") as stream:
         try:
             parsed = ET.iterparse(stream, events=("start", "end"))
             _, root = next(parsed)
@@ -74,12 +76,14 @@ class _Prose(HTMLParser):
         self._code_blocks = 0
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self._code_blocks += tag == "pre"
+        if tag == "pre":
+            self._code_blocks += 1
         if tag in self.BLOCKS:
             self.parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        self._code_blocks -= tag == "pre" and self._code_blocks > 0
+        if tag == "pre" and self._code_blocks:
+            self._code_blocks -= 1
         if tag in self.BLOCKS:
             self.parts.append("\n")
 
@@ -100,8 +104,8 @@ def read_stackoverflow(
 ) -> Dataset:
     """StackOverflow in TensorFlow Federated's HDF5 layout, /examples/USER/tokens: each user a client, next word.
 
-    Taken are those of the first users (in the order of their names) that have more than `min_examples` and fewer
-    than `max_examples` sentences; the defaults are the authors', which give 20 users of the official train file.
+    Of the first users, by name, those with more than `min_examples` and fewer than `max_examples` sentences are used.
+    The defaults are the authors' and give 20 users of the official train file.
     """
     h5py = _h5py()
     path = _find(source, "stackoverflow_train.h5", (".h5", ".hdf5"), "unpack TensorFlow Federated's archive of it")
@@ -114,24 +118,24 @@ def read_stackoverflow(
         for user in users:
             tokens = _tokens(path, file, user)
             largest = max(largest, len(tokens))
-            if min_examples < len(tokens) < max_examples:
-                for sentence in tokens[()]:
-                    if words := sentence.decode("utf-8", errors="replace").split():
-                        rows.add(user, words)
+            if not min_examples < len(tokens) < max_examples:
+                continue
+            for sentence in tokens[()]:
+                words = sentence.decode("utf-8", errors="replace").split()
+                if words:
+                    rows.add(user, words)
     if not rows:
         raise InputError(
             f"{path}: of the first {len(users):,} users none has more than {min_examples:,} and fewer than "
             f"{max_examples:,} sentences (the most is {largest:,}); change min_examples, max_examples or first_users"
         )
-    return rows.dataset(
-        "stackoverflow",
-        [
-            f"users with more than {min_examples:,} and fewer than {max_examples:,} sentences, "
-            f"of the first {len(users):,} in the file",
-            "each sentence is there once, so train and test share none by the split; "
-            "the authors' code drew with replacement, so that theirs overlap",
-        ],
-    )
+    notes = [
+        f"users with more than {min_examples:,} and fewer than {max_examples:,} sentences, "
+        f"of the first {len(users):,} in the file",
+        "each sentence is there once, so train and test share none by the split; "
+        "the authors' code drew with replacement, so that theirs overlap",
+    ]
+    return rows.dataset("stackoverflow", notes)
 
 
 def _h5py() -> Any:
@@ -156,28 +160,45 @@ def _users(path: Path, file: Any) -> list[str]:
 
 def _tokens(path: Path, file: Any, user: str) -> Any:
     tokens = file["examples"][user].get("tokens")
-    if tokens is None or tokens.dtype.kind not in "SO" or tokens.ndim != 1:
-        found = "no such array" if tokens is None else f"{tokens.dtype} of shape {tokens.shape}"
-        raise InputError(
-            f"{path}: /examples/{user}/tokens is {found}; expected is a list of byte strings, one a sentence; "
-            "give stackoverflow_train.h5 of TensorFlow Federated"
-        )
-    return tokens
+    actual = "no such array"
+    if tokens is not None:
+        if tokens.dtype.kind in "SO" and tokens.ndim == 1:
+            return tokens
+        actual = f"{tokens.dtype} of shape {tokens.shape}"
+    raise InputError(
+        f"{path}: /examples/{user}/tokens is {actual}; expected is a list of byte strings, one per sentence; "
+        "give stackoverflow_train.h5 of TensorFlow Federated"
+    )
 
 
-def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) -> Path:
-    """The file itself, or the only fitting one in a folder; the usual name goes before others."""
+def _find(
+    source: Path,
+    usual_name: str,
+    endings: tuple[str, ...],
+    remedy: str,
+) -> Path:
+    """The file itself, or the only fitting one in a folder; the usual name is preferred."""
     if source.is_dir():
-        fitting = [path for path in sorted(source.rglob("*")) if path.is_file() and path.name.endswith(endings)]
-        usual = [path for path in fitting if path.name.removesuffix(".xz").endswith(usual_name)]
-        if len(usual or fitting) == 1:
-            return (usual or fitting)[0]
-        found = f"a folder with {len(usual or fitting)} fitting files"
-    elif source.is_file() and source.name.endswith(endings):
+        fitting = []
+        usual = []
+        for path in sorted(source.rglob("*")):
+            if not path.is_file() or not path.name.endswith(endings):
+                continue
+            fitting.append(path)
+            if path.name.removesuffix(".xz").endswith(usual_name):
+                usual.append(path)
+        candidates = usual or fitting
+        if len(candidates) == 1:
+            return candidates[0]
+        what = f"a folder with {len(candidates)} fitting files"
+    elif not source.is_file():
+        what = "not there"
+    elif source.name.endswith(endings):
         return source
     else:
-        found = f"a file that ends in '{source.suffix}'" if source.is_file() else "not there"
-    raise InputError(f"{source} is {found}; expected is {usual_name} (ending: {' or '.join(endings)}); {remedy}")
+        what = f"a file that ends in '{source.suffix}'"
+    allowed = " or ".join(endings)
+    raise InputError(f"{source} is {what}; expected is {usual_name} (ending: {allowed}); {remedy}")
 
 
 def convert_stackexchange(source: Path, destination: Path) -> None:

@@ -1,35 +1,34 @@
-"""What one site does: tells who it is, measures a model it receives, trains it, and keeps its own."""
+"""What one site does: says who it is, measures a model it receives, trains it, and keeps its own."""
 
 import dataclasses
 import math
-import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
 from ..client import Client, alone
+from ..core import sums
+from ..core.algorithm import Own
 from ..core.errors import InputError
 from ..settings import Settings
 from ..simulate.engines.worker import Worker
-from ..simulate.problem import LossFunction, Problem, initial_model
-from ..simulate.problem import Task as TrainingTask
+from ..simulate.problem import LossFunction, Problem, Task, initial_model
 from . import secure, wire
 from .private import MEAN, RECORD, SCORE, MaskedTask
-from .sums import Own, rule_of
-from .wire import Shape, Task
+from .shelf import InContext, InFolder, Shelf
+from .wire import Shape
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
 DataFunction = Callable[[Context], Client]
-KEPT_LOSS = "evenfed.loss"  # in the client's state, for the sums of one round
+MEASURED_LOSS = "evenfed.loss"  # in the client's state, for the sums of one round
 
 
 def client_app(
@@ -43,12 +42,12 @@ def client_app(
     state: Path | str | None = None,
     mods: Sequence[Mod] = (),
 ) -> ClientApp:
-    """A Flower client app from one's own model and data.
+    """A Flower client app from your model and data.
 
-    `model()` makes the module (torch is seeded before, so that frozen parameters agree everywhere), `data`
+    `model()` makes the module (torch is seeded before, so that frozen parameters agree everywhere). `data`
     gives this site's `evenfed.Client` from Flower's context, whose `node_config["partition-id"]` says which
     site it is. `loss`, `score`: as `evenfed.train` takes them. Personal models (Ditto) live in the context's
-    state, which Flower keeps for one run; in the folder `state` they outlive the server's restart. `mods`
+    state, which Flower keeps for one run; in the folder `state` they survive a restart of the server. `mods`
     (Flower's clipping or local privacy) apply to training alone.
 
     >>> import torch, evenfed
@@ -56,7 +55,15 @@ def client_app(
     ...     return evenfed.Client(train=(torch.randn(8, 4), torch.randint(0, 3, (8,))), name="ward")
     >>> app = client_app(lambda: torch.nn.Linear(4, 3), site)
     """
-    site = Site(model, data, loss, score, padding, device, None if state is None else Path(state))
+    site = Site(
+        model=model,
+        data=data,
+        loss=loss,
+        score=score,
+        padding=padding,
+        device=device,
+        state=None if state is None else Path(state),
+    )
     app = ClientApp()
     app.query("describe")(site.describe)
     app.query("loss")(site.measure)
@@ -79,64 +86,96 @@ class Site:
 
     def describe(self, message: Message, context: Context) -> Message:
         """Who this is, how much it holds, and which arrays its model has."""
-        held = self._client(context)
-        model = self._desk(held, context, Task("", 0, 0)).problem.model
-        told: dict[str, Any] = {
-            "partition-id": position(context),
+        client = self._client(context)
+        task = wire.Task(
+            run="",
+            index=0,
+            seed=0,
+        )  # any: nothing is trained
+        model = self._desk(client, context, task).problem.model
+        trained = []
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                trained.append(name)
+        at = position(context)
+        facts: dict[str, Any] = {
+            "partition-id": at,
             "num-partitions": int(context.node_config.get("num-partitions", 0)),
-            "name": held.name or str(position(context)),
-            "train": len(held.train[0]),
-            "test": 0 if held.test is None else len(held.test[0]),
-            "parameters": [name for name, p in model.named_parameters() if p.requires_grad],
-            "buffers": [name for name, _ in model.named_buffers()],
+            "name": client.name or str(at),
+            "train": len(client.train[0]),
+            "test": 0 if client.test is None else len(client.test[0]),
+            "parameters": trained,
+            "buffers": list(dict(model.named_buffers())),
         }
-        return Message(RecordDict({wire.CONFIG: ConfigRecord(told)}), reply_to=message)
+        return Message(RecordDict({wire.CONFIG: ConfigRecord(facts)}), reply_to=message)
 
     def measure(self, message: Message, context: Context) -> Message:
         """The loss of the received model on all training examples, before any training."""
-        desk = self._desk(self._client(context), context, Task.read(message))
+        task = wire.Task.read(message)
+        desk = self._desk(self._client(context), context, task)
         desk.receive(message)
-        worker, problem = desk.worker, desk.problem
-        found = worker.mean(problem.loss, problem.train, desk.position)
-        return wire.reply(message, {"loss": found, "num-examples": int(problem.train.sizes[desk.position])})
+        problem = desk.problem
+        loss = desk.worker.mean(problem.loss, problem.train, desk.position)
+        return wire.reply(message, {"loss": loss, "num-examples": desk.train_size})
 
     def train(self, message: Message, context: Context) -> Message:
         """The received model after local training; a personal model is trained beside it and stays here."""
-        task = Task.read(message)
+        task = wire.Task.read(message)
         desk = self._desk(self._client(context), context, task)
         theta, buffers = desk.receive(message)
-        orders = desk.orders(task, theta, buffers)
-        after, snapshot = desk.worker.weights_after(orders, 0)
-        left = {name: b[0] for name, b in desk.worker.buffers().items()}
+        training = desk.training(task, theta, buffers)
+        trained, snapshot = desk.worker.weights_after(training, 0)
+        trained_buffers = {name: rows[0] for name, rows in desk.worker.buffers().items()}
         shape = desk.shape(message)
-        sent = {wire.ARRAYS: shape.arrays(after, left)}
+        records = {wire.ARRAYS: shape.arrays(trained, trained_buffers)}
         if snapshot is not None:
-            sent[wire.SNAPSHOT] = shape.arrays(snapshot, left)
+            records[wire.SNAPSHOT] = shape.arrays(snapshot, trained_buffers)
         if task.personal is not None:
-            own = self._shelf(context, task)
-            start = own.at(task.index)
-            starts = (desk.problem.theta if start is None else start.to(theta))[None]
-            tied = dataclasses.replace(orders, prox=task.personal, starts=starts, snapshot_steps=None)
-            trained = desk.worker.weights_after(tied, 0)[0]
-            own.put(task.index, trained if trained.isfinite().all() else starts[0])
-        return wire.reply(message, {"num-examples": int(desk.problem.train.sizes[desk.position])}, **sent)
+            self._train_personal(desk, training, context, task)
+        return wire.reply(message, {"num-examples": desk.train_size}, **records)
+
+    def _train_personal(
+        self,
+        desk: "_Desk",
+        training: Task,
+        context: Context,
+        task: wire.Task,
+    ) -> None:
+        """The client's own model, pulled to the incoming one; it stays as it was where it would not stay finite."""
+        assert task.personal is not None
+        shelf = self._shelf(context, task)
+        model = shelf.at(task.index)
+        start = desk.problem.theta if model is None else model.to(training.theta)
+        tied = dataclasses.replace(
+            training,
+            prox=task.personal,
+            starts=start[None],
+            snapshot_steps=None,
+        )
+        trained, _ = desk.worker.weights_after(tied, 0)
+        shelf.put(task.index, trained if trained.isfinite().all() else start)
 
     def evaluate(self, message: Message, context: Context) -> Message:
         """The test score of the received model, or of the client's own where the algorithm trains one."""
-        task = Task.read(message)
+        task = wire.Task.read(message)
         desk = self._desk(self._client(context), context, task)
         theta, buffers = desk.receive(message)
         problem = desk.problem
         if problem.judged is None or problem.score is None:
             return wire.reply(message, {"num-examples": 0})
         if task.personal is not None:
-            own = self._shelf(context, task).at(task.index)
-            desk.worker.load(problem.theta if own is None else own.to(theta), buffers)
-        found = {"accuracy": desk.worker.mean(problem.score, problem.judged, desk.position)}
+            model = self._shelf(context, task).at(task.index)
+            personal = problem.theta if model is None else model.to(theta)
+            desk.worker.load(personal, buffers)
+        at = desk.position
+        metrics: dict[str, Any] = {}
+        metrics["accuracy"] = desk.worker.mean(problem.score, problem.judged, at)
         if self.padding is not None:
-            right = desk.worker.mean(problem.unpadded_score, problem.judged, desk.position)
-            found["unpadded"] = right / float(problem.real_positions()[desk.position])
-        return wire.reply(message, {**found, "num-examples": int(problem.judged.sizes[desk.position])})
+            right = desk.worker.mean(problem.unpadded_score, problem.judged, at)
+            real = problem.real_positions()[at]
+            metrics["unpadded"] = right / float(real)
+        metrics["num-examples"] = int(problem.judged.sizes[at])
+        return wire.reply(message, metrics)
 
     def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """A Flower mod: this site's part in a masked sum; mods further in clip or add noise before the mask."""
@@ -145,74 +184,125 @@ class Site:
         return secure.respond(message, context, lambda m, c: self._contribution(m, c, call_next))
 
     def _contribution(self, message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
-        """What is masked: a number for a mean, the scores, or the weighted update with two numbers."""
-        order, task = MaskedTask.read(message), Task.read(message)
+        """What is masked: a number for a mean, the scores, or the weighted update with three numbers."""
+        masked = MaskedTask.read(message)
+        task = wire.Task.read(message)
         for name in (RECORD, secure.PROTOCOL):  # Flower's mods expect one record of settings
             del message.content[name]
-        if order.kind == SCORE:
-            score = wire.number(self.evaluate(message, context), "accuracy")
+        c = masked.coefficient
+        if masked.kind == SCORE:
+            reply = self.evaluate(message, context)
+            score = wire.number(reply, "accuracy")
             if score is None:
                 raise InputError("this client has no test score")
-            return secure.split([order.factor * score, order.factor * score**2])
-        algorithm, shelf = order.built(), self._shelf(context, task, "memory")
-        rule, before = rule_of(algorithm), shelf.at(order.since)
-        first = not order.means and (order.kind == MEAN or not rule.means)
-        loss = self._loss(message, context, task, first)
-        smoothed = loss if before is None else (1 - order.smooth) * float(before[0]) + order.smooth * loss
-        dual = 0.0 if before is None else float(before[1])
-        own = Own(smoothed, task.lr, dual, order.mean_dual, order.clients)
-        if order.kind == MEAN:
-            return secure.split([order.factor * rule.means[len(order.means)](algorithm, own, *order.means)])
-        update = _trained(message, context, call_next)
+            return secure.split([c * score, c * score**2])
+        algorithm = wire.algorithm_from(masked.algorithm)
+        shelf = self._shelf(context, task, "memory")
+        loss = self._loss(message, context, task, first=not masked.means)
+        own = _own(masked, task, loss, shelf.at(masked.since))
+        if masked.kind == MEAN:
+            term = sums.next_term(algorithm, own, masked.means)
+            return secure.split([c * term])
+        update = _update(message, context, call_next)
         own = dataclasses.replace(own, sq_norm=float(update @ update))
-        moved = dual if rule.dual is None else rule.dual(algorithm, own, *order.means)
-        extra = moved - dual if rule.length is None else rule.length(algorithm, own, *order.means)
-        shelf.put(task.index, torch.tensor([smoothed, moved], dtype=torch.float64), order.since)
-        weight = order.factor * rule.weight(algorithm, own, *order.means)
-        value = rule.value(algorithm, own, *order.means)
-        return np.concatenate([weight * update, secure.split([order.factor * value, order.factor * extra])])
+        part = sums.part(algorithm, own, masked.means)
+        dual = float(part.dual)
+        smoothed = float(own.loss)
+        memory = torch.tensor([smoothed, dual], dtype=torch.float64)
+        shelf.put(task.index, memory, masked.since)
+        objective = c * float(part.objective)
+        length = c * float(part.length)
+        numbers = secure.split([objective, length, dual - own.dual])
+        weight = c * float(part.weight)
+        return np.concatenate([weight * update, numbers])
 
-    def _loss(self, message: Message, context: Context, task: Task, first: bool) -> float:
+    def _loss(
+        self,
+        message: Message,
+        context: Context,
+        task: wire.Task,
+        first: bool,
+    ) -> float:
         """The loss of the incoming model: measured when a round first asks, then kept for its other sums."""
         if first:
-            found = wire.number(self.measure(message, context), "loss")
-            if found is None or not math.isfinite(found):
+            reply = self.measure(message, context)
+            loss = wire.number(reply, "loss")
+            if loss is None or not math.isfinite(loss):
                 raise InputError("its loss is not finite")
-            kept = ConfigRecord({"run": task.run, "index": task.index, "loss": found})
-            context.state[KEPT_LOSS] = kept
-        kept = context.state.config_records.get(KEPT_LOSS, ConfigRecord())
-        if (kept.get("run"), kept.get("index")) != (task.run, task.index):
+            measured: dict[str, Any] = {"run": task.run, "index": task.index, "loss": loss}
+            context.state[MEASURED_LOSS] = ConfigRecord(measured)
+            return loss
+        kept = context.state.config_records.get(MEASURED_LOSS, ConfigRecord())
+        if kept.get("run") != task.run or kept.get("index") != task.index:
             raise InputError("it came into the round after the losses were measured")
         return float(cast(float, kept["loss"]))
 
     def _client(self, context: Context) -> Client:
-        held = self.data(context)
-        if not isinstance(held, Client):
-            raise InputError(f"data(context) gave a {type(held).__name__}; it must return an evenfed.Client")
-        return held
+        client = self.data(context)
+        if not isinstance(client, Client):
+            raise InputError(f"data(context) gave a {type(client).__name__}; it must return an evenfed.Client")
+        return client
 
-    def _desk(self, held: Client, context: Context, task: Task) -> "_Desk":
-        settings = Settings(batch_size=task.batch_size, local_epochs=task.local_epochs, device=self.device)
-        module, at = initial_model(self.model, task.seed), position(context)
-        train, test = alone(held, at, next((p.dtype for p in module.parameters() if p.requires_grad), torch.float32))
-        names = [*map(str, range(at)), held.name or str(at)]
-        problem = Problem.on(module, train, test, names, settings, self.loss, self.score, self.padding)
+    def _desk(self, client: Client, context: Context, task: wire.Task) -> "_Desk":
+        settings = Settings(
+            batch_size=task.batch_size,
+            local_epochs=task.local_epochs,
+            device=self.device,
+        )
+        module = initial_model(self.model, task.seed)
+        dtype = next((p.dtype for p in module.parameters() if p.requires_grad), torch.float32)
+        at = position(context)
+        train, test = alone(client, at, dtype)
+        names = [str(k) for k in range(at)]
+        names.append(client.name or str(at))
+        problem = Problem.on(
+            model=module,
+            train=train,
+            judged=test,
+            client_names=names,
+            settings=settings,
+            loss=self.loss,
+            score=self.score,
+            padding=self.padding,
+        )
         return _Desk(at, problem, Worker(problem))
 
-    def _shelf(self, context: Context, task: Task, kind: str = "personal") -> "_Shelf":
-        return _Shelf(context.state if self.state is None else self.state, kind, task.run, position(context))
+    def _shelf(self, context: Context, task: wire.Task, kind: str = "personal") -> Shelf:
+        store = InContext(context.state) if self.state is None else InFolder(self.state)
+        return Shelf(store, kind, task.run, position(context))
 
 
-def _trained(message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
+def _own(
+    masked: MaskedTask,
+    task: wire.Task,
+    loss: float,
+    memory: Tensor | None,
+) -> Own:
+    """What the client knows of itself; `memory` holds its smoothed loss and its dual before the round."""
+    dual = 0.0
+    if memory is not None:
+        smoothed, dual = memory.tolist()
+        loss = (1 - masked.smooth) * smoothed + masked.smooth * loss
+    return Own(
+        loss=torch.tensor(loss, dtype=torch.float64),
+        lr=task.lr,
+        clients=masked.clients,
+        dual=dual,
+        mean_dual=masked.mean_dual,
+    )
+
+
+def _update(message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
     """Incoming model minus trained model, as one vector."""
     received = message.content.array_records[wire.ARRAYS]
     shape = Shape.of(received, list(received), ())
-    before = shape.read(received)[0]
+    before, _ = shape.read(received)
     reply = call_next(message, context)
     if reply.has_error():
         raise InputError(reply.error.reason)
-    after = shape.read(reply.content.array_records[wire.ARRAYS])[0]
-    update: secure.Vector = (before - after.to(before)).double().numpy()
+    trained, _ = shape.read(reply.content.array_records[wire.ARRAYS])
+    difference = before - trained.to(before)
+    update: secure.Vector = difference.double().numpy()
     return update
 
 
@@ -224,21 +314,29 @@ class _Desk:
     problem: Problem
     worker: Worker
 
+    @property
+    def train_size(self) -> int:
+        return int(self.problem.train.sizes[self.position])
+
     def shape(self, message: Message) -> Shape:
         """The arrays of the message, in its order, which Flower's mods want back."""
         arrays = message.content.array_records[wire.ARRAYS]
-        return Shape.of(arrays, self.problem.layout.names or (), [n for n in arrays if n in self.problem.buffers])
+        buffers = [name for name in arrays if name in self.problem.buffers]
+        return Shape.of(arrays, self.problem.layout.names or (), buffers)
 
     def receive(self, message: Message) -> tuple[Tensor, dict[str, Tensor]]:
         """The model of the message, loaded."""
-        theta, buffers = self.shape(message).read(message.content.array_records[wire.ARRAYS])
-        placed = {name: b.to(self.problem.device) for name, b in buffers.items()}
+        arrays = message.content.array_records[wire.ARRAYS]
+        theta, buffers = self.shape(message).read(arrays)
         theta = theta.to(self.problem.theta)
-        self.worker.load(theta, placed)
-        return theta, placed
+        for name, buffer in buffers.items():
+            buffers[name] = buffer.to(self.problem.device)
+        self.worker.load(theta, buffers)
+        return theta, buffers
 
-    def orders(self, task: Task, theta: Tensor, buffers: dict[str, Tensor]) -> TrainingTask:
-        return TrainingTask(
+    def training(self, task: wire.Task, theta: Tensor, buffers: dict[str, Tensor]) -> Task:
+        """The message's task as the simulator's worker takes it."""
+        return Task(
             index=task.index,
             seed=task.seed,
             theta=theta,
@@ -251,60 +349,12 @@ class _Desk:
         )
 
 
-class _Shelf:
-    """What a client keeps (its own model, its memory of losses) by the round it stands before.
-
-    The last two, so that a round can be run again. Kept in Flower's context, or as files in a folder where they
-    outlive the run.
-    """
-
-    def __init__(self, place: RecordDict | Path, kind: str, run: str, position: int) -> None:
-        self.place = place
-        self.prefix = f"{kind}.{re.sub(r'[^A-Za-z0-9=.]+', '-', run)}.client-{position}.round-"
-
-    def at(self, index: int) -> Tensor | None:
-        """The model as it stands before round `index`; None before the first training."""
-        known = [k for k in self._rounds() if k <= index]
-        if not known:
-            return None
-        name = f"{self.prefix}{max(known)}"
-        if isinstance(self.place, Path):
-            return torch.from_numpy(np.load(self.place / f"{name}.npy"))
-        return torch.from_numpy(self.place.array_records[name]["theta"].numpy())
-
-    def put(self, index: int, own: Tensor, since: int | None = None) -> None:
-        """The model after round `index`, made from that of `since`; what no round can ask for again goes."""
-        name, values = f"{self.prefix}{index + 1}", own.detach().cpu().numpy()
-        kept = max((k for k in self._rounds() if k <= (index if since is None else since)), default=0)
-        if isinstance(self.place, Path):
-            self.place.mkdir(parents=True, exist_ok=True)
-            np.save(self.place / f"{name}.new.npy", values)
-            os.replace(self.place / f"{name}.new.npy", self.place / f"{name}.npy")
-        else:
-            self.place[name] = ArrayRecord({"theta": torch.from_numpy(values)})
-        for k in list(self._rounds()):
-            if k not in (kept, index + 1):
-                self._drop(f"{self.prefix}{k}")
-
-    def _drop(self, name: str) -> None:
-        if isinstance(self.place, Path):
-            (self.place / f"{name}.npy").unlink()
-        else:
-            del self.place[name]
-
-    def _rounds(self) -> Iterator[int]:
-        names = [p.stem for p in self.place.glob("*.npy")] if isinstance(self.place, Path) else list(self.place)
-        for name in names:
-            if name.startswith(self.prefix) and name.removeprefix(self.prefix).isdigit():
-                yield int(name.removeprefix(self.prefix))
-
-
 def position(context: Context) -> int:
     """Which client this node is."""
-    found = context.node_config.get("partition-id")
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+    stated = context.node_config.get("partition-id")
+    if not isinstance(stated, int) or isinstance(stated, bool) or stated < 0:
         raise InputError(
-            f'partition-id={found!r}: start the node with --node-config "partition-id=K num-partitions=N", '
+            f'partition-id={stated!r}: start the node with --node-config "partition-id=K num-partitions=N", '
             "K from 0 to N-1"
         )
-    return found
+    return stated

@@ -1,7 +1,6 @@
-"""A round of which the server learns sums only: first the means that weights need, then one sum of weighted updates."""
+"""A private round: the server learns sums alone. First the means that weights need, then a sum of weighted updates."""
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import WARNING
@@ -12,20 +11,30 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, Strategy
 from flwr.supercore import log
+from torch import Tensor
 
-from ..algorithms import get
+from ..algorithms import get, names
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.round import moved
 from ..core.server import Record, Server
+from ..core.sums import number_of_means
 from . import wire
-from .secure import LEAST, RANGES, Ask, SecureSum, TooFewError, joined
-from .sums import Rule, rule_of
+from .roster import Connection
+from .secure import LEAST, RANGES, SecureSum, TooFewError, Vector, joined
 from .wire import Shape, Task
 
 RECORD = "private"
-MEAN, UPDATE, SCORE = "mean", "update", "score"
-NUMBERS = {MEAN: 1, UPDATE: 2, SCORE: 2}  # how many travel beside the update: value and extra; score and its square
+
+# kinds of masked sums
+MEAN = "mean"
+UPDATE = "update"
+SCORE = "score"
+NUMBERS = {
+    MEAN: 1,
+    UPDATE: 3,  # beside the update: objective, length, and change of the dual
+    SCORE: 2,  # a score and its square
+}
 
 
 @dataclass(frozen=True)
@@ -34,38 +43,52 @@ class MaskedTask:
 
     kind: str  # MEAN, UPDATE or SCORE
     algorithm: str  # JSON: name and hyper-parameters
-    factor: float  # c_i: this client's share, or 1/m
+    coefficient: float  # c_i, which is public: the client's share, or 1/m
     means: list[float]  # those known so far
     clients: int  # with data, in the federation
-    since: int = 0  # the client's memory counts as it stood before this round: after the last that counted it
-    mean_dual: float = 0.0
-    smooth: float = 1.0  # 1: not smoothed
+    since: int  # the client's memory counts as it stood before this round: after the last that counted it
+    mean_dual: float
+    smooth: float  # 1: not smoothed
 
     def record(self) -> ConfigRecord:
         return ConfigRecord(dict(vars(self)))
 
     @classmethod
     def read(cls, message: Message) -> "MaskedTask":
-        told: Any = dict(message.content.config_records[RECORD])
-        return cls(**told)
+        fields: Any = dict(message.content.config_records[RECORD])
+        return cls(**fields)
 
-    def built(self) -> Algorithm:
-        """The algorithm whose sums these are."""
-        told = json.loads(self.algorithm)
-        return get(told["name"], **told["options"])
+
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Refuse an algorithm whose weights do not follow from sums, with its reason."""
+    try:
+        number_of_means(algorithm)
+    except InputError as reason:
+        raise InputError(f"{reason}. Those that can: {', '.join(_private_names())}") from None
+
+
+def _private_names() -> list[str]:
+    able = []
+    for name in names():
+        try:
+            number_of_means(get(name))
+        except InputError:
+            continue
+        able.append(name)
+    return able
 
 
 def check_run(count: int, shape: Shape) -> None:
-    """Refuse what masked sums cannot serve: too few clients a round, models with buffers."""
+    """Refuse what masked sums cannot serve: too few clients per round, models with buffers."""
     if count < LEAST:
         raise InputError(
-            f"private=True with {count} clients a round: from a sum of so few, one learns the other's part; "
+            f"private=True with {count} clients per round: from a sum of so few, one learns the other's part; "
             f"let at least {LEAST} take part"
         )
     if shape.buffers:
         raise InputError(
             f"private=True with a model that keeps buffers ({shape.buffers[0]}): their averages are not masked; use "
-            "layers without, such as GroupNorm for BatchNorm"
+            "layers without buffers, such as GroupNorm instead of BatchNorm"
         )
 
 
@@ -78,152 +101,214 @@ def check_wrapper(wrapped: Strategy) -> None:
         )
 
 
-def remembered(server: Server) -> Server:
-    """What the server of a private run remembers: which round last counted a client, and the sum of CLIMB's duals."""
-    memory = {"counted": torch.zeros(len(server.sizes)).long(), "dual_total": torch.zeros(1).double()}
+def with_private_memory(server: Server) -> Server:
+    """The server of a private run remembers which round last counted a client, and the sum of the clients' duals."""
+    counted = torch.zeros(len(server.sizes), dtype=torch.int64)
+    dual_total = torch.zeros(1, dtype=torch.float64)
+    memory = {"counted": counted, "dual_total": dual_total}
     return dataclasses.replace(server, memory=memory, smoothed=None)
 
 
 class PrivateRound:
-    """One round, from the means to the step. Too few clients: the round is skipped, and `dropped` names the lost."""
+    """The same as `PlainRound`, from masked sums. Too few clients: the round is skipped, and the record names them."""
 
-    def __init__(self, server: Server, nodes: Mapping[int, int], ask: Ask, lifetime: float) -> None:
-        self.server, self.nodes, self.ask, self.lifetime = server, nodes, ask, lifetime
-        self.rule: Rule = rule_of(server.algorithm)
-        self.alive: list[int] = []
-        self.dropped: list[int] = []
-        self.means: list[float] = []
-        self.sum: SecureSum | None = None
-        self.factors: dict[int, float] = {}
+    def __init__(
+        self,
+        server: Server,
+        shape: Shape,
+        task: Task,
+        connection: Connection,
+    ) -> None:
+        self.server = server
+        self.task = dataclasses.replace(task, personal=server.algorithm.personal())
+        self.connection = connection
+        self.sums = MaskedSums(server, connection)
+        self.scores: dict[str, float] | None = None
 
-    def open(self, drawn: Iterable[int], task: Task, arrays: ArrayRecord, config: Mapping[str, Any]) -> list[Message]:
-        """The means, one masked sum after another; then the orders to train. None if too few are left."""
-        clients = list(drawn)
-        self.alive = [client for client in clients if client in self.nodes]
-        for client in sorted(set(clients) - set(self.alive)):
-            self._drop(client, "not connected")
+    def open(self, drawn: Tensor, arrays: ArrayRecord, config: Mapping[str, Any]) -> list[Message]:
+        """The means, one masked sum after another; then the tasks to train. None if too few clients are left."""
+        self.sums.admit(drawn.tolist())
         try:
-            for phase in range(len(self.rule.means)):
+            for phase in range(number_of_means(self.server.algorithm)):
                 sent = arrays if phase == 0 else None  # the loss is measured once
-                total = self._summed(MEAN, task, sent, {})
-                self.means.append(total[0])
-            return self._begin(UPDATE, task, arrays, config, len(self.server.theta))
+                (mean,) = self.sums.averages(MEAN, self.task, sent)
+                self.sums.means.append(mean)
+            size = len(self.server.theta)
+            return self.sums.begin(UPDATE, self.task, arrays, config, size)
         except TooFewError as reason:
             self._skip(reason)
             return []
 
-    def add(self, reply: Message) -> None:
-        """Add a client's masked, weighted update."""
-        if self.sum is not None:
-            self.sum.add(reply)
+    def collect(self, answers: Iterable[Message]) -> None:
+        """Add the clients' masked, weighted updates."""
+        for reply in answers:
+            self.sums.add(reply)
 
     def close(self) -> tuple[Server, Record]:
         """The server after the step, and a record without any client's numbers."""
-        weights = np.zeros(len(self.server.sizes))
-        server, objective = self.server, float("nan")
-        if self.sum is not None:
-            try:
+        server = self.server
+        everyone = len(server.sizes)
+        weights = np.zeros(everyone)
+        objective = float("nan")
+        skipped = True
+        try:
+            if self.sums.running:
                 size = len(server.theta)
-                entries, covered = self._finish()
-                value, extra = (number / covered for number in joined(entries[size:]))
-                objective = float(self.rule.objective(server.algorithm, value, *self.means))
-                server = self._step(entries[:size], covered, extra)
-                weights[self.alive] = np.nan  # known to each client alone
-            except TooFewError as reason:
-                self._skip(reason)
-        nowhere = np.full(len(server.sizes), np.nan)
-        skipped = not bool(np.isnan(weights).any())
-        record = Record(server.index, nowhere, weights, objective, 0, tuple(self.dropped), skipped)
+                entries, covered = self.sums.finish()
+                total, length, dual_change = joined(entries[size:])
+                objective = total / covered
+                server = self._moved(entries[:size], length, dual_change)
+                weights[self.sums.clients] = np.nan  # known to each client alone
+                skipped = False
+        except TooFewError as reason:
+            self._skip(reason)
+        record = Record(
+            index=server.index,
+            losses=np.full(everyone, np.nan),
+            weights=weights,
+            objective=objective,
+            negative_weights=0,
+            dropped=tuple(self.sums.dropped),
+            skipped=skipped,
+        )
         return dataclasses.replace(server, index=server.index + 1), record
 
-    def scores(self, tested: Iterable[int], task: Task, arrays: ArrayRecord) -> dict[str, Any] | None:
-        """Mean and deviation of the clients' test scores; None where too few can be asked."""
-        self.alive = [client for client in tested if client in self.nodes]
+    def ask_scores(self, arrays: ArrayRecord, config: Mapping[str, Any]) -> list[Message]:
+        """Mean and deviation of the clients' test scores. The sum is taken here, so no messages are left to send."""
+        index = self.server.index + 1
+        task = dataclasses.replace(self.task, index=index)
+        sums = MaskedSums(dataclasses.replace(self.server, index=index), self.connection)
+        nodes = self.connection.nodes
+        sums.clients = [client for client in self.connection.roster.tested() if client in nodes]
         try:
-            mean, square = self._summed(SCORE, task, arrays, {})
+            mean, square = sums.averages(SCORE, task, arrays)
         except TooFewError as reason:
-            log(WARNING, "round %s: no scores: %s", self.server.index, reason)
-            return None
-        return {"mean-accuracy": mean, "std-accuracy": max(square - mean**2, 0.0) ** 0.5}
+            log(WARNING, "round %s: no scores: %s", index, reason)
+        else:
+            deviation = max(square - mean**2, 0.0) ** 0.5
+            self.scores = {"mean-accuracy": mean, "std-accuracy": deviation}
+        return []
 
-    def _summed(self, kind: str, task: Task, arrays: ArrayRecord | None, config: Mapping[str, Any]) -> list[float]:
-        """Means over those who replied, of the numbers that `kind` asks for."""
-        orders = self._begin(kind, task, arrays, config)
-        assert self.sum is not None
-        for reply in self.ask(orders):
-            self.sum.add(reply)
-        entries, covered = self._finish()
-        return [number / covered for number in joined(entries)]
+    def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
+        """What the record says of the scores."""
+        return {"scores": self.scores}
 
-    def _begin(
-        self, kind: str, task: Task, arrays: ArrayRecord | None, config: Mapping[str, Any], size: int = 0
-    ) -> list[Message]:
-        """Open a masked sum over those alive, and the orders for it."""
-        entries = size + NUMBERS[kind] * len(RANGES)
-        self.sum = SecureSum([self.nodes[client] for client in self.alive], entries, self.ask, self.lifetime)
-        try:
-            self.sum.open()
-        finally:
-            self._settle(self.sum)
-        sizes = self.server.sizes
-        uniform = kind == SCORE or self.rule.uniform(self.server.algorithm)
-        weighed = {client: 1.0 if uniform else float(sizes[client]) for client in self.alive}
-        self.factors = {client: weight / sum(weighed.values()) for client, weight in weighed.items()}
-        common = {wire.CONFIG: task.record(config)} | ({} if arrays is None else {wire.ARRAYS: arrays})
-        contents = {
-            self.nodes[client]: RecordDict({**common, RECORD: self._order(kind, client).record()})
-            for client in self.alive
-        }
-        return self.sum.orders(contents)
-
-    def _order(self, kind: str, client: int) -> MaskedTask:
-        server, memory = self.server, self.server.memory
-        told = json.dumps({"name": server.algorithm.name, "options": server.algorithm.describe()})
-        clients = int((server.sizes > 0).sum())
-        return MaskedTask(
-            kind=kind,
-            algorithm=told,
-            factor=self.factors[client],
-            means=list(self.means),
-            clients=clients,
-            since=int(memory["counted"][client]),
-            mean_dual=float(memory["dual_total"]) / clients,
-            smooth=server.smooth if server.smooth is not None and server.algorithm.uses_losses else 1.0,
-        )
-
-    def _finish(self) -> tuple[Any, float]:
-        """The sum, and the part of the public factors of those in it."""
-        assert self.sum is not None
-        done, self.sum = self.sum, None
-        try:
-            entries = done.close()
-        finally:
-            self._settle(done)
-        return entries, sum(self.factors[client] for client in self.alive)
-
-    def _step(self, total: Any, covered: float, extra: float) -> Server:
-        """The step from the sum: by the public factors of those who gave, or by the algorithm's own length."""
-        server, asked = self.server, len(self.factors)
-        by = covered * extra if self.rule.length is not None else covered
-        step = torch.from_numpy(total / by if by > 0 else 0 * total)
-        memory = {name: kept.clone() for name, kept in server.memory.items()}
-        memory["counted"][self.alive] = server.index + 1
-        if self.rule.dual is not None:
-            memory["dual_total"] += extra * covered * asked
+    def _moved(self, total: Vector, length: float, dual_change: float) -> Server:
+        """The server after the step total / length."""
+        server = self.server
+        update = total / length if length > 0 else 0 * total
+        step = torch.from_numpy(update)
+        counted = server.memory["counted"].clone()
+        counted[self.sums.clients] = server.index + 1
+        memory = {"counted": counted, "dual_total": server.memory["dual_total"] + dual_change}
         return moved(dataclasses.replace(server, memory=memory), step)
 
-    def _settle(self, done: SecureSum) -> None:
-        """Those whom the sum lost on the way take no further part; who gave is in it, whatever came after."""
-        for client in self.alive:
-            node = self.nodes[client]
-            if node in done.lost and node not in done.gave:
-                self._drop(client, done.lost[node])
-        self.alive = [client for client in self.alive if client not in self.dropped]
+    def _skip(self, reason: object) -> None:
+        self.sums.running = None
+        log(WARNING, "round %s is skipped: %s", self.server.index, reason)
+
+
+class MaskedSums:
+    """Masked sums over the same clients, one after another. Who is lost on the way takes no further part."""
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self.server = server
+        self.connection = connection
+        self.clients: list[int] = []  # who is left
+        self.dropped: list[int] = []
+        self.means: list[float] = []
+        self.coefficients: dict[int, float] = {}
+        self.running: SecureSum | None = None
+
+    def admit(self, clients: Iterable[int]) -> None:
+        """Those connected take part."""
+        for client in sorted(clients):
+            if client in self.connection.nodes:
+                self.clients.append(client)
+            else:
+                self._drop(client, "not connected")
+
+    def averages(self, kind: str, task: Task, arrays: ArrayRecord | None) -> list[float]:
+        """Means over those who replied, of the numbers that `kind` asks for."""
+        messages = self.begin(kind, task, arrays, {})
+        for reply in self.connection.replies(messages):
+            self.add(reply)
+        entries, covered = self.finish()
+        return [number / covered for number in joined(entries)]
+
+    def begin(
+        self, kind: str, task: Task, arrays: ArrayRecord | None, config: Mapping[str, Any], size: int = 0
+    ) -> list[Message]:
+        """Open a masked sum over those left, and return the tasks for it."""
+        entries = size + NUMBERS[kind] * len(RANGES)
+        nodes = [self.connection.nodes[client] for client in self.clients]
+        self.running = SecureSum(nodes, entries, self.connection.replies, self.connection.timeout)
+        try:
+            self.running.open()
+        finally:
+            self._drop_lost(self.running)
+        self._set_coefficients(kind)
+        contents = {}
+        for client in self.clients:
+            content = RecordDict({wire.CONFIG: task.record(config)})
+            if arrays is not None:
+                content[wire.ARRAYS] = arrays
+            content[RECORD] = self._masked_task(kind, client).record()
+            contents[self.connection.nodes[client]] = content
+        return self.running.tasks(contents)
+
+    def add(self, reply: Message) -> None:
+        """Add a client's masked vector."""
+        if self.running is not None:
+            self.running.add(reply)
+
+    def finish(self) -> tuple[Vector, float]:
+        """The sum, and how much of the coefficients those in it hold."""
+        finished = self.running
+        assert finished is not None
+        self.running = None
+        try:
+            entries = finished.close()
+        finally:
+            self._drop_lost(finished)
+        covered = sum(self.coefficients[client] for client in self.clients)
+        return entries, covered
+
+    def _set_coefficients(self, kind: str) -> None:
+        """c_i of those left: the algorithm's own, or 1/m for scores."""
+        sizes = self.server.sizes[self.clients].double()
+        shares = sizes / sizes.sum()
+        coefficients = torch.full_like(shares, 1 / len(shares))
+        if kind != SCORE:
+            coefficients = self.server.algorithm.coefficients(shares)
+        self.coefficients = dict(zip(self.clients, coefficients.tolist(), strict=True))
+
+    def _masked_task(self, kind: str, client: int) -> MaskedTask:
+        server = self.server
+        clients = int((server.sizes > 0).sum())
+        smooth = server.smooth if server.algorithm.uses_losses else None
+        return MaskedTask(
+            kind=kind,
+            algorithm=wire.algorithm_text(server.algorithm),
+            coefficient=self.coefficients[client],
+            means=list(self.means),
+            clients=clients,
+            since=int(server.memory["counted"][client]),
+            mean_dual=float(server.memory["dual_total"]) / clients,
+            smooth=1.0 if smooth is None else smooth,
+        )
+
+    def _drop_lost(self, masked: SecureSum) -> None:
+        """Drop those whom a sum lost before they gave; who gave is in it, whatever came after."""
+        left = []
+        for client in self.clients:
+            node = self.connection.nodes[client]
+            if node in masked.lost and node not in masked.gave:
+                self._drop(client, masked.lost[node])
+            else:
+                left.append(client)
+        self.clients = left
 
     def _drop(self, client: int, reason: object) -> None:
         self.dropped.append(client)
-        log(WARNING, "round %s: client %s is dropped: %s", self.server.index, client, reason)
-
-    def _skip(self, reason: object) -> None:
-        self.sum = None
-        log(WARNING, "round %s is skipped: %s", self.server.index, reason)
+        self.connection.log_dropped(self.server.index, client, reason)

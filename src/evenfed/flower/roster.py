@@ -1,4 +1,4 @@
-"""Which node is which client, and asking them: orders pushed one by one, replies pulled as they arrive."""
+"""Which node is which client, and asking them: tasks pushed one by one, replies pulled as they arrive."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,29 +14,45 @@ from ..core.errors import InputError
 from . import wire
 
 AT_ONCE = 4  # replies pulled together: what the server holds of them at any moment
+SHORTEST_PAUSE = 0.02  # seconds between two looks for replies, growing while none arrive
+LONGEST_PAUSE = 1.0
+FACTS = {"partition-id", "num-partitions", "name", "train", "test", "parameters", "buffers"}
 
 
-def replies(grid: Grid, messages: Iterable[Message], timeout: float, ordered: bool = False) -> Iterator[Message]:
-    """Replies as they arrive, few in memory at a time; those that do not come within `timeout` seconds are left out.
+def replies(
+    grid: Grid,
+    messages: Iterable[Message],
+    timeout: float,
+    ordered: bool = False,
+) -> Iterator[Message]:
+    """Replies as they arrive, few in memory at a time; those not there within `timeout` seconds are left out.
 
     `ordered`: in the order of the messages, so that sums are the same to the bit; early replies wait with
     Flower, not here.
     """
-    waiting = [i for m in messages for i in grid.push_messages([m]) if i is not None]
-    deadline, pause, together = time.monotonic() + timeout, 0.02, 1 if ordered else AT_ONCE
+    waiting: list[str] = []
+    for message in messages:
+        waiting += [name for name in grid.push_messages([message]) if name is not None]
+    deadline = time.monotonic() + timeout
+    together = 1 if ordered else AT_ONCE
+    pause = SHORTEST_PAUSE
     while waiting:
         late = time.monotonic() >= deadline
+        reach = 1 if ordered and not late else len(waiting)
         arrived: set[str] = set()
-        for at in range(0, 1 if ordered and not late else len(waiting), together):
-            found = list(grid.pull_messages(waiting[at : at + together]))
-            arrived |= {m.metadata.reply_to_message_id for m in found}
-            while found:
-                yield found.pop(0)
-        waiting = [i for i in waiting if i not in arrived]
+        for start in range(0, reach, together):
+            names = waiting[start : start + together]
+            pulled = list(grid.pull_messages(names))
+            arrived |= {message.metadata.reply_to_message_id for message in pulled}
+            while pulled:
+                yield pulled.pop(0)
+        waiting = [name for name in waiting if name not in arrived]
         if late:
             return
-        pause = 0.02 if arrived else min(1.5 * pause, 1.0)
-        if not arrived:
+        if arrived:
+            pause = SHORTEST_PAUSE
+        else:
+            pause = min(1.5 * pause, LONGEST_PAUSE)
             time.sleep(pause)
 
 
@@ -49,17 +65,17 @@ class Roster:
 
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
-    about: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # position -> what it told of itself
-    met: dict[int, int | None] = field(default_factory=dict)  # node -> position; None: left out
+    facts: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # position -> what the client told of itself
+    positions: dict[int, int | None] = field(default_factory=dict)  # node -> position; None: left out
 
     def gather(self, grid: Grid, wait: float, known: Mapping[str, Any] | None = None) -> None:
-        """Until all clients are there; `known` (an earlier header's clients) stands in for those that stay away."""
+        """Wait until all clients are there; `known` (an earlier header's clients) stands in for those that are not."""
         deadline = time.monotonic() + wait
-        while self.clients is None or len(self.nodes) < self.clients:
-            failed = self.refresh(grid, wait)
-            if failed:
-                raise InputError("clients could not be set up: " + "; ".join(failed))
-            if self.clients is not None and len(self.nodes) >= self.clients:
+        while not self._complete():
+            failures = self.refresh(grid, wait)
+            if failures:
+                raise InputError("clients could not be set up: " + "; ".join(failures))
+            if self._complete():
                 break
             if time.monotonic() >= deadline:
                 if known is not None and self.nodes:
@@ -72,31 +88,40 @@ class Roster:
             time.sleep(0.2)
         self._recall(known)
 
+    def _complete(self) -> bool:
+        return self.clients is not None and len(self.nodes) >= self.clients
+
     def refresh(self, grid: Grid, timeout: float) -> list[str]:
-        """Who is connected; nodes that were not there before are asked who they are. What failed is told."""
-        present, failed = set(grid.get_node_ids()), []
-        new = sorted(present - set(self.met))
-        asked = [wire.message(node, wire.DESCRIBE, None, ConfigRecord({"server-round": 0})) for node in new]
-        for reply in replies(grid, asked, timeout):
+        """Note who is connected, and ask new nodes who they are. Returns what failed."""
+        present = set(grid.get_node_ids())
+        new = sorted(present - set(self.positions))
+        config = ConfigRecord({"server-round": 0})
+        questions = [wire.message(node, wire.DESCRIBE, None, config) for node in new]
+        failures = []
+        for reply in replies(grid, questions, timeout):
             node = reply.metadata.src_node_id
             try:
-                self.met[node] = self._entered(node, reply)
+                self.positions[node] = self._entered(node, reply)
             except InputError as error:
-                self.met[node] = None
-                failed.append(f"node {node}: {error}")
+                self.positions[node] = None
+                failures.append(f"node {node}: {error}")
                 log(WARNING, "left out: node %s: %s", node, error)
-        self.nodes = {at: node for node, at in self.met.items() if at is not None and node in present}
-        return failed
+        self.nodes = {}
+        for node, position in self.positions.items():
+            if position is not None and node in present:
+                self.nodes[position] = node
+        return failures
 
     def _entered(self, node: int, reply: Message) -> int:
         """The position of the client on a node."""
         if reply.has_error():
             raise InputError(reply.error.reason)
-        told: dict[str, Any] = dict(reply.content.config_records.get(wire.CONFIG) or {})
-        if not {"partition-id", "num-partitions", "name", "train", "test", "parameters", "buffers"} <= set(told):
+        record = reply.content.config_records.get(wire.CONFIG)
+        facts: dict[str, Any] = dict(record or {})
+        if not set(facts) >= FACTS:
             raise InputError("it runs another client app; use evenfed.flower.client_app")
-        position, stated = int(told["partition-id"]), int(told["num-partitions"])
-        self.clients = self.clients or stated or None
+        position = int(facts["partition-id"])
+        self.clients = self.clients or int(facts["num-partitions"]) or None
         if self.clients is None:
             raise InputError(
                 'it does not say how many clients there are; start it with --node-config "partition-id=K '
@@ -108,30 +133,34 @@ class Roster:
                 f"0 .. {self.clients - 1}"
             )
         if position in self.nodes:
-            log(
-                WARNING,
-                "nodes %s and %s both say partition-id=%s; the newer is asked",
-                self.nodes[position],
-                node,
-                position,
-            )
-        self.about.setdefault(position, told)
-        log(INFO, "client %s (%s) is on node %s", position, told["name"], node)
+            text = "nodes %s and %s both say partition-id=%s; the newer is asked"
+            log(WARNING, text, self.nodes[position], node, position)
+        self.facts.setdefault(position, facts)
+        log(INFO, "client %s (%s) is on node %s", position, facts["name"], node)
         return position
 
     def _recall(self, known: Mapping[str, Any] | None) -> None:
-        """What an earlier run knew of clients that are not there now."""
-        someone = next(iter(self.about.values()))
+        """Take from an earlier run's header the facts of clients that are not there."""
+        model = next(iter(self.facts.values()))  # the same for all: names of parameters and buffers
         for position in range(self.clients or 0):
-            if position not in self.about:
-                assert known is not None
-                facts = {"name": known["names"][position], "train": known["train"][position]}
-                self.about[position] = {**someone, **facts, "test": known["test"][position]}
-                log(WARNING, "client %s (%s) is not connected", position, facts["name"])
+            if position in self.facts:
+                continue
+            assert known is not None
+            self.facts[position] = {
+                **model,
+                "name": known["names"][position],
+                "train": known["train"][position],
+                "test": known["test"][position],
+            }
+            log(WARNING, "client %s (%s) is not connected", position, known["names"][position])
 
     def column(self, fact: str) -> list[Any]:
         """One fact of every client, by position."""
-        return [self.about[position][fact] for position in range(self.clients or 0)]
+        return [self.facts[position][fact] for position in range(self.clients or 0)]
+
+    def tested(self) -> list[int]:
+        """Clients that hold test data."""
+        return [client for client, size in enumerate(self.column("test")) if size]
 
     def describe(self) -> dict[str, Any]:
         """As a run's header keeps it."""
@@ -143,3 +172,25 @@ class Roster:
             "split_seed": None,
             "notes": [],
         }
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How a round reaches its clients."""
+
+    grid: Grid
+    roster: Roster
+    timeout: float
+    ordered: bool
+
+    @property
+    def nodes(self) -> Mapping[int, int]:
+        """Client -> node, of those connected."""
+        return self.roster.nodes
+
+    def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
+        return replies(self.grid, messages, self.timeout, self.ordered)
+
+    def log_dropped(self, index: int, client: int, reason: object) -> None:
+        name = self.roster.facts[client]["name"]
+        log(WARNING, "round %s: client %s (%s) is dropped: %s", index, client, name, reason)

@@ -6,7 +6,7 @@ primitives; the workflow itself belongs to the legacy API and carries one weight
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from . import wire
 
 PROTOCOL = RECORD_KEY_CONFIGS  # the record of a message that belongs to the protocol
 LEAST = 3  # with two, each would learn the other's part from the public sum
-NEIGHBOURS = 31  # clients that share masks and keys with each; everyone up to this number
+NEIGHBOURS = 31  # how many clients share masks and keys with each; everyone up to this number
 CLIP = 8.0  # entries of a masked vector lie within +- this (Flower's default)
 STEPS = 2**30  # and are rounded to this many steps
 RANGES = (2.0**50, 2.0**20, 2.0**-10)  # a number travels in three parts, each half a step of the one before
@@ -55,42 +55,51 @@ def respond(message: Message, context: Context, contribute: Callable[[Message, C
         result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([vector]), 1, {})
         return Message(fitres_to_recorddict(result, False), reply_to=message)
 
-    full = secaggplus_mod(message, context, inner)
-    kept = {PROTOCOL: full.content[PROTOCOL], wire.METRICS: MetricRecord({"num-examples": 1})}
-    full.content = RecordDict(kept)
-    return full
+    reply = secaggplus_mod(message, context, inner)
+    masked = reply.content[PROTOCOL]
+    reply.content = RecordDict({PROTOCOL: masked, wire.METRICS: MetricRecord({"num-examples": 1})})
+    return reply
 
 
 def split(numbers: Iterable[float]) -> Vector:
-    """Numbers within +-2^50 as entries to be masked; their sum is exact to 2^-40 a client."""
-    parts = []
+    """Numbers within +-2^50 as entries to be masked; their sum is exact to 2^-40 per client."""
+    entries = []
     for rest in numbers:
         if not abs(rest) <= RANGES[0]:
             raise InputError("a number to be summed is not finite or too large; is the loss of this client finite?")
         for reach in RANGES:
             step = 2 * reach / STEPS
             part = round(rest / step) * step
-            parts.append(part / reach * CLIP)
+            entries.append(part / reach * CLIP)
             rest -= part
-    return np.array(parts, dtype=np.float64)
+    return np.array(entries, dtype=np.float64)
 
 
 def joined(entries: Vector) -> list[float]:
     """The numbers back from (sums of) their entries."""
-    return [float(row) for row in entries.reshape(-1, len(RANGES)) @ (np.array(RANGES) / CLIP)]
+    scales = np.array(RANGES) / CLIP
+    rows = entries.reshape(-1, len(RANGES))
+    numbers: list[float] = (rows @ scales).tolist()
+    return numbers
 
 
 class SecureSum:
-    """One run of the protocol over `nodes`: open, orders out, replies in, close. `lost` names who dropped out."""
+    """One run of the protocol over `nodes`: open, tasks out, replies in, close. `lost` names who dropped out."""
 
-    def __init__(self, nodes: Sequence[int], size: int, ask: Ask, lifetime: float | None = None) -> None:
-        self.size, self.ask, self.lifetime = size, ask, lifetime  # `size`: entries of each vector
-        ring, shares = list(nodes), min(len(nodes), NEIGHBOURS)
-        random.SystemRandom().shuffle(ring)
-        reach = range(-(shares // 2), shares // 2 + 1)
-        self.near = {node: {ring[(at + k) % len(ring)] for k in reach} for at, node in enumerate(ring)}
-        self.shares, self.threshold = shares, max(2, math.ceil(2 * shares / 3))
-        self.modulus = 2 ** (STEPS.bit_length() + len(ring).bit_length())
+    def __init__(
+        self,
+        nodes: Sequence[int],
+        size: int,
+        ask: Ask,
+        lifetime: float | None = None,
+    ) -> None:
+        self.size = size  # entries of each vector
+        self.ask = ask
+        self.lifetime = lifetime
+        self.shares = min(len(nodes), NEIGHBOURS)
+        self.threshold = max(2, math.ceil(2 * self.shares / 3))
+        self.near = _ring(nodes, self.shares)
+        self.modulus = 2 ** (STEPS.bit_length() + len(nodes).bit_length())
         self.keys: dict[int, list[bytes]] = {}
         self.boxes: dict[int, list[tuple[int, bytes]]] = {}  # to whom: (from whom, encrypted shares)
         self.gave: set[int] = set()
@@ -101,6 +110,10 @@ class SecureSum:
         """Everyone makes keys, and hands encrypted shares of its secrets to its neighbours."""
         if len(self.near) < LEAST:
             raise TooFewError(f"{len(self.near)} clients left; a masked sum needs {LEAST}")
+        self._exchange_keys()
+        self._exchange_shares()
+
+    def _exchange_keys(self) -> None:
         setup = {
             Key.SAMPLE_NUMBER: len(self.near),
             Key.SHARE_NUMBER: self.shares,
@@ -110,107 +123,166 @@ class SecureSum:
             Key.MOD_RANGE: self.modulus,
             Key.MAX_WEIGHT: 1.0,
         }
-        replies = self._stage(Stage.SETUP, dict.fromkeys(self.near, setup))
-        self.keys = {node: [told[Key.PUBLIC_KEY_1], told[Key.PUBLIC_KEY_2]] for node, told in replies.items()}
-        self._enough(self.keys)
-        known = {node: {str(k): self.keys[k] for k in self.near[node] if k in self.keys} for node in self.keys}
-        replies = self._stage(Stage.SHARE_KEYS, known)
-        self.boxes = {node: [] for node in replies}
-        for source, told in replies.items():
-            for node, box in zip(told[Key.DESTINATION_LIST], told[Key.CIPHERTEXT_LIST], strict=True):
+        answers = self._stage(Stage.SETUP, dict.fromkeys(self.near, setup))
+        for node, answer in answers.items():
+            first = answer[Key.PUBLIC_KEY_1]
+            second = answer[Key.PUBLIC_KEY_2]
+            self.keys[node] = [first, second]
+        self._check_enough(self.keys)
+
+    def _exchange_shares(self) -> None:
+        neighbours_keys: dict[int, dict[str, Any]] = {}
+        for node in self.keys:
+            neighbours_keys[node] = {}
+            for neighbour in self.near[node] & self.keys.keys():
+                neighbours_keys[node][str(neighbour)] = self.keys[neighbour]
+        answers = self._stage(Stage.SHARE_KEYS, neighbours_keys)
+        self.boxes = {node: [] for node in answers}
+        for source, answer in answers.items():
+            receivers = answer[Key.DESTINATION_LIST]
+            encrypted = answer[Key.CIPHERTEXT_LIST]
+            for node, box in zip(receivers, encrypted, strict=True):
                 if node in self.boxes:
                     self.boxes[node].append((source, box))
-        self._enough(self.boxes)
+        self._check_enough(self.boxes)
 
-    def orders(self, contents: Mapping[int, RecordDict]) -> list[Message]:
-        """For each that is left, the order to send its masked vector."""
-        orders = []
+    def tasks(self, contents: Mapping[int, RecordDict]) -> list[Message]:
+        """For each that is left, the task to send its masked vector."""
+        messages = []
         for node, boxes in self.boxes.items():
-            lists = {Key.SOURCE_LIST: [s for s, _ in boxes], Key.CIPHERTEXT_LIST: [box for _, box in boxes]}
-            orders.append(self._order(node, Stage.COLLECT_MASKED_VECTORS, lists, contents[node]))
-        return orders
+            sources = [source for source, _ in boxes]
+            shares = [box for _, box in boxes]
+            values = {Key.SOURCE_LIST: sources, Key.CIPHERTEXT_LIST: shares}
+            messages.append(self._message(node, Stage.COLLECT_MASKED_VECTORS, values, contents[node]))
+        return messages
 
     def add(self, reply: Message) -> None:
         """Add a masked vector to the sum and let it go."""
-        node, told = reply.metadata.src_node_id, self._told(reply)
-        if told is None or node not in self.boxes or node in self.gave:
+        node = reply.metadata.src_node_id
+        answer = self._answer(reply)
+        if answer is None or node not in self.boxes or node in self.gave:
             return
-        vectors = [bytes_to_ndarray(packed) for packed in told[Key.MASKED_PARAMETERS]]
-        if [(v.shape, v.dtype.name) for v in vectors] != [((1,), "int64"), ((self.size,), "int64")]:
+        vectors = [bytes_to_ndarray(packed) for packed in answer[Key.MASKED_PARAMETERS]]
+        shapes = [(vector.shape, vector.dtype.name) for vector in vectors]
+        if shapes != [((1,), "int64"), ((self.size,), "int64")]:
             self.lost[node] = "its masked vector has another shape than was asked for"
             return
         self.gave.add(node)
-        self.total = vectors if self.total is None else parameters_addition(self.total, vectors)
-        self.total = parameters_mod(self.total, self.modulus)
+        if self.total is not None:
+            vectors = parameters_addition(self.total, vectors)
+        self.total = parameters_mod(vectors, self.modulus)
 
     def close(self) -> Vector:
         """Take off the masks with the neighbours' shares: the sum over those who gave."""
-        self.lost.update({node: "no reply" for node in self.boxes if node not in self.gave and node not in self.lost})
-        self._enough(self.gave)
-        absent = set(self.boxes) - self.gave
-        asked = {
-            node: {
+        self._note_silent(self.boxes, self.gave)
+        self._check_enough(self.gave)
+        for node, shares in self._collected_shares().items():
+            if len(shares) < self.threshold:
+                raise TooFewError("too few clients helped to take off the masks")
+            self._unmask(node, combine_shares(shares))
+        assert self.total is not None
+        count, masked_sum = parameters_mod(self.total, self.modulus)
+        if int(count[0]) != len(self.gave) * STEPS:
+            raise TooFewError("the masks did not cancel: a client answered with wrong shares")
+        offset = (len(self.gave) - 1) * CLIP  # every vector is shifted by CLIP; dequantize takes off one shift
+        total: Vector = dequantize([masked_sum], CLIP, STEPS)[0] - offset
+        return total
+
+    def _collected_shares(self) -> dict[int, list[bytes]]:
+        """For every node that holds masks in the sum: shares of the secret that takes them off."""
+        absent = self.boxes.keys() - self.gave
+        questions = {}
+        for node in self.gave:
+            questions[node] = {
                 Key.ACTIVE_NODE_ID_LIST: sorted(self.near[node] & self.gave),
                 Key.DEAD_NODE_ID_LIST: sorted(self.near[node] & absent),
             }
-            for node in self.gave
-        }
         shares: dict[int, list[bytes]] = {node: [] for node in self.boxes}
-        for told in self._stage(Stage.UNMASK, asked).values():
-            for owner, share in zip(told[Key.NODE_ID_LIST], told[Key.SHARE_LIST], strict=True):
+        for answer in self._stage(Stage.UNMASK, questions).values():
+            owners = answer[Key.NODE_ID_LIST]
+            for owner, share in zip(owners, answer[Key.SHARE_LIST], strict=True):
                 shares[owner].append(share)
-        if any(len(found) < self.threshold for found in shares.values()):
-            raise TooFewError("too few clients helped to take off the masks")
-        for node, found in shares.items():
-            self._unmask(node, combine_shares(found))
-        assert self.total is not None
-        factor, summed = parameters_mod(self.total, self.modulus)
-        if int(factor[0]) != len(self.gave) * STEPS:
-            raise TooFewError("the masks did not cancel: a client answered with wrong shares")
-        found_sum: Vector = dequantize([summed], CLIP, STEPS)[0] - (len(self.gave) - 1) * CLIP
-        return found_sum
+        return shares
 
     def _unmask(self, node: int, secret: bytes) -> None:
         """Off the sum: the own mask of one who gave, or what the pairwise masks of one who left leave behind."""
         assert self.total is not None
-        shapes = [v.shape for v in self.total]
+        shapes = [vector.shape for vector in self.total]
         if node in self.gave:
             self.total = parameters_subtraction(self.total, pseudo_rand_gen(secret, self.modulus, shapes))
             return
         for other in self.near[node] & self.gave:
-            key = generate_shared_key(bytes_to_private_key(secret), bytes_to_public_key(self.keys[other][0]))
+            public, _ = self.keys[other]
+            key = generate_shared_key(bytes_to_private_key(secret), bytes_to_public_key(public))
             mask = pseudo_rand_gen(key, self.modulus, shapes)
-            act = parameters_addition if node > other else parameters_subtraction
-            self.total = act(self.total, mask)
+            combine = parameters_addition if node > other else parameters_subtraction
+            self.total = combine(self.total, mask)
 
-    def _enough(self, left: Iterable[int]) -> None:
-        here = set(left)
-        if len(here) < 2 or any(len(self.near[node] & here) < self.threshold for node in here):
+    def _check_enough(self, nodes: Iterable[int]) -> None:
+        left = set(nodes)
+        enough = len(left) >= 2
+        for node in left:
+            neighbours = self.near[node] & left
+            if len(neighbours) < self.threshold:
+                enough = False
+        if not enough:
             raise TooFewError(
-                f"{len(here)} of {len(self.near)} clients are left; taking off masks needs {self.threshold}"
+                f"{len(left)} of {len(self.near)} clients are left; taking off masks needs {self.threshold}"
             )
 
-    def _stage(self, stage: str, asked: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+    def _stage(self, stage: str, questions: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
         """What each node answered in a stage."""
-        found = {}
-        for reply in self.ask([self._order(node, stage, told) for node, told in asked.items()]):
-            told = self._told(reply)
-            if told is not None:
-                found[reply.metadata.src_node_id] = told
-        self.lost.update({node: "no reply" for node in asked if node not in found and node not in self.lost})
-        return found
+        answers = {}
+        messages = [self._message(node, stage, values) for node, values in questions.items()]
+        for reply in self.ask(messages):
+            node = reply.metadata.src_node_id
+            answer = self._answer(reply)
+            if answer is not None:
+                answers[node] = answer
+        self._note_silent(questions, answers)
+        return answers
 
-    def _order(self, node: int, stage: str, told: Mapping[str, Any], content: RecordDict | None = None) -> Message:
-        record = ConfigRecord({**told, Key.STAGE: stage})
+    def _note_silent(self, asked: Iterable[int], answered: Collection[int]) -> None:
+        for node in asked:
+            if node not in answered:
+                self.lost.setdefault(node, "no reply")
+
+    def _message(
+        self,
+        node: int,
+        stage: str,
+        values: Mapping[str, Any],
+        content: RecordDict | None = None,
+    ) -> Message:
+        record = ConfigRecord({**values, Key.STAGE: stage})
         whole = RecordDict({**(content or {}), PROTOCOL: record})
-        return Message(whole, dst_node_id=node, message_type=wire.TRAIN, ttl=self.lifetime)
+        return Message(
+            whole,
+            dst_node_id=node,
+            message_type=wire.TRAIN,
+            ttl=self.lifetime,
+        )
 
-    def _told(self, reply: Message) -> Any:
+    def _answer(self, reply: Message) -> Any:
+        """The protocol's part of a reply; None, with the reason in `lost`, where it has none."""
         node = reply.metadata.src_node_id
         if reply.has_error():
             self.lost[node] = str(reply.error.reason)
-        elif PROTOCOL not in reply.content.config_records:
+            return None
+        if PROTOCOL not in reply.content.config_records:
             self.lost[node] = "it runs a client app without secure sums; use evenfed.flower.client_app"
-        else:
-            return reply.content.config_records[PROTOCOL]
-        return None
+            return None
+        return reply.content.config_records[PROTOCOL]
+
+
+def _ring(nodes: Sequence[int], shares: int) -> dict[int, set[int]]:
+    """For each node the neighbours it shares masks with, itself among them: those near it on a random ring."""
+    ring = list(nodes)
+    random.SystemRandom().shuffle(ring)
+    half = shares // 2
+    near: dict[int, set[int]] = {}
+    for position, node in enumerate(ring):
+        near[node] = set()
+        for k in range(position - half, position + half + 1):
+            near[node].add(ring[k % len(ring)])
+    return near

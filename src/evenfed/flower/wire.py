@@ -1,8 +1,8 @@
-"""What travels: orders and models as Flower's records.
+"""What travels: tasks and models as Flower's records.
 
-New weights are sent, never differences: Flower's privacy wrappers and mods clip `reply - received`, and
-the server takes the difference itself, so the result is the simulator's to the bit. One record `arrays`
-holds the trained parameters and then the buffers; frozen parameters stay where they are.
+New weights are sent, never differences: Flower's privacy wrappers and mods clip `reply - received`. The server takes
+the difference itself, so the result is the simulator's to the bit. One record, `arrays`, holds the trained parameters
+and then the buffers; frozen parameters stay where they are.
 """
 
 import json
@@ -21,8 +21,19 @@ from ..core.server import Update
 from ..core.vector import Layout
 from ..settings import Settings
 
-DESCRIBE, LOSS, TRAIN, EVALUATE = "query.describe", "query.loss", "train", "evaluate"
-ARRAYS, SNAPSHOT, CONFIG, METRICS = "arrays", "snapshot", "config", "metrics"
+# kinds of messages
+DESCRIBE = "query.describe"
+LOSS = "query.loss"
+TRAIN = "train"
+EVALUATE = "evaluate"
+
+# records of a message
+ARRAYS = "arrays"
+SNAPSHOT = "snapshot"
+CONFIG = "config"
+METRICS = "metrics"
+
+PREFIX = "evenfed."  # of a task's fields in the configuration, which wrappers write to as well
 
 
 @dataclass(frozen=True)
@@ -41,34 +52,62 @@ class Task:
     algorithm: str = ""  # JSON, only where clients descend another loss than their own
 
     @classmethod
-    def of(cls, run: str, index: int, settings: Settings, algorithm: Algorithm) -> "Task":
-        """The part all clients of a round share."""
-        changed = type(algorithm).local_loss is not Algorithm.local_loss
-        told = json.dumps({"name": algorithm.name, "options": algorithm.describe()}) if changed else ""
-        sent = {k: getattr(settings, k) for k in ("seed", "lr", "prox", "batch_size", "local_epochs")}
-        return cls(run, index, algorithm=told, **sent)
+    def of(
+        cls,
+        run: str,
+        index: int,
+        settings: Settings,
+        algorithm: Algorithm,
+    ) -> "Task":
+        """The part that all clients of a round share."""
+        own_loss = type(algorithm).local_loss is Algorithm.local_loss
+        return cls(
+            run=run,
+            index=index,
+            seed=settings.seed,
+            lr=settings.lr,
+            prox=settings.prox,
+            batch_size=settings.batch_size,
+            local_epochs=settings.local_epochs,
+            algorithm="" if own_loss else algorithm_text(algorithm),
+        )
 
     def record(self, others: Mapping[str, Any] = {}) -> ConfigRecord:
-        """As Flower sends it, with what else stands in the round's configuration (a wrapper's clipping norm)."""
-        values = {f"evenfed.{k}": v for k, v in vars(self).items() if v is not None}
-        values["evenfed.seed"] = str(self.seed)  # may exceed the 63 bits of Flower's whole numbers
-        return ConfigRecord({**others, **values, "server-round": self.index + 1})
+        """As Flower sends it, together with the round's other settings (a wrapper's clipping norm)."""
+        values = dict(others)
+        for name, value in vars(self).items():
+            if value is not None:
+                values[PREFIX + name] = value
+        values[PREFIX + "seed"] = str(self.seed)  # may exceed the 63 bits of Flower's whole numbers
+        values["server-round"] = self.index + 1
+        return ConfigRecord(values)
 
     @classmethod
     def read(cls, message: Message) -> "Task":
         config = message.content.config_records[CONFIG]
-        values = {k.removeprefix("evenfed."): v for k, v in config.items() if k.startswith("evenfed.")}
-        if "run" not in values:
-            raise InputError("the message carries no evenfed orders; run this client app with evenfed's FairStrategy")
-        known: dict[str, Any] = {k: values[k] for k in cls.__dataclass_fields__ if k in values}
-        return cls(**{**known, "seed": int(known["seed"])})
+        fields: dict[str, Any] = {}
+        for name in cls.__dataclass_fields__:
+            if PREFIX + name in config:
+                fields[name] = config[PREFIX + name]
+        if "run" not in fields:
+            raise InputError("the message carries no evenfed task; run this client app with evenfed's FairStrategy")
+        fields["seed"] = int(fields["seed"])
+        return cls(**fields)
 
     def local_loss(self) -> Any:
         """The loss to descend as a function of the batch's; None: the loss itself."""
-        if not self.algorithm:
-            return None
-        told = json.loads(self.algorithm)
-        return get(told["name"], **told["options"]).local_loss
+        return algorithm_from(self.algorithm).local_loss if self.algorithm else None
+
+
+def algorithm_text(algorithm: Algorithm) -> str:
+    """Name and hyper-parameters as JSON."""
+    return json.dumps({"name": algorithm.name, "options": algorithm.describe()})
+
+
+def algorithm_from(text: str) -> Algorithm:
+    """The algorithm that `algorithm_text` wrote."""
+    description = json.loads(text)
+    return get(description["name"], **description["options"])
 
 
 @dataclass(frozen=True)
@@ -81,65 +120,105 @@ class Shape:
     @classmethod
     def of(cls, arrays: ArrayRecord, parameters: Iterable[str], buffers: Iterable[str]) -> "Shape":
         """From the initial model and the names that the clients' model trains and keeps as buffers."""
-        missing = [name for name in parameters if name not in arrays]
+        names = tuple(parameters)
+        missing = [name for name in names if name not in arrays]
         if missing:
             raise InputError(
                 f"the initial model lacks {', '.join(missing[:3])}, which the clients' model trains; "
                 "start from the state_dict of the same model"
             )
-        shapes = {name: torch.Size(arrays[name].shape) for name in parameters}
-        return cls(Layout(tuple(shapes), tuple(shapes.values())), tuple(b for b in buffers if b in arrays))
+        shapes = tuple(torch.Size(arrays[name].shape) for name in names)
+        present = tuple(name for name in buffers if name in arrays)
+        return cls(Layout(names, shapes), present)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that travels, in its order."""
+        return (*(self.layout.names or ()), *self.buffers)
+
+    def chosen(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Of these arrays, those that travel."""
+        return ArrayRecord({name: arrays[name] for name in self.names})
 
     def arrays(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> ArrayRecord:
-        params = self.layout.unflatten(theta.detach().cpu())
-        assert isinstance(params, dict)
-        return ArrayRecord({**params, **{name: buffers[name].detach().cpu() for name in self.buffers}})
+        tensors = self.layout.unflatten(theta.detach().cpu())
+        assert isinstance(tensors, dict)
+        for name in self.buffers:
+            tensors[name] = buffers[name].detach().cpu()
+        return ArrayRecord(tensors)
 
     def read(self, arrays: ArrayRecord) -> tuple[Tensor, dict[str, Tensor]]:
         """(theta [D], buffers); other names, shapes or non-finite numbers are refused."""
-        names = {*(self.layout.names or ()), *self.buffers}
-        if set(arrays) != names:
-            wrong = sorted(set(arrays) ^ names)
-            raise InputError(f"the model has other arrays than was sent ({', '.join(wrong[:3])})")
+        unexpected = sorted(set(arrays) ^ set(self.names))
+        if unexpected:
+            raise InputError(f"the model has other arrays than was sent ({', '.join(unexpected[:3])})")
         tensors = arrays.to_torch_state_dict()
-        theta = self.layout.flatten({name: tensors[name] for name in self.layout.names or ()})
-        buffers = {name: tensors[name] for name in self.buffers}
-        for name, values in {"its parameters": theta, **buffers}.items():
-            if values.is_floating_point() and not bool(values.isfinite().all()):
-                raise InputError(f"NaN or infinity in {name}")
+        buffers = {name: tensors.pop(name) for name in self.buffers}
+        theta = self.layout.flatten(tensors)
+        _check_finite("its parameters", theta)
+        for name, values in buffers.items():
+            _check_finite(name, values)
         return theta, buffers
 
 
-def update_of(reply: Message, client: int, shape: Shape, theta: Tensor, buffers: Mapping[str, Tensor]) -> Update:
+def _check_finite(name: str, values: Tensor) -> None:
+    if values.is_floating_point() and not bool(values.isfinite().all()):
+        raise InputError(f"NaN or infinity in {name}")
+
+
+def update_of(
+    reply: Message,
+    client: int,
+    shape: Shape,
+    theta: Tensor,
+    buffers: Mapping[str, Tensor],
+) -> Update:
     """A train reply as the fold takes it; refused where it does not fit the model that was sent."""
-    content = reply.content
-    if ARRAYS not in content.array_records:
+    records = reply.content.array_records
+    if ARRAYS not in records:
         raise InputError("the reply holds no model")
-    after, own = shape.read(content.array_records[ARRAYS])
-    for name, value in own.items():
-        if value.shape != buffers[name].shape:
-            raise InputError(f"buffer {name} has shape {list(value.shape)}, not {list(buffers[name].shape)}")
+    trained, trained_buffers = shape.read(records[ARRAYS])
+    rows = {}
+    for name, value in trained_buffers.items():
+        shape_received = list(value.shape)
+        shape_sent = list(buffers[name].shape)
+        if shape_received != shape_sent:
+            raise InputError(f"buffer {name} has shape {shape_received}, not {shape_sent}")
+        rows[name] = value[None]
     snapshot = None
-    if SNAPSHOT in content.array_records:
-        snapshot = theta - shape.read(content.array_records[SNAPSHOT])[0].to(theta)
-    return Update(client, theta - after.to(theta), snapshot, {k: v[None] for k, v in own.items()})
+    if SNAPSHOT in records:
+        kept, _ = shape.read(records[SNAPSHOT])
+        snapshot = theta - kept.to(theta)
+    return Update(client, theta - trained.to(theta), snapshot, rows)
 
 
 def message(
     node: int, kind: str, arrays: ArrayRecord | None, config: ConfigRecord, lifetime: float | None = None
 ) -> Message:
-    """An order for one node."""
-    content = RecordDict({CONFIG: config} if arrays is None else {ARRAYS: arrays, CONFIG: config})
-    return Message(content, dst_node_id=node, message_type=kind, ttl=lifetime)
+    """A task for one node."""
+    content = RecordDict() if arrays is None else RecordDict({ARRAYS: arrays})
+    content[CONFIG] = config
+    return Message(
+        content,
+        dst_node_id=node,
+        message_type=kind,
+        ttl=lifetime,
+    )
 
 
 def reply(to: Message, metrics: Mapping[str, Any], **arrays: ArrayRecord) -> Message:
     """What a client answers; exactly one record of metrics, as Flower's wrappers expect."""
-    return Message(RecordDict({**arrays, METRICS: MetricRecord(dict(metrics))}), reply_to=to)
+    content = RecordDict(dict(arrays))
+    content[METRICS] = MetricRecord(dict(metrics))
+    return Message(content, reply_to=to)
 
 
 def number(reply: Message, name: str) -> float | None:
     """One of a reply's metrics; None where it holds none."""
-    metrics = reply.content.metric_records.get(METRICS) if reply.has_content() else None
-    found = None if metrics is None else metrics.get(name)
-    return float(found) if isinstance(found, int | float) else None
+    if not reply.has_content():
+        return None
+    metrics = reply.content.metric_records.get(METRICS)
+    if metrics is None:
+        return None
+    value = metrics.get(name)
+    return float(value) if isinstance(value, int | float) else None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...core.vector import Layout
 from . import convolution, recurrent
+from .geometry import Taps, geometry
 from .rewriting import Rewritten
 
 
@@ -23,11 +25,15 @@ class Part:
     name: str
     shape: tuple[int, ...]
     order: tuple[int, ...]
-    taps: convolution.Taps | None = None
+    taps: Taps | None = None
 
     @property
     def size(self) -> int:
         return torch.Size(self.shape).numel()
+
+    def view(self, entries: Tensor) -> Tensor:
+        """Its entries as torch's layers expect them."""
+        return entries.view(self.shape).permute(self.order)
 
 
 @dataclass(frozen=True)
@@ -43,20 +49,32 @@ class Live:
     rest: tuple[Part, ...]
 
     @classmethod
-    def of(cls, model: nn.Module, layout: Layout, example: Tensor, crop: bool) -> "Live":
-        """Found by one forward pass over `example`, a batch of inputs."""
-        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        uses = _uses(model, parameters, example)
-        places = layout.unflatten(torch.arange(sum(layout.sizes)))
-        assert isinstance(places, dict)
-        parts: dict[bool, list[Part]] = {True: [], False: []}
-        columns: dict[bool, list[Tensor]] = {True: [], False: []}
-        for name, place in places.items():
-            part, kept = _part(name, place, uses.get(name), crop)
-            parts[place.ndim > 1].append(part)
-            columns[place.ndim > 1].append(kept.reshape(-1))
-        order = torch.cat(columns[True] + columns[False]).to(example.device)
-        return cls(order, tuple(parts[True]), tuple(parts[False]))
+    def of(
+        cls,
+        model: nn.Module,
+        layout: Layout,
+        example: Tensor,
+        crop: bool,
+    ) -> "Live":
+        """Determined by one forward pass over `example`, a batch of inputs."""
+        uses = _uses(model, example)
+        indices = layout.unflatten(torch.arange(sum(layout.sizes)))
+        assert isinstance(indices, dict)
+        weights: list[Part] = []
+        rest: list[Part] = []
+        weight_columns: list[Tensor] = []
+        rest_columns: list[Tensor] = []
+        for name, index in indices.items():
+            part, live_index = _part(name, index, uses.get(name), crop)
+            columns = live_index.reshape(-1)
+            if index.ndim > 1:
+                weights.append(part)
+                weight_columns.append(columns)
+            else:
+                rest.append(part)
+                rest_columns.append(columns)
+        all_columns = torch.cat(weight_columns + rest_columns)
+        return cls(all_columns.to(example.device), tuple(weights), tuple(rest))
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -74,12 +92,7 @@ class Live:
 
     def parameters(self, weights: Tensor, rest: Tensor) -> dict[str, Tensor]:
         """The model's parameters by name, as views of the two vectors."""
-        found: dict[str, Tensor] = {}
-        for vector, parts in ((weights, self.weights), (rest, self.rest)):
-            if parts:
-                pieces = vector.split([part.size for part in parts])
-                found |= {p.name: v.view(p.shape).permute(p.order) for p, v in zip(parts, pieces, strict=True)}
-        return found
+        return _views(weights, self.weights) | _views(rest, self.rest)
 
     @contextmanager
     def rewriting(self, parameters: Mapping[str, Tensor], plain: set[str] | None) -> Iterator[None]:
@@ -88,44 +101,80 @@ class Live:
         `plain` takes the names of convolutions that have no such form. It is None where nothing is stacked: a whole
         kernel is then torch's own work, which is faster for whole groups of channels.
         """
-        taps = {id(parameters[part.name]): part.taps for part in self.weights if part.taps is not None}
-
-        def conv2d(input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor | None:
-            cropped = taps.get(id(weight))
-            if plain is None and cropped is None and weight.shape[1] % convolution.ALIGNED == 0:
-                return None
-            found = convolution.conv2d(input, weight, *args, **kwargs, taps=cropped)
-            if found is not None:
-                return found
-            return as_it_is(input, weight, *args, **kwargs)
-
-        def torchs(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-            """All of one type: where clients are stacked torch asks for that before autocast has seen to it."""
-
-            def noted(input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
-                if plain is not None:
-                    plain.add(name)
-                bias = None if bias is None else bias.to(weight.dtype)
-                return function(input.to(weight.dtype), weight, bias, *args, **kwargs)
-
-            return noted
-
-        as_it_is = torchs(torch.conv2d, "conv2d with groups, padding by name or without a batch")
-
-        others = {getattr(torch, name): torchs(getattr(torch, name), name) for name in convolution.OTHERS}
-        with Rewritten({**recurrent.RULES, **convolution.RULES, **others, torch.conv2d: conv2d}):
+        cropped = {}
+        for part in self.weights:
+            if part.taps is not None:
+                weight = parameters[part.name]
+                cropped[id(weight)] = part.taps
+        rules = {**recurrent.RULES, **convolution.RULES}
+        rules[torch.conv2d] = partial(_conv2d, cropped, plain)
+        for name in convolution.OTHERS:
+            function = getattr(torch, name)
+            rules[function] = partial(_torchs_own, function, name, plain)
+        with Rewritten(rules):
             yield
 
 
-def _part(name: str, place: Tensor, taps: convolution.Taps | None, crop: bool) -> tuple[Part, Tensor]:
-    """How a parameter lies, and where its entries stand in the model's vector."""
+def _views(vector: Tensor, parts: tuple[Part, ...]) -> dict[str, Tensor]:
+    views: dict[str, Tensor] = {}
+    if not parts:
+        return views
+    pieces = vector.split([part.size for part in parts])
+    for part, piece in zip(parts, pieces, strict=True):
+        views[part.name] = part.view(piece)
+    return views
+
+
+def _conv2d(
+    cropped: Mapping[int, Taps], plain: set[str] | None, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any
+) -> Tensor | None:
+    """The rule for conv2d; `cropped` has the taps of cropped weights by their id."""
+    taps = cropped.get(id(weight))
+    aligned = weight.shape[1] % convolution.ALIGNED == 0
+    if plain is None and taps is None and aligned:
+        return None
+    convolved = convolution.conv2d(input, weight, *args, **kwargs, taps=taps)
+    if convolved is not None:
+        return convolved
+    name = "conv2d with groups, padding by name or without a batch"
+    return _torchs_own(torch.conv2d, name, plain, input, weight, *args, **kwargs)
+
+
+def _torchs_own(
+    function: Callable[..., Tensor],
+    name: str,
+    plain: set[str] | None,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor:
+    """All of one type: where clients are stacked torch asks for that before autocast has seen to it."""
+    if plain is not None:
+        plain.add(name)
+    if bias is not None:
+        bias = bias.to(weight.dtype)
+    return function(input.to(weight.dtype), weight, bias, *args, **kwargs)
+
+
+def _part(
+    name: str,
+    index: Tensor,
+    taps: Taps | None,
+    crop: bool,
+) -> tuple[Part, Tensor]:
+    """How a parameter lies, and where its live entries stand in the model's vector."""
     if taps is None:
-        return Part(name, tuple(place.shape), tuple(range(place.ndim))), place
+        plain = Part(name, tuple(index.shape), tuple(range(index.ndim)))
+        return plain, index
     cropped = None
     if crop and not taps.whole:
-        place, cropped = place[:, :, taps.rows.start : taps.rows.stop, taps.columns.start : taps.columns.stop], taps
-    last = place.permute(0, 2, 3, 1)
-    return Part(name, tuple(last.shape), (0, 3, 1, 2), cropped), last
+        cropped = taps
+        index = taps.crop(index)
+    channels_last = index.permute(0, 2, 3, 1)
+    part = Part(name, tuple(channels_last.shape), (0, 3, 1, 2), cropped)
+    return part, channels_last
 
 
 class _Watch(TorchFunctionMode):
@@ -134,15 +183,28 @@ class _Watch(TorchFunctionMode):
     def __init__(self, names: Mapping[int, str]) -> None:
         super().__init__()
         self.names = names
-        self.seen: dict[str, set[convolution.Taps | None]] = {}
+        self.uses: dict[str, set[Taps | None]] = {}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
         kwargs = kwargs or {}
-        taps = _taps(*args, **kwargs) if func is torch.conv2d else None
-        weight = args[1] if len(args) > 1 else kwargs.get("weight")
-        for used in tree_leaves((args, kwargs)):
-            if isinstance(used, Tensor) and id(used) in self.names:
-                self.seen.setdefault(self.names[id(used)], set()).add(taps if used is weight else None)
+        weight = None
+        taps = None
+        if func is torch.conv2d:
+            weight = args[1] if len(args) > 1 else kwargs["weight"]
+            taps = _taps(*args, **kwargs)
+        for leaf in tree_leaves((args, kwargs)):
+            if not isinstance(leaf, Tensor):
+                continue
+            name = self.names.get(id(leaf))
+            if name is not None:
+                use = taps if leaf is weight else None
+                self.uses.setdefault(name, set()).add(use)
         return func(*args, **kwargs)
 
 
@@ -154,17 +216,30 @@ def _taps(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> convolution.Taps | None:
-    form = convolution.geometry(input, stride, padding, dilation, groups)
-    taps = None if form is None else convolution.Taps.of(input.shape[2:], weight.shape[2:], *form)
-    return taps if taps is not None and len(taps.rows) and len(taps.columns) else None
+) -> Taps | None:
+    """The taps of a convolution that has a stackable form."""
+    form = geometry(input, stride, padding, dilation, groups)
+    if form is None:
+        return None
+    taps = Taps.of(input.shape[2:], weight.shape[2:], *form)
+    return taps if taps.count else None
 
 
-def _uses(model: nn.Module, parameters: Mapping[str, Tensor], example: Tensor) -> dict[str, convolution.Taps | None]:
+def _uses(model: nn.Module, example: Tensor) -> dict[str, Taps | None]:
     """Parameters used as the weight of one kind of convolution and for nothing else."""
-    watch = _Watch({id(p): name for name, p in parameters.items()})
+    parameters: dict[str, Tensor] = {}
+    names: dict[int, str] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parameters[name] = parameter
+            names[id(parameter)] = name
+    watch = _Watch(names)
     training = model.training
     with torch.no_grad(), recurrent.wherever_weights_lie(), watch:
-        functional_call(model.eval(), dict(parameters), (example,))
+        functional_call(model.eval(), parameters, (example,))
     model.train(training)
-    return {name: next(iter(kinds)) for name, kinds in watch.seen.items() if len(kinds) == 1}
+    only: dict[str, Taps | None] = {}
+    for name, uses in watch.uses.items():
+        if len(uses) == 1:
+            (only[name],) = uses
+    return only

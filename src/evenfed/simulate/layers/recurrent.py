@@ -1,27 +1,31 @@
 """LSTM, GRU and plain recurrent layers written so that they can be stacked.
 
-torch's fused recurrent kernels have no batching rule; inside `Rewritten(RULES)` they become one matrix product
-for all time steps and one for each, with the same equations and parameters.
+torch's fused recurrent kernels have no batching rule. Inside `Rewritten(RULES)` they become one matrix product
+for all time steps and one per step, with the same equations and parameters.
 """
 
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .rewriting import Rules
 
+States = tuple[Tensor, ...]  # the hidden state, and an LSTM's cell
+
 
 def make_stackable(model: nn.Module) -> bool:
-    """Whether the model has recurrent layers; theirs must not ask where in memory their weights lie."""
-    found = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
-    for module in found:
-        module.flatten_parameters = lambda: None  # type: ignore[method-assign]
-    return bool(found)
+    """Whether the model has recurrent layers; these must not ask where in memory their weights lie."""
+    recurrent = False
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters = lambda: None  # type: ignore[method-assign]
+            recurrent = True
+    return recurrent
 
 
 @contextmanager
@@ -32,37 +36,65 @@ def wherever_weights_lie() -> Iterator[None]:
         yield
 
 
-Cell = Callable[..., tuple[Tensor, ...]]
+class _Weights(NamedTuple):
+    """The parameters of one layer in one direction."""
 
+    w_in: Tensor
+    w_hidden: Tensor
+    b_in: Tensor | None = None
+    b_hidden: Tensor | None = None
 
-def _lstm(gates: Tensor, hidden: Tensor, w: Tensor, b: Tensor | None, cell: Tensor) -> tuple[Tensor, ...]:
-    i, f, g, o = (gates + _linear(hidden, w, b)).chunk(4, -1)
-    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-    return o.sigmoid() * cell.tanh(), cell
+    def inwards(self, inputs: Tensor) -> Tensor:
+        """What the inputs add to the gates; of all time steps at once."""
+        return _linear(inputs, self.w_in, self.b_in)
 
-
-def _gru(gates: Tensor, hidden: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
-    (r, z, n), (hr, hz, hn) = gates.chunk(3, -1), _linear(hidden, w, b).chunk(3, -1)
-    update = (z + hz).sigmoid()
-    return ((1 - update) * (n + (r + hr).sigmoid() * hn).tanh() + update * hidden,)
-
-
-def _tanh(gates: Tensor, hidden: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
-    return ((gates + _linear(hidden, w, b)).tanh(),)
-
-
-def _relu(gates: Tensor, hidden: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
-    return ((gates + _linear(hidden, w, b)).relu(),)
+    def onwards(self, hidden: Tensor) -> Tensor:
+        """What the hidden state adds to them."""
+        return _linear(hidden, self.w_hidden, self.b_hidden)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x @ weight.T if bias is None else x @ weight.T + bias
+    product = x @ weight.T
+    return product if bias is None else product + bias
+
+
+Cell = Callable[[Tensor, States, _Weights], States]  # one time step: its gates from the inputs, the states before it
+
+
+def _lstm(gates: Tensor, states: States, weights: _Weights) -> States:
+    hidden, cell = states
+    gates = gates + weights.onwards(hidden)
+    i, f, g, o = gates.chunk(4, -1)
+    kept = f.sigmoid() * cell
+    cell = kept + i.sigmoid() * g.tanh()
+    hidden = o.sigmoid() * cell.tanh()
+    return hidden, cell
+
+
+def _gru(gates: Tensor, states: States, weights: _Weights) -> States:
+    (hidden,) = states
+    r, z, n = gates.chunk(3, -1)
+    hr, hz, hn = weights.onwards(hidden).chunk(3, -1)
+    reset = (r + hr).sigmoid()
+    update = (z + hz).sigmoid()
+    new = (n + reset * hn).tanh()
+    return ((1 - update) * new + update * hidden,)
+
+
+def _tanh(gates: Tensor, states: States, weights: _Weights) -> States:
+    gates = gates + weights.onwards(states[0])
+    return (gates.tanh(),)
+
+
+def _relu(gates: Tensor, states: States, weights: _Weights) -> States:
+    gates = gates + weights.onwards(states[0])
+    return (gates.relu(),)
 
 
 def _recurrence(
     cell: Cell,
     inputs: Tensor,
-    states: Any,
+    initial: Any,
     flat: list[Tensor],
     has_biases: bool,
     layers: int,
@@ -74,30 +106,43 @@ def _recurrence(
     """torch's signature and results: (outputs, last states...); packed sequences keep torch's own form."""
     if not isinstance(has_biases, bool):
         return None
-    start = states if isinstance(states, tuple | list) else (states,)
+    if isinstance(initial, Tensor):
+        initial = (initial,)
     sequence = inputs.transpose(0, 1) if batch_first else inputs
-    count, directions = (4 if has_biases else 2), (2 if bidirectional else 1)
-    last: list[list[Tensor]] = [[] for _ in start]
+    count = 4 if has_biases else 2
+    directions = 2 if bidirectional else 1
+    last: list[States] = []
     for layer in range(layers):
         outputs = []
         for direction in range(directions):
-            k = layer * directions + direction
-            state = tuple(s[k] for s in start)
-            w_in, w_hidden = flat[k * count], flat[k * count + 1]
-            b_in, b_hidden = (flat[k * count + 2], flat[k * count + 3]) if has_biases else (None, None)
-            gates = _linear(sequence, w_in, b_in)
-            steps = range(len(sequence)) if direction == 0 else range(len(sequence) - 1, -1, -1)
-            found = []
-            for t in steps:
-                state = cell(gates[t], state[0], w_hidden, b_hidden, *state[1:])
-                found.append(state[0])
-            outputs.append(torch.stack(found if direction == 0 else found[::-1]))
-            for held, value in zip(last, state, strict=True):
-                held.append(value)
+            k = len(last)
+            weights = _Weights(*flat[k * count : (k + 1) * count])
+            states = tuple(state[k] for state in initial)
+            hidden, states = _over_time(cell, sequence, states, weights, backwards=direction == 1)
+            outputs.append(hidden)
+            last.append(states)
         sequence = torch.cat(outputs, -1)
         if dropout and training and layer < layers - 1:
             sequence = torch.nn.functional.dropout(sequence, dropout)
-    return (sequence.transpose(0, 1) if batch_first else sequence, *(torch.stack(held) for held in last))
+    if batch_first:
+        sequence = sequence.transpose(0, 1)
+    last_states = map(torch.stack, zip(*last, strict=True))
+    return sequence, *last_states
+
+
+def _over_time(
+    cell: Cell, sequence: Tensor, states: States, weights: _Weights, backwards: bool
+) -> tuple[Tensor, States]:
+    """The hidden states [time, ...] of one layer in one direction, and its last states."""
+    gates = weights.inwards(sequence)
+    times = range(len(sequence))
+    hidden = []
+    for t in reversed(times) if backwards else times:
+        states = cell(gates[t], states, weights)
+        hidden.append(states[0])
+    if backwards:
+        hidden.reverse()
+    return torch.stack(hidden), states
 
 
 RULES: Rules = {

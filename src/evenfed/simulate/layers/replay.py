@@ -1,4 +1,4 @@
-"""A function of tensors that stay where they are, made once and then repeated with no Python in between.
+"""A function of tensors that stay where they are, recorded once and then repeated with no Python in between.
 
 It is traced to its bare tensor operations; on a GPU these are compiled and recorded as one CUDA graph.
 """
@@ -19,7 +19,7 @@ COMPILED_OPERATIONS = 6000  # unrolled recurrences are longer: compiling them wo
 class Replay:
     """`function(*arguments)` again and again: write new values into the arguments, call, read `result`.
 
-    `notes` say what was left out, and why: compiling or recording where that fails is skipped, not fatal.
+    Where compiling or recording fails it is skipped; `notes` say what was skipped, and why.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Tensor, ...]) -> None:
@@ -58,11 +58,12 @@ class Replay:
         try:
             with torch.no_grad():
                 compiled(*self.arguments)
-            self.run, self.compiled = compiled, True
+            self.run = compiled
+            self.compiled = True
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever the compiler trips over: the function itself does the same work
-            self.notes.append(f"not compiled: {type(error).__name__}: {first_line(error)}")
+            self._note("not compiled", error)
 
     def _record(self) -> None:
         try:
@@ -70,7 +71,11 @@ class Replay:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # something in it waits for the host, say
-            self.notes.append(f"not recorded as a CUDA graph: {type(error).__name__}: {first_line(error)}")
+            self._note("not recorded as a CUDA graph", error)
+
+    def _note(self, skipped: str, error: Exception) -> None:
+        kind = type(error).__name__
+        self.notes.append(f"{skipped}: {kind}: {first_line(error)}")
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         beside = torch.cuda.Stream()

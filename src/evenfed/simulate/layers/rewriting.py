@@ -1,4 +1,4 @@
-"""Layers of torch written so that they can be stacked over clients, without a change to the user's module."""
+"""Layers of torch replaced by forms that can be stacked over clients, without a change to the user's module."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,13 +9,23 @@ Rules = Mapping[Any, Callable[..., Any]]
 
 
 class Rewritten(TorchFunctionMode):
-    """Inside this mode, functions of torch that have a rule are computed by it; a rule that declines gives None."""
+    """Inside this mode a rule takes the place of a torch function; a rule that returns None leaves it to torch."""
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()
         self.rules = rules
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
+        kwargs = kwargs or {}
         rule = self.rules.get(func)
-        found = None if rule is None else rule(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {})) if found is None else found
+        if rule is not None:
+            result = rule(*args, **kwargs)
+            if result is not None:
+                return result
+        return func(*args, **kwargs)

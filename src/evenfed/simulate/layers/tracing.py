@@ -1,5 +1,7 @@
-"""Repeated calls without Python's overhead: after some calls with the same shapes a function is traced to
-its bare tensor operations and replayed from then on. The operations are the same, so are the results, bit for bit.
+"""Repeated calls without Python's overhead.
+
+After some calls with the same shapes a function is traced to its bare tensor operations, which are replayed from then
+on. The operations are the same, and so are the results, bit for bit.
 """
 
 import warnings
@@ -34,12 +36,12 @@ class Traced:
 
     def __call__(self, *tensors: Tensor) -> Any:
         key = tuple((t.shape, t.stride()) for t in tensors)
-        known = self.traces.get(key)
-        if known is not None:
+        replay = self.traces.get(key)
+        if replay is not None:
             with torch.no_grad():
-                return known(*tensors)
+                return replay(*tensors)
         self.calls[key] += 1
         if self.calls[key] == PAYS_OFF_AFTER and len(self.traces) < KEPT:
-            with suppress(Exception):  # what cannot be traced goes on as it is, and is not tried again
+            with suppress(Exception):  # what cannot be traced is called as it is, and not tried again
                 self.traces[key] = trace(self.function, tensors)
         return self.function(*tensors)

@@ -1,4 +1,4 @@
-"""What engines that compute many models at once have in common: a model that stacks, and how questions are grouped."""
+"""What the engines that compute many models at once share: a model that stacks, and questions answered in groups."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -10,27 +10,33 @@ import torch
 from torch import Tensor
 
 from ...client import Pool
+from ..layers.recurrent import RULES, make_stackable
+from ..layers.rewriting import Rewritten
 from ..problem import LossFunction, Problem, Question
-from .recurrent import RULES, make_stackable
-from .rewriting import Rewritten
 
 
 class Vectorised(ABC):
     """Trains and measures up to `slots` clients at a time."""
 
     def __init__(self, problem: Problem, slots: int) -> None:
-        self.problem, self.slots = problem, slots
+        self.problem = problem
+        self.slots = slots
         self.model = copy.deepcopy(problem.model)
-        self.rewritten = partial(Rewritten, RULES) if make_stackable(self.model) else nullcontext
+        recurrent = make_stackable(self.model)
+        self.rewritten = partial(Rewritten, RULES) if recurrent else nullcontext
 
     def shrink(self) -> bool:
-        before, self.slots = self.slots, max(1, self.slots // 2)
+        """Halve the slots; False if there is only one left."""
+        before = self.slots
+        self.slots = max(1, before // 2)
         return self.slots < before
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
+        """The training losses each question asks for."""
         return self._measure(questions, self.problem.train, self.problem.loss)
 
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
+        """The same of the judged examples, by the measure `of`."""
         assert self.problem.judged is not None
         return self._measure(questions, self.problem.judged, of)
 
@@ -44,10 +50,12 @@ class Vectorised(ABC):
                 if question.models.ndim == 2:
                     answers[k] = self._own_models(question, pool, of)
                 else:
-                    groups.setdefault(tuple(question.ids.tolist()), []).append(k)
+                    clients = tuple(question.ids.tolist())
+                    groups.setdefault(clients, []).append(k)
             for members in groups.values():
                 thetas = torch.stack([questions[k].models for k in members])
-                means = self._shared_data(thetas, questions[members[0]].ids, pool, of)
+                ids = questions[members[0]].ids
+                means = self._shared_data(thetas, ids, pool, of)
                 answers.update(zip(members, means, strict=True))
         return [answers[k] for k in range(len(questions))]
 

@@ -1,0 +1,149 @@
+"""The header of a run: what was run, on which clients, where and when. Only this module knows the file's keys."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..settings import Settings
+from . import provenance
+
+_REQUIRED = ("clients", "config", "started", "versions")
+_REQUIRED_IN_CONFIG = ("data", "train")
+
+
+@dataclass(frozen=True, order=True)
+class Made:
+    """When and from which source a run was made."""
+
+    started: str
+    version: str
+    commit: str | None
+
+
+@dataclass(frozen=True)
+class Header:
+    """All that is known of a run but its rounds."""
+
+    config: Mapping[str, Any]  # all that decides the result
+    clients: Mapping[str, Any]  # their names, numbers of examples and classes, and how the data were split
+    label: str = ""
+    seed: int = 0
+    selected_on: str | None = None  # the data its values were chosen on, if `evenfed tune` chose them
+    engine: str | None = None
+    device: str | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # of the last session
+    finished: bool = False
+    seconds: float = 0.0
+    resumed_at: Sequence[int] = ()  # the round each session started at, the first one's 0 included
+    earlier: Sequence[Mapping[str, Any]] = ()  # provenance of earlier sessions whose rounds are kept
+    taken_from: str | None = None  # the comparison that made this run, if another did
+    extra: Mapping[str, Any] = field(default_factory=dict)  # keys this version does not know
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Header":
+        """From the file's content. Options that did not exist when it was written have their defaults."""
+        missing = {key for key in _REQUIRED if key not in data}
+        missing |= {key for key in _REQUIRED_IN_CONFIG if key not in data["config"]}
+        if missing:
+            raise KeyError(", ".join(sorted(missing)))
+        known: dict[str, Any] = {}
+        source: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        for key, value in data.items():
+            if key in provenance.KEYS:
+                source[key] = value
+            elif key in _FIELDS:
+                known[key] = value
+            else:
+                extra[key] = value
+        train = {**Settings().describe(), **data["config"]["train"]}
+        known["config"] = {**data["config"], "train": train}
+        return cls(**known, provenance=source, extra=extra)
+
+    def to_json(self) -> dict[str, Any]:
+        """The file's content."""
+        data = {
+            "label": self.label,
+            "seed": self.seed,
+            "selected_on": self.selected_on,
+            "config": self.config,
+            "clients": self.clients,
+            "engine": self.engine,
+            "device": self.device,
+            **self.provenance,
+            "finished": self.finished,
+            "seconds": self.seconds,
+            "resumed_at": list(self.resumed_at),
+            "earlier": list(self.earlier),
+            **self.extra,
+        }
+        if self.taken_from is not None:
+            data["taken_from"] = self.taken_from
+        return data
+
+    def begun(self, before: "Header | None", at: int) -> "Header":
+        """This header for a session of this process that starts at round `at`; `before` is the folder's header."""
+        here = provenance.provenance()
+        if before is None:
+            return dataclasses.replace(self, provenance=here, resumed_at=[at])
+        started_at = before.resumed_at[-1] if before.resumed_at else 0
+        sessions = [*before.earlier, {"from_round": started_at, **before.provenance}]
+        return dataclasses.replace(
+            self,
+            provenance=here,
+            seconds=before.seconds,
+            resumed_at=[*before.resumed_at, at],
+            earlier=[session for session in sessions if session["from_round"] < at],
+        )
+
+    @property
+    def made(self) -> list[Made]:
+        """One for each session whose rounds are kept, the last one's last."""
+        sources = [*self.earlier, self.provenance]
+        return [Made(source["started"], source["versions"]["evenfed"], source["commit"]) for source in sources]
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The options of the data."""
+        options: Mapping[str, Any] = self.config["data"]
+        return options
+
+    @property
+    def train(self) -> Mapping[str, Any]:
+        """The options of the training."""
+        options: Mapping[str, Any] = self.config["train"]
+        return options
+
+    @property
+    def rounds(self) -> int:
+        return int(self.train["rounds"])
+
+    @property
+    def last_rounds(self) -> int:
+        """The number of last rounds that figures are averaged over."""
+        return int(self.train["last_rounds"])
+
+    @property
+    def judge(self) -> str:
+        """What accuracies are measured on: "test" or "validation"."""
+        return str(self.data.get("judge", "test"))
+
+    @property
+    def train_sizes(self) -> list[int]:
+        """The number of training examples of each client."""
+        return list(self.clients["train"])
+
+    @property
+    def judged_sizes(self) -> list[int]:
+        """The number of examples each client is judged on."""
+        return list(self.clients["test"])
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_json()[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.to_json().get(key, default)
+
+
+_FIELDS = {f.name for f in dataclasses.fields(Header)} - {"provenance", "extra"}

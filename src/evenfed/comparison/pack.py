@@ -1,0 +1,125 @@
+"""A comparison's finished runs, without their models, in one file that can be committed."""
+
+import io
+import json
+import lzma
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import InputError
+from .configuration import differences
+from .folder import RunFolder
+
+PACKED = "runs.tar.xz"
+_DIGITS = 6  # significant digits of a packed number
+_EXACT = ("accuracy", "unpadded")  # shares of examples: rounding would turn "the same as before" into a change
+
+
+def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
+    """Pack the finished runs of a comparison into one file in `target`: headers exact, losses and weights to 6 digits.
+
+    The same runs give the same bytes, and `tar xf` restores folders as `evenfed compare` writes them. Returns the
+    file, and the folders of unfinished runs, which are not in it.
+    """
+    if (folder / PACKED).exists():
+        raise InputError(f"{folder} is packed already; give the comparison's folder that `evenfed compare` has written")
+    finished = []
+    unfinished = []
+    for run in RunFolder.all_in(folder):
+        if run.finished:
+            finished.append(run)
+        else:
+            unfinished.append(run.path)
+    if not finished:
+        raise InputError(
+            f"{folder} holds no finished run; give a comparison's folder that `evenfed compare` has written, such as "
+            "runs/demo"
+        )
+    _refuse_another(finished[0], target)
+    try:
+        packed = _write(finished, folder, target)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be packed into {target} ({error}); give a folder to write to") from None
+    return packed, unfinished
+
+
+@contextmanager
+def unpacked(folder: Path) -> Iterator[Path]:
+    """The folder itself or, if it holds a packed file, a temporary folder with the file's content."""
+    packed = folder / PACKED
+    if not packed.exists():
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            with tarfile.open(packed) as tar:
+                tar.extractall(place, filter="data")
+        except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+            raise InputError(
+                f"{packed} cannot be unpacked ({error}); pack its runs again with `evenfed pack`"
+            ) from None
+        yield Path(place)
+
+
+def _refuse_another(run: RunFolder, target: Path) -> None:
+    """A packed file may be replaced by runs on the same data and model, not by another comparison."""
+    if not (target / PACKED).exists():
+        return
+    with unpacked(target) as place:
+        packed_runs = RunFolder.all_in(place)
+        old = packed_runs[0].header() if packed_runs else None
+    new = run.header()
+    if old is None or new is None:
+        return
+    changes = []
+    for part in ("data", "model"):
+        changes += differences(old.config.get(part, {}), new.config.get(part, {}))
+    if changes:
+        raise InputError(
+            f"{target} holds another comparison ({'; '.join(changes)}); give another folder, or remove "
+            f"{target / PACKED}"
+        )
+
+
+def _write(runs: list[RunFolder], folder: Path, target: Path) -> Path:
+    target.mkdir(parents=True, exist_ok=True)
+    beside = target / f"{PACKED}.new"
+    with (
+        lzma.open(beside, "wb", preset=9) as out,
+        tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        for run in runs:
+            _add(tar, run.header_path.relative_to(folder), run.header_path.read_text())
+            _add(tar, run.rounds_path.relative_to(folder), _shortened(run.rounds_path.read_text()))
+    return beside.replace(target / PACKED)
+
+
+def _add(tar: tarfile.TarFile, path: Path, text: str) -> None:
+    content = text.encode()
+    info = tarfile.TarInfo(path.as_posix())  # no time, no owner: the bytes depend on the content alone
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def _shortened(lines: str) -> str:
+    """The lines of rounds.jsonl with losses and weights rounded."""
+    short_lines = []
+    for line in lines.splitlines():
+        record = json.loads(line)
+        for key, value in record.items():
+            if key not in _EXACT:
+                record[key] = _rounded(value)
+        short_lines.append(json.dumps(record, separators=(",", ":")) + "\n")
+    return "".join(short_lines)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    return value

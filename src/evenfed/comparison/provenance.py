@@ -1,0 +1,58 @@
+"""Where a result came from: versions, hardware, source commit, command and time."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._version import __version__
+
+KEYS = ("versions", "hardware", "commit", "command", "started")
+
+
+def provenance() -> dict[str, Any]:
+    """Where a result made by this process comes from, as far as this machine can tell."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "versions": {
+            "evenfed": __version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "gpu": gpu, "system": platform.platform()},
+        "commit": _commit(),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit of the source tree this package runs from; EVENFED_COMMIT names it for a copy without history."""
+    stated = os.environ.get("EVENFED_COMMIT")
+    tree = Path(__file__).resolve().parents[3]
+    if stated or not (tree / ".git").exists():
+        return stated
+    command = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

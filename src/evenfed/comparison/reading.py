@@ -1,0 +1,199 @@
+"""Read the findings of a comparison from its folder or packed file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..core.errors import InputError
+from ..simulate.loop import Run
+from .configuration import repetitions, without
+from .findings import BASELINE, Entry, Findings, seeds_named
+from .folder import RunFolder
+from .header import Header, Made
+from .history import History
+from .pack import unpacked
+from .plan import FLOOR_LABEL
+
+PAPER_ORDER = ("fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred")
+_WHICH_FOLDER = "give a folder that `evenfed compare` or `evenfed pack` has written, such as runs/demo"
+
+
+def read(folder: Path) -> Findings:
+    """The findings of all finished runs in a comparison's folder or packed file that have accuracies."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}; {_WHICH_FOLDER}")
+    with unpacked(folder) as place:
+        return _Reader(folder).findings(RunFolder.all_in(place))
+
+
+def read_runs(root: Path, runs: Sequence[Run]) -> Findings:
+    """The findings of these runs in `root` alone; runs without accuracies are kept."""
+    folders = [RunFolder.of(root, run) for run in runs]
+    return _Reader(root, needs_accuracy=False).findings(folders)
+
+
+@dataclass(frozen=True)
+class _FinishedRun:
+    folder: RunFolder
+    header: Header
+
+    def history(self) -> History:
+        try:
+            return self.folder.history()
+        except (OSError, KeyError, ValueError) as error:
+            raise InputError(
+                f"{self.folder.path} says it is finished but cannot be read ({type(error).__name__}: {error}); "
+                "remove that folder and run the comparison again"
+            ) from None
+
+
+_Runs = Mapping[int, _FinishedRun]  # of one label, by seed in ascending order
+
+
+@dataclass
+class _Reader:
+    """Brings runs beside each other, and collects a sentence for each thing that has to be left out."""
+
+    folder: Path  # as errors name it
+    needs_accuracy: bool = True
+    left_out: list[str] = field(default_factory=list)
+
+    def findings(self, folders: Sequence[RunFolder]) -> Findings:
+        """The findings of those runs that are finished."""
+        runs = self._finished(folders)
+        if BASELINE not in runs:
+            raise self._no_baseline(list(runs))
+        header = next(iter(runs[BASELINE].values())).header
+        entries = {}
+        for label, by_seed in runs.items():
+            entry = self._entry(label, by_seed, header)
+            if entry is not None:
+                entries[label] = entry
+        if BASELINE not in entries:
+            raise InputError(
+                f"fedavg in {self.folder} has no test accuracy of its clients; compare on clients with test data and "
+                "without private=True, then report"
+            )
+        return self._arranged(entries, header, _made(runs))
+
+    def _finished(self, folders: Sequence[RunFolder]) -> dict[str, _Runs]:
+        """The finished runs by label and seed."""
+        finished: dict[str, dict[int, _FinishedRun]] = {}
+        unfinished: dict[str, list[int]] = {}
+        for folder in folders:
+            header = folder.header()
+            if header is None or folder.seed is None:
+                continue
+            if header.finished:
+                finished.setdefault(folder.label, {})[folder.seed] = _FinishedRun(folder, header)
+            else:
+                unfinished.setdefault(folder.label, []).append(folder.seed)
+        for label, seeds in unfinished.items():
+            self.left_out.append(f"{label}: {seeds_named(sorted(seeds))} left out, not finished")
+        return {label: dict(sorted(by_seed.items())) for label, by_seed in finished.items()}
+
+    def _no_baseline(self, labels: Sequence[str]) -> InputError:
+        content = f"finished runs of {', '.join(labels)} but none of fedavg" if labels else "no finished run"
+        unfinished = f" ({'; '.join(self.left_out)})" if self.left_out else ""
+        return InputError(
+            f"{self.folder} holds {content}{unfinished}; every figure is compared with FedAvg's, so {_WHICH_FOLDER}"
+        )
+
+    def _entry(self, label: str, runs: _Runs, baseline: Header) -> Entry | None:
+        """The histories of one label; None if they cannot be compared with FedAvg's."""
+        first_seed = next(iter(runs))
+        first = runs[first_seed].header
+        for condition, own, fedavgs in (
+            ("other clients", first.clients, baseline.clients),
+            ("other data", first.data, baseline.data),
+            ("another number of rounds", first.rounds, baseline.rounds),
+        ):
+            if own != fedavgs:
+                self.left_out.append(f"{label}: left out, run on {condition} than fedavg")
+                return None
+        histories = {}
+        for seed, run in runs.items():
+            if without(run.header.config, "seed") == without(first.config, "seed"):
+                histories[seed] = run.history()
+            else:
+                self.left_out.append(
+                    f"{label}: seed {seed} left out, made with another configuration than seed {first_seed}"
+                )
+        if self.needs_accuracy and not all(_has_accuracy(history) for history in histories.values()):
+            self.left_out.append(f"{label}: left out, it has no test accuracy")
+            return None
+        return Entry(label, first.config, histories)
+
+    def _arranged(self, entries: dict[str, Entry], header: Header, made: Sequence[Made]) -> Findings:
+        """Entries and controls, in order, with the seeds they share with FedAvg."""
+        baseline = entries.pop(BASELINE)
+        floor = entries.pop(FLOOR_LABEL, None)
+        others = []
+        for entry in entries.values():
+            shared = self._with_shared_seeds(entry, baseline)
+            if shared is not None:
+                others.append(shared)
+        others.sort(key=_place)
+        floors = [] if floor is None else [self._with_as_many_seeds(floor, baseline)]
+        configs = {entry.label: entry.config for entry in (baseline, *others)}
+        twins = repetitions(configs, baseline.precision)
+        competing = [baseline]
+        controls = list(floors)
+        repeated = [(baseline, *floors)]
+        for entry in others:
+            if entry.label in twins:
+                controls.append(replace(entry, repeats=twins[entry.label]))
+                continue
+            competing.append(entry)
+            if entry.method == BASELINE:  # at another learning rate
+                repeated.append((entry,))
+        return Findings(
+            folder=self.folder,
+            entries=tuple(competing),
+            controls=tuple(controls),
+            repeated=tuple(repeated),
+            header=header,
+            made=tuple(made),
+            left_out=tuple(self.left_out),
+        )
+
+    def _with_shared_seeds(self, entry: Entry, baseline: Entry) -> Entry | None:
+        """The entry with the seeds that FedAvg has too."""
+        shared = {seed: run for seed, run in entry.runs.items() if seed in baseline.runs}
+        if not shared:
+            self.left_out.append(f"{entry.label}: left out, no seed in common with fedavg")
+            return None
+        if set(shared) != set(entry.runs) or set(shared) != set(baseline.runs):
+            self.left_out.append(f"{entry.label}: {seeds_named(sorted(shared))} alone, those in common with fedavg")
+        return replace(entry, runs=shared)
+
+    def _with_as_many_seeds(self, floor: Entry, baseline: Entry) -> Entry:
+        """FedAvg with other seeds, as many as FedAvg has."""
+        count = len(baseline.runs)
+        if len(floor.runs) != count:
+            self.left_out.append(f"{FLOOR_LABEL}: {len(floor.runs)} seeds beside fedavg's {count}")
+        runs = dict(list(floor.runs.items())[:count])
+        return replace(floor, runs=runs, repeats=baseline.label)
+
+
+def _has_accuracy(history: History) -> bool:
+    accuracy = history.accuracy
+    return accuracy is not None and bool(history.late) and not np.isnan(accuracy).all()
+
+
+def _made(runs: Mapping[str, _Runs]) -> list[Made]:
+    """When and from which sources all the runs were made, in order of time."""
+    made = set()
+    for by_seed in runs.values():
+        for run in by_seed.values():
+            made.update(run.header.made)
+    return sorted(made)
+
+
+def _place(entry: Entry) -> tuple[int, str]:
+    """Methods of the paper first, in its order."""
+    if entry.method in PAPER_ORDER:
+        return PAPER_ORDER.index(entry.method), entry.label
+    return len(PAPER_ORDER), entry.label

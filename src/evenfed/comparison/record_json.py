@@ -1,0 +1,57 @@
+"""A round's record as JSON that every reader takes: arrays as lists, NaN as null."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.server import Record
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """The fields of a record; `scores` only where there are any."""
+    data = {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if record.scores is None:
+        del data["scores"]
+    return data
+
+
+def from_json(data: Mapping[str, Any]) -> Record:
+    """The record that `to_json` wrote, of this version or an older one."""
+    return Record(
+        index=data["index"],
+        losses=_array(data["losses"]),
+        weights=_array(data["weights"]),
+        objective=_number(data["objective"]),
+        negative_weights=data["negative_weights"],
+        dropped=tuple(data["dropped"]),
+        skipped=data["skipped"],
+        seconds=_number(data["seconds"]),
+        accuracy=_array_or_none(data.get("accuracy")),
+        unpadded=_array_or_none(data.get("unpadded")),
+        scores=data.get("scores"),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [_plain(float(number)) for number in value]
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _array(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array(values, dtype=np.float64)  # turns None into NaN
+
+
+def _array_or_none(values: Sequence[float | None] | None) -> NDArray[np.float64] | None:
+    return None if values is None else _array(values)

@@ -1,0 +1,85 @@
+"""Private rounds: an algorithm's method `private`, carried out one masked sum at a time.
+
+A client does not wait inside `private` for a mean. It is asked once per sum, is told the means known so far, and runs
+the method again up to the next one: what it passes to `mean` there is what it adds to the sum.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .algorithm import Algorithm, Mean, Own, Part
+from .errors import InputError
+
+DEFINING = {"objective", "plan", "rescale", "local_loss", "coefficients"}
+
+
+def number_of_means(algorithm: Algorithm) -> int:
+    """How many sums come before the updates; an algorithm that cannot run from sums is refused with its reason."""
+    for cls in type(algorithm).__mro__:
+        if "private" in vars(cls):
+            break
+        if DEFINING & vars(cls).keys():  # an inherited `private` is another algorithm's
+            raise InputError(f"{algorithm.name} cannot run with private=True: {algorithm.not_private}")
+    terms = []
+
+    def mean(term: Tensor) -> Tensor:
+        terms.append(term)
+        return term
+
+    lone_client = Own(
+        loss=torch.ones((), dtype=torch.float64),
+        lr=1.0,
+        clients=1,
+    )
+    algorithm.private(lone_client, mean)
+    return len(terms)
+
+
+def next_term(algorithm: Algorithm, own: Own, means: Sequence[float]) -> float:
+    """What a client adds to the sum that follows `means`."""
+    try:
+        algorithm.private(own, _known(means))
+    except _UnknownMeanError as unknown:
+        return unknown.term
+    raise InputError(f"{algorithm.name}: `private` asks for {len(means)} means here and for more elsewhere")
+
+
+def part(algorithm: Algorithm, own: Own, means: Sequence[float]) -> Part:
+    """What a client gives to the sum of updates, from all means."""
+    try:
+        return algorithm.private(own, _known(means))
+    except _UnknownMeanError:
+        raise InputError(f"{algorithm.name}: `private` asks for more than {len(means)} means") from None
+
+
+def parts(algorithm: Algorithm, clients: Sequence[Own], coefficients: Sequence[float]) -> list[Part]:
+    """Every client's part, the sums taken in the clear: what a private run carries out behind masks."""
+    means: list[float] = []
+    for _ in range(number_of_means(algorithm)):
+        mean = 0.0
+        for own, coefficient in zip(clients, coefficients, strict=True):
+            mean += coefficient * next_term(algorithm, own, means)
+        means.append(mean)
+    return [part(algorithm, own, means) for own in clients]
+
+
+class _UnknownMeanError(Exception):
+    """`private` has come to a mean that is not known yet."""
+
+    def __init__(self, term: Tensor) -> None:
+        super().__init__()
+        self.term = float(term)
+
+
+def _known(means: Sequence[float]) -> Mean:
+    """Gives the means in their order, and stops `private` after the last."""
+    rest = iter(means)
+
+    def mean(term: Tensor) -> Tensor:
+        for value in rest:
+            return torch.tensor(value, dtype=torch.float64)
+        raise _UnknownMeanError(term)
+
+    return mean

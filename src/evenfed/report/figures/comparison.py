@@ -1,0 +1,164 @@
+"""Figures of a comparison: mean against worst-served, the worst-served over rounds, and every client."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...comparison.findings import Entry, Findings
+from ...fairness import Fairness
+from ..tables import accuracy_on
+from .drawing import GREY, Point, Spec, category, colour_by_kind, kind, quantity, save
+
+_WIDTH = 620
+_HEIGHT = 440
+
+
+def draw(findings: Findings, folder: Path) -> list[Path]:
+    """Every figure as SVG and PNG in `folder`; an empty list where `evenfed[report]` is not installed."""
+    figures = {
+        "trade-off": trade_off(findings),
+        "worst-over-rounds": over_rounds(findings),
+        "clients": clients(findings),
+    }
+    written: list[Path] = []
+    for name, figure in figures.items():
+        written += save(figure, folder, name)
+    return written
+
+
+def trade_off(findings: Findings) -> Spec:
+    """Mean accuracy against the worst 10 %: up is fairer, right is better on average."""
+    points = []
+    for entry in findings.planned:
+        figures = findings.rows[entry.label].late
+        point = {
+            "algorithm": entry.label,
+            "mean": 100 * figures["mean"][0],
+            "worst10": 100 * figures["worst10"][0],
+            "kind": kind(entry),
+        }
+        points.append(point)
+    _place_labels(points)
+    scale = {"zero": False, "nice": False, "padding": 24}
+    x = quantity("mean", title="mean accuracy of all clients, %", scale=scale)
+    y_title = "accuracy of the worst-served 10 %, %"
+    y = quantity("worst10", title=y_title, scale=scale)
+    label_y = quantity("label_y", title=y_title, scale=scale)
+    colour = colour_by_kind(findings.planned)
+    leaders = {
+        "mark": {"type": "rule", "color": GREY, "strokeWidth": 0.5},
+        "encoding": {"x": x, "y": y, "y2": {"field": "label_y"}},
+    }
+    dots = {
+        "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+        "encoding": {"x": x, "y": y, "color": colour},
+    }
+    labels = {
+        "mark": {"type": "text", "align": "left", "dx": 8, "fontSize": 11},
+        "encoding": {"x": x, "y": label_y, "color": colour, "text": category("algorithm")},
+    }
+    return {
+        "title": "Mean against worst-served clients (last rounds)",
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "data": {"values": points},
+        "layer": [leaders, dots, labels],
+    }
+
+
+def _place_labels(points: Sequence[Point]) -> None:
+    """Set every `label_y`: the point itself, or far enough above it to keep labels off each other and off points."""
+    means = [point["mean"] for point in points]
+    heights = [point["worst10"] for point in points]
+    letter_width = 6.5 * (max(means) - min(means)) / _WIDTH
+    line_height = 14 * (max(heights) - min(heights)) / _HEIGHT
+    for point in points:
+        letters = len(point["algorithm"]) + 2
+        point["label_end"] = point["mean"] + letters * letter_width
+    placed: list[Point] = []
+    for point in sorted(points, key=lambda point: (point["worst10"], -point["mean"])):
+        point["label_y"] = point["worst10"]
+        boxes = [(other["mean"], other["label_end"], other["label_y"]) for other in placed]
+        boxes += [(other["mean"], other["mean"], other["worst10"]) for other in points]
+        while _is_covered(point, boxes, line_height):
+            point["label_y"] += line_height
+        placed.append(point)
+
+
+def _is_covered(point: Point, boxes: Sequence[tuple[float, float, float]], line_height: float) -> bool:
+    """Whether the point's label would lie on one of the boxes (start, end, height)."""
+    for start, end, height in boxes:
+        is_near = abs(point["label_y"] - height) < 0.99 * line_height
+        is_beside = end <= point["mean"] or point["label_end"] < start
+        if is_near and not is_beside:
+            return True
+    return False
+
+
+def over_rounds(findings: Findings) -> Spec:
+    """The worst 10 % round by round, mean over seeds; a panel for each entry beside FedAvg."""
+    colour = colour_by_kind(findings.planned)
+    baseline = _worst_by_round(findings.baseline)
+    panels = []
+    for entry in findings.planned:
+        points = list(baseline)
+        if entry is not findings.baseline:
+            points += _worst_by_round(entry)
+        panel = {
+            "title": entry.label,
+            "width": 200,
+            "height": 130,
+            "data": {"values": points},
+            "mark": {"type": "line", "strokeWidth": 1.6},
+            "encoding": {
+                "x": quantity("round", title=None),
+                "y": quantity("worst10", title=None, scale={"domain": [0, 100]}),
+                "color": colour,
+                "detail": category("algorithm"),
+            },
+        }
+        panels.append(panel)
+    return {
+        "title": "Accuracy of the worst-served 10 % of clients, round by round, beside FedAvg (%)",
+        "columns": 4,
+        "concat": panels,
+    }
+
+
+def _worst_by_round(entry: Entry) -> list[Point]:
+    points = []
+    evaluated = [run.evaluated for run in entry.histories]
+    for records in zip(*evaluated, strict=False):  # one record per seed
+        worst10 = [Fairness.of(record.accuracy).worst10 for record in records if record.accuracy is not None]
+        point = {
+            "algorithm": entry.label,
+            "kind": kind(entry),
+            "round": records[0].index + 1,
+            "worst10": 100 * float(np.mean(worst10)),
+        }
+        points.append(point)
+    return points
+
+
+def clients(findings: Findings) -> Spec:
+    """Every client's accuracy over the last rounds, one tick each: narrow and far right is fair and good."""
+    ticks = []
+    for entry in findings.planned:
+        of_seeds = [run.late_accuracy for run in entry.histories if run.late_accuracy is not None]
+        for accuracy in np.mean(of_seeds, axis=0):
+            if not np.isnan(accuracy):
+                tick = {"algorithm": entry.label, "accuracy": 100 * float(accuracy), "kind": kind(entry)}
+                ticks.append(tick)
+    return {
+        "title": "Every client, mean over seeds and last rounds",
+        "width": _WIDTH,
+        "height": 24 * len(findings.planned),
+        "data": {"values": ticks},
+        "mark": {"type": "tick", "thickness": 2, "size": 15, "opacity": 0.75},
+        "encoding": {
+            "x": quantity("accuracy", title=f"{accuracy_on(findings.judge)}, %", scale={"zero": False}),
+            "y": category("algorithm", title=None, sort=None),
+            "color": colour_by_kind(findings.planned),
+        },
+    }

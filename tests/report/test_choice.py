@@ -1,0 +1,165 @@
+"""Hyper-parameters chosen on validation data, and the experiment that confirms them."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evenfed as package
+from evenfed.comparison.choose import choose
+from evenfed.comparison.experiment import Experiment
+from evenfed.comparison.reading import read
+from evenfed.data import DataSettings, federate
+from evenfed.report import choice
+from reports import FLOOR, apart, steady
+
+
+def test_judged_on_validation_the_test_examples_stay_unseen():
+    usual = federate(DataSettings(clients=5, validation_fraction=0.25))
+    judged = federate(DataSettings(clients=5, validation_fraction=0.25, judge="validation"))
+    assert judged.judged.sizes.tolist() == usual.validation.sizes.tolist() != usual.judged.sizes.tolist()
+    assert judged.judged.inputs.equal(usual.validation.inputs) and judged.train.inputs.equal(usual.train.inputs)
+    assert "judged on the validation examples" in judged.notes
+    with pytest.raises(package.InputError, match="validation_fraction"):
+        DataSettings(judge="validation")
+    with pytest.raises(package.InputError, match="did you mean"):
+        DataSettings(judge="validaton", validation_fraction=0.2)
+
+
+@pytest.fixture
+def judged(evenfed, tmp_path) -> Path:
+    """A grid of two VRed dials and FedAvg's rate on validation data, made through the command."""
+    (tmp_path / "grid.toml").write_text(
+        'name = "grid"\nseeds = 1\n'
+        '[data]\nclients = 6\nvalidation_fraction = 0.3\njudge = "validation"\n'
+        "[train]\nrounds = 4\nlast_rounds = 2\nbatch_size = 16\n"
+        "[algorithms.fedavg]\nlr = 0.1\n"
+        '[algorithms.rates]\nalgorithm = "fedavg"\ngrid = { lr = [0.2] }\n'
+        '[algorithms.vred]\nlr = 0.3\ngrid = { beta = [0.5, 1.0], smooth = ["none", 0.25] }\n'
+    )
+    done = evenfed("compare", tmp_path / "grid.toml", "--out", tmp_path, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "grid"
+
+
+def test_the_terminal_says_what_accuracies_are_measured_on(judged, evenfed, tmp_path):
+    told = evenfed("compare", tmp_path / "grid.toml", "--out", tmp_path).stdout
+    assert "VALIDATION accuracy in %" in told and "Test accuracy" not in told
+
+
+def test_a_repetition_in_another_precision_does_not_compete_in_the_terminal(evenfed, tmp_path):
+    (tmp_path / "two.toml").write_text(
+        'name = "two"\nseeds = 1\nnoise_floor = false\n[data]\nclients = 6\n[train]\nrounds = 2\n'
+        '[algorithms.fedavg]\n[algorithms.again]\nalgorithm = "fedavg"\nprecision = "tf32"\n[algorithms.vred]\n'
+    )
+    told = evenfed("compare", tmp_path / "two.toml", "--out", tmp_path).stdout
+    labels = [line.split()[0] for line in told.splitlines() if line.split()[:1] in (["fedavg"], ["vred"], ["again"])]
+    assert labels == ["fedavg", "vred", "again"] * 2  # in both tables below those that compete
+    assert "again: fedavg in tf32 instead of fp32." in " ".join(told.split())
+
+
+def test_a_grid_is_every_combination_under_a_label_of_its_own(judged):
+    found = read(judged)
+    assert sorted(e.label for e in found.entries) == [
+        "fedavg",
+        "fedavg[lr=0.2]",
+        "vred[beta=0.5,smooth=0.25]",
+        "vred[beta=0.5]",
+        "vred[beta=1.0,smooth=0.25]",
+        "vred[beta=1.0]",
+    ]
+    smooth = {e.label: e.config["train"]["smooth"] for e in found.entries}
+    assert smooth["vred[beta=0.5]"] is None and smooth["vred[beta=0.5,smooth=0.25]"] == 0.25
+    with pytest.raises(package.InputError, match="table of lists"):
+        Experiment.of({"algorithms": {"vred": {"grid": {"beta": 0.5}}}}, "mine")
+
+
+def put(folder: Path, level: dict[str, tuple[float, float]]) -> None:
+    """Worst and other clients' accuracy of every entry, in all rounds."""
+    for path in folder.glob("*/seed-*/rounds.jsonl"):
+        worst, others = level.get(path.parents[1].name, (0.1, 0.2))
+        lines = [json.loads(line) | {"accuracy": [worst] + [others] * 5} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_highest_worst10_is_chosen_among_those_that_keep_the_mean(judged, evenfed, tmp_path):
+    put(
+        judged,
+        {
+            "fedavg": (0.30, 0.60),  # mean 0.55
+            FLOOR: (0.30, 0.624),  # 2 points of noise in the mean
+            "fedavg[lr=0.2]": (0.20, 0.62),
+            "vred[beta=0.5]": (0.40, 0.56),  # 0.533: within the noise of the best mean
+            "vred[beta=1.0]": (0.50, 0.50),  # the fairest, but 0.50
+        },
+    )
+    done = evenfed("choose", judged, "--out", tmp_path / "confirm.toml")
+    assert done.returncode == 0, done.stderr
+    assert "vred[beta=0.5]" in done.stdout and "vred over beta and smooth" in done.stdout
+    text = (tmp_path / "confirm.toml").read_text()
+    made = Experiment.read(tmp_path / "confirm.toml")
+    assert text.startswith("# evenfed compare ") and "highest worst 10 %" in text
+    assert {v.label: v.options.get("lr", made.train.lr) for v in made.variants} == {
+        "fedavg": 0.1,
+        "vred[beta=0.5]": 0.3,
+        "fedavg[lr=0.3]": 0.3,  # tells re-weighting from a learning rate
+    }
+    assert (made.data.judge, made.data.validation_fraction, made.selected_on) == ("test", 0.0, "validation")
+    assert made.seeds == (0, 1, 2) and made.train.rounds == 4 and made.data.clients == 6
+    assert tomllib.loads(text)["algorithms"]["vred[beta=0.5]"]["beta"] == 0.5
+    drawn = (judged / "report" / "dials.svg").read_text()
+    assert "VALIDATION accuracy over beta and smooth" in drawn and "dials.svg" in done.stdout
+
+
+def test_what_is_chosen_with_smoothed_losses_is_confirmed_beside_the_same_without(judged, evenfed, tmp_path):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6), "vred[beta=1.0,smooth=0.25]": (0.4, 0.6)})
+    assert evenfed("choose", judged, "--out", tmp_path / "confirm.toml").returncode == 0
+    made = {v.label: v for v in Experiment.read(tmp_path / "confirm.toml").variants}
+    assert set(made) == {"fedavg", "vred[beta=1.0,smooth=0.25]", "vred[beta=1.0]", "fedavg[lr=0.3]"}
+    assert made["vred[beta=1.0]"].options.get("smooth") is None and made["vred[beta=1.0]"].options["lr"] == 0.3
+
+
+def test_an_entry_keeps_its_own_smoothing_where_the_others_share_one(evenfed, tmp_path):
+    how = ["--algorithms", "fedavg,vred[beta=1,smooth=none]", "--rounds", 2, "--seeds", 1, "--set", "data.clients=6"]
+    judged = ["train.smooth=0.25", "data.judge=validation", "data.validation_fraction=0.2"]
+    done = evenfed("compare", *how, *(w for v in judged for w in ("--set", v)), "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert evenfed("choose", tmp_path / "demo", "--out", tmp_path / "confirm.toml").returncode == 0
+    made = Experiment.read(tmp_path / "confirm.toml")
+    smooth = {v.label: v.options.get("smooth", made.train.smooth) for v in made.variants}
+    assert smooth == {"fedavg": 0.25, "vred[beta=1,smooth=none]": None}
+    assert "once more without" not in (tmp_path / "confirm.toml").read_text()
+
+
+def test_what_broke_down_is_not_chosen_and_other_files_are_not_overwritten(judged, evenfed, tmp_path):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6), "vred[beta=0.5]": (0.6, 0.6), "vred[beta=1.0]": (0.5, 0.6)})
+    path = judged / "vred[beta=0.5]" / "seed-0" / "rounds.jsonl"
+    lines = [json.loads(line) | {"skipped": True} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert choose(judged).chosen["vred"].label == "vred[beta=1.0]"
+    done = evenfed("choose", judged, "--out", tmp_path / "grid.toml")
+    assert done.returncode == 2 and "was not written by `evenfed choose`" in done.stderr
+    assert evenfed("choose", judged, "--out", tmp_path / "c.toml", "--seeds", 0).returncode == 2
+    assert evenfed("choose", judged, "--out", tmp_path / "c.toml").returncode == 0
+    assert evenfed("choose", judged, "--out", tmp_path / "c.toml").returncode == 0  # its own it may write again
+
+
+def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.601), "vred[beta=0.5]": (0.1, 0.4), "vred[beta=1.0]": (0.3, 0.3)})
+    made = choose(judged)
+    assert made.chosen["vred"].label == "vred[beta=0.5]" and not made.reached["vred"]
+    shown = choice.tables(made)
+    assert [c.title for c in shown[1].columns] == ["smooth=0.25", "smooth=none"]
+    assert shown[1].lines[0].cells[1].value == pytest.approx(35)  # beta=0.5 without smoothing: (0.1 + 5 x 0.4) / 6
+    assert "none reaches" in choice.tables(made)[0].lines[1].cells[-1].verdict
+
+
+def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(judged, edited, evenfed, tmp_path):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6)})
+    other = edited(steady(apart))
+    assert choose(judged).floor == pytest.approx(0)
+    assert choose(judged, other).floor == pytest.approx(100 * np.sqrt(2) * np.std([0.40, 0.44, 0.42, 0.46], ddof=1))
+    done = evenfed("choose", other, "--out", tmp_path / "x.toml")
+    assert done.returncode == 2 and "judged on test data" in done.stderr and not (tmp_path / "x.toml").exists()

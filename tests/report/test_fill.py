@@ -1,0 +1,72 @@
+"""Tables and figures put into Markdown."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from evenfed.comparison.pack import pack
+from evenfed.comparison.reading import read
+from evenfed.report.fill import filled
+
+ROOT = Path(__file__).parents[2]
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_block_without_its_end_is_refused_and_missing_folders_are_told(small, evenfed, tmp_path):
+    pack(small, tmp_path / "kept")
+    page = tmp_path / "page.md"
+    block = "<!-- evenfed kept detailed-last -->\n<!-- /evenfed -->\n"
+    page.write_text(f"<!-- evenfed kept facts -->\nmine\n{block}")
+    done = evenfed("fill", page)
+    assert (
+        done.returncode == 2 and "<!-- evenfed kept facts --> has no end" in done.stderr and "mine" in page.read_text()
+    )
+    page.write_text("<!-- evenfed gone kept chosen -->\n<!-- /evenfed -->\n")
+    assert "Not run yet: `gone`.\n<!--" in filled(page)  # the noise floor's folder alone chooses nothing
+    page.write_text(block.replace("kept", "gone"))
+    done = evenfed("fill", page)
+    assert done.returncode == 0 and "not run yet, looked for beside that file: gone" in " ".join(done.stderr.split())
+
+
+def test_blocks_are_filled_from_results_and_checked(small, evenfed, tmp_path):
+    page = tmp_path / "page.md"
+    pack(small, tmp_path / "kept")
+    page.write_text(
+        "before\n<!-- evenfed kept detailed-last -->\nlast year\n<!-- /evenfed -->\nbetween\n"
+        "<!-- evenfed kept facts -->\n<!-- /evenfed -->\n<!-- evenfed other paper -->\n<!-- /evenfed -->\nafter\n"
+    )
+    stale = evenfed("fill", page, "--check")
+    assert stale.returncode == 2 and "evenfed fill" in stale.stderr and "last year" in page.read_text()
+    assert evenfed("fill", page).returncode == 0
+    text, mean = page.read_text(), 100 * read(small).rows["vred"].last["mean"][0]
+    assert (
+        f"| vred | {mean:.2f} ± " in text.replace("**", "") and "digits: 6 clients" in text and "last year" not in text
+    )
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "Not run yet: `other`." in text
+    assert evenfed("fill", page, "--check").returncode == 0 and filled(page) == text
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ("<!-- evenfed kept detaild-last -->\n<!-- /evenfed -->", "detailed-last"),
+        ("<!-- evenfed facts -->\n<!-- /evenfed -->", "names no folder"),
+        ("<!-- evenfed kept min_test=few facts -->\n<!-- /evenfed -->", "unknown word 'min_test=few'"),
+        ("<!-- evenfed kept facts min_test=5 -->\n<!-- /evenfed -->", "unknown word 'min_test=5'"),
+        ("nothing", "no block to fill"),
+    ],
+)
+def test_bad_blocks_are_told(small, evenfed, tmp_path, block, told):
+    shutil.copytree(small, tmp_path / "kept")
+    (tmp_path / "page.md").write_text(block)
+    done = evenfed("fill", tmp_path / "page.md")
+    assert done.returncode == 2 and told in done.stderr and (tmp_path / "page.md").read_text() == block
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/README.md"])
+def test_pages_say_what_the_committed_results_say(page):
+    if not (ROOT / "results" / "cifar10").is_dir():
+        pytest.skip("results/cifar10 is not there")
+    assert filled(ROOT / page) == (ROOT / page).read_text(), "make readme"

@@ -1,0 +1,136 @@
+"""What a report says of its runs: breakdowns, learning rates, smoothing, clients and seeds left out."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import evenfed as package
+from evenfed.comparison.reading import read
+from evenfed.comparison.statistics import Differences, NoiseFloor
+from evenfed.report.against import paired
+from evenfed.report.fill import filled, missing
+from reports import apart, figures_in, steady
+
+
+def test_a_run_that_broke_down_is_told_from_one_that_lost_a_round(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            late = label == "vred" and seed == 1 and line["index"] >= 2
+            line["skipped"] = late or (label == "semi_vred" and line["index"] == 2)
+
+    folder = edited(change)
+    told = evenfed("report", folder).stdout
+    assert "vred, seed 1: broke down, no finite loss and update from round 3 on" in told
+    assert "semi_vred, seed" not in told and told.count("broke down") == 1
+    runs = read(folder).named("vred").runs
+    assert runs[0].breakdown is None and "from round 3 on" in runs[1].advice("vred")
+
+
+def test_losses_that_grew_without_bound_are_a_breakdown(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred" and seed == 0:
+            rounds[-1]["losses"] = [1e14] * 6
+
+    told = evenfed("report", edited(change)).stdout
+    assert "vred, seed 0: broke down, the mean loss grew from " in told and "to 1e+14" in told
+
+
+def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):
+    """semi_vred becomes FedAvg with VRed's learning rate."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "semi_vred":
+            header["config"].update(algorithm="fedavg", hyper_parameters={})
+        if label in ("vred", "semi_vred"):
+            header["config"]["train"]["lr"] = 0.3
+        steady(lambda label, seed: {"vred": 0.47, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
+
+    cells = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
+    assert float(cells["paired-late", "vred", "mean", "difference"]["value"]) == pytest.approx(7)
+    table = {key[1:]: cell for key, cell in cells.items() if key[0] == "same-rate-late"}
+    assert float(table["vred minus semi_vred", "mean", "difference"]["value"]) == pytest.approx(5)
+    assert {entry for entry, _, _ in table} == {"vred minus semi_vred"}
+
+
+def test_where_all_learning_rates_are_fedavgs_there_is_no_second_table(small, evenfed):
+    cells = figures_in(evenfed("report", small, "--format", "csv").stdout)
+    assert not any(table.startswith("same-rate") for table, *_ in cells)
+
+
+def test_smoothing_is_told_from_re_weighting(edited, evenfed):
+    """semi_vred becomes VRed with smoothed losses."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if "vred" in label:
+            header["config"].update(algorithm="vred", hyper_parameters={"beta": 0.2})
+            header["config"]["train"]["smooth"] = 0.25 if label == "semi_vred" else None
+        steady(lambda label, seed: {"vred": 0.37, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
+
+    cells = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
+    table = {key[1:]: cell for key, cell in cells.items() if key[0] == "undamped-late"}
+    assert float(table["semi_vred minus vred", "worst10", "difference"]["value"]) == pytest.approx(5)
+    assert {entry for entry, _, _ in table} == {"semi_vred minus vred"}
+
+
+def test_entries_without_a_seed_in_common_are_not_compared(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if "vred" in label:
+            header["config"].update(algorithm="vred", hyper_parameters={"beta": 0.2})
+            header["config"]["train"]["smooth"] = 0.25 if label == "semi_vred" else None
+
+    folder = edited(change)
+    shutil.rmtree(folder / "vred" / "seed-0")
+    shutil.rmtree(folder / "semi_vred" / "seed-1")
+    done = evenfed("report", folder, "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    assert not any(table.startswith("undamped") for table, *_ in figures_in(done.stdout))
+
+
+def test_the_floor_is_that_of_as_many_seeds_as_an_entry_has(edited):
+    found = read(edited(steady(apart)))
+    three = {e.label: replace(e, runs={**e.runs, 2: e.runs[0]}) for e in found.entries} | {"vred": found.named("vred")}
+    notes = paired(Differences([replace(found, entries=tuple(three.values()))], True)).notes
+    for label, seeds in (("vred", 2), ("semi_vred", 3)):
+        (told,) = (note for note in notes if note.startswith(f"{label}: "))
+        assert f"noise floor {NoiseFloor([found], True).chance('mean', seeds).bound:.2f}" in told.split("the mean")[1]
+
+
+def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_path):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["clients"]["test"] = [3, 0, 50, 50, 60, 70]
+        for line in rounds:
+            line["accuracy"] = [0.0 if label == "vred" else 1.0, None, *[0.5 + 0.1 * (label == "vred")] * 4]
+
+    folder = edited(change)
+    every, large = (
+        figures_in(evenfed("report", folder, "--format", "csv", *how).stdout) for how in ((), ("--min-test", 50))
+    )
+    value = "paired-late", "vred", "worst10", "difference"
+    assert float(every[value]["value"]) == pytest.approx(-50) and float(large[value]["value"]) == pytest.approx(10)
+    assert (
+        "1 of 5 clients left out: judged on fewer than 50 examples"
+        in evenfed("report", folder, "--min-test", 50).stdout
+    )
+    assert (folder / "report-min-test-50" / "tables.csv").exists()
+    cut = read(folder).with_min_test(50)
+    assert cut.judged_sizes == [50, 50, 60, 70]
+    assert all(np.isnan(run.accuracy[0]) and run.accuracy[2] >= 0 for e in cut.everyone for run in e.runs.values())
+    none = evenfed("report", folder, "--min-test", 71)
+    assert none.returncode == 2 and "the most are 70" in none.stderr
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed copy min_test=50 paired-late -->\n<!-- /evenfed -->\n")
+    assert "| vred | worst 10 % | +10.00 [" in filled(page) and not missing(page)
+    page.write_text("<!-- evenfed copy min_test=50 differences.svg -->\n<!-- /evenfed -->\n")
+    with pytest.raises(package.InputError, match="min_test goes with a report's tables"):
+        filled(page)
+
+
+def test_seeds_of_one_label_with_other_settings_are_left_out_and_named(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred" and seed == 1:
+            header["config"]["hyper_parameters"]["beta"] = 1.1
+
+    told = evenfed("report", edited(change)).stdout
+    assert "vred: seed 1 left out, made with another configuration than seed 0" in told

@@ -1,0 +1,117 @@
+"""Several comparisons beside each other: pooled, drawn and refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from evenfed.comparison.reading import read
+from evenfed.comparison.statistics import Differences, components
+from evenfed.report.document import Report
+from evenfed.report.figures import differences
+from evenfed.report.figures import report as figures
+from evenfed.report.fill import filled
+from reports import figures_in, numbers
+
+
+def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, evenfed):
+    one, two = splits(0, 0.02), splits(1, 0.06)
+    cells = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
+    gap = cells["paired-late", "vred", "worst10", "difference"]
+    assert numbers(gap) == pytest.approx([4, 4, 4])
+    assert [float(cells["paired-late", "vred", "mean", f"data.seed={k}"]["value"]) for k in (0, 1)] == pytest.approx(
+        [2, 6]
+    )
+    within = 100 * np.std([0.0, 0.01], ddof=1)
+    between = np.sqrt(np.var([2.0, 6.0], ddof=1))
+    assert float(cells["components-late", "vred", "minus FedAvg: federations", "mean"]["value"]) == pytest.approx(
+        between
+    )
+    assert float(cells["components-last", "fedavg", "figure: seeds", "mean"]["value"]) == pytest.approx(within)
+    assert float(cells["suppression-last", "vred", "", "mean_gain"]["value"]) == pytest.approx(4)
+    assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
+    shown = evenfed("report", one, two).stdout
+    assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
+
+
+def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):
+    folders = [splits(0, 0.02), splits(1, 0.06)]
+    made = Report.of(folders, beside_paper=False)
+    (drawn,) = {path.stem for path in figures.draw(made, tmp_path / "beside")}
+    assert drawn == "differences"
+    mean = differences.figure(made.pooled)["hconcat"][0]["layer"][-1]["data"]["values"]
+    (vred,) = (one for one in mean if one["entry"] == "vred")
+    assert vred["points"] == pytest.approx(4) and vred["each"] == pytest.approx([2, 6])
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed split-0 split-1 differences.svg -->\n<!-- /evenfed -->\n")
+    assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
+    assert evenfed("report", *folders).returncode == 0
+    assert "![differences](split-0/beside/differences.svg)" in filled(page)
+    page.write_text("<!-- evenfed split-0 split-1 split-1 differences.svg -->\n<!-- /evenfed -->\n")
+    assert "Not drawn yet" in filled(page)  # that figure is of others
+
+
+def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenfed):
+    one, two = splits(0, 0.02), splits(1, 0.06)
+    for path in two.glob("vred/seed-*/header.json"):
+        header = json.loads(path.read_text())
+        header["config"]["train"]["smooth"] = 0.5
+        path.write_text(json.dumps(header))
+    assert "Left out, as not the same in all of them: vred" in evenfed("report", one, two).stdout
+
+
+def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits, tmp_path):
+    made = Report.of([splits(0, 0.02), splits(0, 0.03, stem="cifar")], beside_paper=False)
+    assert not figures.draw(made, tmp_path)
+
+
+def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits, tmp_path):
+    splits(0, 0.02), splits(1, 0.06)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed split-0 split-2 split-1 paired-late -->\n<!-- /evenfed -->\n")
+    assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +4.00 [" in filled(page)
+    page.write_text("<!-- evenfed split-0 split-2 paired-late -->\n<!-- /evenfed -->\n")
+    assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +2.00 [" in filled(page)
+    page.write_text("<!-- evenfed split-0 split-2 components-late -->\n<!-- /evenfed -->\n")
+    assert "Not run yet: `split-2`.\n<!--" in filled(page)  # one federation has no spread over federations
+
+
+def test_spreads_are_of_the_seeds_that_all_federations_have(splits, evenfed):
+    one, two = splits(0, 0.02), splits(1, 0.06)
+    before = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
+    for label in ("fedavg", "vred"):
+        shutil.copytree(one / label / "seed-1", one / label / "seed-3")
+    after = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
+    spreads = [key for key in before if key[0].startswith("components")]
+    assert spreads and all(numbers(after[key]) == numbers(before[key]) for key in spreads)
+    assert "Only the seeds that all federations have." in evenfed("report", one, two).stdout
+
+
+def test_set_ups_stand_beside_each_other_by_what_differs(splits, evenfed):
+    one, two = splits(0, 0.02), splits(0, 0.03, stem="cifar")
+    shutil.rmtree(two / "semi_vred")
+    assert "not the same in all of them: semi_vred." in evenfed("report", one, two).stdout
+    cells = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
+    assert float(cells["paired-last", "vred", "model.stem=None", "mean"]["value"]) == pytest.approx(2)
+    assert float(cells["paired-last", "vred", "model.stem=cifar", "mean"]["value"]) == pytest.approx(3)
+    assert not any(key[0].startswith("components") for key in cells)  # not repetitions of one experiment
+
+
+def test_the_same_comparison_twice_is_refused(small, evenfed):
+    done = evenfed("report", small, small)
+    assert done.returncode == 2 and "same set-up" in done.stderr
+
+
+def test_draws_on_several_federations_are_independent(small):
+    found = read(small)
+    alone = Differences([found], True).between("vred", "fedavg", "mean")
+    both = Differences([found, found], True).between("vred", "fedavg", "mean")
+    assert both.points == pytest.approx(alone.points) and both.high - both.low < alone.high - alone.low
+
+
+def test_components_are_not_negative_and_recover_what_was_put_in():
+    draws = np.random.default_rng(0)
+    values = 3 * draws.normal(size=(4000, 1)) + draws.normal(size=(4000, 3))
+    assert components(values) == pytest.approx((3, 1), rel=0.05)
+    assert components(draws.normal(size=(3, 3)) * [[1, 9, 1]])[0] >= 0

@@ -1,0 +1,32 @@
+"""Reading a report's figures back, and accuracies to put into runs."""
+
+import csv
+import io
+
+import numpy as np
+
+FLOOR = "fedavg-other-seeds"
+
+
+def figures_in(text: str) -> dict[tuple[str, str, str, str], dict[str, str]]:
+    """Every figure of `--format csv` by table, entry, part and name."""
+    return {(c["table"], c["entry"], c["part"], c["figure"]): c for c in csv.DictReader(io.StringIO(text))}
+
+
+def numbers(cell: dict[str, str]) -> list[float]:
+    return [float(cell[k]) for k in ("value", "spread", "points", "low", "high") if cell[k]]
+
+
+def steady(level):
+    """Every client of a run at the same accuracy in all rounds: `level(label, seed)`, apart by client."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            line["accuracy"] = (level(label, seed) + 0.01 * np.arange(6)).tolist()
+
+    return change
+
+
+def apart(label: str, seed: int) -> float:
+    """FedAvg's two seeds and the two other ones at 0.40, 0.44, 0.42 and 0.46."""
+    return 0.40 + 0.04 * (seed % 2) + 0.02 * (label == FLOOR)
