@@ -6,9 +6,9 @@ Writes measured.json (accuracy per method, split and hospital) and hospitals.svg
 import json
 from pathlib import Path
 
-import altair as alt
 import numpy as np
-from hospitals.task import NAMES, hospital, model
+import vl_convert
+from hospitals.task import NAMES, TRAIN, hospital, model
 
 import evenfed
 from evenfed.simulate.problem import initial_model
@@ -57,49 +57,67 @@ def print_table(scores):
 
 
 def figure(scores):
-    """One row per hospital: mean accuracy with and without re-weighting, a line for the deviation over splits."""
-    sizes = {"city": 240, "county": 120, "island": 16}
+    """One row per hospital, in Vega-Lite: mean accuracy per method, and a line for the deviation over splits."""
     rows = []
     for label in COLOURS:
         accuracy = np.array(scores[label])
         for site, name in enumerate(NAMES):
             mean = accuracy[:, site].mean()
             deviation = accuracy[:, site].std(ddof=1)
-            rows.append(
-                {
-                    "method": label,
-                    "hospital": f"{name} ({sizes[name]} cases)",
-                    "accuracy": mean,
-                    "low": mean - deviation,
-                    "high": min(mean + deviation, 100),
-                    "shown": f"{mean:.0f} %",
-                }
-            )
-    order = list(dict.fromkeys(row["hospital"] for row in rows))
-    colour = alt.Color(
-        "method:N",
-        scale=alt.Scale(domain=list(COLOURS), range=list(COLOURS.values())),
-        legend=alt.Legend(title=None, orient="top"),
-    )
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        y=alt.Y("hospital:N", sort=order, title=None, axis=alt.Axis(labelLimit=200, labelFontSize=12)),
-        yOffset=alt.YOffset("method:N", sort=list(COLOURS)),
-    )
-    scale = alt.Scale(domain=[0, 100])
-    bars = base.mark_bar(height=15).encode(x=alt.X("accuracy:Q", title="test accuracy, %", scale=scale), color=colour)
-    spread = base.mark_rule(color="#222222", strokeWidth=1.2).encode(x="low:Q", x2="high:Q")
-    numbers = base.mark_text(align="left", dx=6, baseline="middle", fontSize=12).encode(x="high:Q", text="shown:N")
-    title = alt.TitleParams(
-        "One model for three hospitals, the smallest calibrated differently",
-        subtitle="mean over ten random splits; lines: standard deviation",
-        anchor="start",
-        subtitleColor="#555555",
-    )
-    return (bars + spread + numbers).properties(width=480, height=150, title=title).configure_view(stroke=None)
+            row = {
+                "method": label,
+                "hospital": f"{name} ({TRAIN[site]} cases)",
+                "accuracy": mean,
+                "low": mean - deviation,
+                "high": min(mean + deviation, 100),
+                "shown": f"{mean:.0f} %",
+            }
+            rows.append(row)
+    x = {"field": "accuracy", "type": "quantitative", "title": "test accuracy, %", "scale": {"domain": [0, 100]}}
+    colour = {
+        "field": "method",
+        "type": "nominal",
+        "scale": {"domain": list(COLOURS), "range": list(COLOURS.values())},
+        "legend": {"title": None, "orient": "top"},
+    }
+    bars = {"mark": {"type": "bar", "height": 15}, "encoding": {"x": x, "color": colour}}
+    spread = {
+        "mark": {"type": "rule", "color": "#222222", "strokeWidth": 1.2},
+        "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
+    }
+    numbers = {
+        "mark": {"type": "text", "align": "left", "dx": 6, "baseline": "middle", "fontSize": 12},
+        "encoding": {"x": {"field": "high", "type": "quantitative"}, "text": {"field": "shown"}},
+    }
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "title": {
+            "text": "One model for three hospitals, the smallest calibrated differently",
+            "subtitle": "mean over ten random splits; lines: standard deviation",
+            "subtitleColor": "#555555",
+            "anchor": "start",
+        },
+        "width": 480,
+        "height": 150,
+        "background": "white",
+        "config": {"view": {"stroke": None}},
+        "data": {"values": rows},
+        "encoding": {
+            "y": {
+                "field": "hospital",
+                "type": "nominal",
+                "sort": None,
+                "title": None,
+                "axis": {"labelLimit": 200, "labelFontSize": 12},
+            },
+            "yOffset": {"field": "method", "type": "nominal", "sort": list(COLOURS)},
+        },
+        "layer": [bars, spread, numbers],
+    }
 
 
 if __name__ == "__main__":
     measured = measure()
     (FOLDER / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
     print_table(measured)
-    figure(measured).save(str(FOLDER / "hospitals.svg"))
+    (FOLDER / "hospitals.svg").write_text(vl_convert.vegalite_to_svg(figure(measured)))

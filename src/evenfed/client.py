@@ -118,12 +118,7 @@ def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     return train, test
 
 
-def _pool_at(
-    position: int,
-    examples: Examples,
-    where: str,
-    dtype: torch.dtype,
-) -> Pool:
+def _pool_at(position: int, examples: Examples, where: str, dtype: torch.dtype) -> Pool:
     inputs, targets = _examples(examples, where, dtype)
     sizes = torch.zeros(position + 1, dtype=torch.int64)
     sizes[position] = len(inputs)

@@ -71,13 +71,7 @@ def _convolution(
 class Block(nn.Module):
     """Two 3x3 convolutions with GroupNorm and a shortcut: ResNet's basic block."""
 
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        stride: int,
-        groups: int,
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, groups: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.norm1 = nn.GroupNorm(groups, outputs)

@@ -25,11 +25,7 @@ class SemiVRed(Algorithm):
         danger="a weight turns negative past β_max = 1 / (2s), which changes every round",
     )
     safe: float | None = hyper(
-        None,
-        "cap β at this fraction of the round's β_max",
-        above=0,
-        most=1,
-        reason="it is a fraction of β_max",
+        None, "cap β at this fraction of the round's β_max", above=0, most=1, reason="it is a fraction of β_max"
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:

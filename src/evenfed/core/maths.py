@@ -98,12 +98,7 @@ def capped(beta: float, safe: float | None, spread: Tensor) -> Tensor:
     return torch.minimum(wanted, limit)
 
 
-def off_conflict(
-    vectors: Tensor,
-    other: Tensor,
-    gram: Tensor,
-    where: Tensor,
-) -> Tensor:
+def off_conflict(vectors: Tensor, other: Tensor, gram: Tensor, where: Tensor) -> Tensor:
     """Each of `vectors` [c, k] projected off `other` [k] where the two conflict.
 
     All are mixtures of k updates with inner products `gram`; the updates themselves are never touched.

@@ -60,12 +60,7 @@ def generator(seed: int, index: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng(int(key))
 
 
-def sample(
-    seed: int,
-    index: int,
-    among: Indices,
-    count: int,
-) -> Indices:
+def sample(seed: int, index: int, among: Indices, count: int) -> Indices:
     """`count` of the clients `among`, uniformly without replacement, in ascending order."""
     keys = hashed(seed, index, SAMPLING, among)
     order = np.argsort(keys, kind="stable")

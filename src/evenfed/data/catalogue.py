@@ -67,12 +67,7 @@ def find(name: str) -> Source:
     return SOURCES[name]
 
 
-def _idx(
-    site: str,
-    name: str,
-    archive_md5: str,
-    content_md5: str,
-) -> OfficialFile:
+def _idx(site: str, name: str, archive_md5: str, content_md5: str) -> OfficialFile:
     return OfficialFile(f"{site}/{name}-ubyte.gz", f"md5:{archive_md5}", f"md5:{content_md5}")
 
 
@@ -149,10 +144,7 @@ _ALL = (
         ),
     ),
     Source(
-        name="shakespeare",
-        about="the plays, each speaking role a client; next word",
-        terms=_PLAYS_TERMS,
-        where=_PLAYS,
+        name="shakespeare", about="the plays, each speaking role a client; next word", terms=_PLAYS_TERMS, where=_PLAYS
     ),
     Source(
         name="shakespeare_chars",

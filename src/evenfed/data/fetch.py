@@ -71,12 +71,7 @@ def add(name: str, path: Path) -> None:
         store.place(fresh, store.folder(name))
 
 
-def download(
-    url: str,
-    target: Path,
-    digest: str,
-    progress: Progress,
-) -> None:
+def download(url: str, target: Path, digest: str, progress: Progress) -> None:
     """Bring `url` to `target`, complete and with that digest; a .part file keeps what arrived if the line breaks."""
     part = target.with_name(f"{target.name}.part")
     if target.is_file() and _digest(target, digest) == digest:
@@ -246,12 +241,7 @@ def _receive_all(url: str, part: Path, progress: Progress) -> None:
             raise ConnectionError(f"the connection broke at {size:,} of {total:,} bytes")
 
 
-def _receive(
-    url: str,
-    part: Path,
-    offset: int,
-    progress: Progress,
-) -> int | None:
+def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | None:
     """Append what the server has beyond `offset`; return the file's whole size, None if the server does not say."""
     request = urllib.request.Request(url, headers={"User-Agent": "evenfed", "Accept-Encoding": "identity"})
     if offset:

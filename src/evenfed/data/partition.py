@@ -26,12 +26,7 @@ class Split:
         return np.concatenate(parts)
 
 
-def dirichlet(
-    labels: Rows,
-    clients: int,
-    concentration: float,
-    seed: int,
-) -> Parts:
+def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Parts:
     """Label shift, class by class, bit-exact to the authors' generator.
 
     For each class in order, proportions over clients ~ Dirichlet(concentration); counts are rounded down and one
@@ -62,12 +57,7 @@ def dirichlet(
     return [np.concatenate(part) for part in parts]
 
 
-def shards(
-    labels: Rows,
-    clients: int,
-    shards_per_client: int,
-    seed: int,
-) -> Parts:
+def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> Parts:
     """Rows sorted by class and cut into equal shards, of which each client draws the same number (McMahan et al.).
 
     >>> parts = shards(np.repeat(np.arange(10), 20), clients=10, shards_per_client=2, seed=0)

@@ -171,12 +171,7 @@ def _tokens(path: Path, file: Any, user: str) -> Any:
     )
 
 
-def _find(
-    source: Path,
-    usual_name: str,
-    endings: tuple[str, ...],
-    remedy: str,
-) -> Path:
+def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) -> Path:
     """The file itself, or the only fitting one in a folder; the usual name is preferred."""
     if source.is_dir():
         fitting = []

@@ -67,13 +67,7 @@ class InFolder:
 class Shelf:
     """One kind of array by the round it stands before. The last two are kept, since a round may be run again."""
 
-    def __init__(
-        self,
-        store: Store,
-        kind: str,
-        run: str,
-        position: int,
-    ) -> None:
+    def __init__(self, store: Store, kind: str, run: str, position: int) -> None:
         readable = re.sub(r"[^A-Za-z0-9=.]+", "-", run)
         self.store = store
         self.prefix = f"{kind}.{readable}.client-{position}.round-"

@@ -62,12 +62,7 @@ def _marks(differences: Differences, metric: str, with_labels: bool) -> list[Spe
     colour = colour_by_kind(entries)
     gaps = {"values": list(_gaps(differences, metric))}
     y_axis = {"labels": with_labels, "ticks": False, "labelLimit": 240}
-    y = category(
-        "entry",
-        sort=None,
-        title=None,
-        axis=y_axis,
-    )
+    y = category("entry", sort=None, title=None, axis=y_axis)
     x_axis = {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6}
     x = quantity(
         "points",

@@ -19,12 +19,7 @@ AXIS = {"gridColor": "#e4e4e4", "titleFontWeight": "normal"}
 NO_FRAME = {"stroke": None}
 
 
-def save(
-    figure: Spec,
-    folder: Path,
-    name: str,
-    with_pdf: bool = False,
-) -> list[Path]:
+def save(figure: Spec, folder: Path, name: str, with_pdf: bool = False) -> list[Path]:
     """Write a figure as SVG and PNG, and as PDF if asked; an empty list where `evenfed[report]` is not installed.
 
     A PDF holds its date, so it is rewritten only if the figure has changed.

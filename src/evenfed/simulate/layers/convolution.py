@@ -91,12 +91,7 @@ def _patches(
     return windows
 
 
-def _reached(
-    x: Tensor,
-    dim: int,
-    axis: Axis,
-    taps: range,
-) -> Tensor:
+def _reached(x: Tensor, dim: int, axis: Axis, taps: range) -> Tensor:
     """The image cut or padded along one axis to what the taps reach."""
     first = taps.start * axis.dilation - axis.padding
     across_taps = (len(taps) - 1) * axis.dilation
@@ -119,12 +114,7 @@ class _Windows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        x: Tensor,
-        taps: Pair,
-        stride: Pair,
-        dilation: Pair,
-    ) -> Tensor:
+    def forward(x: Tensor, taps: Pair, stride: Pair, dilation: Pair) -> Tensor:
         x = x.contiguous()
         batch, _, _, channels = x.shape
         rows, columns = map(Axis, x.shape[1:3], taps, stride, (0, 0), dilation)

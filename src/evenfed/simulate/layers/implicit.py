@@ -20,12 +20,7 @@ PLACES = 4096  # of all a client's results: fewer leave a kernel's units idle, p
 NUMBERS = 2**31  # that a kernel can count
 
 
-def convolution(
-    x: Tensor,
-    w: Tensor,
-    stride: Pair,
-    padding: Pair,
-) -> Tensor | None:
+def convolution(x: Tensor, w: Tensor, stride: Pair, padding: Pair) -> Tensor | None:
     """x [b, h, w, in] and w [out, kh, kw, in] of a client, stacked by vmap; None where no kernel pays."""
     batch, *image, inputs = x.shape
     outputs, *kernel, _ = w.shape
@@ -73,12 +68,7 @@ class _Convolution(torch.autograd.Function):
     """x [c, b, h, w, in], w [c, out, kh, kw, in] -> [c, b, oh, ow, out]."""
 
     @staticmethod
-    def forward(
-        x: Tensor,
-        w: Tensor,
-        stride: int,
-        padding: Pair,
-    ) -> Tensor:
+    def forward(x: Tensor, w: Tensor, stride: int, padding: Pair) -> Tensor:
         _, _, *image, _ = x.shape
         _, _, *kernel, _ = w.shape
         size = _size(image, kernel, stride, padding)
@@ -131,11 +121,6 @@ def _stacked(tensor: Tensor, dim: int | None, count: int) -> Tensor:
     return each.flatten(0, 1).contiguous()
 
 
-def _size(
-    image: list[int],
-    kernel: list[int],
-    stride: int,
-    padding: Pair,
-) -> list[int]:
+def _size(image: list[int], kernel: list[int], stride: int, padding: Pair) -> list[int]:
     rows, columns = map(Axis, image, kernel, (stride, stride), padding)
     return [rows.outputs, columns.outputs]
