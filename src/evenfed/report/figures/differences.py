@@ -1,12 +1,11 @@
 """Every entry minus FedAvg with its interval, over a band of what chance alone does; federations are pooled."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from ...comparison.findings import BASELINE
 from ...comparison.statistics import LOWER_IS_BETTER, Differences
 from ..tables import judged_by, title, when
-from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Spec, category, colour_by_kind, kind, quantity
+from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Point, Spec, category, colour_by_kind, kind, quantity
 
 _PADDING = {"left": 40, "top": 5, "right": 12, "bottom": 5}  # a reader's fonts may be wider
 _ROW_HEIGHT = 24
@@ -60,13 +59,17 @@ def _band(differences: Differences, metric: str) -> list[Spec]:
 def _marks(differences: Differences, metric: str, with_labels: bool) -> list[Spec]:
     """Zero, and for every entry its interval, its difference and, if several are pooled, that on each federation."""
     entries = differences.findings.everyone[1:]
-    labels = [title(entry.label) for entry in entries]
     colour = colour_by_kind(entries)
     gaps = {"values": list(_gaps(differences, metric))}
     y_axis = {"labels": with_labels, "ticks": False, "labelLimit": 240}
-    y = category("entry", sort=labels, title=None, axis=y_axis)
+    y = category("entry", sort=None, title=None, axis=y_axis)
     x_axis = {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6}
-    x = quantity("points", title="points of accuracy", scale={"zero": True}, axis=x_axis)
+    x = quantity(
+        "points",
+        title="points of accuracy",
+        scale={"zero": True},
+        axis=x_axis,
+    )
     zero = {
         "data": {"values": [{"zero": 0}]},
         "mark": {"type": "rule", "color": BLACK},
@@ -93,7 +96,7 @@ def _marks(differences: Differences, metric: str, with_labels: bool) -> list[Spe
     return [zero, interval, difference, rings]
 
 
-def _gaps(differences: Differences, metric: str) -> Iterator[dict[str, Any]]:
+def _gaps(differences: Differences, metric: str) -> Iterator[Point]:
     for entry in differences.findings.everyone[1:]:
         pooled = differences.between(entry.label, BASELINE, metric)
         of_federations = differences.on_each(entry.label, BASELINE, metric)
