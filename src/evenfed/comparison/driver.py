@@ -52,12 +52,13 @@ def _rounds_done(group: Group) -> int:
 def _drive_group(group: Group, problem: Problem, sink: Sink) -> None:
     """A function of its own so that one group's engine is gone before the next group's is made."""
     runs = [training.run for training in group]
+    states = [training.state for training in group]
     engine = engine_for(problem, runs)
     for training in group:
         training.engine = engine.how
     sink.begin(group)
-    for states, records in rounds(runs, [training.state for training in group], problem, engine):
-        for training, state, record in zip(group, states, records, strict=True):
+    for new_states, records in rounds(runs, states, problem, engine):
+        for training, state, record in zip(group, new_states, records, strict=True):
             training.state = state
             training.records.append(record)
             training.engine = engine.how  # changes where less fits into memory than was thought
