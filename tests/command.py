@@ -14,10 +14,16 @@ Command = Callable[..., Done]
 SMALL = ["--set", "data.clients=6", "--set", "data.concentration=1.0"]
 
 
-def start(*arguments: object, cwd: Path, stderr: int = subprocess.PIPE, **environment: str) -> subprocess.Popen[str]:
-    """`evenfed ...` begun, its output caught, to be killed or interrupted."""
+def start(
+    *arguments: object,
+    cwd: Path,
+    stderr: int = subprocess.PIPE,
+    through: Callable[..., list[str]] = lambda *words: list(words),
+    **environment: str,
+) -> subprocess.Popen[str]:
+    """`evenfed ...` begun, its output caught, to be killed or interrupted; `through` may put a command before it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "evenfed", *map(str, arguments)],
+        through(sys.executable, "-m", "evenfed", *map(str, arguments)),
         cwd=cwd,
         text=True,
         stdout=subprocess.PIPE,
@@ -32,9 +38,9 @@ def ended(process: subprocess.Popen[str]) -> Done:
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def run(*arguments: object, cwd: Path, **environment: str) -> Done:
-    """`evenfed ...` from its beginning to its end."""
-    return ended(start(*arguments, cwd=cwd, **environment))
+def run(*arguments: object, **options: object) -> Done:
+    """`evenfed ...` from its beginning to its end; the options are those of `start`."""
+    return ended(start(*arguments, **options))
 
 
 def rounds_of(folder: Path) -> list[dict]:

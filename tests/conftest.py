@@ -1,5 +1,6 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and `--cpu N`: the N tests that take most processor time."""
 
+import os
 import subprocess
 import sys
 
@@ -9,6 +10,8 @@ import evenfed as package
 from command import Command, Done
 from evenfed.cli import main
 from evenfed.core.algorithm import Algorithm
+
+CPU = pytest.StashKey[float]()
 
 
 @pytest.fixture(params=package.algorithms.names())
@@ -31,3 +34,41 @@ def evenfed(capsys, monkeypatch, tmp_path) -> Command:
         return subprocess.CompletedProcess(arguments, ended.value.code, told.out, told.err)
 
     return call
+
+
+def pytest_addoption(parser) -> None:
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help="show the N tests that take most processor time")
+
+
+def cpu_seconds() -> float:
+    """Of this process and those it has waited for; unlike wall-clock the same on a busy machine."""
+    return sum(os.times()[:4])
+
+
+def pytest_collection_finish(session) -> None:
+    session.stash[CPU] = cpu_seconds()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    before = item.session.stash[CPU]
+    item.session.stash[CPU] = cpu_seconds()
+    report.user_properties.append(("cpu", item.session.stash[CPU] - before))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    count = config.getoption("--cpu")
+    if not count:
+        return
+    seconds = dict[str, float]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "user_properties"):
+                spent = sum(value for name, value in report.user_properties if name == "cpu")
+                seconds[report.nodeid] = seconds.get(report.nodeid, 0) + spent
+    terminalreporter.section("processor time")
+    for nodeid in sorted(seconds, key=seconds.get, reverse=True)[:count]:
+        terminalreporter.line(f"{seconds[nodeid]:8.2f} s  {nodeid}")
+    terminalreporter.line(f"{sum(seconds.values()):8.2f} s  in all")

@@ -6,9 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from command import PATIENCE, wait_for
 from network import Watch
 
 ROOT = Path(__file__).parents[1]
@@ -22,13 +22,6 @@ def commands() -> list[str]:
 
 def at_site(block: str, site: int) -> str:
     return block.replace("K=0", f"K={site}")
-
-
-def wait_for(condition, seconds: float, told=lambda: "") -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain: {told()}"
-        time.sleep(0.1)
 
 
 def free_ports(count: int) -> int:
@@ -57,12 +50,12 @@ class Running:
     def told(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def says(self, words: str, seconds: float = 60.0) -> None:
-        wait_for(lambda: words in self.told() or self.process.poll() is not None, seconds, self.told)
+    def says(self, words: str) -> None:
+        wait_for(lambda: words in self.told() or self.process.poll() is not None, told=self.told)
         assert words in self.told(), self.told()
 
-    def ended(self, seconds: float = 150.0) -> int:
-        wait_for(lambda: self.process.poll() is not None, seconds, self.told)
+    def ended(self) -> int:
+        wait_for(lambda: self.process.poll() is not None, told=self.told)
         return int(self.process.returncode)
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
@@ -71,7 +64,7 @@ class Running:
             os.killpg(self.process.pid, how)
         except ProcessLookupError:
             return
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
 
 
 class Deployment:
@@ -128,7 +121,7 @@ class Deployment:
             env={**self.environment, **watch.environment},
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"

@@ -8,7 +8,7 @@ from torch import nn
 import evenfed
 from evenfed import models
 from evenfed.client import Pool
-from evenfed.simulate.engines.choose import check_stackable
+from evenfed.simulate.engines.choose import why_not_stacked
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.loop import Run, rounds, start
@@ -49,7 +49,7 @@ def test_the_imagenet_stem_shrinks_a_small_image_to_one_pixel_and_the_cifar_stem
 def test_no_normalisation_keeps_statistics_so_the_models_can_be_stacked():
     tiny = [evenfed.Client((torch.rand(4, 3, 32, 32), torch.randint(0, 10, (4,))))]
     problem = Problem.of(models.resnet18_gn(10), tiny, evenfed.Settings(device="cpu"))
-    assert check_stackable(problem) is False
+    assert why_not_stacked(problem) is None
 
 
 def test_bytes_are_scaled_a_batch_at_a_time():

@@ -136,8 +136,11 @@ class NextToken(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(symbols, embedding, padding_idx=padding)
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
-        self.between = nn.Identity() if between is None else nn.Linear(hidden, between)
-        self.output = nn.Linear(between or hidden, symbols)
+        self.between: nn.Module = nn.Identity()
+        if between is not None:
+            self.between = nn.Linear(hidden, between)
+            hidden = between
+        self.output = nn.Linear(hidden, symbols)
 
     def forward(self, tokens: Tensor) -> Tensor:
         embedded = self.embedding(tokens)

@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -13,6 +13,8 @@ from .core.errors import InputError, check_whole, unknown
 from .core.server import OptimizerFactory
 
 Precision = Literal["fp32", "tf32", "bf16"]
+Start = Literal["common", "own"]
+EngineName = Literal["parallel", "reference", "flower"]
 ServerOptimizer = str | Mapping[str, Any] | Callable[..., torch.optim.Optimizer] | None
 
 
@@ -30,76 +32,76 @@ class Settings:
     server_lr: float = 1.0  # below 1 it damps
     server_optimizer: ServerOptimizer = None  # torch.optim name, {"name": ..., options}, or params -> optimiser
     smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
-    start: Literal["common", "own"] = "common"  # own: before round 0 each client has drawn a model of its own
-    engine: Literal["parallel", "reference", "flower"] = "parallel"
-    device: str = "auto"  # auto: cuda where there is one, else cpu
-    precision: Precision = (
-        "fp32"  # of the parallel engine's products on a GPU, else fp32; parameters are always kept in full
-    )
-    evaluate_every: int = 1  # rounds; 0 evaluates at the end only
-    last_rounds: int = 20  # averages over the end of a run cover the evaluations in this many rounds
+    start: Start = "common"  # own: each client draws its own model before round 0
+    engine: EngineName = "parallel"
+    device: str = "auto"  # cuda if there is one, else cpu
+    precision: Precision = "fp32"  # of the parallel engine's products on a GPU; parameters are kept in full
+    evaluate_every: int = 1  # rounds; 0: at the end only
+    last_rounds: int = 20  # averages over the end of a run cover the evaluations of this many rounds
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "local_epochs", "last_rounds"):
-            check_whole(name, getattr(self, name), 1)
+        check_whole("rounds", self.rounds, 1)
+        check_whole("local_epochs", self.local_epochs, 1)
+        check_whole("last_rounds", self.last_rounds, 1)
         check_whole("evaluate_every", self.evaluate_every, 0)
         check_whole("seed", self.seed, 0)
         if self.batch_size is not None:
             check_whole("batch_size", self.batch_size, 1)
-        _number("lr", self.lr, above=0)
-        _number("server_lr", self.server_lr, above=0)
-        _number("prox", self.prox, above=None)
+        _check_positive("lr", self.lr)
+        _check_positive("server_lr", self.server_lr)
+        if not _is_number(self.prox) or self.prox < 0:
+            raise InputError(f"prox={self.prox!r}: give a finite number of at least 0")
         if self.smooth is not None:
-            _number("smooth", self.smooth, above=0)
+            _check_positive("smooth", self.smooth)
             if self.smooth > 1:
                 raise InputError(f"smooth={self.smooth} is out of range; give a number in (0, 1], or leave it out")
-        _participation(self.participation)
-        if self.engine not in ENGINES:
-            raise unknown("engine", str(self.engine), ENGINES)
-        if self.start not in ("common", "own"):
-            raise unknown("start", str(self.start), ("common", "own"))
+        _check_participation(self.participation)
+        _check_choice("engine", self.engine, get_args(EngineName))
+        _check_choice("start", self.start, get_args(Start))
+        _check_choice("precision", self.precision, get_args(Precision))
         if self.start == "own" and self.engine == "flower":
-            raise InputError("start='own' is the simulator's; use engine='parallel' or start='common'")
-        if self.precision not in ("fp32", "tf32", "bf16"):
-            raise unknown("precision", str(self.precision), ("fp32", "tf32", "bf16"))
+            raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
         self.optimizer_factory()
         self.torch_device()
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Settings":
-        """Settings from keyword options; an unknown one names the nearest."""
-        allowed = [f.name for f in dataclasses.fields(cls)]
-        for key in options:
-            if key not in allowed:
-                raise unknown("option", key, allowed)
+        """Settings from keyword options. An unknown option is refused with the nearest name."""
+        allowed = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in allowed:
+                raise unknown("option", name, allowed)
         return cls(**options)
 
     def drawn(self, eligible: int) -> int:
         """How many of the `eligible` clients (those with data) take part in a round."""
-        if isinstance(self.participation, int):
-            if self.participation > eligible:
-                raise InputError(
-                    f"participation={self.participation} clients, but only {eligible} have training data; give at "
-                    "most that many, or a fraction such as 0.5"
-                )
-            return self.participation
-        return max(1, round(self.participation * eligible))
+        if isinstance(self.participation, float):
+            return max(1, round(self.participation * eligible))
+        if self.participation > eligible:
+            raise InputError(
+                f"participation={self.participation} clients, but only {eligible} have training data; give at "
+                "most that many, or a fraction such as 0.5"
+            )
+        return self.participation
 
     def optimizer_factory(self) -> OptimizerFactory | None:
-        """The server's optimiser, made from parameters; None for theta - server_lr * step."""
-        given = self.server_optimizer
-        if given is None:
+        """The server's optimiser as a function of the parameters; None for theta - server_lr * step."""
+        choice = self.server_optimizer
+        if choice is None:
             return None
-        if callable(given):
+        if callable(choice):
             if self.server_lr != 1:
                 raise InputError("server_lr and a server_optimizer of your own: set the learning rate inside yours")
-            return given
-        options = {"name": given} if isinstance(given, str) else dict(given)
+            return choice
+        options = {"name": choice} if isinstance(choice, str) else dict(choice)
         name = str(options.pop("name", ""))
-        known = {n.lower(): n for n, v in vars(torch.optim).items() if isinstance(v, type)}
-        if name.lower() not in known:
-            raise unknown("server_optimizer", name, known)
-        factory = functools.partial(getattr(torch.optim, known[name.lower()]), lr=self.server_lr, **options)
+        optimizers = {}
+        for member_name, member in vars(torch.optim).items():
+            if isinstance(member, type):
+                optimizers[member_name.lower()] = member
+        if name.lower() not in optimizers:
+            raise unknown("server_optimizer", name, optimizers)
+        factory = functools.partial(optimizers[name.lower()], lr=self.server_lr, **options)
         try:
             factory([torch.zeros(1)])
         except (TypeError, ValueError) as error:
@@ -107,7 +109,7 @@ class Settings:
         return factory
 
     def torch_device(self) -> torch.device:
-        """The device, checked to be there."""
+        """The device, checked to exist."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
@@ -121,28 +123,37 @@ class Settings:
         return device
 
     def describe(self) -> dict[str, Any]:
-        """As JSON keeps it; a callable optimiser by its name."""
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        if callable(self.server_optimizer):
-            plain["server_optimizer"] = getattr(self.server_optimizer, "__qualname__", repr(self.server_optimizer))
-        elif isinstance(self.server_optimizer, Mapping):
-            plain["server_optimizer"] = dict(self.server_optimizer)
-        return plain
+        """As JSON stores it; a callable optimiser by its name."""
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        optimizer = self.server_optimizer
+        if callable(optimizer):
+            options["server_optimizer"] = getattr(optimizer, "__qualname__", repr(optimizer))
+        elif isinstance(optimizer, Mapping):
+            options["server_optimizer"] = dict(optimizer)
+        return options
 
 
-ENGINES = ("parallel", "reference", "flower")
 VARIANT = ("lr", "participation", "precision", "prox", "server_lr", "server_optimizer", "smooth", "start")
 
 
-def _number(name: str, value: Any, above: float | None) -> None:
-    real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not real or (value < 0 if above is None else value <= above):
-        raise InputError(f"{name}={value!r}: give a finite number {'of at least 0' if above is None else 'above 0'}")
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _participation(value: Any) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if not whole and not (isinstance(value, float) and 0 < value <= 1):
+def _check_positive(name: str, value: Any) -> None:
+    if not _is_number(value) or value <= 0:
+        raise InputError(f"{name}={value!r}: give a finite number above 0")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise unknown(name, str(value), choices)
+
+
+def _check_participation(value: Any) -> None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    is_fraction = isinstance(value, float) and 0 < value <= 1
+    if not is_count and not is_fraction:
         raise InputError(
             f"participation={value!r}: give a fraction in (0, 1] such as 0.5 (1.0 is everyone), or a whole number of "
             "clients, at least 1"

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from command import wait_for
 from evenfed.core.errors import InputError
 from evenfed.data import catalogue, fetch, store
 
@@ -190,10 +191,12 @@ catalogue.SOURCES["cifar10"] = dataclasses.replace(known, files=(file,), rows={5
 fetch.fetch("cifar10")
 """
     process = subprocess.Popen([sys.executable, "-c", script], env=dict(os.environ), stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (part_of(cache).exists() and part_of(cache).stat().st_size > 60_000):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
+
+    def much_is_here() -> bool:
+        assert process.poll() is None
+        return part_of(cache).exists() and part_of(cache).stat().st_size > 60_000
+
+    wait_for(much_is_here, every=0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     left = part_of(cache).stat().st_size

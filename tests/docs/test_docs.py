@@ -88,7 +88,7 @@ def test_importing_is_light():
         "ray",
         "evenfed.flower",
         "optuna",
-        "altair",
+        "vl_convert",
         "tensorboard",
         "sklearn",
         "scipy",

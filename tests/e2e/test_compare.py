@@ -1,7 +1,6 @@
 """`evenfed compare` from run to table: options, experiment files, entries and seeds."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
         "average of the last 4 rounds",
         "semi_vred[beta=1,smooth=0.25]",
         "chance alone",
-        "Pictures:",
+        "Figures:",
     ):
         assert shown in done.stdout
     assert "round 4 of 4, 8 runs" in done.stderr
@@ -51,13 +50,13 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
     assert (run / "model.safetensors").exists() and not list(run.glob("checkpoint*"))
     smoothed = json.loads((run.parents[1] / "semi_vred[beta=1,smooth=0.25]" / "seed-0" / "header.json").read_text())
     assert smoothed["config"]["train"]["smooth"] == 0.25 and smoothed["config"]["hyper_parameters"]["beta"] == 1.0
-    pictures = {p.name for p in (tmp_path / "runs" / "demo" / "pictures").iterdir()}
-    assert {"clients.svg", "clients.png", "trade-off.svg", "worst-over-rounds.png"} <= pictures
+    figures = {p.name for p in (tmp_path / "runs" / "demo" / "figures").iterdir()}
+    assert {"clients.svg", "clients.png", "trade-off.svg", "worst-over-rounds.png"} <= figures
 
 
-def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(tmp_path):
+def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(tmp_path, evenfed):
     call = ["compare", "--algorithms", "vred", "--rounds", 3, "--seeds", 1, "--format", "json", *SMALL]
-    first = command.run(*call, cwd=tmp_path)
+    first = evenfed(*call)
     table = json.loads(first.stdout)
     assert [row["label"] for row in table["rows"]] == ["fedavg", "vred"]  # the baseline is always there
     figures = {"mean", "std", "worst", "worst10", "worst20", "best10", "improved", "degraded"}
@@ -67,7 +66,7 @@ def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(
     assert {"negative_rounds", "oscillation"} <= set(table["rows"][0])
     header = tmp_path / "runs" / "demo" / "vred" / "seed-0" / "header.json"
     before = header.stat().st_mtime_ns
-    again = command.run(*call, cwd=tmp_path)
+    again = evenfed(*call)
     assert again.stdout == first.stdout and header.stat().st_mtime_ns == before and "round" not in again.stderr
 
 
@@ -198,6 +197,6 @@ def test_algorithms_command(evenfed):
     assert unknown.returncode == 2 and "did you mean 'vred'" in unknown.stderr
 
 
-def test_version_and_help():
-    assert command.run("--version", cwd=Path.cwd()).stdout.startswith("evenfed ")
-    assert "worst" in command.run("compare", "--help", cwd=Path.cwd()).stdout
+def test_version_and_help(evenfed):
+    assert evenfed("--version").stdout.startswith("evenfed ")
+    assert "worst" in evenfed("compare", "--help").stdout

@@ -49,15 +49,15 @@ def test_show_as_json_lists_every_client(data):
         assert client["train"] + client["test"] == row.sum()
 
 
-def test_show_draws_in_the_terminal_and_as_pictures(data, tmp_path):
-    done = data("show", "cifar10", "--clients", 5, "--out", tmp_path / "pictures")
+def test_show_draws_in_the_terminal_and_as_a_figure(data, tmp_path):
+    done = data("show", "cifar10", "--clients", 5, "--out", tmp_path / "figures")
     rows = [line for line in done.stdout.splitlines() if line.strip().startswith("cifar10-")]
     assert len(rows) == 5 and all(len(row.rstrip()) <= 80 for row in rows)
     assert "█" in done.stdout and "skew" in done.stdout and "5 clients, " in done.stdout
     names = ["federation-cifar10.png", "federation-cifar10.svg"]
-    assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == names
-    assert (tmp_path / "pictures" / names[0]).read_bytes().startswith(b"\x89PNG")
-    svg = (tmp_path / "pictures" / names[1]).read_text()
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == names
+    assert (tmp_path / "figures" / names[0]).read_bytes().startswith(b"\x89PNG")
+    svg = (tmp_path / "figures" / names[1]).read_text()
     assert "label skew" in svg and "5 clients" in svg
 
 
@@ -82,9 +82,9 @@ def test_show_of_sequences_has_sizes_alone(data, tmp_path):
         ("Oph.", 6),
     ]
     assert all(client["classes"] is None for client in told["clients"])
-    done = data("show", *options, "--out", tmp_path / "pictures")
+    done = data("show", *options, "--out", tmp_path / "figures")
     assert "Ham." in done.stdout and "skew" not in done.stdout
-    assert "Oph." in (tmp_path / "pictures/federation-shakespeare.svg").read_text()
+    assert "Oph." in (tmp_path / "figures/federation-shakespeare.svg").read_text()
 
 
 def test_verify_finds_damage(data, cache):

@@ -80,8 +80,8 @@ def test_bad_input_from_a_real_process_has_no_traceback(tmp_path):
     assert len(refused.stderr.splitlines()) == 1 and refused.stdout == ""
 
 
-def test_an_unwritable_folder(tmp_path):
+def test_an_unwritable_folder(tmp_path, evenfed):
     taken = tmp_path / "runs"
     taken.write_text("a file stands here")
-    refused = command.run("compare", "--rounds", 1, cwd=tmp_path)
+    refused = evenfed("compare", "--rounds", 1)
     assert refused.returncode == 2 and "cannot be written to" in refused.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import evenfed
+from command import PATIENCE
 
 TOP_HALF = '''"""Top half: only the worse served half trains."""
 
@@ -50,7 +51,13 @@ print("used")
 def python(*arguments: str, path: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(path), "COLUMNS": "160"}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False, env=environment
+        [sys.executable, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env=environment,
     )
 
 

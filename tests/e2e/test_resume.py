@@ -92,19 +92,10 @@ def test_a_terminal_may_be_closed_too(tmp_path):
     assert done.returncode == 0 and "fedavg" in done.stdout
 
 
-def test_two_writers_in_one_folder_are_refused(tmp_path):
+def test_two_writers_in_one_folder_are_refused(tmp_path, evenfed):
     folder = tmp_path / "runs" / "demo"
     folder.mkdir(parents=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        refused = command.run("compare", "--rounds", 1, *SMALL, cwd=tmp_path)
+        refused = evenfed("compare", "--rounds", 1, *SMALL)
     assert refused.returncode == 2 and "another evenfed is writing" in refused.stderr
-
-
-def test_a_damaged_checkpoint_is_told(tmp_path):
-    interrupted(tmp_path, signal.SIGKILL, 3)
-    run = tmp_path / "runs" / "demo" / "afl" / "seed-0"
-    for file in run.glob("checkpoint-*"):
-        file.write_bytes(b"not tensors")
-    refused = command.run(*RESUMED, cwd=tmp_path)
-    assert refused.returncode == 2 and "cannot be read as a checkpoint" in refused.stderr

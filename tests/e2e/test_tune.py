@@ -5,28 +5,22 @@ import os
 import signal
 import sqlite3
 import subprocess
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import command
-import evenfed
+import evenfed as package
 from evenfed.comparison.experiment import DEMO, Experiment
-from evenfed.comparison.tune import GRIDS, LEARNING_RATES, Candidate, Search, _mark, front, tune
+from evenfed.comparison.study import GRIDS, LEARNING_RATES, Candidate, Search, mark
+from evenfed.comparison.tune import front, tune
 
 QUICK = ["--rounds", "6", *command.SMALL, "--batch", "5"]
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     return command.start("tune", *arguments, *QUICK, cwd=cwd)
-
-
-def finished(process: subprocess.Popen[str]) -> command.Done:
-    done = command.ended(process)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def complete(database: Path) -> int:
@@ -45,15 +39,13 @@ def test_the_papers_grid_killed_and_going_on_by_two_processes(tmp_path):
     arguments = ["--algorithms", "fedavg,term", "--format", "json"]
     first = start(*arguments, cwd=tmp_path)
     database = tmp_path / "runs" / "demo-tune" / "tune.db"
-    deadline = time.monotonic() + 120
-    while complete(database) < 5 and time.monotonic() < deadline and first.poll() is None:
-        time.sleep(0.02)
+    command.wait_for(lambda: complete(database) >= 5 or first.poll() is not None, every=0.02)
     first.send_signal(signal.SIGKILL)
-    first.communicate()
+    command.ended(first)
     before = complete(database)
     assert 5 <= before < 30
     two = [start(*arguments, cwd=tmp_path) for _ in range(2)]
-    told = [json.loads(finished(process).stdout) for process in two]
+    told = [json.loads(command.ended(process).stdout) for process in two]
     last = max(told, key=lambda t: len(t["candidates"]))
     grid = [("fedavg", ("lr", lr)) for lr in LEARNING_RATES["images"]]
     grid += [("term", ("alpha", a), ("lr", lr)) for a in GRIDS["term"][1] for lr in LEARNING_RATES["images"]]
@@ -63,22 +55,23 @@ def test_the_papers_grid_killed_and_going_on_by_two_processes(tmp_path):
     assert last["chosen"]["term"]["figures"]["worst10"] == best
 
 
-def test_the_chosen_values_are_an_experiment_and_a_picture(tmp_path):
-    told = finished(start("--algorithms", "fedavg", "--select-on", "test", cwd=tmp_path)).stdout
+def test_the_chosen_values_are_an_experiment_and_a_picture(tmp_path, evenfed):
+    done = evenfed("tune", "--algorithms", "fedavg", "--select-on", "test", *QUICK)
+    assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "demo-tune"
-    assert "TEST data" in told and (folder / "trade-off.png").stat().st_size > 5000
+    assert "TEST data" in done.stdout and (folder / "trade-off.png").stat().st_size > 5000
     text = (folder / "tuned.toml").read_text()
     assert "TEST DATA" in text
     chosen = Experiment.read(folder / "tuned.toml")
     assert chosen.variants[0].options["lr"] in LEARNING_RATES["images"] and chosen.data.validation_fraction == 0
     assert tomllib.loads(text)["train"]["rounds"] == 6 and chosen.selected_on == "test"
     for words in (["compare", folder / "tuned.toml", "--seeds", "1"], ["report", "runs/demo"]):
-        done = command.run(*words, cwd=tmp_path)
+        done = evenfed(*words)
         assert done.returncode == 0, done.stderr
     assert "chosen on the TEST data" in " ".join(done.stdout.split())
 
 
-def test_bayesian_search_and_a_shared_database(tmp_path):
+def test_bayesian_search_and_a_shared_database(tmp_path, evenfed):
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     arguments = [
         "--algorithms",
@@ -92,10 +85,10 @@ def test_bayesian_search_and_a_shared_database(tmp_path):
         "--format",
         "json",
     ]
-    told = json.loads(finished(start(*arguments, cwd=tmp_path)).stdout)
+    told = json.loads(evenfed("tune", *arguments, *QUICK).stdout)
     tried = [c["values"] for c in told["candidates"] if c["label"] == "semi_vred"]
     assert len(tried) == 6 and all(0.001 <= v["lr"] <= 0.05 and 0.01 <= v["beta"] <= 1 for v in tried)
-    again = finished(start(*arguments, cwd=tmp_path))
+    again = evenfed("tune", *arguments, *QUICK)
     assert json.loads(again.stdout) == told and again.stderr == ""  # nothing left to do
 
 
@@ -139,19 +132,18 @@ def test_the_front_is_what_none_beats_in_both():
     ],
 )
 def test_bad_searches(given, told):
-    with pytest.raises(evenfed.InputError, match=told):
+    with pytest.raises(package.InputError, match=told):
         Search(**given)
 
 
-def test_a_database_that_cannot_be_used(tmp_path):
-    process = start("--algorithms", "fedavg", "--storage", "sqlite:////nowhere/at/all.db", cwd=tmp_path)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2 and "cannot be used" in err and "Traceback" not in err
+def test_a_database_that_cannot_be_used(tmp_path, evenfed):
+    done = evenfed("tune", "--algorithms", "fedavg", "--storage", "sqlite:////nowhere/at/all.db", *QUICK)
+    assert done.returncode == 2 and "cannot be used" in done.stderr and "Traceback" not in done.stderr
     assert os.listdir(tmp_path / "runs") == ["demo-tune"]
 
 
 def test_another_experiment_is_another_search():
     usual = Experiment.read(DEMO)
-    assert _mark(usual) == _mark(usual.changed(["train.device=cpu"]))
+    assert mark(usual) == mark(usual.changed(["train.device=cpu"]))
     for change in ("train.rounds=5", "data.clients=7", "model.hidden=[8]", "seeds=2"):
-        assert _mark(usual) != _mark(usual.changed([change])), change
+        assert mark(usual) != mark(usual.changed([change])), change

@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from command import PATIENCE, rounds_of
+import command
+from command import PATIENCE, rounds_of, wait_for
 from network import Watch
 
 EXPERIMENT = """
@@ -32,48 +32,21 @@ ditto = {}
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as Ray gives each client: kernels round by the number of threads
 
 
-def evenfed(*words: object, cwd: Path, watch: Watch | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "evenfed", *map(str, words)]
-    environment = {**os.environ, **ONE_THREAD, "COLUMNS": "160", **(watch.environment if watch else {})}
-    return subprocess.run(
-        watch.command(*command) if watch else command,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-        env=environment,
-    )
-
-
-def wait_for(condition, seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_speaks_to_no_one(tmp_path):
+def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_speaks_to_no_one(tmp_path, evenfed):
     (tmp_path / "mine.toml").write_text(EXPERIMENT)
     asked = ["compare", "mine.toml", "--engine", "flower"]
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "evenfed", *asked],
-        cwd=tmp_path,
-        env={**os.environ, **ONE_THREAD},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(lambda: list((tmp_path / "runs").glob("mine/ditto/seed-1/checkpoint-2*")))
-    finally:
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
+    with command.start(*asked, cwd=tmp_path, **ONE_THREAD) as killed:
+        try:
+            wait_for(lambda: list((tmp_path / "runs").glob("mine/ditto/seed-1/checkpoint-2*")))
+        finally:
+            killed.send_signal(signal.SIGKILL)
     watch = Watch(tmp_path / "watch")
-    done = evenfed(*asked, cwd=tmp_path, watch=watch)
+    done = command.run(*asked, cwd=tmp_path, through=watch.command, **ONE_THREAD, **watch.environment)
     assert done.returncode == 0, done.stderr
     assert "ditto" in done.stdout and "DEPRECATED" not in done.stderr and "round 5 of 5" in done.stderr
     assert watch.addresses() and watch.elsewhere() == set()
-    assert evenfed("compare", "mine.toml", "--engine", "reference", "--out", "there", cwd=tmp_path).returncode == 0
+    reference = ["compare", "mine.toml", "--engine", "reference", "--out", "there"]
+    assert command.run(*reference, cwd=tmp_path, **ONE_THREAD).returncode == 0
     for label in ("fedavg", "ditto"):
         run = tmp_path / "runs" / "mine" / label / "seed-1"
         assert rounds_of(run) == rounds_of(tmp_path / "there" / "mine" / label / "seed-1")
@@ -82,7 +55,7 @@ def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_spea
         assert (run / "model.safetensors").exists() and not list(run.glob("checkpoint*"))
     assert header["resumed_at"][0] == 0 and 1 <= header["resumed_at"][1] < 5  # the second may have been half written
     assert not (tmp_path / "runs" / "mine" / ".personal").exists()
-    told = evenfed("report", "runs/mine", "--format", "markdown", cwd=tmp_path)
+    told = evenfed("report", "runs/mine", "--format", "markdown")
     assert told.returncode == 0 and "Ditto" in told.stdout.title(), told.stderr
 
 
@@ -104,9 +77,9 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def test_a_new_app_runs_on_flower_as_it_is_and_speaks_to_no_one(tmp_path):
+def test_a_new_app_runs_on_flower_as_it_is_and_speaks_to_no_one(tmp_path, evenfed):
     app, watch, port, ended = tmp_path / "wards", Watch(tmp_path / "watch"), free_port(), tmp_path / "ended"
-    made = evenfed("flower", "new", "wards", cwd=tmp_path)
+    made = evenfed("flower", "new", "wards")
     assert made.returncode == 0 and "flwr run" in made.stdout, made.stderr
     environment = {
         **os.environ,
@@ -120,12 +93,12 @@ def test_a_new_app_runs_on_flower_as_it_is_and_speaks_to_no_one(tmp_path):
         words = watch.command("sh", "-c", f"({typed}); touch {ended}")  # strace itself ends with the SuperLink
         run = subprocess.Popen(words, env=environment, cwd=app, stdout=output, stderr=output)
         try:
-            wait_for(ended.exists, 120)
+            wait_for(ended.exists)
         finally:
             left = superlink_on(port)
             if left is not None:
                 os.kill(left, signal.SIGTERM)
-            run.wait(30)
+            run.wait(PATIENCE)
         output.seek(0)
         told = output.read()
     folder = app / "runs" / "semi_vred" / "seed-0"
@@ -164,15 +137,7 @@ def test_without_flower_the_command_says_what_to_install(tmp_path):
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name.split('.')[0] == 'flwr' else find(name, *a)\n"
     )
-    command = [sys.executable, "-m", "evenfed", "compare", "--engine", "flower", "--rounds", "1"]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(hidden)},
-        check=False,
-    )
+    done = command.run("compare", "--engine", "flower", "--rounds", 1, cwd=tmp_path, PYTHONPATH=str(hidden))
     assert done.returncode == 2 and "pip install 'evenfed[flower]'" in done.stderr and "Traceback" not in done.stderr
 
 

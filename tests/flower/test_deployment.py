@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 import evenfed
-from deployment import SITES, Deployment, at_site, commands, wait_for
+from command import wait_for
+from deployment import SITES, Deployment, at_site, commands
 from evenfed.data import DataSettings, federate
 from evenfed.flower.new import write_app
 from evenfed.simulate.problem import initial_model
@@ -42,7 +43,7 @@ def faulty(message, context, call_next):
     order = message.content["config"]["evenfed.index"], context.node_config["partition-id"]
     if order == (2, 2):
         Path(context.run_config["evenfed.out"], "hangs").touch()
-        time.sleep(300)
+        time.sleep(900)
     reply = call_next(message, context)
     arrays = reply.content["arrays"].to_torch_state_dict()
     if order == (0, 1):
@@ -75,7 +76,7 @@ def test_it_trains_and_a_killed_server_goes_on_to_the_model_of_an_undisturbed_ru
     train, again = (block for block in commands() if "flwr run" in block)
     run = deployment.folder / "wards" / "runs" / "semi_vred" / "seed-0"
     first = deployment.start("first", train)
-    wait_for(lambda: (run / "checkpoint-1.safetensors").exists(), 120, first.told)
+    wait_for(lambda: (run / "checkpoint-1.safetensors").exists(), told=first.told)
     os.kill(deployment.server_app(), signal.SIGKILL)
     first.kill()
     assert not json.loads((run / "header.json").read_text())["finished"]
@@ -104,7 +105,7 @@ def test_a_site_that_is_not_registered_is_refused(deployment):
     key, register, node = (block for block in commands() if "K=0" in block)
     deployment.done(at_site(key, 3))
     refused = deployment.start("site-3", at_site(node, 3))
-    assert refused.ended(60) == 1 and "Failed to activate SuperNode" in refused.told()
+    assert refused.ended() == 1 and "Failed to activate SuperNode" in refused.told()
     assert "flwr supernode register" in register  # which is all that was left out
 
 
@@ -116,14 +117,14 @@ def faults(deployment) -> SimpleNamespace:
     (app / "faulty" / "task.py").write_text(TASK)
     (app / "faulty" / "client_app.py").write_text(CLIENT)
     out.mkdir()
-    options = f"algorithm='fedavg' rounds=3 batch_size=100 timeout=30.0 out='{out}'"
+    options = f"algorithm='fedavg' rounds=3 batch_size=100 timeout=75.0 out='{out}'"
     config = " ".join(f"evenfed.{option}" for option in options.split(" "))
     run = deployment.start("faults", f'flwr run faulty ours --stream --run-config "{config}"')
-    wait_for((out / "hangs").exists, 150, run.told)
+    wait_for((out / "hangs").exists, told=run.told)
     deployment.running["site-2"].kill()
     folder = out / "fedavg" / "seed-0"
-    wait_for((folder / "model.safetensors").exists, 120, run.told)
-    run.ended(60)
+    wait_for((folder / "model.safetensors").exists, told=run.told)
+    run.ended()
     return SimpleNamespace(lines=lines(folder), model=load_file(folder / "model.safetensors"), log=run.told())
 
 

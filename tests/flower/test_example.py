@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from command import PATIENCE
 from deployment import ROOT, free_ports
 from evenfed.flower.quiet import QUIET
 
@@ -31,7 +32,7 @@ def run(folder: Path, *words: str, **environment: str) -> str:
         env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, **environment},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

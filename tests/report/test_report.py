@@ -11,7 +11,7 @@ import pytest
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Gap, Pairs, pooled
 from evenfed.fairness import Fairness, Suppression
-from evenfed.report import figures
+from evenfed.report.figures import report as figures
 from evenfed.report.paper import claims, numbers
 from reports import FLOOR, figures_in
 
@@ -331,12 +331,10 @@ def test_narrow_pages_hold_every_table(small, evenfed, monkeypatch):
     assert max(map(len, shown.splitlines())) <= 80 and "no difference shown" in shown
 
 
-def test_one_chart_definition_has_our_spreads_and_the_papers_numbers(small):
-    import altair
-
+def test_one_specification_has_our_spreads_and_the_papers_numbers(small):
     found = read(small)
-    chart = figures.figure(altair, found, ("mean", "worst10"), numbers("CIFAR-10")).to_dict()
-    values = chart["vconcat"][0]["layer"][0]["data"]["values"]
+    figure = figures.accuracy(found, ("mean", "worst10"), numbers("CIFAR-10"))
+    values = figure["vconcat"][0]["data"]["values"]
     first = next(b for b in values if b["entry"] == "semi_vred" and b["metric"] == "worst 10 %")
     mean, spread = detailed_by_hand(small, "semi_vred", "worst10", late=False)
     assert (first["value"], first["low"], first["high"]) == pytest.approx((mean, mean - spread, mean + spread))

@@ -3,13 +3,13 @@
 import json
 import shutil
 
-import altair
 import numpy as np
 import pytest
 
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Pairs, between_all, components
-from evenfed.report import figures
+from evenfed.report.figures import differences
+from evenfed.report.figures import report as figures
 from evenfed.report.fill import filled
 from reports import figures_in, numbers
 
@@ -38,7 +38,7 @@ def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfe
     found = [read(splits(0, 0.02)), read(splits(1, 0.06))]
     (drawn,) = {path.stem for path in figures.draw(found, tmp_path / "beside", None)}
     assert drawn == "differences"
-    mean = figures.differences(altair, found).to_dict()["hconcat"][0]["layer"][-1]["data"]["values"]
+    mean = differences.figure(found)["hconcat"][0]["layer"][-1]["data"]["values"]
     (vred,) = (one for one in mean if one["entry"] == "vred")
     assert vred["points"] == pytest.approx(4) and vred["each"] == pytest.approx([2, 6])
     page = tmp_path / "page.md"
@@ -47,7 +47,7 @@ def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfe
     assert evenfed("report", *(f.folder for f in found)).returncode == 0
     assert "![differences](split-0/beside/differences.svg)" in filled(page)
     page.write_text("<!-- evenfed split-0 split-1 split-1 differences.svg -->\n<!-- /evenfed -->\n")
-    assert "Not drawn yet" in filled(page)  # that picture is of others
+    assert "Not drawn yet" in filled(page)  # that figure is of others
 
 
 def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenfed):

@@ -9,7 +9,8 @@ from torch import nn
 
 import evenfed
 from evenfed import models
-from evenfed.simulate.engines.choose import Parallel, check_stackable, stacking_wins
+from evenfed.simulate.engines import choose
+from evenfed.simulate.engines.choose import RANDOM, Parallel, stacking_wins, why_not_stacked
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
@@ -56,23 +57,28 @@ def test_every_algorithm_agrees_over_five_rounds(algorithm, options, recwarn):
             assert_agree(reference, run(lambda p: Slots(p, 2), runs, problem), tolerance)
 
 
+@pytest.fixture(scope="module")
+def alone():
+    """A problem, 14 runs of seven algorithms with two seeds, and what the reference makes of each run alone."""
+    shared = evenfed.Settings(**OPTIONS, participation=3)
+    problem = Problem.of(small_model(torch.float64), federation(dtype=torch.float64), shared)
+    names = ("fedavg", "semi_vred", "propfair", "ditto", "drfa", "qffl", "fedfv")
+    runs = []
+    for seed in range(2):
+        settings = dataclasses.replace(shared, seed=seed, lr=0.05 * (seed + 1))
+        runs += [Run(f"{name}-{seed}", evenfed.algorithms.get(name), settings) for name in names]
+    return problem, runs, [run(Reference, [each], problem) for each in runs]
+
+
+@pytest.mark.xdist_group("alone")
 @pytest.mark.parametrize(
     ("engine", "slots"), [*((Stacked, k) for k in (1, 2, 3, 7, 1000)), (Slots, 1), (Slots, 5), (Slots, 1000)]
 )
-def test_any_stack_size_and_any_number_of_stacked_runs_agree(engine, slots):
-    shared = evenfed.Settings(**OPTIONS, participation=3)
-    runs = [
-        Run(
-            f"{name}-{seed}", evenfed.algorithms.get(name), dataclasses.replace(shared, seed=seed, lr=0.05 * (seed + 1))
-        )
-        for seed in range(2)
-        for name in ("fedavg", "semi_vred", "propfair", "ditto", "drfa", "qffl", "fedfv")
-    ]
-    problem = Problem.of(small_model(torch.float64), federation(dtype=torch.float64), shared)
+def test_any_stack_size_and_any_number_of_stacked_runs_agree(engine, slots, alone):
+    problem, runs, references = alone
     together = run(lambda p: engine(p, slots), runs, problem)
-    for k, each in enumerate(runs):
-        alone = run(Reference, [each], problem)
-        assert_agree(alone, ([together[0][k]], [[r[k]] for r in together[1]], [together[2][k]]), 1e-9)
+    for k, reference in enumerate(references):
+        assert_agree(reference, ([together[0][k]], [[r[k]] for r in together[1]], [together[2][k]]), 1e-9)
 
 
 class WithLSTM(nn.Module):
@@ -183,13 +189,12 @@ def problem_of(model, clients=None, **options) -> Problem:
     return Problem.of(model, clients or federation(), evenfed.Settings(**{**OPTIONS, **options}))
 
 
-def test_batchnorm_is_refused_by_parallel_and_averaged_by_share_in_reference():
+@pytest.mark.parametrize("engine", ["reference", "parallel"])
+def test_the_statistics_of_batchnorm_are_averaged_by_share(engine):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     clients = federation(sizes=(8, 4, 12))
-    with pytest.raises(evenfed.InputError, match=r"(?s)BatchNorm1d '1'.*GroupNorm.*engine='reference'"):
-        evenfed.train(model, clients, rounds=1, engine="parallel", device="cpu")
-    result = evenfed.train(model, clients, "fedavg", rounds=1, lr=0.1, engine="reference", device="cpu")
+    result = evenfed.train(model, clients, "fedavg", rounds=1, lr=0.1, engine=engine, device="cpu")
     statistics = []
     for client in clients:  # what each client's own statistics become after one whole-batch step
         own = evenfed.train(model, [client], "fedavg", rounds=1, lr=0.1, engine="reference", device="cpu").model
@@ -230,24 +235,68 @@ class Counting(nn.Module):
         return self.linear(x)
 
 
+def normed(width=4, **options):
+    return nn.Sequential(nn.Linear(6, width), nn.BatchNorm1d(width, **options), nn.ReLU(), nn.Linear(width, 3))
+
+
+def normed_convolutions():
+    """Several workers: enough clients with convolutions."""
+    layers = [nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, 3))
+
+
+def normed_with_dropout():
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("make", "told"),
     [
         (Branching, "control flow depends on the data"),
         (Mixing, "depends on the other examples"),
-        (Counting, "buffer 'seen'"),
+        (Counting, "changes its buffer 'seen'"),
+        (normed, "BatchNorm1d '1' keeps statistics"),
+        (lambda: normed(momentum=None), "BatchNorm1d '1' keeps statistics"),  # its counter is part of the result
+        (lambda: normed(20_000), "BatchNorm1d '1' keeps statistics"),  # too large to be stacked anyway
+        (normed_convolutions, "BatchNorm2d '2' keeps statistics"),
+        (normed_with_dropout, "BatchNorm1d '1' keeps statistics"),
     ],
 )
-def test_what_cannot_be_stacked_says_what_to_do_and_reference_accepts_it(model, told):
-    with pytest.raises(evenfed.InputError, match=f"(?s){told}.*engine='reference'"):
-        evenfed.train(model(), federation(), rounds=1, device="cpu")
-    assert evenfed.train(model(), federation(), rounds=1, engine="reference", device="cpu").fairness is not None
+@pytest.mark.parametrize("name", ["semi_vred", "ditto", "drfa"])
+def test_what_cannot_be_stacked_is_visited_as_the_reference_does(make, told, name, monkeypatch):
+    monkeypatch.setattr(choose, "cores", lambda: 2)
+    torch.manual_seed(0)
+    model, clients = make().double(), federation(sizes=(10, 0, 4, 18, 6), dtype=torch.float64)
+    results = {
+        engine: evenfed.train(model, clients, name, engine=engine, **{**OPTIONS, "rounds": 3, "lr": 1e-3})
+        for engine in ("parallel", "reference")
+    }
+    parallel, reference = results["parallel"], results["reference"]
+    assert "visited" in parallel.engine and told in parallel.engine
+    assert ("2 workers" in parallel.engine) == (make is normed_convolutions)
+    assert torch.allclose(parallel.server.theta, reference.server.theta, rtol=1e-9, atol=1e-12)
+    assert set(parallel.server.buffers) == set(reference.server.buffers) == set(dict(model.named_buffers()))
+    for buffer, values in reference.server.buffers.items():
+        assert torch.allclose(parallel.server.buffers[buffer], values, rtol=1e-9, atol=1e-12), buffer
+    for ours, theirs in zip(parallel.records, reference.records, strict=True):
+        assert np.allclose(ours.losses, theirs.losses, rtol=1e-9, equal_nan=True)
+        assert np.allclose(ours.accuracy, theirs.accuracy, rtol=1e-9, equal_nan=True)
+    if reference.personal is not None:
+        assert torch.allclose(parallel.personal, reference.personal, rtol=1e-9, atol=1e-12)
+
+
+def test_batchnorm_on_a_batch_of_one_example_says_which_client_has_it():
+    told = r"(?s)client site-0 has a batch of one example.*another batch_size, or replace BatchNorm by nn.GroupNorm"
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.train(normed(), federation(), rounds=1, batch_size=4, device="cpu")
+    spatial = evenfed.train(normed_convolutions(), federation(), rounds=1, batch_size=4, device="cpu")
+    assert "BatchNorm2d" in spatial.engine
 
 
 def test_dropout_is_visited_and_repeats():
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
     problem = problem_of(model)
-    assert check_stackable(problem) is True
+    assert why_not_stacked(problem) == RANDOM
     results = [evenfed.train(model, federation(), rounds=2, engine="parallel", device="cpu") for _ in range(2)]
     assert "random numbers" in results[0].engine
     assert torch.equal(results[0].server.theta, results[1].server.theta)

@@ -28,7 +28,7 @@ from evenfed.simulate.layers import implicit, replay
 from evenfed.simulate.layers.convolution import Taps, conv2d, group_norm
 from evenfed.simulate.layers.implicit import correlate
 from evenfed.simulate.layers.live import Live
-from evenfed.simulate.loop import Run, alike, rounds, start
+from evenfed.simulate.loop import Run, rounds, start
 from evenfed.simulate.problem import Problem, Question, Task
 from worked_example import federation, small_model
 
@@ -308,7 +308,7 @@ def test_a_parameter_with_another_use_is_kept_whole(double):
     torch.manual_seed(0)
     settings = evenfed.Settings(rounds=2, lr=0.01, batch_size=4, device="cpu")
     problem = Problem.of(Shared(), images((6, 4), 8), settings)
-    assert len(Slots(problem, 2).live(crop=True)) == len(problem.theta)
+    assert len(Slots(problem, 2).network.live(crop=True)) == len(problem.theta)
     runs = [Run("fedavg", evenfed.algorithms.get("fedavg"), settings)]
     (ours,), (theirs,) = final(Slots(problem, 2), runs, problem), final(Reference(problem), runs, problem)
     assert torch.allclose(ours.server.theta, theirs.server.theta, rtol=0, atol=1e-12)
@@ -451,10 +451,10 @@ def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     make = slots.Step.__init__
 
-    def needy(self, engine, *rest):
-        if engine.slots > 2:
+    def needy(self, network, resident, count, *rest):
+        if count > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        make(self, engine, *rest)
+        make(self, network, resident, count, *rest)
 
     monkeypatch.setattr(slots.Step, "__init__", needy)
     engine = Slots(problem, 8)
@@ -473,7 +473,7 @@ def test_a_round_that_memory_does_not_hold_is_begun_again_with_fewer_slots(monke
     note = slots.Shift._note
 
     def needy(self, event, into):
-        if self.step.engine.slots > 1 and into:
+        if self.step.count > 1 and into:
             raise torch.OutOfMemoryError("CUDA out of memory")
         note(self, event, into)
 
@@ -502,10 +502,10 @@ def test_measurements_take_smaller_passes_where_memory_is_short(monkeypatch):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     make, everyone = slots.Measure.__init__, torch.arange(3)
 
-    def needy(self, engine, resident, length):
+    def needy(self, network, resident, length):
         if length > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        make(self, engine, resident, length)
+        make(self, network, resident, length)
 
     question = Question(problem.theta, everyone, {})
     (whole,) = Slots(problem, 2).losses([question])
@@ -627,6 +627,10 @@ def test_entries_of_a_comparison_may_differ_in_precision(monkeypatch):
     assert torch.backends.cuda.matmul.allow_tf32 == before
 
 
-def test_runs_of_one_precision_share_an_engine():
-    runs = [Run(p, get("fedavg"), evenfed.Settings(precision=p)) for p in ("bf16", "tf32", "bf16")]
-    assert alike(runs) == [[0, 2], [1]]
+def test_runs_of_one_precision_share_an_engine(monkeypatch):
+    problem = Problem.of(small_model(), federation(), evenfed.Settings(device="cpu"))
+    runs = [Run(str(k), get("fedavg"), evenfed.Settings(precision=p)) for k, p in enumerate(("bf16", "tf32", "bf16"))]
+    groups = []
+    monkeypatch.setattr(driver, "_drive_group", lambda group, *_: groups.append([each.run.label for each in group]))
+    driver.drive([driver.Training(run, start(run, problem)) for run in runs], problem, driver.Sink())
+    assert groups == [["0", "2"], ["1"]]

@@ -43,8 +43,8 @@ class CLIMB(Algorithm):
         n = (round.population > 0).sum()
         weights = (1 + dual[round.ids] - dual.sum() / n) / len(round.ids)
         violation = round.losses - round.losses.mean() - self.epsilon
-        dual[round.ids] = (dual[round.ids] + self.lr_dual * violation / n).clamp(0, 100)
-        return Plan(round.ids, weights), {"dual": dual}
+        dual[round.ids] += self.lr_dual * violation / n
+        return Plan(round.ids, weights), {"dual": dual.clamp(0, 100)}
 
     def coefficients(self, shares: Tensor) -> Tensor:
         return torch.full_like(shares, 1 / len(shares))

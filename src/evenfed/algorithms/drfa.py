@@ -46,7 +46,8 @@ class DRFA(Algorithm):
         assert plan.probe is not None
         eligible = round.population > 0
         tau = round.local_steps[plan.ids].double().mean()
+        scale = eligible.sum() / len(plan.probe)
         mixture = memory["lambda"].clone()
-        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * (eligible.sum() / len(plan.probe))
+        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * scale
         mixture[eligible] = project_simplex(mixture[eligible])
         return {"lambda": mixture}

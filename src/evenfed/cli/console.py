@@ -1,5 +1,6 @@
-"""Live progress of a comparison: a bar in a terminal, plain lines elsewhere. Always on stderr."""
+"""Terminal pages: results on stdout, messages on stderr, and live progress on stderr as a bar or as plain lines."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -12,9 +13,27 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from ..core.server import Record
 from ..simulate.loop import Run
 
+NOT_DRAWN = "none; to draw them: pip install 'evenfed[report]'"
+_FILE_WIDTH = 160
+_LABELS_SHOWN = 4
+
+
+def console() -> Console:
+    """The terminal, or a wide page where output goes to a file and COLUMNS does not say how wide."""
+    page = Console(highlight=False)
+    is_wide_enough = page.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    if is_wide_enough:
+        return page
+    return Console(highlight=False, width=_FILE_WIDTH)
+
+
+def say(message: str) -> None:
+    """One message on stderr, not broken into lines."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)
+
 
 class _Unread:
-    """A stream whose reader may go, a closed pipe or terminal: what is computed matters more than who watches."""
+    """A stream whose reader may go away, a closed pipe or terminal: the computation must outlive it."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -32,46 +51,54 @@ class _Unread:
         return getattr(self.stream, name)
 
 
-def page() -> Console:
-    """Where progress is told."""
-    return Console(file=cast(TextIO, _Unread(sys.stderr)), highlight=False)
+def progress_page() -> Console:
+    """Where progress is shown."""
+    stream = cast(TextIO, _Unread(sys.stderr))
+    return Console(file=stream, highlight=False)
 
 
 class Live:
     """Counts rounds of all runs that advance together."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, page: Console) -> None:
+        self.page = page
         self.bar: Progress | None = None
         self.task: TaskID | None = None
-        self.began: float | None = None
-        self.first, self.told = 0, 0.0
         self.names: list[str] = []
-        self.how = ""
+        self.engine = ""
+        self.began = 0.0  # when the first of these rounds began, by the monotonic clock
+        self.rounds_before = 0
+        self.share_printed = 0.0
 
-    def __call__(self, runs: Sequence[Run], records: Sequence[Record], how: str) -> None:
-        index, total = records[0].index + 1, runs[0].settings.rounds
+    def __call__(self, runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
+        done = records[0].index + 1
+        total = runs[0].settings.rounds
         names = [run.name for run in runs]
-        if self.began is None or names != self.names:
+        if names != self.names:
             self.names = names
-            self.began, self.first, self.told = time.monotonic() - sum(r.seconds for r in records), index - 1, 0.0
-            self._start(runs, total)
-        if how != self.how:  # at first, and where less fits into memory than was thought
-            self.how = how
-            self.console.print(f"engine: {how}", markup=False)
-        pace = (index - self.first) * len(runs) / max(time.monotonic() - self.began, 1e-9)
+            self.began = time.monotonic() - sum(record.seconds for record in records)
+            self.rounds_before = done - 1
+            self.share_printed = 0.0
+            self._introduce(runs, total)
+        if engine != self.engine:  # at first, and when less fits into memory than was thought
+            self.engine = engine
+            self.page.print(f"engine: {engine}", markup=False)
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        pace = (done - self.rounds_before) * len(runs) / seconds
         if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, completed=index, pace=f"{pace:.0f} rounds/s")
-        elif index == total or index / total >= self.told + 0.1:
-            self.told = index / total
-            left = (total - index) * len(runs) / pace
-            self.console.print(f"round {index} of {total}, {len(runs)} runs, {pace:.0f} rounds/s, {left:.0f} s left")
+            self.bar.update(self.task, completed=done, pace=f"{pace:.0f} rounds/s")
+        elif done == total or done / total >= self.share_printed + 0.1:
+            self.share_printed = done / total
+            left = (total - done) * len(runs) / pace
+            self.page.print(f"round {done} of {total}, {len(runs)} runs, {pace:.0f} rounds/s, {left:.0f} s left")
 
-    def _start(self, runs: Sequence[Run], total: int) -> None:
-        labels = list(dict.fromkeys(r.label for r in runs))
-        shown = ", ".join(labels[:4]) + (f" and {len(labels) - 4} more" if len(labels) > 4 else "")
-        self.console.print(f"{len(runs)} runs, {total} rounds each: {shown}", markup=False)
-        if not self.console.is_terminal:
+    def _introduce(self, runs: Sequence[Run], total: int) -> None:
+        labels = list(dict.fromkeys(run.label for run in runs))
+        shown = ", ".join(labels[:_LABELS_SHOWN])
+        if len(labels) > _LABELS_SHOWN:
+            shown += f" and {len(labels) - _LABELS_SHOWN} more"
+        self.page.print(f"{len(runs)} runs, {total} rounds each: {shown}", markup=False)
+        if not self.page.is_terminal:
             return
         if self.bar is None:
             self.bar = Progress(
@@ -79,7 +106,7 @@ class Live:
                 BarColumn(),
                 TextColumn("{task.fields[pace]}"),
                 TimeRemainingColumn(),
-                console=self.console,
+                console=self.page,
                 transient=True,
             )
             self.bar.start()
@@ -92,8 +119,9 @@ class Live:
 
 @contextmanager
 def live() -> Iterator[Live]:
-    shown = Live(page())
+    """Progress while the block runs."""
+    progress = Live(progress_page())
     try:
-        yield shown
+        yield progress
     finally:
-        shown.stop()
+        progress.stop()

@@ -1,4 +1,4 @@
-"""The command line of Flower apps: `evenfed flower new`."""
+"""The command line for Flower apps: `evenfed flower new`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-flower_app = typer.Typer(help="The same algorithms across real machines, on Flower.", no_args_is_help=True)
+flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
 
 
 @flower_app.callback()
@@ -15,8 +15,8 @@ def _root() -> None:
 
 
 @flower_app.command()
-def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the app.")]) -> None:
-    """Write a complete Flower app that `flwr run` takes as it is."""
+def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the app.")]) -> None:
+    """Write a complete Flower app, ready for `flwr run`."""
     from ..flower.new import write_app
 
     page = Console(highlight=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..core.errors import InputError
+from .console import NOT_DRAWN, console, say
 
 
 class ReportFormat(StrEnum):
@@ -21,100 +22,107 @@ class ReportFormat(StrEnum):
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR...", help="A comparison's folder, e.g. runs/demo; several: beside each other."),
+        typer.Argument(
+            metavar="DIR...", help="Folder of a comparison, e.g. runs/demo; several are shown side by side."
+        ),
     ],
-    paper: Annotated[bool, typer.Option("--paper", help="Set the paper's numbers beside ours.")] = False,
-    min_test: Annotated[
-        int, typer.Option(min=0, help="Leave out clients judged on fewer examples: a second look.")
-    ] = 0,
-    format: Annotated[ReportFormat, typer.Option(help="What to print.")] = ReportFormat.table,
+    paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,
+    min_test: Annotated[int, typer.Option(min=0, help="Leave out clients judged on fewer examples.")] = 0,
+    format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
     out: Annotated[
-        Path | None, typer.Option(help="Where tables and figures go: DIR/report, or the first DIR/beside of several.")
+        Path | None, typer.Option(help="Folder for tables and figures; DIR/report or, for several, DIR/beside.")
     ] = None,
 ) -> None:
-    """Print a comparison's tables, draw its figures, and say which differences from FedAvg are more than chance."""
+    """Print a comparison's tables, draw its figures, and say which differences from FedAvg exceed chance."""
     from ..report import write
     from ..report.document import Report
-    from ..report.figures import draw
-    from ..report.terminal import console
+    from ..report.figures import report as figures
 
-    alone = len(folders) == 1
-    made = Report.of(folders, paper, min_test)
-    cut = f"-min-test-{min_test}" if min_test else ""
-    target = out or folders[0] / (("report" if alone else "beside") + cut)
+    is_alone = len(folders) == 1
+    document = Report.of(folders, paper, min_test)
+    target = out
+    if target is None:
+        name = "report" if is_alone else "beside"
+        if min_test:
+            name += f"-min-test-{min_test}"
+        target = folders[0] / name
     write.prepare(target)
-    figures = draw(made.findings, target, made.papers)
-    written = write.save(made, target, figures)
+    drawn = figures.draw(document.findings, target, document.papers)
+    written = write.save(document, target, drawn)
     if format is not ReportFormat.table:
-        sys.stdout.write(write.FORMATS[format.value](made))
+        sys.stdout.write(write.FORMATS[format.value](document))
         return
     page = console()
-    page.print(write.terminal(made, page))
-    names = ", ".join(p.name for p in [*written, *(f for f in figures if f.suffix == ".pdf")])
-    page.print(f"\nWritten to {target}: {names}" + (" (also .svg, .png)" if figures else ""), markup=False)
-    if alone and not figures:
-        page.print("Figures: pip install 'evenfed[report]' draws them", markup=False)
+    page.print(write.terminal(document, page))
+    written += [path for path in drawn if path.suffix == ".pdf"]
+    names = ", ".join(path.name for path in written)
+    if drawn:
+        names += " (also .svg, .png)"
+    page.print(f"\nWritten to {target}: {names}", markup=False)
+    if is_alone and not drawn:
+        page.print(f"Figures: {NOT_DRAWN}", markup=False)
 
 
 def pack(
-    folder: Annotated[Path, typer.Argument(metavar="RUNS", help="A comparison's folder, e.g. runs/paper-cifar10.")],
-    target: Annotated[Path, typer.Argument(metavar="DEST", help="Where the file goes, e.g. results/cifar10.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUNS", help="Folder of a comparison, e.g. runs/paper-cifar10.")],
+    target: Annotated[Path, typer.Argument(metavar="DEST", help="Folder for the packed file, e.g. results/cifar10.")],
 ) -> None:
-    """Keep a finished comparison as one small file, without models; `evenfed report DEST` works from it."""
-    from ..comparison.pack import pack as packed
-    from ..report.terminal import console
+    """Pack a finished comparison into one small file without models; `evenfed report DEST` reads it."""
+    from ..comparison.pack import pack as pack_runs
 
-    written, unfinished = packed(folder, target)
-    console().print(f"{written}: {written.stat().st_size / 1e6:.2f} MB", markup=False)
+    page = console()
+    packed, unfinished = pack_runs(folder, target)
+    megabytes = packed.stat().st_size / 1e6
+    page.print(f"{packed}: {megabytes:.2f} MB", markup=False)
     for run in unfinished:
-        console().print(f"left out, not finished: {run}", markup=False)
+        page.print(f"left out, not finished: {run}", markup=False)
 
 
 def choose(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A comparison judged on validation data.")],
-    out: Annotated[Path, typer.Option(help="The experiment to write, e.g. experiments/confirm.toml.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a comparison judged on validation data.")],
+    out: Annotated[Path, typer.Option(help="Experiment to write, e.g. experiments/confirm.toml.")],
     floor: Annotated[
-        Path | None, typer.Option(help="A comparison with more FedAvg runs, from which the noise floor is taken.")
+        Path | None, typer.Option(help="Folder of a comparison with more FedAvg runs, for the noise floor.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the experiment written.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of the experiment written.")] = 3,
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
     from ..comparison.tune import tables
     from ..report import choice, write
-    from ..report.figures import draw_choice
-    from ..report.terminal import console
+    from ..report.figures import choice as figures
     from ..report.tuning import save_toml
 
     if out.exists() and "# Chosen from" not in out.read_text(errors="replace"):
-        raise InputError(f"{out} is there already and was not written by `evenfed choose`; choose another --out")
-    made = choice.choose(folder, floor)
-    confirming = choice.experiment(made, out.stem, range(seeds))
+        raise InputError(f"{out} exists and was not written by `evenfed choose`; choose another --out")
+    chosen = choice.choose(folder, floor)
+    confirming = choice.experiment(chosen, out.stem, range(seeds))
     noise = f", noise floor from {floor}" if floor else ""
-    save_toml(out, [f"Chosen from {folder}{noise}. {made.rule}"], tables(confirming, "validation"))
+    save_toml(out, f"Chosen from {folder}{noise}. {chosen.rule}", tables(confirming, "validation"))
     page = console()
-    page.print(write.pages(choice.tables(made), page))
-    pictures = draw_choice(made, folder / "report")
-    written = [str(p) for p in (out, *pictures) if p.suffix in (".toml", ".svg")]
-    page.print(f"\nWritten: {', '.join(written)}" + " (also .pdf, .png)" * bool(pictures), markup=False)
+    page.print(write.pages(choice.tables(chosen), page))
+    written = str(out)
+    for path in figures.draw(chosen, folder / "report"):
+        if path.suffix == ".svg":
+            written += f", {path} (also .pdf, .png)"
+    page.print(f"\nWritten: {written}", markup=False)
 
 
 def fill(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Markdown files with blocks to fill.")],
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a file is out of date.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")] = False,
 ) -> None:
-    """Put tables of results into Markdown files, between <!-- evenfed DIR TABLE --> and <!-- /evenfed -->."""
+    """Fill tables of results into Markdown files, between <!-- evenfed DIR TABLE --> and <!-- /evenfed -->."""
     from ..comparison.folder import replace_text
     from ..report.fill import filled, missing
-    from ..report.terminal import console
 
     texts = {path: filled(path) for path in files}
     stale = [path for path, text in texts.items() if text != path.read_text()]
     if check and stale:
-        named = ", ".join(map(str, stale))
-        raise InputError(f"{named}: not what the results say; bring up to date with: evenfed fill {named}")
+        names = ", ".join(map(str, stale))
+        raise InputError(f"{names}: not what the results say; bring up to date with: evenfed fill {names}")
     for path in stale:
         replace_text(path, texts[path])
     for path in files:
-        if places := missing(path):
-            told = f"{path}: not run yet, looked for beside that file: {', '.join(places)}"
-            console(stderr=True).print(told, markup=False)
+        places = missing(path)
+        if places:
+            say(f"{path}: not run yet, looked for beside that file: {', '.join(places)}")

@@ -120,7 +120,9 @@ class Fold:
 
         theta = self.server.theta
         accumulator = torch.promote_types(theta.dtype, torch.float32)
-        shape = (count, len(theta)) if self.needs == "gram" else theta.shape
+        shape = theta.shape
+        if self.needs == "gram":
+            shape = torch.Size([count, len(theta)])
         self.total = torch.zeros(shape, dtype=accumulator, device=theta.device)
         self.snapshot: Tensor | None = None
         if self.plan.snapshot_steps is not None:
@@ -259,12 +261,13 @@ class Fold:
     def _mixed(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor, Server]:
         """Applied weights [k], the step Delta [D], and the server with its new memory, from the single updates."""
         server = self.server
+        algorithm = server.algorithm
         past = server.past
         ids = plan.ids
         ages = torch.zeros_like(ids)
         device = self.total.device
         rows = self.total[self.arrived.to(device)]
-        span = server.algorithm.remembers()
+        span = algorithm.remembers()
         if past is not None and span:
             absent = ~torch.isin(past.ids, ids)
             recalled = absent & (past.ages < span)
@@ -275,7 +278,7 @@ class Fold:
             rows = torch.cat([rows, old_rows])
         gram = rows @ rows.T
         gram = gram.double().cpu()
-        mixture, memory = server.algorithm.mix(round, plan, gram, ages, server.memory)
+        mixture, memory = algorithm.mix(round, plan, gram, ages, server.memory)
         past = Past(ids, rows, ages) if span else None
         server = dataclasses.replace(server, memory=memory, past=past)
         applied = mixture[: len(plan.ids)]
@@ -387,5 +390,5 @@ def _objective(turn: Turn) -> float:
     measured = turn.losses[turn.round.ids]
     if len(measured) == 0:
         return float("nan")
-    objective = turn.server.algorithm.objective(measured, turn.round.shares)
-    return float(objective)
+    algorithm = turn.server.algorithm
+    return float(algorithm.objective(measured, turn.round.shares))

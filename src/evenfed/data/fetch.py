@@ -71,7 +71,7 @@ def add(name: str, path: Path) -> None:
         store.place(fresh, store.folder(name))
 
 
-def download(url: str, target: Path, digest: str, progress: Progress = lambda *_: None) -> None:
+def download(url: str, target: Path, digest: str, progress: Progress) -> None:
     """Bring `url` to `target`, complete and with that digest; a .part file keeps what arrived if the line breaks."""
     part = target.with_name(f"{target.name}.part")
     if target.is_file() and _digest(target, digest) == digest:

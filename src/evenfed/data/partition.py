@@ -20,6 +20,11 @@ class Split:
     validation: Rows
     test: Rows
 
+    def all_rows(self) -> Rows:
+        """Train, validation and test together."""
+        parts = (self.train, self.validation, self.test)
+        return np.concatenate(parts)
+
 
 def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Parts:
     """Label shift, class by class, bit-exact to the authors' generator.
@@ -108,7 +113,7 @@ def split(
     """
     if shuffle is not None:
         rows = np.random.default_rng(shuffle).permutation(rows)
-    classes = np.zeros(len(rows), dtype=np.int64) if labels is None else labels[rows]
+    classes = np.zeros_like(rows) if labels is None else labels[rows]
     none = rows[:0]
     train = [none]
     validation = [none]

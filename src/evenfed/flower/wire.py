@@ -130,6 +130,10 @@ class Shape:
         """Everything that travels, in its order."""
         return (*(self.layout.names or ()), *self.buffers)
 
+    def chosen(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Of these arrays, those that travel."""
+        return ArrayRecord({name: arrays[name] for name in self.names})
+
     def arrays(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> ArrayRecord:
         tensors = self.layout.unflatten(theta.detach().cpu())
         assert isinstance(tensors, dict)
@@ -164,8 +168,10 @@ def update_of(reply: Message, client: int, shape: Shape, theta: Tensor, buffers:
     trained, trained_buffers = shape.read(records[ARRAYS])
     rows = {}
     for name, value in trained_buffers.items():
-        if value.shape != buffers[name].shape:
-            raise InputError(f"buffer {name} has shape {list(value.shape)}, not {list(buffers[name].shape)}")
+        shape_received = list(value.shape)
+        shape_sent = list(buffers[name].shape)
+        if shape_received != shape_sent:
+            raise InputError(f"buffer {name} has shape {shape_received}, not {shape_sent}")
         rows[name] = value[None]
     snapshot = None
     if SNAPSHOT in records:
@@ -185,7 +191,9 @@ def message(
 
 def reply(to: Message, metrics: Mapping[str, Any], **arrays: ArrayRecord) -> Message:
     """What a client answers; exactly one record of metrics, as Flower's wrappers expect."""
-    return Message(RecordDict({**arrays, METRICS: MetricRecord(dict(metrics))}), reply_to=to)
+    content = RecordDict(dict(arrays))
+    content[METRICS] = MetricRecord(dict(metrics))
+    return Message(content, reply_to=to)
 
 
 def number(reply: Message, name: str) -> float | None:

@@ -1,1 +1,1 @@
-"""Results for people: terminal tables and pictures, from what a comparison wrote to disk."""
+"""Results for people: tables and figures, from what a comparison wrote to disk."""

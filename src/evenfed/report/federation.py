@@ -1,6 +1,5 @@
-"""A federation as a picture: clients x classes heat map, sizes and label skew, in the terminal and as SVG and PNG."""
+"""How a federation is split across clients: classes, sizes and label skew, in the terminal and as JSON."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ..data import Federation
-from . import pictures
 
 SHADES = " ·░▒▓█"  # readable without colour
-SHOWN = 60  # clients in the terminal
-DRAWN = 200  # clients in the picture
-MAP_WIDTH, BAR_WIDTH = 30, 8  # characters: all columns together fit into 80
-COLOURS = ("#2f6db5", "#a9c4e4")  # train, test
+SHOWN = 60  # clients
+MAP_WIDTH = 30  # characters: all columns together fit into 80
+BAR_WIDTH = 8
+BAR_COLOUR = "#2f6db5"
 
 
 def label_skew(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How far each client's classes are from everyone's: total variation distance, 0 the same, towards 1 apart.
+    """Total variation distance of each client's classes from everyone's: 0 is the same, near 1 is disjoint.
 
     >>> label_skew(np.array([[10, 0], [0, 10], [5, 5]])).tolist()
     [0.5, 0.5, 0.0]
@@ -33,192 +31,127 @@ def label_skew(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Each client's counts as shares of its own examples; zeros for an empty client."""
-    of_all: NDArray[np.float64] = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    return of_all
+    """Each client's class counts as shares of its own examples; zeros for an empty client."""
+    totals = counts.sum(1, keepdims=True)
+    of_client: NDArray[np.float64] = counts / np.maximum(totals, 1)
+    return of_client
 
 
 def describe(federation: Federation) -> dict[str, Any]:
-    """The federation for machines: each client's name, train and test counts and class counts."""
+    """The federation for programs: each client's name, train and test counts and class counts."""
     counts = federation.class_counts
-    return {
-        "name": federation.name,
-        "clients": [
-            {
-                "name": name,
-                "train": int(train),
-                "test": int(test),
-                "classes": None if counts is None else counts[i].tolist(),
-            }
-            for i, (name, train, test) in enumerate(
-                zip(federation.names, federation.train_sizes, federation.judged_sizes, strict=True)
-            )
-        ],
-        "notes": list(federation.notes),
-    }
+    clients = []
+    for i, name in enumerate(federation.names):
+        client = {
+            "name": name,
+            "train": int(federation.train_sizes[i]),
+            "test": int(federation.judged_sizes[i]),
+            "classes": None if counts is None else counts[i].tolist(),
+        }
+        clients.append(client)
+    return {"name": federation.name, "clients": clients, "notes": list(federation.notes)}
 
 
 def render(federation: Federation) -> RenderableType:
-    """The picture in characters: darker means a larger share of that client's own examples."""
-    counts, sizes = federation.class_counts, federation.train_sizes + federation.judged_sizes
+    """One line per client; darker cells hold a larger share of that client's own examples."""
+    counts = federation.class_counts
+    sizes = federation.train_sizes + federation.judged_sizes
+    largest = max(sizes.max(), 1)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, collapse_padding=True)
-    table.add_column("client", no_wrap=True, max_width=14 if counts is not None else 40, overflow="ellipsis")
+    name_width = 40 if counts is None else 14
+    table.add_column("client", no_wrap=True, max_width=name_width, overflow="ellipsis")
     if counts is not None:
         table.add_column(_map_title(federation.classes), no_wrap=True)
         table.add_column("skew", justify="right")
-    for title in ("train", "test"):
-        table.add_column(title, justify="right")
+    table.add_column("train", justify="right")
+    table.add_column("test", justify="right")
     table.add_column("size", no_wrap=True, width=BAR_WIDTH)
-    cells = None if counts is None else _cells(shares(counts))
-    skew = None if counts is None else label_skew(counts)
+    class_cells = [] if counts is None else _class_cells(counts)
     for i, name in enumerate(federation.names[:SHOWN]):
         row: list[RenderableType] = [Text(name)]
-        if cells is not None and skew is not None:
-            row += [_heat(cells[i] / max(cells.max(), 1e-9)), "-" if np.isnan(skew[i]) else f"{skew[i]:.2f}"]
-        row += [
-            f"{federation.train_sizes[i]:,}",
-            f"{federation.judged_sizes[i]:,}",
-            _bar(sizes[i] / max(sizes.max(), 1)),
-        ]
+        if class_cells:
+            row += class_cells[i]
+        row.append(f"{federation.train_sizes[i]:,}")
+        row.append(f"{federation.judged_sizes[i]:,}")
+        row.append(_bar(sizes[i] / largest))
         table.add_row(*row)
-    return Group(table, *(Text(line, style="dim") for line in _summary(federation)))
-
-
-def draw(federation: Federation, folder: Path) -> list[Path]:
-    """The picture as SVG and PNG in `folder`; an empty list where the drawing packages are not installed."""
-    alt = pictures.altair()
-    if alt is None:
-        return []
-    return pictures.save(chart(alt, federation), folder, f"federation-{federation.name}")
-
-
-def chart(alt: Any, federation: Federation) -> Any:
-    """Heat map, sizes and skew side by side, a row a client."""
-    shown = min(len(federation.names), DRAWN)
-    row = {"height": alt.Step(max(3, min(14, 700 // shown)))}
-    scale = alt.Scale(domain=_labels(federation)[:shown])  # the same rows in every panel, empty clients too
-    clients = alt.Y("client:N", title="client", axis=alt.Axis(labelOverlap=True), scale=scale)
-    bare = alt.Y("client:N", title=None, axis=None, scale=scale)
-    panels = []
-    if federation.class_counts is not None:
-        panels.append(_heat_map(alt, federation, shown).encode(y=clients).properties(**row))
-    panels.append(_sizes(alt, federation, shown).encode(y=bare if panels else clients).properties(**row))
-    if federation.class_counts is not None:
-        panels.append(_skews(alt, federation, shown).encode(y=bare).properties(**row))
-    of = f"the first {shown} of {len(federation.names):,}" if shown < len(federation.names) else f"{shown}"
-    title = alt.Title(f"{federation.name}: {of} clients", subtitle=list(federation.notes))
-    return alt.hconcat(*panels, title=title, spacing=12).resolve_scale(color="independent")
-
-
-def _labels(federation: Federation) -> list[str]:
-    """Names without the data set's, or numbers where names are not unique."""
-    names = [name.removeprefix(f"{federation.name}-") for name in federation.names]
-    return names if len(set(names)) == len(names) else [str(i) for i in range(len(names))]
-
-
-def _heat_map(alt: Any, federation: Federation, shown: int) -> Any:
-    assert federation.class_counts is not None
-    of_client, labels = shares(federation.class_counts), _labels(federation)
-    cells = [
-        {"client": labels[i], "class": int(k), "share": 100 * float(of_client[i, k])}
-        for i in range(shown)
-        for k in np.flatnonzero(of_client[i])
-    ]
-    return (
-        alt.Chart(alt.Data(values=cells), width=max(200, min(420, 24 * federation.classes)), title="classes")
-        .mark_rect()
-        .encode(
-            x=alt.X(
-                "class:O",
-                title="class",
-                axis=alt.Axis(labelOverlap=True, labelAngle=0),
-                scale=alt.Scale(domain=list(range(federation.classes))),
-            ),
-            color=alt.Color(
-                "share:Q",
-                scale=alt.Scale(scheme="blues", domainMin=0),
-                legend=alt.Legend(title="% of the client", orient="bottom"),
-            ),
-        )
-    )
-
-
-def _sizes(alt: Any, federation: Federation, shown: int) -> Any:
-    labels = _labels(federation)
-    bars = [
-        {"client": labels[i], "part": part, "examples": int(sizes[i])}
-        for part, sizes in (("train", federation.train_sizes), ("test", federation.judged_sizes))
-        for i in range(shown)
-    ]
-    scale = alt.Scale(domain=["train", "test"], range=list(COLOURS))
-    return (
-        alt.Chart(alt.Data(values=bars), width=180, title="sizes")
-        .mark_bar()
-        .encode(
-            x=alt.X("examples:Q", title="examples"),
-            color=alt.Color("part:N", scale=scale, legend=alt.Legend(title=None, orient="bottom")),
-            order=alt.Order("part:N", sort="descending"),
-        )
-    )
-
-
-def _skews(alt: Any, federation: Federation, shown: int) -> Any:
-    assert federation.class_counts is not None
-    rows = zip(_labels(federation)[:shown], label_skew(federation.class_counts)[:shown], strict=True)
-    bars = [{"client": label, "skew": None if np.isnan(value) else float(value)} for label, value in rows]
-    return (
-        alt.Chart(alt.Data(values=bars), width=110, title="label skew")
-        .mark_bar(color="#c4361d")
-        .encode(x=alt.X("skew:Q", title="distance from all", scale=alt.Scale(domain=[0, 1])))
-    )
+    summary = [Text(line, style="dim") for line in _summary(federation)]
+    return Group(table, *summary)
 
 
 def _map_title(classes: int) -> str:
     if classes > MAP_WIDTH:
         return f"classes 0 to {classes - 1}"
     width = _cell_width(classes)
-    return "".join(f"{k % 10}".ljust(width) for k in range(classes))
+    digits = [f"{k % 10}".ljust(width) for k in range(classes)]
+    return "".join(digits)
 
 
 def _cell_width(classes: int) -> int:
     return max(1, min(3, MAP_WIDTH // classes))
 
 
-def _cells(of_client: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At most as many cells as fit: neighbouring classes share one where there are more."""
-    groups = np.array_split(np.arange(of_client.shape[1]), min(of_client.shape[1], MAP_WIDTH))
-    return np.stack([of_client[:, group].sum(1) for group in groups], axis=1)
+def _class_cells(counts: NDArray[np.int64]) -> list[tuple[Text, str]]:
+    """The heat map and the skew of every client."""
+    shades = _grouped_shares(counts)
+    darkest = max(shades.max(), 1e-9)
+    cells = []
+    for strengths, skew in zip(shades / darkest, label_skew(counts), strict=True):
+        written = "-" if np.isnan(skew) else f"{skew:.2f}"
+        cells.append((_heat(strengths), written))
+    return cells
+
+
+def _grouped_shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Shares in at most as many columns as fit: with more classes, neighbouring ones share a column."""
+    of_client = shares(counts)
+    classes = of_client.shape[1]
+    groups = np.array_split(np.arange(classes), min(classes, MAP_WIDTH))
+    columns = [of_client[:, group].sum(1) for group in groups]
+    return np.stack(columns, axis=1)
 
 
 def _heat(strengths: NDArray[np.float64]) -> Text:
-    """One client's classes: none is blank, few a dot, and the largest share of the whole map a full block."""
-    line, width = Text(), _cell_width(len(strengths))
+    """One client's classes: blank for none, a dot for few, a full block for the largest share of the whole map."""
+    line = Text()
+    width = _cell_width(len(strengths))
     for strength in strengths:
         level = int(np.ceil(strength * (len(SHADES) - 1)))
-        blue = Style(color=f"rgb({int(60 - 20 * strength)},{int(90 + 60 * strength)},{int(140 + 115 * strength)})")
-        line.append(SHADES[level] * width, style=blue)
+        red = int(60 - 20 * strength)
+        green = int(90 + 60 * strength)
+        blue = int(140 + 115 * strength)
+        colour = Style(color=f"rgb({red},{green},{blue})")
+        line.append(SHADES[level] * width, style=colour)
     return line
 
 
-def _bar(part: float) -> Text:
-    return Text("█" * max(round(part * BAR_WIDTH), int(part > 0)), style=Style(color=COLOURS[0]))
+def _bar(share: float) -> Text:
+    least = 1 if share > 0 else 0
+    length = max(round(share * BAR_WIDTH), least)
+    return Text("█" * length, style=Style(color=BAR_COLOUR))
 
 
 def _summary(federation: Federation) -> list[str]:
-    train, test = federation.train_sizes, federation.judged_sizes
+    train = federation.train_sizes
+    test = federation.judged_sizes
     sizes = train + test
     lines = []
     if len(sizes) > SHOWN:
-        lines.append(f"... and {len(sizes) - SHOWN:,} clients more; --format json lists all.")
+        lines.append(f"... and {len(sizes) - SHOWN:,} more clients; --format json lists all.")
     lines.append(
-        f"{len(sizes):,} clients, {train.sum():,} train and {test.sum():,} test examples; a client has "
-        f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}."
+        f"{len(sizes):,} clients, {train.sum():,} train and {test.sum():,} test examples; "
+        f"{sizes.min():,} to {sizes.max():,} per client, median {np.median(sizes):,.0f}."
     )
-    if (counts := federation.class_counts) is not None:
+    counts = federation.class_counts
+    if counts is not None:
+        darkest = 100 * _grouped_shares(counts).max()
         skew = label_skew(counts)
-        told = "none" if np.isnan(skew).all() else f"mean {np.nanmean(skew):.2f}, most {np.nanmax(skew):.2f}"
+        skews = "none"
+        if not np.isnan(skew).all():
+            skews = f"mean {np.nanmean(skew):.2f}, most {np.nanmax(skew):.2f}"
         lines.append(
-            f"Shade: share of the client's own examples, darkest {100 * _cells(shares(counts)).max():.0f} %. "
-            f"Skew: distance of its classes from everyone's, 0 to 1 ({told})."
+            f"Shade: share of the client's own examples, darkest {darkest:.0f} %. "
+            f"Skew: distance of its classes from everyone's, 0 to 1 ({skews})."
         )
-    return lines + [f"! {note}" for note in federation.notes]
+    lines += [f"! {note}" for note in federation.notes]
+    return lines

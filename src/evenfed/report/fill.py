@@ -1,16 +1,21 @@
-"""Tables inside one's own Markdown: what stands between two comments is replaced by what results say.
+"""Tables inside one's own Markdown: the text between two comments is replaced by what the results say.
 
     <!-- evenfed cifar10 overview-average -->
     <!-- /evenfed -->
 
-The words are folders of comparisons, relative to the file, then the name of one of their report's tables (as in
-tables.csv and the JSON format), `facts` for what was run, or a figure of their report: `differences.svg`.
-Of several folders those that are there are shown and the others named. `min_test=50` before the table's name leaves
-out clients judged on fewer examples.
+The words are folders of comparisons, relative to the file, followed by one of these:
+
+* the name of a table of their report, as in tables.csv and the JSON format;
+* `facts` for what was run;
+* a figure of their report, such as `differences.svg`.
+
+Folders that do not exist are named; the others are shown. `min_test=50` before the table's name leaves out clients
+judged on fewer examples.
 """
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -20,15 +25,18 @@ from .document import Report
 from .tables import Table
 from .write import markdown_table
 
-_OPEN = "<!-- evenfed "
+_OPENING = re.compile(r"^<!-- evenfed .*", re.MULTILINE)
 _BLOCK = re.compile(
-    r"(<!-- evenfed (?P<asked>[^>]+?) -->\n)((?!<!-- evenfed ).)*?(?P<end><!-- /evenfed -->)", re.DOTALL
+    r"(?P<opening><!-- evenfed (?P<words>[^>]+?) -->\n)((?!<!-- evenfed ).)*?(?P<closing><!-- /evenfed -->)", re.DOTALL
 )
 _MIN_TEST = re.compile(r"min_test=(\d+)")
-_OF_THE_PAPER = ("paper", "claims")  # tables that stand beside the paper's
-_OF_A_CHOICE = ("chosen", "grid")
-_FIGURES = (".svg", ".png")
+_TABLES_OF_THE_PAPER = ("paper", "claims")
+_TABLES_OF_A_CHOICE = ("chosen", "grid")
+_FIGURE_ENDINGS = (".svg", ".png")
 _DRAWN_BY = {"differences": "report", "mean-and-worst10": "report", "worst20": "report", "dials": "choose"}
+
+# Report.of with a memory: many blocks show tables of the same folders
+Reports = Callable[[tuple[Path, ...], bool, int], Report]
 
 
 def filled(path: Path) -> str:
@@ -37,78 +45,140 @@ def filled(path: Path) -> str:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error}); give a Markdown file") from None
-    whole = [found.start() for found in _BLOCK.finditer(text)]
-    for opened in re.finditer(f"^{_OPEN}.*", text, re.MULTILINE):
-        if opened.start() not in whole:
-            raise InputError(f"{path}: {opened[0]} has no end; write <!-- /evenfed --> after what it holds")
-    if not whole:
+    closed = [match.start() for match in _BLOCK.finditer(text)]
+    for opening in _OPENING.finditer(text):
+        if opening.start() not in closed:
+            raise InputError(f"{path}: {opening[0]} has no end; write <!-- /evenfed --> after the text it holds")
+    if not closed:
         raise InputError(
             f"{path} has no block to fill; write <!-- evenfed DIR TABLE --> and <!-- /evenfed --> around it"
         )
     reports = cache(Report.of)
-    return _BLOCK.sub(lambda found: f"{found[1]}{_block(path, found['asked'], reports)}\n{found['end']}", text)
+
+    def fill(match: re.Match[str]) -> str:
+        block = _Block.parse(path, match["words"])
+        content = _content(block, reports)
+        return f"{match['opening']}{content}\n{match['closing']}"
+
+    return _BLOCK.sub(fill, text)
 
 
 def missing(path: Path) -> list[str]:
-    """The folders that the file's blocks name and that are not there."""
-    asked = [place for found in _BLOCK.finditer(path.read_text()) for place in _words(found["asked"])[0]]
-    return [place for place in dict.fromkeys(asked) if not (path.parent / place).is_dir()]
+    """Folders that the file's blocks name and that do not exist."""
+    places: dict[str, None] = {}
+    for match in _BLOCK.finditer(path.read_text()):
+        block = _Block.parse(path, match["words"])
+        places |= dict.fromkeys(block.missing)
+    return list(places)
 
 
-def _words(asked: str) -> tuple[list[str], str, int]:
-    """Folders, table, and the fewest examples that a client is judged on."""
-    *before, name = asked.split()
-    fewest = [_MIN_TEST.fullmatch(word) for word in before]
-    places = [word for word, option in zip(before, fewest, strict=True) if option is None]
-    if wrong := [word for word in (*places, name) if "=" in word]:
-        raise InputError(
-            f"<!-- evenfed {asked} -->: unknown word {wrong[0]!r}; write folders, min_test=N if wanted, then a table"
-        )
-    return places, name, max((int(option[1]) for option in fewest if option), default=0)
+@dataclass(frozen=True)
+class _Block:
+    """What the opening comment of a block asks for."""
+
+    where: str  # the file and the comment, for errors
+    page: Path
+    places: Sequence[str]  # folders as written, relative to the page
+    folders: Sequence[Path]  # those that exist
+    missing: Sequence[str]  # those that do not
+    name: str  # of a table or figure
+    min_test: int
+
+    @classmethod
+    def parse(cls, page: Path, words: str) -> "_Block":
+        where = f"{page}: <!-- evenfed {words} -->"
+        *before, name = words.split()
+        places: list[str] = []
+        min_test = 0
+        for word in before:
+            option = _MIN_TEST.fullmatch(word)
+            if option is None:
+                places.append(word)
+            else:
+                min_test = max(min_test, int(option[1]))
+        for word in (*places, name):
+            if "=" in word:
+                raise InputError(f"{where}: unknown word {word!r}; write folders, min_test=N if wanted, then a table")
+        folders = []
+        missing = []
+        for place in dict.fromkeys(places):
+            folder = page.parent / place
+            if folder.is_dir():
+                folders.append(folder)
+            else:
+                missing.append(place)
+        return cls(where, page, places, tuple(folders), missing, name, min_test)
+
+    @property
+    def is_figure(self) -> bool:
+        return self.name.endswith(_FIGURE_ENDINGS)
+
+    @property
+    def is_of_a_choice(self) -> bool:
+        return self.name.startswith(_TABLES_OF_A_CHOICE)
 
 
-def _block(path: Path, asked: str, reports: Callable[[tuple[Path, ...], bool, int], Report]) -> str:
-    places, name, min_test = _words(asked)
-    folders = {place: path.parent / place for place in places}
-    if not folders:
-        raise InputError(f"{path}: <!-- evenfed {asked} --> names no folder; write a folder, then a table's name")
-    absent = [place for place, folder in folders.items() if not folder.is_dir()]
-    there = tuple(folder for place, folder in folders.items() if place not in absent)
-    if min_test and (name.endswith(_FIGURES) or name.startswith(_OF_A_CHOICE)):
-        raise InputError(f"{path}: <!-- evenfed {asked} -->: min_test goes with a report's tables, not with {name}")
-    told = [f"Not run yet: {', '.join(f'`{place}`' for place in absent)}."] if absent else []
-    if absent and (name.endswith(_FIGURES) or name.startswith(_OF_A_CHOICE)):
-        return told[0]  # what is made of these folders needs them all
-    if name.endswith(_FIGURES):
-        told.append(_figure(path, places, name))
-    elif name == "facts":
-        told += ["\n".join(f"* {fact}" for fact in reports(there, False, min_test).facts)] if there else []
-    elif there:
-        tables = {table.name: table for table in _tables(there, name, min_test, reports)}
-        if name not in tables and not absent:
-            raise unknown(f"table of {path}", name, [*tables, "facts"])
-        told += [markdown_table(tables[name])] if name in tables else []
-    return "\n\n".join(told)
+def _content(block: _Block, reports: Reports) -> str:
+    if not block.places:
+        raise InputError(f"{block.where} names no folder; write a folder, then a table's name")
+    needs_all_folders = block.is_figure or block.is_of_a_choice
+    if block.min_test and needs_all_folders:
+        raise InputError(f"{block.where}: min_test goes with a report's tables, not with {block.name}")
+    paragraphs = []
+    if block.missing:
+        names = "`, `".join(block.missing)
+        paragraphs.append(f"Not run yet: `{names}`.")
+        if needs_all_folders:
+            return paragraphs[0]
+    if block.is_figure:
+        paragraphs.append(_figure(block))
+    elif block.folders:
+        paragraphs += _table(block, reports)
+    return "\n\n".join(paragraphs)
 
 
-def _figure(path: Path, places: Sequence[str], name: str) -> str:
-    picture = Path(places[0], "report", name)
-    if picture.stem not in _DRAWN_BY:
-        raise unknown(f"figure of {path}", name, [f"{stem}{picture.suffix}" for stem in _DRAWN_BY])
-    command = f"{_DRAWN_BY[picture.stem]} {places[0]}"
-    drawn = (path.parent / picture).exists()
-    if len(places) > 1 and picture.stem == "differences":  # pooled; the first folder keeps that of one company alone
-        picture, command = Path(places[0], "beside", name), f"report {' '.join(places)}"
-        told, company = path.parent / picture.with_name("report.md"), ", ".join(Path(place).name for place in places)
-        drawn = told.exists() and told.read_text().startswith(f"# {company}\n") and (path.parent / picture).exists()
-    if not drawn:
-        return f"Not drawn yet: `evenfed {command}`."
-    return f"![{picture.stem}]({picture.as_posix()})"
+def _table(block: _Block, reports: Reports) -> list[str]:
+    """The table as Markdown; nothing where it may be one of a folder that does not exist yet."""
+    if block.is_of_a_choice:
+        chosen = choice.choose(*block.folders[:2])
+        tables: Sequence[Table] = choice.tables(chosen)
+    else:
+        beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)
+        report = reports(tuple(block.folders), beside_paper, block.min_test)
+        tables = report.tables
+        if block.name == "facts":
+            facts = [f"* {fact}" for fact in report.facts]
+            return ["\n".join(facts)]
+    by_name = {table.name: table for table in tables}
+    if block.name in by_name:
+        return [markdown_table(by_name[block.name])]
+    if block.missing:
+        return []
+    raise unknown(f"table of {block.page}", block.name, [*by_name, "facts"])
 
 
-def _tables(
-    folders: tuple[Path, ...], name: str, min_test: int, reports: Callable[[tuple[Path, ...], bool, int], Report]
-) -> Sequence[Table]:
-    if name.startswith(_OF_A_CHOICE):
-        return choice.tables(choice.choose(*folders[:2]))
-    return reports(folders, name.startswith(_OF_THE_PAPER), min_test).tables
+def _figure(block: _Block) -> str:
+    first = block.places[0]
+    figure = Path(first, "report", block.name)
+    if figure.stem not in _DRAWN_BY:
+        known = [stem + figure.suffix for stem in _DRAWN_BY]
+        raise unknown(f"figure of {block.page}", block.name, known)
+    command = f"{_DRAWN_BY[figure.stem]} {first}"
+    is_current = True
+    if figure.stem == "differences" and len(block.places) > 1:  # pooled over all folders
+        figure = Path(first, "beside", block.name)
+        command = f"report {' '.join(block.places)}"
+        report = block.page.parent / figure.with_name("report.md")
+        is_current = _is_report_of(report, block.places)
+    is_drawn = (block.page.parent / figure).exists()
+    if is_drawn and is_current:
+        return f"![{figure.stem}]({figure.as_posix()})"
+    return f"Not drawn yet: `evenfed {command}`."
+
+
+def _is_report_of(report: Path, places: Sequence[str]) -> bool:
+    """Whether a pooled report is of these folders: the first folder keeps one, whichever folders it pools."""
+    if not report.exists():
+        return False
+    names = ", ".join(Path(place).name for place in places)
+    return report.read_text().startswith(f"# {names}\n")

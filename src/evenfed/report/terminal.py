@@ -1,6 +1,5 @@
 """A comparison in the terminal: what `evenfed compare` shows when its runs have ended."""
 
-import os
 from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
@@ -67,10 +66,3 @@ def _notes(outcome: Findings) -> tuple[str, ...]:
     repeated = sorted(e.label for e in outcome.controls if e is not outcome.floor)
     told += f" {', '.join(repeated)}: the same in another precision." * bool(repeated)
     return (told, *outcome.left_out, *tiny(outcome.judged_sizes))
-
-
-def console(stderr: bool = False) -> Console:
-    """The terminal, or a wide page where output goes to a file and COLUMNS does not say how wide."""
-    found = Console(stderr=stderr, highlight=False)
-    told = found.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    return found if told else Console(stderr=stderr, highlight=False, width=160)

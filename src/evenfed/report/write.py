@@ -5,19 +5,20 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.markup import escape
-from rich.table import Table as Page
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..comparison.folder import replace_text
 from ..core.errors import InputError
 from .document import Report
-from .tables import Cell, Column, Table, title
+from .tables import Cell, Column, Line, Table, title
 
 _STYLES = {"better": "green", "holds": "green", "worse": "red", "fails": "red"}
 _DOCUMENT_DIGITS = 2
@@ -30,127 +31,190 @@ _LATEX = {
     "Δ": r"$\Delta$",
     "<": r"$<$",
     ">": r"$>$",
-    "[": "{[}",  # a row that begins with a bracket would be an option of the line break before it
+    "[": "{[}",  # LaTeX would read a bracket at the start of a row as an option of the line break before it
     "]": "{]}",
-    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
 }
 
 
 def terminal(report: Report, page: Console) -> RenderableType:
-    """Tables as wide as the page allows; those that do not fit are cut into blocks of columns."""
-    return Group(*(Text(fact) for fact in report.facts), pages(report.tables, page))
+    """The report's facts and tables, as wide as the page allows."""
+    facts = [Text(fact) for fact in report.facts]
+    return Group(*facts, pages(report.tables, page))
 
 
 def pages(tables: Sequence[Table], page: Console) -> RenderableType:
-    """Tables one under the other."""
+    """Tables one below the other; a table too wide for the page is split into two blocks of columns."""
     parts: list[RenderableType] = []
     for table in tables:
         for columns in _blocks(table, page.width):
-            room = page.width - _taken(table, columns)
-            parts += ["", Text(table.title, style="bold"), _page(table, columns, room)]
+            label_room = page.width - _width_beside_label(table, columns)
+            heading = Text(table.title, style="bold")
+            parts += ["", heading, _block(table, columns, label_room)]
         parts += [Text(note, style="dim") for note in table.notes]
     return Group(*parts)
 
 
 def _blocks(table: Table, width: int) -> list[Sequence[int]]:
-    """All columns where they fit beside a label of the least width, else two halves."""
-    everything = range(len(table.columns))
-    half = (len(everything) + 1) // 2
-    return [everything] if _LABEL_WIDTH + _taken(table, everything) <= width else [everything[:half], everything[half:]]
+    """All columns if they fit beside a label of the least width, otherwise two halves."""
+    columns = range(len(table.columns))
+    if _LABEL_WIDTH + _width_beside_label(table, columns) <= width:
+        return [columns]
+    half = (len(columns) + 1) // 2
+    return [columns[:half], columns[half:]]
 
 
-def _taken(table: Table, columns: Sequence[int]) -> int:
-    """How wide all but the label is."""
-    parts = 2 + max(len(title(line.part)) for line in table.lines) if table.has_parts else 0
-    return parts + sum(2 + _width(table, k) for k in columns)
-
-
-def _width(table: Table, column: int) -> int:
-    words = [line.cells[column].text(table.digits) for line in table.lines]
-    return max(map(len, [*words, *_headline(table.columns[column]).split("\n")]))
-
-
-def _page(table: Table, columns: Sequence[int], room: int) -> Page:
-    page = Page(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    page.padding = (0, 1, 0, 0)
-    page.add_column(table.head, overflow="fold", min_width=_LABEL_WIDTH)
+def _width_beside_label(table: Table, columns: Sequence[int]) -> int:
+    widths = [_column_width(table, k) for k in columns]
     if table.has_parts:
-        page.add_column("", no_wrap=True)
+        parts = [title(line.part) for line in table.lines]
+        widths.append(max(map(len, parts)))
+    gaps = 2 * len(widths)
+    return sum(widths) + gaps
+
+
+def _column_width(table: Table, k: int) -> int:
+    texts = _headline(table.columns[k]).split("\n")
+    for line in table.lines:
+        cell = line.cells[k]
+        texts.append(cell.text(table.digits))
+    return max(map(len, texts))
+
+
+def _block(table: Table, columns: Sequence[int], label_room: int) -> RichTable:
+    """The chosen columns of a table, with the label of each entry on its left."""
+    block = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    block.padding = (0, 1, 0, 0)
+    block.add_column(table.head, overflow="fold", min_width=_LABEL_WIDTH)
+    if table.has_parts:
+        block.add_column("", no_wrap=True)
     for k in columns:
-        side: JustifyMethod = "left" if table.columns[k].key == "verdict" else "right"
-        page.add_column(escape(_headline(table.columns[k])), justify=side, no_wrap=True, min_width=_width(table, k))
+        column = table.columns[k]
+        heading = escape(_headline(column))
+        side: JustifyMethod = "left" if _holds_words(column) else "right"
+        width = _column_width(table, k)
+        block.add_column(heading, justify=side, no_wrap=True, min_width=width)
+    for entry, lines in _by_entry(table):
+        labels = _in_lines(title(entry), label_room)
+        if len(labels) > len(lines):
+            labels = ["\n".join(labels)]
+        labels += [""] * (len(lines) - len(labels))
+        for label, line in zip(labels, lines, strict=True):
+            _add_row(block, table, columns, label, line)
+    return block
+
+
+def _by_entry(table: Table) -> Iterator[tuple[str, list[Line]]]:
+    """Lines that follow each other and belong to the same entry."""
     for entry, lines in itertools.groupby(table.lines, key=lambda line: line.entry):
-        rows, labels = list(lines), _in_lines(title(entry), room)
-        labels = labels if len(labels) <= len(rows) else ["\n".join(labels)]
-        for k, line in enumerate(rows):
-            cells = [_styled(line.cells[c], table.digits) for c in columns]
-            part = [Text(title(line.part), style="dim")] if table.has_parts else []
-            label = labels[k] if k < len(labels) else ""
-            page.add_row(Text(label), *part, *cells, style="dim" if line.control else None)
-    return page
+        yield entry, list(lines)
+
+
+def _holds_words(column: Column) -> bool:
+    return column.key == "verdict"
+
+
+def _add_row(block: RichTable, table: Table, columns: Sequence[int], label: str, line: Line) -> None:
+    cells = [Text(label)]
+    if table.has_parts:
+        cells.append(Text(title(line.part), style="dim"))
+    for k in columns:
+        cell = line.cells[k]
+        text = cell.text(table.digits)
+        style = "bold" if cell.best else _STYLES.get(cell.verdict, "")
+        cells.append(Text(text, style=style))
+    row_style = "dim" if line.control else None
+    block.add_row(*cells, style=row_style)
 
 
 def _in_lines(label: str, room: int) -> list[str]:
-    """A label broken where its options begin, and between them, if it has to be.
+    """A label that is too long, broken before its options and, if it must be, between them.
 
     >>> _in_lines("vred[beta=0.5,smooth=0.1]", 30), _in_lines("vred[beta=0.5,smooth=0.1]", 12)
     (['vred[beta=0.5,smooth=0.1]'], ['vred', '[beta=0.5,', 'smooth=0.1]'])
     """
-    for broken in (label, label.replace("[", "\n["), label.replace("[", "\n[").replace(",", ",\n")):
-        if max(map(len, broken.split("\n"))) <= room:
+    before_options = label.replace("[", "\n[")
+    between_options = before_options.replace(",", ",\n")
+    for broken in (label, before_options, between_options):
+        lines = broken.split("\n")
+        if max(map(len, lines)) <= room:
             break
-    return broken.split("\n")
+    return lines
 
 
 def _headline(column: Column) -> str:
-    """A long title over two lines, broken at its first blank."""
-    return column.title.replace(" ", "\n", 1) if len(column.title) > 8 else column.title
-
-
-def _styled(cell: Cell, digits: int) -> Text:
-    return Text(cell.text(digits), style="bold" if cell.best else _STYLES.get(cell.verdict, ""))
+    """A long title on two lines, broken at its first blank."""
+    if len(column.title) <= 8:
+        return column.title
+    return column.title.replace(" ", "\n", 1)
 
 
 def markdown(report: Report, figures: Sequence[Path] = ()) -> str:
-    """A document to read or to put into one's own."""
-    parts = [f"# {report.title}", "", *(f"{fact}\n" for fact in report.facts)]
+    """A document to read, or to paste into one's own."""
+    paragraphs = [f"# {report.title}", *report.facts]
     for table in report.tables:
-        parts += [f"## {table.title}", "", markdown_table(table), ""]
-    parts += [f"![{path.stem}]({path.name})\n" for path in figures if path.suffix == ".svg"]
-    return "\n".join(parts).rstrip() + "\n"
+        paragraphs.append(f"## {table.title}")
+        paragraphs.append(markdown_table(table))
+    paragraphs += [f"![{path.stem}]({path.name})" for path in figures if path.suffix == ".svg"]
+    return "\n\n".join(paragraphs).rstrip() + "\n"
 
 
 def markdown_table(table: Table) -> str:
-    """One table with its notes under it."""
-    heads = [table.head, *([""] if table.has_parts else []), *(c.title for c in table.columns)]
-    parts = [_bars(heads), _bars(["---"] * len(heads))]
+    """One table, followed by its notes."""
+    heads = _heads(table)
+    rule = ["---"] * len(heads)
+    rows = [_markdown_row(heads), _markdown_row(rule)]
     for line in table.lines:
-        name = f"*{title(line.entry)}*" if line.control else title(line.entry)
-        cells = [_markdown(cell) for cell in line.cells]
-        parts.append(_bars([name, *([title(line.part)] if table.has_parts else []), *cells]))
-    return "\n\n".join(["\n".join(parts), *table.notes])
+        name = title(line.entry)
+        if line.control:
+            name = f"*{name}*"
+        cells = [name]
+        if table.has_parts:
+            cells.append(title(line.part))
+        cells += map(_markdown_cell, line.cells)
+        rows.append(_markdown_row(cells))
+    body = "\n".join(rows)
+    return "\n\n".join([body, *table.notes])
 
 
-def _bars(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _heads(table: Table) -> list[str]:
+    heads = [table.head]
+    if table.has_parts:
+        heads.append("")
+    heads += [column.title for column in table.columns]
+    return heads
 
 
-def _markdown(cell: Cell) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return "| " + " | ".join(escaped) + " |"
+
+
+def _markdown_cell(cell: Cell) -> str:
     text = cell.text(_DOCUMENT_DIGITS).replace("±", " ± ")
-    return f"**{text}**" if cell.best or cell.verdict in _STYLES else text
+    return f"**{text}**" if _is_bold(cell) else text
+
+
+def _is_bold(cell: Cell) -> bool:
+    return cell.best or cell.verdict in _STYLES
 
 
 def comma_separated(report: Report) -> str:
-    """One line a cell, every number plain and at full precision, in per cent or points."""
+    """One line per cell; every number at full precision, in per cent or points."""
     out = io.StringIO()
-    numbers = list(Cell().numbers())
-    lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["table", "entry", "part", "figure", *numbers, "verdict"])
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["table", "entry", "part", "figure", *Cell().numbers(), "verdict"])
     for table in report.tables:
         for line in table.lines:
             for column, cell in zip(table.columns, line.cells, strict=True):
-                plain = ["" if v is None else v for v in cell.numbers().values()]
-                lines.writerow([table.name, line.entry, line.part, column.key, *plain, cell.verdict])
+                numbers = cell.numbers().values()  # csv writes None as nothing
+                writer.writerow([table.name, line.entry, line.part, column.key, *numbers, cell.verdict])
     return out.getvalue()
 
 
@@ -158,37 +222,55 @@ def latex(report: Report) -> str:
     """Tables to \\input; the best in bold, as in the paper."""
     parts = ["% \\usepackage{booktabs}"]
     for table in report.tables:
-        parts += ["", *_latex_table(table)]
+        parts.append("")
+        parts += _latex_table(table)
     return "\n".join(parts) + "\n"
 
 
 def _latex_table(table: Table) -> Iterator[str]:
-    texts = [column.key == "verdict" for column in table.columns]
-    columns = "l" + "l" * table.has_parts + "".join("l" if text else "r" for text in texts)
-    heads = [table.head, *([""] if table.has_parts else []), *(c.title for c in table.columns)]
-    yield from ("\\begin{table}", "\\centering", "\\small")
-    yield f"\\caption{{{latex_escape('. '.join([table.title, *table.notes[:1]]))}}}"
+    heads = list(map(latex_escape, _heads(table)))
+    caption = ". ".join([table.title, *table.notes[:1]])
+    yield "\\begin{table}"
+    yield "\\centering"
+    yield "\\small"
+    yield f"\\caption{{{latex_escape(caption)}}}"
     yield f"\\label{{tab:{table.name}}}"
-    yield from (f"\\begin{{tabular}}{{{columns}}}", "\\toprule", _latex_row(map(latex_escape, heads)), "\\midrule")
-    before = table.lines[0].entry if table.lines else ""
-    for line in table.lines:
-        first = line is table.lines[0] or line.entry != before
-        if first and table.has_parts and line is not table.lines[0]:
+    yield f"\\begin{{tabular}}{{{_latex_alignment(table)}}}"
+    yield "\\toprule"
+    yield _latex_row(heads)
+    yield "\\midrule"
+    for entry, lines in _by_entry(table):
+        if table.has_parts and lines[0] is not table.lines[0]:
             yield "\\addlinespace"
-        label = latex_escape(title(line.entry)) if first else ""
-        part = [latex_escape(title(line.part))] if table.has_parts else []
-        yield _latex_row([label, *part, *map(_latex_cell, line.cells)])
-        before = line.entry
-    yield from ("\\bottomrule", "\\end{tabular}", "\\end{table}")
+        label = title(entry)
+        for line in lines:
+            cells = [latex_escape(label)]
+            if table.has_parts:
+                part = title(line.part)
+                cells.append(latex_escape(part))
+            cells += map(_latex_cell, line.cells)
+            yield _latex_row(cells)
+            label = ""
+    yield "\\bottomrule"
+    yield "\\end{tabular}"
+    yield "\\end{table}"
 
 
-def _latex_row(cells: Iterable[str]) -> str:
+def _latex_alignment(table: Table) -> str:
+    alignment = "ll" if table.has_parts else "l"
+    for column in table.columns:
+        alignment += "l" if _holds_words(column) else "r"
+    return alignment
+
+
+def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
 def _latex_cell(cell: Cell) -> str:
-    text = re.sub(r"(?<![\d.])-(?=\d)", "$-$", latex_escape(cell.text(_DOCUMENT_DIGITS)))
-    return f"\\textbf{{{text}}}" if cell.best or cell.verdict in _STYLES else text
+    escaped = latex_escape(cell.text(_DOCUMENT_DIGITS))
+    text = re.sub(r"(?<![\d.])-(?=\d)", "$-$", escaped)
+    return f"\\textbf{{{text}}}" if _is_bold(cell) else text
 
 
 def latex_escape(text: str) -> str:
@@ -201,28 +283,23 @@ def latex_escape(text: str) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Everything, for programs; numbers in per cent or points, null where unknown."""
-    tables = [
-        {
-            "name": table.name,
-            "title": table.title,
-            "lines": [
-                {
-                    "entry": line.entry,
-                    "part": line.part or None,
-                    "figures": {
-                        column.key: {k: v for k, v in cell.numbers().items() if v is not None}
-                        | ({"verdict": cell.verdict} if cell.verdict else {})
-                        for column, cell in zip(table.columns, line.cells, strict=True)
-                    },
-                }
-                for line in table.lines
-            ],
-            "notes": table.notes,
-        }
-        for table in report.tables
-    ]
+    """Everything, for programs; numbers in per cent or points, left out where unknown."""
+    tables = []
+    for table in report.tables:
+        lines = [_describe_line(table, line) for line in table.lines]
+        tables.append({"name": table.name, "title": table.title, "lines": lines, "notes": table.notes})
     return json.dumps({**report.about, "tables": tables}, indent=1) + "\n"
+
+
+def _describe_line(table: Table, line: Line) -> dict[str, Any]:
+    figures = {}
+    for column, cell in zip(table.columns, line.cells, strict=True):
+        numbers = cell.numbers()
+        figure: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+        if cell.verdict:
+            figure["verdict"] = cell.verdict
+        figures[column.key] = figure
+    return {"entry": line.entry, "part": line.part or None, "figures": figures}
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {
@@ -234,18 +311,23 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 
 def save(report: Report, folder: Path, figures: Sequence[Path]) -> list[Path]:
-    """report.md, tables.csv and tables.tex in `folder`."""
-    texts = {"report.md": markdown(report, figures), "tables.csv": comma_separated(report), "tables.tex": latex(report)}
-    for name, text in texts.items():
-        replace_text(folder / name, text)
-    return [folder / name for name in texts]
+    """Write report.md, tables.csv and tables.tex to `folder`."""
+    texts = {
+        folder / "report.md": markdown(report, figures),
+        folder / "tables.csv": comma_separated(report),
+        folder / "tables.tex": latex(report),
+    }
+    for path, text in texts.items():
+        replace_text(path, text)
+    return list(texts)
 
 
 def prepare(folder: Path) -> None:
-    """The folder a report goes to, made and checked before any work is done."""
+    """Make the folder a report goes to, and check that it is writable before any work is done."""
+    probe = folder / ".writable"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".writable").touch()
-        (folder / ".writable").unlink()
+        probe.touch()
+        probe.unlink()
     except OSError as error:
         raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another --out") from None

@@ -7,6 +7,7 @@ to say about random streams.
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +20,35 @@ from .loop import State
 
 
 def save(state: State, path: Path) -> None:
-    """All of `state` that `load` cannot make anew from the run's configuration."""
+    """All of `state` that `load` cannot rebuild from the run's configuration."""
     from safetensors.torch import save_file
 
     server = state.server
-    tensors: dict[str, Tensor] = {"theta": server.theta}
-    tensors |= {f"memory.{k}": v for k, v in server.memory.items()}
-    tensors |= {f"buffers.{k}": v for k, v in server.buffers.items()}
+    tensors = {"theta": server.theta}
+    _add(tensors, "memory", server.memory)
+    _add(tensors, "buffers", server.buffers)
     if server.smoothed is not None:
         tensors["smoothed"] = server.smoothed
     if state.personal is not None:
         tensors["personal"] = state.personal
     if server.past is not None:
-        tensors |= {f"past.{f.name}": getattr(server.past, f.name) for f in dataclasses.fields(Past)}
+        _add(tensors, "past", vars(server.past))
     optimizer: dict[str, Any] = {}
     if server.optimizer_state is not None:
-        optimizer = {"groups": server.optimizer_state["param_groups"], "numbers": {}}
+        numbers = {}
         for position, values in server.optimizer_state["state"].items():
             for name, value in values.items():
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{position}.{name}"] = value
                 else:
-                    optimizer["numbers"][f"{position}.{name}"] = value
+                    numbers[f"{position}.{name}"] = value
+        optimizer = {"groups": server.optimizer_state["param_groups"], "numbers": numbers}
     metadata = {"index": str(server.index), "optimizer": json.dumps(optimizer)}
-    beside = path.with_name(path.name + ".new")
-    save_file(_on_host(tensors), beside, metadata)
-    with beside.open("rb") as written:
-        os.fsync(written.fileno())
-    beside.replace(path)
-
-
-def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies a file can be written from; a GPU makes them without holding up what else it does."""
-    copies = {k: v.detach().contiguous().to("cpu", non_blocking=True) for k, v in tensors.items()}
-    if any(v.is_cuda for v in tensors.values()):
-        torch.cuda.current_stream().synchronize()
-    return copies
+    unfinished = path.with_name(path.name + ".new")
+    save_file(_on_host(tensors), unfinished, metadata)
+    with unfinished.open("rb") as file:
+        os.fsync(file.fileno())
+    unfinished.replace(path)
 
 
 def load(fresh: State, path: Path) -> State:
@@ -69,42 +63,67 @@ def load(fresh: State, path: Path) -> State:
         raise InputError(
             f"{path} cannot be read as a checkpoint ({error}); remove it to start that run again"
         ) from None
-    before = fresh.server
-    past = {f.name: tensors.get(f"past.{f.name}") for f in dataclasses.fields(Past)}
+    device = fresh.server.theta.device
+    past = _part(tensors, "past")
     server = dataclasses.replace(
-        before,
+        fresh.server,
         index=int(metadata["index"]),
-        theta=tensors["theta"].to(before.theta.device),
+        theta=tensors["theta"].to(device),
         memory=_part(tensors, "memory"),
-        buffers=_part(tensors, "buffers", before.theta.device),
+        buffers=_part(tensors, "buffers", device),
         smoothed=tensors.get("smoothed"),
-        optimizer_state=_optimizer(tensors, json.loads(metadata["optimizer"])),
-        past=None if past["ids"] is None else Past(**past),  # type: ignore[arg-type]
+        optimizer_state=_optimizer_state(tensors, json.loads(metadata["optimizer"])),
+        past=Past(**past) if past else None,
     )
     personal = tensors.get("personal")
-    return State(server, None if personal is None else personal.to(before.theta.device))
+    if personal is not None:
+        personal = personal.to(device)
+    return State(server, personal)
 
 
 def model_file(server: Server, path: Path) -> None:
     """The trained model alone, by parameter name: `model.load_state_dict(safetensors.torch.load_file(path))`."""
     from safetensors.torch import save_file
 
-    params = server.params
-    assert isinstance(params, dict)
-    copies = _on_host({**params, **server.buffers})
-    save_file({k: v.clone() for k, v in copies.items()}, path)  # parameters are views of one vector
+    parameters = server.params
+    assert isinstance(parameters, dict)
+    copies = {}
+    for name, tensor in _on_host({**parameters, **server.buffers}).items():
+        copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
+    save_file(copies, path)
+
+
+def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies from which a file can be written; a GPU makes them without delaying its other work."""
+    copies = {}
+    for name, tensor in tensors.items():
+        copies[name] = tensor.detach().contiguous().to("cpu", non_blocking=True)
+    if any(tensor.is_cuda for tensor in tensors.values()):
+        torch.cuda.current_stream().synchronize()
+    return copies
+
+
+def _add(tensors: dict[str, Tensor], prefix: str, part: Mapping[str, Tensor]) -> None:
+    for name, tensor in part.items():
+        tensors[f"{prefix}.{name}"] = tensor
 
 
 def _part(tensors: dict[str, Tensor], prefix: str, device: torch.device | None = None) -> dict[str, Tensor]:
-    start = prefix + "."
-    return {k.removeprefix(start): v.to(device) for k, v in tensors.items() if k.startswith(start)}
+    """What `_add` stored under `prefix`."""
+    part = {}
+    for key, tensor in tensors.items():
+        first, _, name = key.partition(".")
+        if first == prefix and name:
+            part[name] = tensor.to(device)
+    return part
 
 
-def _optimizer(tensors: dict[str, Tensor], kept: dict[str, Any]) -> dict[str, Any] | None:
-    if not kept:
+def _optimizer_state(tensors: dict[str, Tensor], stored: dict[str, Any]) -> dict[str, Any] | None:
+    if not stored:
         return None
+    entries: dict[str, Any] = {**_part(tensors, "optimizer"), **stored["numbers"]}
     state: dict[int, dict[str, Any]] = {}
-    for key, value in [*_part(tensors, "optimizer").items(), *kept["numbers"].items()]:
+    for key, value in entries.items():
         position, _, name = key.partition(".")
         state.setdefault(int(position), {})[name] = value
-    return {"state": state, "param_groups": kept["groups"]}
+    return {"state": state, "param_groups": stored["groups"]}

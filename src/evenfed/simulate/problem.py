@@ -1,4 +1,4 @@
-"""What is trained on what, and the orders an engine carries out; the same for every engine."""
+"""What is trained on what, and the tasks and questions that engines carry out; the same for every engine."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +17,8 @@ from ..settings import Settings
 from .layers.recurrent import wherever_weights_lie
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
+LocalLoss = Callable[[Tensor], Tensor]
+Updates = Iterator[tuple[int, Update]]  # each with the position of the task it belongs to
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -25,9 +27,10 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def top1(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the highest score is the target's, else 0; scores that are no numbers choose nothing."""
-    highest, chosen = outputs.max(1)
-    return ((chosen == targets) & highest.isfinite()).to(outputs.dtype)
+    """1 where the target has the highest score, else 0. Scores that are not finite are wrong."""
+    highest, predicted = outputs.max(1)
+    correct = (predicted == targets) & highest.isfinite()
+    return correct.to(outputs.dtype)
 
 
 def per_example(values: Tensor) -> Tensor:
@@ -35,12 +38,12 @@ def per_example(values: Tensor) -> Tensor:
     return values.flatten(1).mean(1) if values.ndim > 1 else values
 
 
-def slope(function: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+def slope(function: LocalLoss, at: Tensor) -> Tensor:
     """The derivative of `function`, entry by entry."""
     at = at.detach().requires_grad_()
     with torch.enable_grad():
-        (found,) = torch.autograd.grad(function(at).sum(), at)
-    return found
+        (derivative,) = torch.autograd.grad(function(at).sum(), at)
+    return derivative
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class Problem:
         score: LossFunction | None = None,
     ) -> "Problem":
         """From clients as a user gives them."""
-        dtype = next((p.dtype for p in _module(model).parameters() if p.requires_grad), torch.float32)
+        trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
+        dtype = next(trained, torch.float32)
         train, test = pools(clients, dtype)
         return cls.on(model, train, test, names(clients), settings, loss, score)
 
@@ -86,27 +90,26 @@ class Problem:
         score: LossFunction | None = None,
         padding: int | None = None,
     ) -> "Problem":
-        """On data that lie together already; checked by one small forward pass before anything is trained."""
+        """On pooled data. One small forward pass checks it before anything is trained."""
         device = settings.torch_device()
         model = copy.deepcopy(_module(model)).to(device)
-        trained = {k: p for k, p in model.named_parameters() if p.requires_grad}
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         layout = Layout.of(trained)
         dtypes = {p.dtype for p in trained.values()}
         if len(dtypes) > 1:
             raise InputError(f"the model mixes parameter types {sorted(map(str, dtypes))}; convert it to one")
-        seen = train if len(train.targets) or judged is None else judged  # a site of its own may hold test data alone
-        if score is None and not seen.targets.is_floating_point():
-            score = top1
         if loss is None:
-            _check_class_targets(train, judged)
+            _check_class_targets(train)
+            if judged is not None:
+                _check_class_targets(judged)
         problem = cls(
             model=model,
             layout=layout,
-            buffers={k: b.detach().clone() for k, b in model.named_buffers()},
+            buffers={name: buffer.detach().clone() for name, buffer in model.named_buffers()},
             train=train.to(device),
             judged=None if judged is None else judged.to(device),
             loss=loss or cross_entropy,
-            score=score,
+            score=score or _default_score(train, judged),
             client_names=client_names,
             batch_size=settings.batch_size,
             local_epochs=settings.local_epochs,
@@ -119,8 +122,7 @@ class Problem:
     @property
     def theta(self) -> Tensor:
         """The model's trainable parameters as one vector."""
-        parameters = dict(self.model.named_parameters())
-        return self.layout.flatten({name: parameters[name] for name in self.layout.names or ()})
+        return theta_of(self, self.model)
 
     @property
     def batch_width(self) -> int:
@@ -130,7 +132,8 @@ class Problem:
 
     def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
-        return (per_example(self.loss(outputs, targets)) * mask).sum() / mask.sum().clamp(min=1)
+        losses = per_example(self.loss(outputs, targets))
+        return (losses * mask).sum() / mask.sum().clamp(min=1)
 
     def unpadded_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The score where the target is not padding, else 0."""
@@ -140,14 +143,17 @@ class Problem:
     def real_positions(self) -> Tensor:
         """[n] the share of each client's test positions that are not padding."""
         assert self.judged is not None and self.padding is not None
-        real = per_example(self.judged.targets.ne(self.padding).double()).cpu()
-        totals = torch.zeros(len(self.judged.sizes)).double().index_add_(0, self.judged.owners, real)
+        is_real = self.judged.targets.ne(self.padding).double()
+        shares = per_example(is_real).cpu()
+        totals = torch.zeros(len(self.judged.sizes)).double()
+        totals.index_add_(0, self.judged.owners, shares)
         return totals / self.judged.sizes
 
     def _check_forward(self, default_loss: bool) -> None:
-        """One small batch through a copy of the model in evaluation mode (no buffer moves)."""
-        pool = self.train if len(self.train.inputs) or self.judged is None else self.judged
-        x, y = pool.inputs[:2], pool.targets[:2]
+        """One small batch through a copy of the model, in evaluation mode so that no buffer changes."""
+        pool = _pool_with_examples(self.train, self.judged)
+        x = pool.inputs[:2]
+        y = pool.targets[:2]
         if len(x) == 0:
             return
         try:
@@ -164,12 +170,15 @@ class Problem:
         if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.shape[0] != len(x):
             shape = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise InputError(
-                f"loss gave {shape} for {len(x)} examples; it must return one loss an example (reduction='none')"
+                f"loss gave {shape} for {len(x)} examples; it must return one loss per example (reduction='none')"
             )
 
     def _check_classes(self, outputs: Tensor) -> None:
         classes = outputs.shape[1] if outputs.ndim > 1 else 0
-        highest = max(int(p.targets.max()) for p in (self.train, self.judged) if p is not None and len(p.targets))
+        highest = -1
+        for pool in (self.train, self.judged):
+            if pool is not None and len(pool.targets):
+                highest = max(highest, int(pool.targets.max()))
         if highest >= classes:
             raise InputError(
                 f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
@@ -179,22 +188,34 @@ class Problem:
 def _module(model: object) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
-    plain = getattr(model, "_orig_mod", model)  # what torch.compile wraps: the engines trace and compile by themselves
-    return plain if isinstance(plain, nn.Module) else model
+    # What torch.compile wraps: the engines trace and compile by themselves.
+    unwrapped = getattr(model, "_orig_mod", model)
+    return unwrapped if isinstance(unwrapped, nn.Module) else model
 
 
-def _check_class_targets(train: Pool, test: Pool | None) -> None:
-    for pool in (train, test):
-        if pool is None or len(pool.targets) == 0:
-            continue
-        kind = pool.targets.dtype
-        if kind != torch.int64:
-            raise InputError(
-                f"targets are {str(kind).removeprefix('torch.')}; cross entropy takes whole class numbers (int64): "
-                "convert them, or give `loss` for another kind of target"
-            )
-        if int(pool.targets.min()) < 0:
-            raise InputError(f"targets go down to {int(pool.targets.min())}; class numbers start at 0")
+def _pool_with_examples(train: Pool, judged: Pool | None) -> Pool:
+    """The training data, or the test data of a site that has nothing else."""
+    return train if len(train.targets) or judged is None else judged
+
+
+def _default_score(train: Pool, judged: Pool | None) -> LossFunction | None:
+    """Accuracy where targets are classes."""
+    targets = _pool_with_examples(train, judged).targets
+    return None if targets.is_floating_point() else top1
+
+
+def _check_class_targets(pool: Pool) -> None:
+    if len(pool.targets) == 0:
+        return
+    dtype = pool.targets.dtype
+    if dtype != torch.int64:
+        raise InputError(
+            f"targets are {str(dtype).removeprefix('torch.')}; cross entropy takes whole class numbers (int64): "
+            "convert them, or give `loss` for another kind of target"
+        )
+    lowest = int(pool.targets.min())
+    if lowest < 0:
+        raise InputError(f"targets go down to {lowest}; class numbers start at 0")
 
 
 @dataclass(frozen=True)
@@ -209,7 +230,7 @@ class Task:
     prox: float = 0.0  # pull towards theta
     starts: Tensor | None = None  # [k, D] where each starts, if not at theta (personal models)
     snapshot_steps: Tensor | None = None  # [k]
-    local_loss: Callable[[Tensor], Tensor] | None = None  # None: the loss itself
+    local_loss: LocalLoss | None = None  # None: the loss itself
     buffers: Mapping[str, Tensor] | None = None
 
 
@@ -221,25 +242,29 @@ class Question:
     ids: Tensor
     buffers: Mapping[str, Tensor]
 
+    def model_of(self, client: int) -> Tensor:
+        """[D] the model that is measured on this client's data."""
+        return self.models if self.models.ndim == 1 else self.models[client]
+
 
 class Engine(Protocol):
     """All that differs between simulators."""
 
     @property
     def how(self) -> str:
-        """How clients are visited, and why: recorded with the run."""
+        """How clients are trained, and why so: recorded with the run."""
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         """Mean training losses [len(ids)] (float64) of each question's clients."""
 
-    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
-        """Updates with the position of the orders they belong to, in a repeatable order."""
+    def train(self, tasks: Sequence[Task]) -> Updates:
+        """The updates of all tasks, in a repeatable order."""
 
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
         """Mean of `of` over the test data [len(ids)] (float64), NaN for clients without any."""
 
     def shrink(self) -> bool:
-        """Fewer clients at once from now on, as the device's memory does not suffice; False if it was one already."""
+        """Train fewer clients at once from now on, for lack of device memory. False if that is not possible."""
 
 
 def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -257,7 +282,7 @@ def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.M
 
 
 def drawn_by(problem: Problem, model: nn.Module | Callable[[], nn.Module]) -> Callable[[int], Tensor] | None:
-    """Initial models by seed as the problem's vectors; None where a module is given, which is the same for all."""
+    """Initial models by seed, as the problem's vectors; None for a given module, which is the same for every seed."""
     if isinstance(model, nn.Module):
         return None
     return lambda seed: theta_of(problem, initial_model(model, seed))
@@ -266,4 +291,5 @@ def drawn_by(problem: Problem, model: nn.Module | Callable[[], nn.Module]) -> Ca
 def theta_of(problem: Problem, model: nn.Module) -> Tensor:
     """This module's parameters as the problem's vector."""
     parameters = dict(model.named_parameters())
-    return problem.layout.flatten({n: parameters[n] for n in problem.layout.names or ()}).to(problem.device)
+    trained = {name: parameters[name] for name in problem.layout.names or ()}
+    return problem.layout.flatten(trained).to(problem.device)

@@ -1,17 +1,16 @@
 """The fast engine: stacks clients where that wins, else visits them with all cores."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...core.errors import InputError, first_line
-from ...core.server import Update
 from ...settings import Precision
 from ..layers.recurrent import wherever_weights_lie
-from ..problem import LossFunction, Problem, Question, Task, per_example
+from ..problem import LossFunction, Problem, Question, Task, Updates, per_example
 from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores
@@ -24,32 +23,38 @@ STACK_ELEMENTS = {"cpu": 2_000_000, "cuda": 100_000_000}  # parameters held by o
 # Measured on an H200 (benchmarks/README.md): 16 slots of ResNet-18.
 SLOT_ELEMENTS = 180_000_000
 
+RANDOM = "the model draws random numbers while training"
+
 
 class Parallel:
     """Chooses by model, shapes and device only, never by a timing, so that results repeat; `how` says what.
 
-    `jobs` is the number of clients that train at once, over all runs. `stack` overrides the rule.
+    `jobs` is the number of clients that train at once, over all runs.
     """
 
-    def __init__(self, problem: Problem, jobs: int, stack: bool | None = None, precision: Precision = "fp32") -> None:
-        random = check_stackable(problem)
+    def __init__(self, problem: Problem, jobs: int, precision: Precision = "fp32") -> None:
+        on_cpu = problem.device.type == "cpu"
+        size = len(problem.theta)
+        obstacle = why_not_stacked(problem)
         wins, self.reason = stacking_wins(problem, jobs)
-        if random:
-            wins, self.reason, stack = False, "the model draws random numbers while training", None
         self.engine: Slots | Stacked | Visiting
-        if not (wins if stack is None else stack):
-            workers = 1 if random or problem.device.type != "cpu" else _useful_workers(problem.model, jobs)
-            self.engine = Visiting(problem, workers)
-        elif problem.device.type == "cpu" or problem.batch_size is None:
-            held = STACK_ELEMENTS["cpu" if problem.device.type == "cpu" else "cuda"]
-            self.engine = Stacked(problem, max(8, held // len(problem.theta)))
+        if obstacle is not None:
+            self.reason = obstacle
+            alone = obstacle == RANDOM or not on_cpu or _draws_random_numbers(problem)
+            workers = 1 if alone else _useful_workers(problem.model, jobs)
+            self.engine = Visiting(problem, workers, as_reference=obstacle != RANDOM)
+        elif not wins:
+            self.engine = Visiting(problem, _useful_workers(problem.model, jobs))
+        elif on_cpu or problem.batch_size is None:
+            elements = STACK_ELEMENTS[problem.device.type]
+            self.engine = Stacked(problem, max(8, elements // size))
         else:
-            slots = min(jobs, max(8, SLOT_ELEMENTS // len(problem.theta)))
-            self.engine = Slots(problem, slots, precision)
-        if precision != "fp32" and problem.device.type == "cpu":
+            slots = max(8, SLOT_ELEMENTS // size)
+            self.engine = Slots(problem, min(jobs, slots), precision)
+        if precision != "fp32" and on_cpu:
             self.reason += f"; in fp32: {precision} needs a GPU"
         elif precision == "bf16" and not isinstance(self.engine, Slots):
-            self.reason += "; in fp32: bf16 needs batches and a model that draws no random numbers"
+            self.reason += "; in fp32: bf16 needs batches and a model that can be stacked"
 
     @property
     def how(self) -> str:
@@ -58,21 +63,21 @@ class Parallel:
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         return self.engine.losses(questions)
 
-    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
-        return self.engine.train(orders)
-
-    def shrink(self) -> bool:
-        return self.engine.shrink()
+    def train(self, tasks: Sequence[Task]) -> Updates:
+        return self.engine.train(tasks)
 
     def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
         return self.engine.scores(questions, of)
+
+    def shrink(self) -> bool:
+        return self.engine.shrink()
 
 
 _Convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
-    """Whether to stack, and why."""
+    """Whether to stack a model that can be stacked, and why."""
     size = len(problem.theta)
     if problem.device.type != "cpu":
         whole = ", whole clients as one batch" if problem.batch_size is None else ""
@@ -83,82 +88,108 @@ def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
         return False, f"{size} parameters, more than {STACKED_PARAMETERS}: memory traffic would dominate"
     if _has(problem.model, nn.RNNBase) and (size > STACKED_RECURRENT_PARAMETERS or jobs < 16):
         return False, f"recurrent model of {size} parameters, {jobs} clients at once: torch's own kernels win"
-    if _has(problem.model, _Convolution):
+    if _has(problem.model, *_Convolution):
         flops = _forward_flops(problem)
         if flops > STACKED_CONVOLUTION_FLOPS:
-            return False, f"convolutions of {flops / 1e6:.1f} MFLOP a batch: torch's own kernels win on a CPU"
+            return False, f"convolutions of {flops / 1e6:.1f} MFLOP per batch: torch's own kernels win on a CPU"
     return True, f"{size} parameters: overhead would dominate one by one"
 
 
 def _useful_workers(model: nn.Module, jobs: int) -> int:
     """How many threads pay off, each with one core: torch already uses all of them for large matrix products."""
-    return cores() if _has(model, nn.RNNBase, _Convolution) and jobs >= 2 * cores() else 1
+    is_slow_alone = _has(model, nn.RNNBase, *_Convolution)
+    return cores() if is_slow_alone and jobs >= 2 * cores() else 1
 
 
-def check_stackable(problem: Problem) -> bool:
-    """Refuses what cannot be stacked, with what to do; returns whether the model draws random numbers."""
-    instead = "or use engine='reference', which takes any torch module"
+def why_not_stacked(problem: Problem) -> str | None:
+    """What keeps the model's clients from being stacked; None if nothing does. What cannot be stacked is visited."""
     for name, module in problem.model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            raise InputError(
-                f"the model's {type(module).__name__} '{name}' mixes the examples of a batch and keeps statistics "
-                f"of its own, which the parallel engine cannot stack: replace it by nn.GroupNorm, {instead}"
-            )
+            _check_batches_of_one(problem)
+            return f"its {type(module).__name__} '{name}' keeps statistics and mixes the examples of a batch"
     with wherever_weights_lie():
-        _check_buffers(problem, instead)
-        random = _check_vectorised(problem, instead)
-        _check_padding(problem, instead, training=not random)
-    return random
+        buffer = _changing_buffer(problem)
+        if buffer is not None:
+            return f"it changes its buffer '{buffer}' while training"
+        obstacle = _why_not_vectorised(problem)
+        if obstacle not in (None, RANDOM):
+            return obstacle
+        # A model that draws random numbers in training never gives the same loss twice there.
+        if _examples_see_each_other(problem, training=obstacle is None):
+            return "an example's loss depends on the other examples of its batch"
+    return obstacle
 
 
-def _check_vectorised(problem: Problem, instead: str) -> bool:
-    """One stacked step of two slots; returns whether the model draws random numbers."""
+def _why_not_vectorised(problem: Problem) -> str | None:
+    """Tries one stacked step of two slots."""
     rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
+    mask = torch.ones_like(rows).to(problem.theta)
     engine = Stacked(problem, 2)
     engine.model.train()
     try:
-        engine.gradients(problem.theta.repeat(2, 1), rows, torch.ones_like(rows).to(problem.theta))
+        engine.gradients(problem.theta.repeat(2, 1), rows, mask)
     except RuntimeError as error:
-        told = str(error)
-        if "randomness" in told:
-            return True
-        branches = "data-dependent" in told or ".item()" in told
-        why = "its control flow depends on the data" if branches else first_line(error)
-        raise InputError(
-            f"the model cannot be stacked over clients: {why}. Rewrite it with tensor operations "
-            f"(torch.where instead of `if`), {instead}"
-        ) from None
-    return False
+        message = str(error)
+        if "randomness" in message:
+            return RANDOM
+        if "data-dependent" in message or ".item()" in message:
+            return "its control flow depends on the data"
+        return f"it cannot be vectorised: {first_line(error)}"
+    return None
 
 
-def _check_buffers(problem: Problem, instead: str) -> None:
+def _changing_buffer(problem: Problem) -> str | None:
+    """The name of a buffer that a forward pass in training changes."""
     probe = copy.deepcopy(problem.model).train()
-    before = {name: value.clone() for name, value in probe.named_buffers()}
+    before = {name: buffer.clone() for name, buffer in probe.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         probe(problem.train.inputs[:2])
-    moved = [name for name, value in probe.named_buffers() if not torch.equal(value, before[name])]
-    if moved:
-        raise InputError(
-            f"the model changes its buffer '{moved[0]}' while training, which the parallel engine cannot stack: "
-            f"make it a parameter or drop it, {instead}"
-        )
+    for name, buffer in probe.named_buffers():
+        if not torch.equal(buffer, before[name]):
+            return name
+    return None
 
 
-def _check_padding(problem: Problem, instead: str, training: bool) -> None:
-    """Examples of a batch must not see each other, or short batches could not be padded.
-
-    Looked at as in training, but for models that draw random numbers there and never give the same twice.
-    """
+def _examples_see_each_other(problem: Problem, training: bool) -> bool:
+    """Whether a batch gives other losses than its examples one by one. Short batches could then not be padded."""
     probe = copy.deepcopy(problem.model).train(training)
-    x, y = problem.train.inputs[:4], problem.train.targets[:4]
+    x = problem.train.inputs[:4]
+    y = problem.train.targets[:4]
+    alone = []
     with torch.no_grad():
         together = per_example(problem.loss(probe(x), y))
-        alone = torch.cat([per_example(problem.loss(probe(x[i : i + 1]), y[i : i + 1])) for i in range(len(x))])
-    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True):
+        for i in range(len(x)):
+            one = slice(i, i + 1)
+            alone.append(per_example(problem.loss(probe(x[one]), y[one])))
+    return not torch.allclose(together, torch.cat(alone), rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _draws_random_numbers(problem: Problem) -> bool:
+    """Whether a forward pass in training moves a CPU's random state."""
+    probe = copy.deepcopy(problem.model).train()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        probe(problem.train.inputs[:2])
+        return not torch.equal(before, torch.get_rng_state())
+
+
+def _check_batches_of_one(problem: Problem) -> None:
+    """A batch of one flat example has no variance: BatchNorm refuses it in training."""
+    sizes = problem.train.sizes
+    batch_size = problem.batch_size or int(sizes.max())
+    last_batch = (sizes - 1) % batch_size + 1
+    clients = torch.nonzero(last_batch == 1).flatten().tolist()
+    if not clients:
+        return
+    probe = copy.deepcopy(problem.model).train()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            probe(problem.train.inputs[:1])
+    except ValueError as error:
         raise InputError(
-            "an example's loss depends on the other examples of its batch, which the parallel engine cannot stack "
-            f"exactly: use layers and a loss that treat examples one by one, {instead}"
-        )
+            f"client {problem.client_names[clients[0]]} has a batch of one example, on which the model cannot train "
+            f"({first_line(error)}); give another batch_size, or replace BatchNorm by nn.GroupNorm"
+        ) from None
 
 
 def _forward_flops(problem: Problem) -> int:
@@ -167,5 +198,5 @@ def _forward_flops(problem: Problem) -> int:
     return int(counter.get_total_flops()) * problem.batch_width
 
 
-def _has(model: nn.Module, *kinds: type | tuple[type, ...]) -> bool:
+def _has(model: nn.Module, *kinds: type) -> bool:
     return any(isinstance(module, kinds) for module in model.modules())

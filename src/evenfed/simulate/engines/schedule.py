@@ -10,46 +10,59 @@ from torch import Tensor
 
 from ...core import streams
 
+Integers = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Event:
     """Jobs that begin before a step, or end after it, with their slots."""
 
-    slots: NDArray[np.int64]
-    jobs: NDArray[np.int64]
+    slots: Integers
+    jobs: Integers
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a job trains: its slot, its first step and the step after its last."""
+
+    slot: int
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Slots are refilled as they fall free, in the order of the jobs: put the largest first."""
 
-    first: NDArray[np.int64]  # [steps, slots] where the slot's batch begins in the table of examples
-    count: NDArray[np.int64]  # [steps, slots] its length, 0 for an idle slot
-    begin: dict[int, Event]
-    end: dict[int, Event]
+    first: Integers  # [steps, slots] where the slot's batch begins in the table of examples
+    count: Integers  # [steps, slots] its length, 0 for an idle slot
+    begin: dict[int, Event]  # by the step before which jobs begin
+    end: dict[int, Event]  # by the step after which jobs end
 
     @classmethod
-    def of(cls, sizes: NDArray[np.int64], slots: int, batch_size: int, epochs: int) -> "Schedule":
+    def of(cls, sizes: Integers, slots: int, batch_size: int, epochs: int) -> "Schedule":
         """`sizes` [jobs]; the table holds `epochs` permutations of each job's examples, job after job.
 
         >>> Schedule.of(np.array([5, 3]), 1, 4, 1).count.ravel().tolist()
         [4, 1, 3]
         """
-        offsets = np.concatenate([[0], np.cumsum(sizes * epochs)])
-        batches = -(-sizes // batch_size)
-        free = [(0, slot) for slot in range(slots)]
-        placed = []
-        for steps in batches * epochs:
-            at, slot = heapq.heappop(free)
-            placed.append((at, slot, at + int(steps)))
-            heapq.heappush(free, (at + int(steps), slot))
-        length = max((end for _, _, end in placed), default=0)
-        first, count = np.zeros((2, length, slots), dtype=np.int64)
-        for job, (at, slot, end) in enumerate(placed):
-            epoch, batch = np.divmod(np.arange(end - at), max(1, batches[job]))
-            first[at:end, slot] = offsets[job] + epoch * sizes[job] + batch * batch_size
-            count[at:end, slot] = np.minimum(batch_size, sizes[job] - batch * batch_size)
-        return cls(first, count, _events(placed, 0), _events(placed, 2))
+        batches = -(-sizes // batch_size)  # per epoch, rounded up
+        places = _places(batches * epochs, slots)
+        steps = max((place.end for place in places), default=0)
+        first = np.zeros((steps, slots), dtype=np.int64)
+        count = np.zeros((steps, slots), dtype=np.int64)
+        offset = 0
+        for size, per_epoch, place in zip(sizes, batches, places, strict=True):
+            step = np.arange(place.end - place.begin)
+            epoch, batch = np.divmod(step, max(1, per_epoch))
+            begins = batch * batch_size
+            during = slice(place.begin, place.end)
+            first[during, place.slot] = offset + epoch * size + begins
+            count[during, place.slot] = np.minimum(batch_size, size - begins)
+            offset += size * epochs
+        begin = _events(places, [place.begin for place in places])
+        end = _events(places, [place.end - 1 for place in places])
+        return cls(first, count, begin, end)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -60,47 +73,61 @@ class Schedule:
         return float((self.count > 0).mean()) if len(self) else 1.0
 
 
-def _events(placed: list[tuple[int, int, int]], when: int) -> dict[int, Event]:
-    """Begins by the step before which they happen; ends by the step after which."""
-    at: dict[int, list[tuple[int, int]]] = {}
-    for job, place in enumerate(placed):
-        at.setdefault(place[when] - (when == 2), []).append((place[1], job))
-    return {step: Event(*np.array(found).T) for step, found in at.items()}
+def _places(steps: Integers, slots: int) -> list[_Place]:
+    """Each job of so many steps in the slot that falls free first."""
+    free = [(0, slot) for slot in range(slots)]
+    places = []
+    for job_steps in steps.tolist():
+        begin, slot = heapq.heappop(free)
+        end = begin + job_steps
+        places.append(_Place(slot, begin, end))
+        heapq.heappush(free, (end, slot))
+    return places
+
+
+def _events(places: list[_Place], steps: list[int]) -> dict[int, Event]:
+    """Jobs by the step at which something happens to them."""
+    jobs: dict[int, list[int]] = {}
+    for job, step in enumerate(steps):
+        jobs.setdefault(step, []).append(job)
+    events = {}
+    for step, together in jobs.items():
+        slots = [places[job].slot for job in together]
+        events[step] = Event(np.array(slots), np.array(together))
+    return events
 
 
 def examples(
-    seeds: NDArray[np.int64],
-    index: int,
-    clients: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    epochs: int,
-    starts: NDArray[np.int64],
-    device: torch.device,
+    seeds: Integers, index: int, clients: Integers, sizes: Integers, epochs: int, starts: Integers, device: torch.device
 ) -> Tensor:
     """The table: for each job and epoch `starts` plus a permutation of 0 .. size-1, as `core.streams.batches` draws.
 
-    Made on the device: a sort of hashed keys within segments.
+    Made on the device: a sort of hashed keys within segments. A segment is one epoch of one job.
     """
     lengths = np.repeat(sizes, epochs)
     total = int(lengths.sum())
-    columns = np.stack(
-        [
-            np.repeat(seeds, epochs),
-            np.repeat(clients, epochs),
-            np.tile(np.arange(epochs), len(sizes)),
-            np.repeat(starts, epochs),
-            np.cumsum(lengths) - lengths,
-            lengths,
-        ]
-    )
-    seed, client, epoch, row, begin, length = torch.from_numpy(columns).to(device, non_blocking=True)
-    segment = torch.repeat_interleave(torch.arange(len(lengths), device=device), length, output_size=total)
+    columns = [
+        np.repeat(seeds, epochs),
+        np.repeat(clients, epochs),
+        np.tile(np.arange(epochs), len(sizes)),
+        np.repeat(starts, epochs),
+        np.cumsum(lengths) - lengths,
+        lengths,
+    ]
+    on_device = torch.from_numpy(np.stack(columns)).to(device, non_blocking=True)  # one transfer
+    seed, client, epoch, row, begin, length = on_device
+    segments = torch.arange(len(lengths), device=device)
+    segment = torch.repeat_interleave(segments, length, output_size=total)
     example = torch.arange(total, device=device) - begin[segment]
-    keys = torch.zeros_like(example)
-    for key in (seed[segment], torch.full_like(example, index), client[segment], epoch[segment], example):
-        keys = streams.mixed(keys, key)
-    by_key = torch.argsort(keys ^ _SIGN, stable=True)  # unsigned order
-    table: Tensor = (row[segment] + example)[by_key[torch.argsort(segment[by_key], stable=True)]]
+    key = torch.zeros_like(example)
+    key = streams.mixed(key, seed[segment])
+    key = streams.mixed(key, torch.full_like(example, index))
+    key = streams.mixed(key, client[segment])
+    key = streams.mixed(key, epoch[segment])
+    key = streams.mixed(key, example)
+    by_key = torch.argsort(key ^ _SIGN, stable=True)  # unsigned order
+    by_segment = torch.argsort(segment[by_key], stable=True)
+    table: Tensor = (row[segment] + example)[by_key[by_segment]]
     return table
 
 

@@ -5,7 +5,7 @@ has one to do. Short batches are padded with examples of weight zero, which is e
 examples do not see each other (checked before the first round).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,8 +16,11 @@ from ...client import Pool
 from ...core import streams
 from ...core.server import Update
 from ..layers.tracing import Traced
-from ..problem import LossFunction, Problem, Question, Task, per_example, slope
+from ..problem import LocalLoss, LossFunction, Problem, Question, Task, Updates, per_example, slope
+from .schedule import Integers
 from .vectorised import Vectorised
+
+ROWS = 1 << 15  # examples in one forward pass of a measurement
 
 
 class Stacked(Vectorised):
@@ -32,23 +35,25 @@ class Stacked(Vectorised):
     def how(self) -> str:
         return f"clients stacked, up to {self.slots} at once"
 
-    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
+    def train(self, tasks: Sequence[Task]) -> Updates:
         """Stacks of whole runs where they fit, so that each run's updates come back together."""
-        if not any(len(o.ids) for o in orders):
+        if not any(len(task.ids) for task in tasks):
             return
-        which = np.repeat(np.arange(len(orders)), [len(o.ids) for o in orders])
-        position = np.concatenate([np.arange(len(o.ids)) for o in orders])
-        for cut in range(0, len(which), self.slots):
-            here = slice(cut, cut + self.slots)
-            yield from Stack(self, orders, which[here], position[here]).updates()
+        lengths = [len(task.ids) for task in tasks]
+        owner = np.repeat(np.arange(len(tasks)), lengths)
+        position = np.concatenate([np.arange(length) for length in lengths])
+        for start in range(0, len(owner), self.slots):
+            end = start + self.slots
+            yield from Stack(self, tasks, owner[start:end], position[start:end]).updates()
 
     def _gradients(self, thetas: Tensor, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient [c, D] and value [c] of each slot's batch loss; `rows` [c, b] of the pool, `mask` 0 or 1."""
 
-        def batch_loss(theta: Tensor, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-            return self.problem.batch_loss(self._outputs(theta, x), y, m)
+        def batch_loss(theta: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+            return self.problem.batch_loss(self._outputs(theta, x), y, mask)
 
-        pool, at = self.problem.train, thetas.detach().requires_grad_()
+        pool = self.problem.train
+        at = thetas.detach().requires_grad_()
         with torch.enable_grad(), self.rewritten():
             losses = vmap(batch_loss)(at, pool.inputs[rows], pool.targets[rows], mask)
             (gradient,) = torch.autograd.grad(losses.sum(), at)
@@ -60,139 +65,169 @@ class Stacked(Vectorised):
         outputs: Tensor = functional_call(self.model, parameters, (inputs,))
         return outputs
 
-    def _values(self, of: LossFunction, theta: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        return per_example(of(self._outputs(theta, inputs), targets))
+    def _values(self, of: LossFunction) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        """The value of each example under a model, as a function of the model, inputs and targets."""
 
-    def _shared_values(self, of: LossFunction) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """[runs, rows]: the value of every example under every run's model."""
-        return vmap(lambda theta, x, y: self._values(of, theta, x, y), in_dims=(0, None, None))
+        def values(theta: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+            return per_example(of(self._outputs(theta, inputs), targets))
+
+        return values
 
     def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
         """[runs, len(ids)]: every run's model on the same rows."""
-        values = self.shared_values.setdefault(of, Traced(self._shared_values(of)))
-        everyone = len(ids) == len(pool.sizes)
-        rows = None if everyone else pool.rows(ids).to(pool.inputs.device)
-        inputs = pool.inputs if rows is None else pool.inputs[rows]
-        targets = pool.targets if rows is None else pool.targets[rows]
-        owner = torch.repeat_interleave(torch.arange(len(ids)), pool.sizes[ids]).to(inputs.device)
+        if of not in self.shared_values:
+            self.shared_values[of] = Traced(vmap(self._values(of), in_dims=(0, None, None)))
+        values = self.shared_values[of]  # [runs, rows]
+        inputs = pool.inputs
+        targets = pool.targets
+        if len(ids) < len(pool.sizes):
+            rows = pool.rows(ids).to(inputs.device)
+            inputs = inputs[rows]
+            targets = targets[rows]
+        sizes = pool.sizes[ids]
+        owner = torch.repeat_interleave(torch.arange(len(ids)), sizes).to(inputs.device)
         totals = torch.zeros(len(thetas), len(ids), dtype=torch.float64, device=inputs.device)
-        at_once = max(1, min(len(thetas), ROWS // 256))
-        length = max(1, ROWS // at_once)
-        for some in torch.arange(len(thetas)).split(at_once):
-            for start in range(0, len(inputs), length):
-                part = slice(start, start + length)
-                totals[some[0] : some[-1] + 1].index_add_(
-                    1, owner[part], values(thetas[some], inputs[part], targets[part]).double()
-                )
-        return (totals / pool.sizes[ids].to(totals)).cpu()
+        runs_at_once = max(1, min(len(thetas), ROWS // 256))
+        rows_at_once = max(1, ROWS // runs_at_once)
+        for first_run in range(0, len(thetas), runs_at_once):
+            runs = slice(first_run, first_run + runs_at_once)
+            for first_row in range(0, len(inputs), rows_at_once):
+                part = slice(first_row, first_row + rows_at_once)
+                found = values(thetas[runs], inputs[part], targets[part])
+                totals[runs].index_add_(1, owner[part], found.double())
+        return (totals / sizes.to(totals)).cpu()
 
     def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
         """[len(ids)]: each client's own model on its own rows, padded to the longest of a stack."""
         means = torch.full((len(question.ids),), torch.nan, dtype=torch.float64)
-        values = vmap(lambda theta, x, y: self._values(of, theta, x, y))
-        held = pool.sizes[question.ids]
-        by_size = held.argsort(descending=True)
-        for some in by_size[held[by_size] > 0].split(max(1, min(self.slots, ROWS // max(1, int(held.max()))))):
-            ids, sizes = question.ids[some], held[some]
+        values = vmap(self._values(of))
+        all_sizes = pool.sizes[question.ids]
+        longest = max(1, int(all_sizes.max()))
+        clients_at_once = max(1, min(self.slots, ROWS // longest))
+        by_size = all_sizes.argsort(descending=True)
+        with_data = by_size[all_sizes[by_size] > 0]
+        for stack in with_data.split(clients_at_once):
+            ids = question.ids[stack]
+            sizes = all_sizes[stack]
             column = torch.arange(int(sizes.max()))
-            rows = (pool.starts[ids][:, None] + column.clamp(max=sizes[:, None] - 1)).to(pool.inputs.device)
+            rows = pool.starts[ids][:, None] + column.clamp(max=sizes[:, None] - 1)
+            rows = rows.to(pool.inputs.device)
             found = values(question.models[ids], pool.inputs[rows], pool.targets[rows]).double().cpu()
-            means[some] = (found * (column < sizes[:, None])).sum(1) / sizes
+            is_real = column < sizes[:, None]
+            means[stack] = (found * is_real).sum(1) / sizes
         return means
 
 
-ROWS = 1 << 15  # examples in one forward pass of a measurement
-
-
 class Stack:
-    """One stack of clients through all their local steps."""
+    """One stack of clients through all their local steps.
 
-    def __init__(self, engine: Stacked, orders: Sequence[Task], which: np.ndarray, position: np.ndarray) -> None:
-        pool, problem = engine.problem.train, engine.problem
-        self.engine, self.orders = engine, orders
-        clients = self._column([o.ids for o in orders], which, position)
+    Slots are sorted by steps, then by size, the largest first: each step then works on a prefix, whose first slot
+    has the widest batch.
+    """
+
+    def __init__(self, engine: Stacked, tasks: Sequence[Task], owner: Integers, position: Integers) -> None:
+        problem = engine.problem
+        pool = problem.train
+        self.engine = engine
+        self.tasks = tasks
+        clients = _column([task.ids for task in tasks], owner, position)
         sizes = pool.sizes.numpy()[clients]
         steps = streams.local_steps(sizes, problem.batch_size, problem.local_epochs)
-        # more steps first, then larger: each step then works on a prefix, whose first is its widest
-        sort = np.lexsort((-sizes, -steps))
-        self.which, self.position, self.clients, self.steps = which[sort], position[sort], clients[sort], steps[sort]
-        self.back = np.argsort(sort)
-        seeds = np.array([o.seed for o in orders])[self.which]
+        order = np.lexsort((-sizes, -steps))
+        self.owner = owner[order]
+        self.position = position[order]
+        self.clients = clients[order]
+        self.steps = steps[order]
+        self.original_order = np.argsort(order)
+        seeds = np.array([task.seed for task in tasks])
         table = streams.batches(
-            seeds, orders[0].index, self.clients, sizes[sort], problem.batch_size, problem.local_epochs
+            seeds[self.owner], tasks[0].index, self.clients, sizes[order], problem.batch_size, problem.local_epochs
         )
-        self.mask = torch.from_numpy(table >= 0).to(orders[0].theta)
-        self.width = (table >= 0).sum(2).max(0)
+        is_real = table >= 0
         starts = pool.starts.numpy()[self.clients]
-        self.rows = torch.from_numpy(np.maximum(table, 0) + starts[:, None, None]).to(problem.device)
-        incoming = torch.stack([o.theta for o in orders])
-        self.incoming = incoming[torch.from_numpy(self.which).to(incoming.device)]
+        rows = np.maximum(table, 0) + starts[:, None, None]
+        self.rows = self._on_device(rows)
+        self.mask = torch.from_numpy(is_real).to(tasks[0].theta)
+        self.width = is_real.sum(2).max(0)  # [steps]
+        self.incoming = torch.stack([task.theta for task in tasks])[self._on_device(self.owner)]
         self.thetas = self.incoming.clone()
-        for w, order in enumerate(orders):
-            if order.starts is not None:
-                own = self._slots(w)
-                self.thetas[own] = order.starts[torch.from_numpy(self.position[self.which == w])]
-        self.lr, self.prox = (
-            torch.tensor([getattr(o, name) for o in orders], dtype=incoming.dtype, device=incoming.device)[
-                torch.from_numpy(self.which).to(incoming.device)
-            ][:, None]
-            for name in ("lr", "prox")
-        )
-        self.pulled = bool((self.prox > 0).any())
+        for which, task in enumerate(tasks):
+            if task.starts is not None:
+                own = self.position[self.owner == which]
+                self.thetas[self._slots_of(which)] = task.starts[torch.from_numpy(own)]
+        lr = np.array([task.lr for task in tasks])[self.owner]
+        prox = np.array([task.prox for task in tasks])[self.owner]
+        self.lr = torch.from_numpy(lr)[:, None].to(self.incoming)
+        self.prox = torch.from_numpy(prox)[:, None].to(self.incoming)
+        self.pulled = bool((prox > 0).any())
 
-    def updates(self) -> Iterator[tuple[int, Update]]:
+    def updates(self) -> Updates:
         """Train, then hand each run its own rows."""
         self.engine.model.train()
-        slopes = self._slopes()
-        snapshots = self._snapshot_steps()
-        kept = torch.zeros_like(self.thetas) if snapshots is not None else None
+        local_losses = self._local_losses()
+        snapshot_steps = self._snapshot_steps()
+        has_snapshots = bool((snapshot_steps > 0).any())
+        snapshots = torch.zeros_like(self.thetas) if has_snapshots else None
         for step in range(int(self.steps.max())):
             active = int((self.steps > step).sum())
-            self._step(step, active, slopes)
-            if snapshots is not None and kept is not None:
-                now = torch.from_numpy(np.flatnonzero(snapshots == step + 1)).to(kept.device)
-                kept[now] = self.incoming[now] - self.thetas[now]
-        back = torch.from_numpy(self.back).to(self.thetas.device)
-        deltas = (self.incoming - self.thetas)[back]
-        which, clients = self.which[self.back], torch.from_numpy(self.clients[self.back])
-        for w in np.unique(which):
-            own = slice(int(np.searchsorted(which, w)), int(np.searchsorted(which, w, side="right")))
+            self._step(step, active, local_losses)
+            if snapshots is not None:
+                due = self._on_device(np.flatnonzero(snapshot_steps == step + 1))
+                snapshots[due] = self.incoming[due] - self.thetas[due]
+        original = self.original_order
+        owner = self.owner[original]
+        clients = torch.from_numpy(self.clients[original])
+        deltas = (self.incoming - self.thetas)[self._on_device(original)]
+        if snapshots is not None:
+            snapshots = snapshots[self._on_device(original)]
+        for which in np.unique(owner).tolist():
+            own = slice(*np.searchsorted(owner, (which, which + 1)))
             snapshot = None
-            if kept is not None and self.orders[w].snapshot_steps is not None:
-                snapshot = kept[back][own]
-            yield int(w), Update(clients[own], deltas[own], snapshot)
+            if snapshots is not None and self.tasks[which].snapshot_steps is not None:
+                snapshot = snapshots[own]
+            yield which, Update(clients[own], deltas[own], snapshot)
 
-    def _step(self, step: int, active: int, slopes: Sequence[tuple[Tensor, Callable[[Tensor], Tensor]]]) -> None:
+    def _step(self, step: int, active: int, local_losses: Sequence[tuple[Tensor, LocalLoss]]) -> None:
         """One SGD step of the first `active` slots."""
         width = int(self.width[step])
-        rows, mask = self.rows[:active, step, :width], self.mask[:active, step, :width]
-        gradient, losses = self.engine.gradients(self.thetas[:active], rows, mask)
-        for slots, local_loss in slopes:  # the chain rule through a changed local loss: one factor a slot
+        thetas = self.thetas[:active]
+        rows = self.rows[:active, step, :width]
+        mask = self.mask[:active, step, :width]
+        gradient, losses = self.engine.gradients(thetas, rows, mask)
+        for slots, local_loss in local_losses:  # the chain rule: one factor per slot
             own = slots[slots < active]
             gradient[own] *= slope(local_loss, losses[own])[:, None]
         if self.pulled:
-            gradient += self.prox[:active] * (self.thetas[:active] - self.incoming[:active])
-        self.thetas[:active].addcmul_(gradient, self.lr[:active], value=-1)
+            gradient += self.prox[:active] * (thetas - self.incoming[:active])
+        thetas.addcmul_(gradient, self.lr[:active], value=-1)
 
-    def _slopes(self) -> list[tuple[Tensor, Callable[[Tensor], Tensor]]]:
-        return [
-            (self._slots(w), o.local_loss)
-            for w, o in enumerate(self.orders)
-            if o.local_loss is not None and bool((self.which == w).any())
-        ]
+    def _local_losses(self) -> list[tuple[Tensor, LocalLoss]]:
+        """Slots whose local loss is changed, with that loss."""
+        changed = []
+        for which, task in enumerate(self.tasks):
+            slots = self._slots_of(which)
+            if task.local_loss is not None and len(slots):
+                changed.append((slots, task.local_loss))
+        return changed
 
-    def _snapshot_steps(self) -> np.ndarray | None:
-        if all(o.snapshot_steps is None for o in self.orders):
-            return None
-        never = [torch.full_like(o.ids, -1) if o.snapshot_steps is None else o.snapshot_steps for o in self.orders]
-        return self._column(never, self.which, self.position)
+    def _snapshot_steps(self) -> Integers:
+        """[c] after how many steps each slot's snapshot is due, -1 for never."""
+        steps = []
+        for task in self.tasks:
+            never = torch.full_like(task.ids, -1)
+            steps.append(never if task.snapshot_steps is None else task.snapshot_steps)
+        return _column(steps, self.owner, self.position)
 
-    @staticmethod
-    def _column(of: Sequence[Tensor], which: np.ndarray, position: np.ndarray) -> np.ndarray:
-        """[c] the entry of each slot in its own orders' column."""
-        begins = np.cumsum([0, *map(len, of[:-1])])
-        column: np.ndarray = torch.cat(list(of)).numpy()[begins[which] + position]
-        return column
+    def _slots_of(self, which: int) -> Tensor:
+        """[...] the slots of one task's clients, on the device."""
+        return self._on_device(np.flatnonzero(self.owner == which))
 
-    def _slots(self, which: int) -> Tensor:
-        return torch.from_numpy(np.flatnonzero(self.which == which)).to(self.engine.problem.device)
+    def _on_device(self, numbers: np.ndarray) -> Tensor:
+        return torch.from_numpy(numbers).to(self.engine.problem.device)
+
+
+def _column(per_task: Sequence[Tensor], owner: Integers, position: Integers) -> Integers:
+    """[c] the entry of each slot in its task's own column."""
+    begins = np.cumsum([0, *map(len, per_task[:-1])])
+    entries: Integers = torch.cat(list(per_task)).numpy()
+    return entries[begins[owner] + position]

@@ -1,8 +1,8 @@
-"""Clients visited one by one by all cores: for models whose stacked form is slower than their own kernels."""
+"""Clients visited one by one by all cores: for models that stacking would slow down, or that cannot be stacked."""
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -12,113 +12,114 @@ from torch import Tensor
 
 from ...client import Pool
 from ...core.server import Update
-from ..problem import LossFunction, Problem, Question, Task, per_example
+from ..problem import LossFunction, Problem, Question, Task, Updates, per_example
+from .reference import Reference
 from .worker import Worker
 
+ROWS_AT_ONCE = {"cpu": 64, "cuda": 4096}  # more than fits a CPU's cache is slower
 
-class Visiting:
-    """One worker a core, each with a model of its own; updates come back in the order of the orders."""
 
-    def __init__(self, problem: Problem, workers: int) -> None:
+class Visiting(Reference):
+    """One worker per core, each with its own model; updates come back in a repeatable order.
+
+    Models whose examples see each other or whose buffers change need `as_reference`: clients train in the reference
+    engine's order, in which counters are copied, and no batch that is measured holds examples of two clients.
+    """
+
+    def __init__(self, problem: Problem, workers: int, as_reference: bool = False) -> None:
         self.problem = problem
-        self.rows_at_once = 64 if problem.device.type == "cpu" else 4096  # more than fits a CPU's cache is slower
+        self.as_reference = as_reference
         self.workers = [_LeanWorker(problem, alone=workers == 1) for _ in range(workers)]
-        self.threads = ThreadPoolExecutor(workers)  # kept: a new thread starts with cold memory
+        self.worker = self.workers[0]
+        self.threads = ThreadPoolExecutor(workers)  # reused: a new thread starts with cold memory
 
     @property
     def how(self) -> str:
-        return f"clients visited by {len(self.workers)} worker{'s' * (len(self.workers) > 1)}"
+        count = len(self.workers)
+        return "clients visited by 1 worker" if count == 1 else f"clients visited by {count} workers"
 
-    def train(self, orders: Sequence[Task]) -> Iterator[tuple[int, Update]]:
-        """Run after run, the largest client first; few updates wait at a time, and always in the same order."""
-        sizes = self.problem.train.sizes
-        jobs = [
-            (which, int(position))
-            for which, order in enumerate(orders)
-            for position in sizes[order.ids].argsort(descending=True, stable=True)
-        ]
+    def train(self, tasks: Sequence[Task]) -> Updates:
+        """Run after run; few updates wait at a time, and always in the same order."""
         if len(self.workers) == 1:
-            yield from ((which, self.workers[0].train(orders[which], position)) for which, position in jobs)
+            for which, position in self._jobs(tasks):
+                yield which, self.worker.train(tasks[which], position)
             return
-        free: SimpleQueue[Worker] = SimpleQueue()
+        idle: SimpleQueue[Worker] = SimpleQueue()
         for worker in self.workers:
-            free.put(worker)
+            idle.put(worker)
 
         def visit(which: int, position: int) -> tuple[int, Update]:
-            worker = free.get()
+            worker = idle.get()
             try:
-                return which, worker.train(orders[which], position)
+                return which, worker.train(tasks[which], position)
             finally:
-                free.put(worker)
+                idle.put(worker)
 
         waiting: deque[Future[tuple[int, Update]]] = deque()
         with _one_torch_thread_each():
-            for job in jobs:
-                waiting.append(self.threads.submit(visit, *job))
+            for which, position in self._jobs(tasks):
+                waiting.append(self.threads.submit(visit, which, position))
                 if len(waiting) > 2 * len(self.workers):
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
 
-    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
-        return [self._measure(q, self.problem.train, self.problem.loss) for q in questions]
-
-    def shrink(self) -> bool:
-        return False
-
-    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
-        assert self.problem.judged is not None
-        return [self._measure(q, self.problem.judged, of) for q in questions]
+    def _jobs(self, tasks: Sequence[Task]) -> Iterator[tuple[int, int]]:
+        """(task, position of the client in it), largest client first so that no worker ends long after the others."""
+        for which, task in enumerate(tasks):
+            positions = torch.arange(len(task.ids))
+            if not self.as_reference:
+                sizes = self.problem.train.sizes[task.ids]
+                positions = sizes.argsort(descending=True, stable=True)
+            for position in positions.tolist():
+                yield which, position
 
     def _measure(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
-        worker = self.workers[0]
-        if question.models.ndim == 1:
-            worker.load(question.models, question.buffers)
-            return self._together(worker, question.ids, pool, of)
-        values = []
-        for client in question.ids.tolist():
-            worker.load(question.models[client], question.buffers)
-            values.append(worker.mean(of, pool, client))
-        return torch.tensor(values, dtype=torch.float64)
+        """[len(ids)]: one model for all clients takes their rows in batches of one size."""
+        if self.as_reference or question.models.ndim == 2:
+            return super()._measure(question, pool, of)
+        ids = question.ids
+        model = self.worker.model
+        self.worker.load(question.models, question.buffers)
+        model.eval()
 
-    def _together(self, worker: Worker, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
-        """All clients' rows in batches through one model, then the mean over each client's own."""
-        worker.model.eval()
-
-        def values(rows: Tensor) -> Tensor:
+        def values_of(rows: Tensor) -> Tensor:
             with torch.no_grad():
-                return per_example(of(worker.model(pool.inputs[rows]), pool.targets[rows])).double()
+                outputs = model(pool.inputs[rows])
+                return per_example(of(outputs, pool.targets[rows])).double()
 
-        found = torch.cat(self._spread(values, pool.rows(ids).to(pool.inputs.device).split(self.rows_at_once)))
-        owner = torch.repeat_interleave(torch.arange(len(ids)), pool.sizes[ids]).to(found.device)
-        totals = torch.zeros(len(ids), dtype=torch.float64, device=found.device).index_add_(0, owner, found)
-        return (totals / pool.sizes[ids].to(totals)).cpu()
-
-    def _spread(self, function: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
-        """`function` of every part, in order, by as many threads as there are workers."""
+        rows = pool.rows(ids).to(pool.inputs.device)
+        batches = rows.split(ROWS_AT_ONCE[self.problem.device.type])
         if len(self.workers) == 1:
-            return [function(part) for part in parts]
-        with _one_torch_thread_each():
-            return list(self.threads.map(function, parts))
+            values = torch.cat([values_of(batch) for batch in batches])
+        else:
+            with _one_torch_thread_each():
+                values = torch.cat(list(self.threads.map(values_of, batches)))
+        owner = torch.repeat_interleave(torch.arange(len(ids)), pool.sizes[ids]).to(values.device)
+        totals = torch.zeros(len(ids), dtype=torch.float64, device=values.device)
+        totals.index_add_(0, owner, values)
+        return (totals / pool.sizes[ids].to(totals)).cpu()
 
 
 class _LeanWorker(Worker):
     """The same local steps, each with one pass over the parameters instead of three."""
 
-    def _descend(self, loss: Tensor, orders: Task) -> None:
+    def _descend(self, loss: Tensor, task: Task) -> None:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        anchors = orders.theta.split(self.problem.layout.sizes)
+        anchors = task.theta.split(self.problem.layout.sizes)
         with torch.no_grad():
             for parameter, gradient, anchor in zip(self.parameters, gradients, anchors, strict=True):
-                if orders.prox:  # towards the incoming model before the gradient moves the parameter
-                    parameter.lerp_(anchor.view_as(parameter), orders.lr * orders.prox)
+                if task.prox:  # towards the incoming model before the gradient moves the parameter
+                    parameter.lerp_(anchor.view_as(parameter), task.lr * task.prox)
                 if gradient is not None:
-                    parameter.add_(gradient, alpha=-orders.lr)
+                    parameter.add_(gradient, alpha=-task.lr)
 
 
 def cores() -> int:
     """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

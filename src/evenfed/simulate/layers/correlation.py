@@ -38,12 +38,11 @@ def _transposed(images: Tensor, weight: Tensor, size: list[int], stride: int, pa
     """torch's transposed convolution, with results of this size."""
     inner = []  # the padding of the plain form whose gradient this is
     missing = []  # what torch's result lacks to the size
-    for k in range(2):
-        image = images.shape[2 + k]
-        kernel = weight.shape[2 + k]
-        inner.append(kernel - 1 - padding[k])
-        least = (image - 1) * stride - 2 * inner[k] + kernel
-        missing.append(size[k] - least)
+    for image, kernel, beyond, wanted in zip(images.shape[2:], weight.shape[2:], padding, size, strict=True):
+        around = kernel - 1 - beyond
+        least = (image - 1) * stride - 2 * around + kernel
+        inner.append(around)
+        missing.append(wanted - least)
     return F.conv_transpose2d(images, weight, stride=stride, padding=inner, output_padding=missing)
 
 

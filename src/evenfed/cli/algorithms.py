@@ -1,0 +1,65 @@
+"""The command `evenfed algorithms`: what each algorithm minimises, and its hyper-parameters."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..algorithms import find, names
+from ..core.algorithm import Algorithm
+from ..settings import VARIANT
+from .console import console
+
+_BOUNDS = {"above": "above", "least": "at least", "most": "at most"}
+
+
+def algorithms(name: Annotated[str | None, typer.Argument(help="Show this algorithm in full.")] = None) -> None:
+    """List the algorithms: what each minimises, its hyper-parameters and their dangers."""
+    page = console()
+    if name is not None:
+        _show(page, find(name))
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "what it minimises", "hyper-parameters"):
+        table.add_column(title)
+    for each in names():
+        algorithm = find(each)
+        summary = _about(algorithm)[0].rstrip(".")
+        defaults = [f"{field.name}={field.default!r}" for field in dataclasses.fields(algorithm)]
+        table.add_row(f"[bold]{each}[/]", escape(summary), escape(", ".join(defaults)))
+    page.print(table)
+    page.print("\n[dim]evenfed algorithms NAME: formula, FedAvg values and danger bounds[/]")
+
+
+def _about(algorithm: type[Algorithm]) -> list[str]:
+    docstring = algorithm.__doc__ or ""
+    return [line.strip() for line in docstring.strip().splitlines()]
+
+
+def _show(page: Console, algorithm: type[Algorithm]) -> None:
+    page.print(f"[bold]{algorithm.name}[/]  ({algorithm.__name__})\n")
+    page.print("\n".join(_about(algorithm)), markup=False)
+    page.print(f"\nReference: {algorithm.reference or 'none given'}", markup=False)
+    page.print(f"With every algorithm: {', '.join(VARIANT)}; smooth=0.25 damps weights that oscillate.", markup=False)
+    for field in dataclasses.fields(algorithm):
+        about = escape(field.metadata.get("help", ""))
+        page.print(f"\n[bold]{field.name}[/] = {field.default!r}  {about}")
+        for word, value in _limits(field.metadata).items():
+            page.print(f"    {word}: {value}", markup=False)
+
+
+def _limits(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """What a hyper-parameter allows, where it gives FedAvg, and where it is dangerous."""
+    limits = {}
+    bounds = [f"{words} {metadata[key]}" for key, words in _BOUNDS.items() if metadata.get(key) is not None]
+    if bounds:
+        limits["allowed"] = f"{' and '.join(bounds)}: {metadata.get('reason')}"
+    if metadata.get("fedavg") is not None:
+        limits["FedAvg at"] = str(metadata["fedavg"])
+    if metadata.get("danger"):
+        limits["danger"] = metadata["danger"]
+    return limits

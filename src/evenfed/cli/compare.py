@@ -1,0 +1,162 @@
+"""The commands that train: `compare` and `tune`."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..comparison.experiment import DEMO, Experiment
+from ..comparison.findings import BASELINE, Findings
+from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
+from ..comparison.runner import run, take_over
+from .console import NOT_DRAWN, console, live, progress_page, say
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+
+
+ExperimentFile = Annotated[Path | None, typer.Argument(help="TOML file of an experiment; the demo if left out.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run the small form of the experiment: minutes on 2 cores.")]
+Rounds = Annotated[int | None, typer.Option(help="Rounds per run.")]
+Assignments = Annotated[list[str], typer.Option("--set", help="Set one value, e.g. semi_vred.beta=0.5; repeatable.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or auto.")]
+Precision = Annotated[str | None, typer.Option(help="GPU matmul precision: fp32, tf32 or bf16.")]
+Output = Annotated[Path, typer.Option(help="Output folder; reuse it to resume.")]
+
+
+def compare(
+    experiment: ExperimentFile = None,
+    quick: Quick = False,
+    data: Annotated[str | None, typer.Option(help="Data set, e.g. digits.")] = None,
+    algorithms: Annotated[
+        str | None, typer.Option(help='Entries to run, e.g. "fedavg,semi_vred,semi_vred\\[beta=1,smooth=0.25]".')
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list such as 0,1,5.")] = None,
+    rounds: Rounds = None,
+    set: Assignments = [],
+    engine: Annotated[str | None, typer.Option(help="parallel, reference or flower.")] = None,
+    device: Device = None,
+    precision: Precision = None,
+    out: Output = Path("runs"),
+    reuse: Annotated[
+        list[Path], typer.Option(help="Take finished runs from this comparison, packed or not; repeatable.")
+    ] = [],
+    format: Annotated[Format, typer.Option(help="json prints only the table, on stdout.")] = Format.table,
+) -> None:
+    """Train several algorithms on the same clients and show how each serves the worst-served."""
+    settings = {"rounds": rounds, "engine": engine, "device": device, "precision": precision}
+    assignments = list(set)
+    if data is not None:
+        assignments.insert(0, f"data.name='{data}'")
+    chosen = _experiment(experiment, quick, algorithms, seeds, settings, assignments)
+    for folder in reuse:
+        taken = take_over(chosen, out, folder)
+        say(f"taken from {folder}: {', '.join(taken) or 'nothing'}")
+    checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
+    with live() as progress:
+        findings = run(chosen, out, progress, checkpoint_seconds)
+    if format is Format.json:
+        print(json.dumps(findings.describe(), indent=1))
+    else:
+        _show(findings, out / chosen.name)
+
+
+def _show(findings: Findings, folder: Path) -> None:
+    from ..report.figures import comparison as figures
+    from ..report.terminal import render
+
+    page = console()
+    page.print(render(findings, page))
+    drawn = figures.draw(findings, folder / "figures")
+    shown = NOT_DRAWN
+    if drawn:
+        names = ", ".join(path.name for path in drawn if path.suffix == ".png")
+        shown = f"{folder}/figures: {names}"
+    page.print(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
+    page.print(f"Figures: {shown}", markup=False)
+
+
+def tune(
+    experiment: ExperimentFile = None,
+    quick: Quick = False,
+    algorithms: Annotated[str | None, typer.Option(help="Entries to tune; all of the experiment if left out.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of every candidate: a number or a list.")] = "1",
+    rounds: Rounds = None,
+    set: Assignments = [],
+    method: Annotated[str, typer.Option(help="grid (the paper's grids) or bayes.")] = "grid",
+    trials: Annotated[int, typer.Option(help="Candidates per entry, with --method bayes.")] = 20,
+    select_on: Annotated[
+        str, typer.Option(help="validation, or test as the paper did (results say so).")
+    ] = "validation",
+    metric: Annotated[
+        str, typer.Option(help="Metric to choose by: worst10, mean, worst, worst20, std or best10.")
+    ] = "worst10",
+    storage: Annotated[str | None, typer.Option(help="URL of a database shared by processes and machines.")] = None,
+    batch: Annotated[int, typer.Option(help="Candidates trained together.")] = 12,
+    device: Device = None,
+    precision: Precision = None,
+    out: Output = Path("runs"),
+    format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
+) -> None:
+    """Choose learning rates and hyper-parameters on a validation split; rerun to resume."""
+    from ..comparison import tune as tuning
+    from ..comparison.study import Search
+    from ..report import tuning as result
+    from ..report.figures import tuning as figures
+    from ..report.write import prepare
+
+    settings = {"rounds": rounds, "device": device, "precision": precision}
+    chosen = _experiment(experiment, quick, algorithms, seeds, settings, set)
+    search = Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
+    folder = out / f"{chosen.name}-tune"
+    prepare(folder)
+    progress = progress_page()
+
+    def show_progress(done: int, total: int) -> None:
+        progress.print(f"{done} of {total} candidates")
+
+    tuned = tuning.tune(chosen, search, folder, show_progress)
+    result.write_toml(tuned, folder / "tuned.toml")
+    if format is Format.json:
+        print(json.dumps(result.describe(tuned), indent=1))
+        return
+    page = console()
+    page.print(result.render(tuned))
+    drawn = figures.draw(tuned, folder)
+    shown = str(drawn[-1]) if drawn else NOT_DRAWN
+    page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)
+
+
+def _experiment(
+    path: Path | None,
+    quick: bool,
+    algorithms: str | None,
+    seeds: str | None,
+    settings: Mapping[str, Any],
+    assignments: Sequence[str],
+) -> Experiment:
+    """The experiment of a file (or the demo), changed as the options say."""
+    experiment = Experiment.read(path or DEMO)
+    if quick:
+        experiment = experiment.in_quick_form()
+    if algorithms is not None:
+        entries = {variant.label: variant for variant in experiment.variants}
+        variants = parse_list(algorithms, entries)
+        labels = [variant.label for variant in variants]
+        if BASELINE in entries and BASELINE not in labels:
+            variants.insert(0, entries[BASELINE])
+        experiment = dataclasses.replace(experiment, variants=tuple(with_baseline(variants)))
+    if seeds is not None:
+        is_number = seeds.strip().lstrip("-").isdigit()
+        numbers = value_of(seeds if is_number else f"[{seeds.strip('[] ')}]")
+        experiment = dataclasses.replace(experiment, seeds=tuple(seed_list(numbers)))
+    changes = {name: value for name, value in settings.items() if value is not None}
+    train = dataclasses.replace(experiment.train, **changes)
+    return dataclasses.replace(experiment, train=train).changed(assignments)

@@ -1,0 +1,75 @@
+"""What was chosen from: accuracy over the two dials of each method."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...comparison.findings import BASELINE
+from ..choice import FIGURES, Choice, Grid, grids, shown
+from ..tables import accuracy_on, spread_of, title, when
+from .drawing import ALL_FORMATS, AXIS, HEADING, NO_FRAME, RED, Spec, category, quantity, save
+
+_SHADES = ("#7a1f0f", RED, "#ef9a7a", "#8c8c8c")  # of a dial's values, the last being "off"
+
+
+def draw(choice: Choice, folder: Path) -> list[Path]:
+    """The figure in `folder`; nothing where no method has two dials, or `evenfed[report]` is not installed."""
+    methods = grids(choice)
+    if not methods:
+        return []
+    return save(figure(choice, methods), folder, "dials", ALL_FORMATS)
+
+
+def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:
+    """One line per value of the second dial over the values of the first, beside FedAvg."""
+    findings = choice.findings
+    data = findings.header.data["name"]
+    first = " or ".join(dict.fromkeys(grid.dials[0] for grid in methods))
+    second = " or ".join(dict.fromkeys(grid.dials[1] for grid in methods))
+    second_values = list(map(shown, methods[0].values(1)))
+    colour = category(
+        "second",
+        scale={"domain": second_values, "range": _SHADES[-len(second_values) :]},
+        legend={"title": second, "orient": "bottom", "symbolType": "circle"},
+    )
+    fedavg = {"mark": {"type": "rule", "strokeDash": [5, 4]}, "encoding": {"y": quantity("fedavg", aggregate="mean")}}
+    lines = {
+        "mark": {"type": "line", "point": {"size": 45}, "strokeWidth": 2},
+        "encoding": {
+            "x": {"field": "first", "type": "ordinal", "title": first, "axis": {"labelAngle": 0}},
+            "y": quantity("value", title="accuracy, %"),
+            "color": colour,
+        },
+    }
+    return {
+        "title": {
+            "text": f"{accuracy_on(findings.judge)} over {first} and {second}: {data}",
+            "subtitle": f"{when(findings, True)}, {spread_of(findings)}; dashed: FedAvg, chosen the same way",
+            "offset": 12,
+            **HEADING,
+        },
+        "data": {"values": list(_points(choice, methods))},
+        "facet": {
+            "row": category("metric", sort=list(map(title, FIGURES)), title=None),
+            "column": category("method", sort=[grid.method for grid in methods], title=None),
+        },
+        "spec": {"width": 210, "height": 170, "layer": [fedavg, lines]},
+        "config": {"axis": AXIS, "view": NO_FRAME},
+    }
+
+
+def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[dict[str, Any]]:
+    rows = choice.findings.rows
+    fedavg = rows[choice.chosen[BASELINE].label]
+    for grid in methods:
+        for metric in FIGURES:
+            for (first, second), entry in grid.entries.items():
+                row = rows[entry.label]
+                yield {
+                    "method": grid.method,
+                    "metric": title(metric),
+                    "first": first,
+                    "second": shown(second),
+                    "value": 100 * row.late[metric][0],
+                    "fedavg": 100 * fedavg.late[metric][0],
+                }

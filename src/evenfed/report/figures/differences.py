@@ -1,0 +1,109 @@
+"""Every entry minus FedAvg with its interval, over a band of what chance alone does; federations are pooled."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...comparison.findings import BASELINE, Findings
+from ...comparison.statistics import LOWER_IS_BETTER, Pairs, between_all, chance
+from ..tables import judged_by, title, when
+from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Spec, category, colour_by_kind, kind, quantity
+
+_PADDING = {"left": 40, "top": 5, "right": 12, "bottom": 5}  # a reader's fonts may be wider
+_ROW_HEIGHT = 24
+
+
+def figure(pooled: Sequence[Findings]) -> Spec:
+    """One panel per metric, one row per entry."""
+    findings = pooled[0]
+    data = findings.header.data["name"]
+    pairs = [Pairs(each, late=True, stream=k) for k, each in enumerate(pooled)]
+    lines = "lines: 95 % interval over clients and seeds"
+    if len(pooled) > 1:
+        lines += f", {len(pooled)} federations (rings: each)"
+    subtitle = [lines]
+    panels: list[Spec] = []
+    for metric in judged_by(late=True):
+        heading = title(metric)
+        if metric in LOWER_IS_BETTER:
+            heading += " (less is fairer)"
+        band = _band(pooled, metric)
+        if band and not panels:
+            subtitle.append("grey: 95 % of FedAvg against FedAvg with other seeds")
+        panel = {
+            "title": {"text": heading},
+            "width": 210,
+            "height": _ROW_HEIGHT * len(findings.everyone[1:]),
+            "layer": [*band, *_marks(pairs, metric, with_labels=not panels)],
+        }
+        panels.append(panel)
+    return {
+        "title": {"text": f"Difference from FedAvg: {data}, {when(findings, True)}", "subtitle": subtitle, **HEADING},
+        "padding": _PADDING,
+        "spacing": 14,
+        "hconcat": panels,
+        "config": {"axis": AXIS, "view": NO_FRAME},
+    }
+
+
+def _band(pooled: Sequence[Findings], metric: str) -> list[Spec]:
+    """What chance alone does; nothing where it is not known."""
+    fewest_seeds = min(len(findings.seeds) for findings in pooled)
+    floor = chance(pooled, metric, late=True, seeds=fewest_seeds)
+    if floor is None:
+        return []
+    band = {
+        "data": {"values": [{"from": -floor.bound, "to": floor.bound}]},
+        "mark": {"type": "rect", "color": "#dddddd", "opacity": 0.7},
+        "encoding": {"x": quantity("from"), "x2": {"field": "to"}},
+    }
+    return [band]
+
+
+def _marks(pairs: Sequence[Pairs], metric: str, with_labels: bool) -> list[Spec]:
+    """Zero, and for every entry its interval, its difference and, if several are pooled, that on each federation."""
+    entries = pairs[0].findings.everyone[1:]
+    labels = [title(entry.label) for entry in entries]
+    colour = colour_by_kind(entries)
+    gaps = {"values": list(_gaps(pairs, metric))}
+    y_axis = {"labels": with_labels, "ticks": False, "labelLimit": 240}
+    y = category("entry", sort=labels, title=None, axis=y_axis)
+    x_axis = {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6}
+    x = quantity("points", title="points of accuracy", scale={"zero": True}, axis=x_axis)
+    zero = {
+        "data": {"values": [{"zero": 0}]},
+        "mark": {"type": "rule", "color": BLACK},
+        "encoding": {"x": quantity("zero")},
+    }
+    interval = {
+        "data": gaps,
+        "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55},
+        "encoding": {"x": quantity("low"), "x2": {"field": "high"}, "y": y, "color": colour},
+    }
+    difference = {
+        "data": gaps,
+        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+        "encoding": {"x": x, "y": y, "color": colour},
+    }
+    if len(pairs) == 1:
+        return [zero, interval, difference]
+    rings = {
+        "data": gaps,
+        "transform": [{"flatten": ["each"]}],
+        "mark": {"type": "point", "size": 40, "strokeWidth": 1.3, "opacity": 1},
+        "encoding": {"x": quantity("each"), "y": y, "color": colour},
+    }
+    return [zero, interval, difference, rings]
+
+
+def _gaps(pairs: Sequence[Pairs], metric: str) -> Iterator[dict[str, Any]]:
+    for entry in pairs[0].findings.everyone[1:]:
+        pooled = between_all(pairs, entry.label, BASELINE, metric)
+        of_federations = [between_all([each], entry.label, BASELINE, metric) for each in pairs]
+        yield {
+            "entry": title(entry.label),
+            "kind": kind(entry),
+            "points": pooled.points,
+            "low": pooled.low,
+            "high": pooled.high,
+            "each": [gap.points for gap in of_federations],
+        }

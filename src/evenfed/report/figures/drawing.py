@@ -1,0 +1,69 @@
+"""What all figures share: how they are saved, how they look, and which colours stand for what."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...comparison.findings import BASELINE, Entry
+
+Spec = dict[str, Any]  # a figure, or a part of one, in Vega-Lite's JSON
+
+BLUE = "#2f6db5"
+RED = "#c4361d"
+GREY = "#888888"
+BLACK = "#222222"
+KINDS = {"FedAvg": "#444444", "VRed, Semi-VRed": RED, "other": BLUE, "repetition": GREY}
+HEADING = {"anchor": "start", "subtitleColor": "#555555"}
+AXIS = {"gridColor": "#e4e4e4", "titleFontWeight": "normal"}
+NO_FRAME = {"stroke": None}
+ALL_FORMATS = ("svg", "pdf", "png")
+
+
+def save(figure: Spec, folder: Path, name: str, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
+    """Write a figure as SVG and in other formats; an empty list where `evenfed[report]` is not installed.
+
+    A PDF holds its date, so it is rewritten only if the figure has changed.
+    """
+    try:
+        import vl_convert
+    except ImportError:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {ending: folder / f"{name}.{ending}" for ending in formats}
+    svg = vl_convert.vegalite_to_svg(figure)
+    has_changed = not paths["svg"].exists() or paths["svg"].read_text() != svg
+    paths["svg"].write_text(svg)
+    paths["png"].write_bytes(vl_convert.vegalite_to_png(figure, scale=2))
+    if "pdf" in paths and (has_changed or not paths["pdf"].exists()):
+        paths["pdf"].write_bytes(vl_convert.vegalite_to_pdf(figure))
+    return list(paths.values())
+
+
+def quantity(field: str, **options: Any) -> Spec:
+    """A number on an axis."""
+    return {"field": field, "type": "quantitative", **options}
+
+
+def category(field: str, **options: Any) -> Spec:
+    """A name on an axis, or one that a colour or shape stands for."""
+    return {"field": field, "type": "nominal", **options}
+
+
+def kind(entry: Entry) -> str:
+    """What an entry's colour stands for."""
+    if entry.repeats is not None:
+        return "repetition"
+    if entry.method == BASELINE:
+        return "FedAvg"
+    if entry.method in ("vred", "semi_vred"):
+        return "VRed, Semi-VRed"
+    return "other"
+
+
+def colour_by_kind(entries: Sequence[Entry]) -> Spec:
+    """Colours by the field `kind`, with a legend of the kinds among these entries."""
+    present = set(map(kind, entries))
+    kinds = [name for name in KINDS if name in present]
+    colours = [KINDS[name] for name in kinds]
+    scale = {"domain": kinds, "range": colours}
+    return category("kind", scale=scale, legend={"title": None, "orient": "bottom"})

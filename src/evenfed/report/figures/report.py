@@ -1,0 +1,134 @@
+"""Figures of a report: the paper's bars of accuracy, and the differences from FedAvg."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...comparison.findings import Findings
+from ..paper import Numbers
+from ..several import federations
+from ..tables import accuracy_on, measured, title, when
+from . import differences
+from .drawing import ALL_FORMATS, AXIS, BLACK, BLUE, HEADING, NO_FRAME, RED, Spec, category, quantity, save
+
+_METRICS = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
+_COLOURS = {"mean": BLUE, "worst10": RED, "worst20": RED}
+_BAR_WIDTH = 15
+_LABEL_WIDTH = 38  # a label of two lines needs that much of the axis
+_IN_LINES = "split(replace(datum.label, '[', '\\n['), '\\n')"  # options below the name keep long labels short
+
+
+def draw(comparisons: Sequence[Findings], folder: Path, paper: Numbers | None) -> list[Path]:
+    """The figures in `folder`; an empty list where `evenfed[report]` is not installed."""
+    written: list[Path] = []
+    pooled = federations(comparisons)
+    if pooled and len(pooled[0].everyone) > 1:
+        figure = differences.figure(pooled)
+        written += save(figure, folder, "differences", ALL_FORMATS)
+    if len(comparisons) == 1:
+        for name, metrics in _METRICS.items():
+            figure = accuracy(comparisons[0], metrics, paper)
+            written += save(figure, folder, name, ALL_FORMATS)
+    return written
+
+
+def accuracy(findings: Findings, metrics: Sequence[str], paper: Numbers | None) -> Spec:
+    """A panel for the last round, as in the paper, and one for the average of the last rounds."""
+    names = " and ".join(map(title, metrics))
+    data = findings.header.data["name"]
+    subtitle = "thin lines: spread over seeds; dashed: the best"
+    if paper:
+        subtitle += "; diamonds: the paper"
+    return {
+        "title": {
+            "text": f"{accuracy_on(findings.judge)}, {names}: {data}",
+            "subtitle": subtitle,
+            "offset": 12,
+            **HEADING,
+        },
+        "spacing": 18,
+        "vconcat": [_panel(findings, metrics, False, paper), _panel(findings, metrics, True, None)],
+        "config": {"axis": {**AXIS, "labelLimit": 240}, "legend": {"symbolType": "square"}, "view": NO_FRAME},
+    }
+
+
+def _panel(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Spec:
+    """Bars with their spread over seeds. The upper panel has the legend, the lower one, the late one, the labels."""
+    bars = list(_bars(findings, metrics, late, paper))
+    labels = [title(entry.label) for entry in findings.everyone]
+    names = list(map(title, metrics))
+    has_legend = len(names) > 1 and not late
+    colour = category(
+        "metric",
+        scale={"domain": names, "range": [_COLOURS[metric] for metric in metrics]},
+        legend={"title": None, "orient": "top"} if has_legend else None,
+    )
+    axis = {"labelAngle": -40, "title": None, "labels": late, "ticks": late, "labelExpr": _IN_LINES}
+    place = {
+        "x": category("entry", sort=labels, axis=axis, scale={"paddingInner": 0.25}),
+        "xOffset": category("metric", sort=names, scale={"domain": names}),
+    }
+    height = quantity("value", title="accuracy, %", scale={"zero": True})
+    opacity = {"condition": {"test": "datum.repetition", "value": 0.4}, "value": 1}
+    layers: list[Spec] = [
+        {"mark": {"type": "bar"}, "encoding": {**place, "y": height, "color": colour, "opacity": opacity}},
+        {
+            "mark": {"type": "rule", "color": BLACK, "strokeWidth": 1.3},
+            "encoding": {**place, "y": quantity("low"), "y2": {"field": "high"}},
+        },
+        {
+            "data": {"values": _best(bars)},
+            "mark": {"type": "rule", "strokeDash": [5, 4]},
+            "encoding": {"y": quantity("top"), "color": colour},
+        },
+    ]
+    if paper:
+        diamond = {"shape": "diamond", "fill": "white", "stroke": "#111111", "strokeWidth": 1, "opacity": 1, "size": 46}
+        published = {
+            "transform": [{"filter": "isValid(datum.paper)"}],
+            "mark": {"type": "point", **diamond},
+            "encoding": {**place, "y": quantity("paper")},
+        }
+        layers.append(published)
+    width_of_entry = max(_BAR_WIDTH * len(metrics) + 8, _LABEL_WIDTH)
+    return {
+        "title": {"text": when(findings, late), "anchor": "start", "fontSize": 11},
+        "width": max(260, len(labels) * width_of_entry),
+        "height": 170,
+        "data": {"values": bars},
+        "layer": layers,
+    }
+
+
+def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Iterator[dict[str, Any]]:
+    for entry in findings.everyone:
+        row = findings.rows[entry.label]
+        is_repetition = entry.repeats is not None
+        published = None
+        if paper and not is_repetition:
+            published = paper.get(entry.method)
+        for metric in metrics:
+            cell = measured(row, late, metric)
+            if cell.value is None:
+                continue
+            spread = cell.spread or 0.0
+            yield {
+                "entry": title(entry.label),
+                "metric": title(metric),
+                "value": cell.value,
+                "low": max(0.0, cell.value - spread),
+                "high": cell.value + spread,
+                "repetition": is_repetition,
+                "paper": published[metric][0] if published else None,
+            }
+
+
+def _best(bars: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The best of each metric, as the paper draws it."""
+    best: dict[str, float] = {}
+    for bar in bars:
+        if not bar["repetition"]:
+            metric = bar["metric"]
+            value = bar["value"]
+            best[metric] = max(value, best.get(metric, value))
+    return [{"metric": metric, "top": value} for metric, value in best.items()]

@@ -1,0 +1,50 @@
+"""The model as slots compute it: its live parameters, in one precision, with layers in their stackable form."""
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ...core.errors import InputError
+from ...settings import Precision
+from ..layers import implicit
+from ..layers.live import Live
+from ..problem import Problem
+
+
+class Network:
+    """What the training step and measurements share."""
+
+    def __init__(self, problem: Problem, model: nn.Module, precision: Precision) -> None:
+        dtype = problem.theta.dtype
+        if precision == "bf16" and dtype != torch.float32:
+            name = str(dtype).removeprefix("torch.")
+            raise InputError(
+                f"the model's parameters are {name}, and bf16 rounds float32; convert it, or use precision='fp32'"
+            )
+        self.problem = problem
+        self.model = model
+        self.precision = precision
+        self.dtype = dtype
+        self.compute = torch.bfloat16 if precision == "bf16" else dtype
+        self.live = lru_cache(partial(Live.of, model, problem.layout, problem.train.inputs[:2]))
+        self.plain: set[str] = set()  # convolutions that have no form of their own here
+        implicit.has_kernels(problem.device.type, self.compute)  # tried out now: inside a trace it could not be
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether products are computed with rounded copies of the weights."""
+        return self.compute != self.dtype
+
+    def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Tensor, stacked: bool) -> Tensor:
+        """The model's outputs for a batch, in full precision."""
+        parameters = live.parameters(weights, rest)
+        reduced: AbstractContextManager[Any] = nullcontext()
+        if self.is_rounded:
+            reduced = torch.autocast(self.problem.device.type, self.compute)
+        with live.rewriting(parameters, self.plain if stacked else None), reduced:
+            outputs: Tensor = functional_call(self.model, parameters, (x,))
+        return outputs.to(rest.dtype) if outputs.is_floating_point() else outputs

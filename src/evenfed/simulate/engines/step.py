@@ -1,0 +1,144 @@
+"""One SGD step of all slots: traced, compiled and recorded once, then replayed on batches that stay on the device."""
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from ..layers.replay import Replay
+from ..problem import LocalLoss, slope
+from .memory import Resident
+from .network import Network
+
+
+class Step:
+    """One SGD step of `count` slots with batches of up to `width` examples, in place.
+
+    `pulled`: some clients are pulled towards their incoming model. `local_losses`: all changed losses that occur.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        resident: Resident,
+        count: int,
+        width: int,
+        pulled: bool,
+        local_losses: tuple[LocalLoss, ...],
+    ) -> None:
+        self.network = network
+        self.resident = resident
+        self.count = count
+        self.width = width
+        self.pulled = pulled
+        self.local_losses = local_losses
+        self.live = network.live(crop=not pulled)  # if pulled, parameters without a gradient move too
+        weights, rest = self.live.sizes
+        self.weights = self._zeros(count, weights)
+        self.rest = self._zeros(count, rest)
+        self.rounded = self.weights[:, :0]
+        if network.is_rounded:
+            self.rounded = self.weights.to(network.compute)  # written together with the weights
+        self.anchor = self._zeros(count, len(self.live) if pulled else 0)
+        self.lr = self._zeros(count, 1)
+        self.prox = self._zeros(count, 1)
+        self.kind = torch.zeros(count, dtype=torch.int64, device=network.problem.device)
+        self.pool_targets = network.problem.train.targets
+        self.inputs = _empty_rows(resident.rows, count * width)
+        self.targets = _empty_rows(self.pool_targets, count * width)
+        self.mask = self._zeros(count, width)
+        network.model.train()
+        arguments = (
+            self.weights,
+            self.rest,
+            self.rounded,
+            self.anchor,
+            self.lr,
+            self.prox,
+            self.kind,
+            self.inputs,
+            self.targets,
+            self.mask,
+        )
+        self.replay = Replay(self._descend, arguments)
+
+    def __call__(self, rows: Tensor, mask: Tensor) -> None:
+        """On these examples [slots, width] of the pool; `mask` is 0 for those that only fill a batch up."""
+        flat = rows.flatten()
+        torch.index_select(self.resident.rows, 0, flat, out=self.inputs)
+        torch.index_select(self.pool_targets, 0, flat, out=self.targets)
+        self.mask.copy_(mask)
+        self.replay()
+
+    def put(self, slots: Tensor | int, vectors: Tensor) -> None:
+        """Write new parameters into some slots."""
+        weights, rest = self.live.split(vectors)
+        self.weights[slots] = weights
+        self.rest[slots] = rest
+        if self.network.is_rounded:
+            self.rounded[slots] = weights.to(self.rounded.dtype)
+
+    def get(self, slots: Tensor | int) -> Tensor:
+        """The parameters in some slots."""
+        return torch.cat([self.weights[slots], self.rest[slots]], -1)
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=self.network.dtype, device=self.network.problem.device)
+
+    def _descend(
+        self,
+        weights: Tensor,
+        rest: Tensor,
+        rounded: Tensor,
+        anchor: Tensor,
+        lr: Tensor,
+        prox: Tensor,
+        kind: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+    ) -> None:
+        """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
+        used = rounded if self.network.is_rounded else weights
+        x = self.resident.examples(inputs.unflatten(0, mask.shape))
+        y = targets.unflatten(0, mask.shape)
+        gradients, losses = self._gradients(used, rest, x, y, mask)
+        factors = self._factors(losses, kind)[:, None] if self.local_losses else None
+        anchors = self.live.split(anchor) if self.pulled else (None, None)
+        for theta, gradient, origin in zip((weights, rest), gradients, anchors, strict=True):
+            gradient = gradient.to(theta.dtype)
+            if factors is not None:
+                gradient = gradient * factors
+            if origin is not None:
+                gradient = gradient + prox * (theta - origin)
+            moved = theta - lr * gradient
+            theta.copy_(moved)
+            if theta is weights and self.network.is_rounded:
+                rounded.copy_(moved)
+
+    def _gradients(
+        self, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Gradients of `weights` and `rest`, and the value [slots], of each slot's batch loss."""
+        network = self.network
+
+        def batch_loss(weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+            outputs = network.outputs(self.live, weights, rest, x, stacked=True)
+            return network.problem.batch_loss(outputs, y, mask)
+
+        at = (weights.detach().requires_grad_(), rest.detach().requires_grad_())
+        with torch.enable_grad():
+            losses = vmap(batch_loss)(*at, x, y, mask)
+            gradients = torch.autograd.grad(losses.sum(), at, allow_unused=True, materialize_grads=True)
+        return gradients, losses.detach()
+
+    def _factors(self, losses: Tensor, kind: Tensor) -> Tensor:
+        """The chain rule through a changed local loss: one factor per slot."""
+        factors = torch.ones_like(losses)
+        for number, local_loss in enumerate(self.local_losses, start=1):
+            factors = torch.where(kind == number, slope(local_loss, losses), factors)
+        return factors
+
+
+def _empty_rows(like: Tensor, count: int) -> Tensor:
+    """[count, ...] zeros, each row like a row of `like`."""
+    return like.new_zeros((count, *like.shape[1:]))

@@ -1,0 +1,52 @@
+"""The help of every command: complete, and in the order a newcomer needs."""
+
+import pytest
+import typer
+
+from evenfed.cli.main import app
+
+ROOT = typer.main.get_command(app)
+
+
+def commands(command, path=()):
+    """Every command that runs something, with the words that call it."""
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, (*path, name))
+    if not hasattr(command, "commands"):
+        yield path, command
+
+
+EVERY = dict(commands(ROOT))
+
+
+def declared_help(function):
+    """The help text of every parameter, as the code declares it."""
+    for name, annotation in function.__annotations__.items():
+        for declared in getattr(annotation, "__metadata__", ()):
+            yield name, declared.help
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_every_argument_and_option_is_explained(path, evenfed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")  # a text stays on one line
+    shown = evenfed(*path, "--help").stdout
+    function = EVERY[path].callback.__wrapped__
+    texts = dict(declared_help(function))
+    assert set(texts) == set(function.__annotations__) - {"return"}
+    for name, text in texts.items():
+        assert text and text.replace("\\[", "[") in shown, (
+            f"the help of {name} is not shown by typer {typer.__version__}"
+        )
+    summary = function.__doc__.splitlines()[0]
+    assert summary in shown
+
+
+def test_commands_stand_in_the_order_a_newcomer_needs(evenfed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = evenfed("--help").stdout
+    order = [shown.index(f"│ {name} ") for name in ("compare", "algorithms", "report", "tune", "data", "flower")]
+    publishing = shown.index("Publishing results")
+    order.append(publishing)
+    assert order == sorted(order)
+    for name in ("pack", "choose", "fill"):
+        assert shown.index(f"│ {name} ") > publishing
