@@ -44,8 +44,8 @@ def differences(there: Configuration, here: Configuration) -> list[str]:
     sentences = []
     for place, old, new in _leaves(there, here):
         differs = old != new
-        if place == "train.participation":  # where 1 is one client and 1.0 is every client
-            differs = differs or isinstance(old, int) != isinstance(new, int)
+        if place == "train.participation" and type(old) is not type(new):
+            differs = True  # 1 is one client and 1.0 is every client
         if differs:
             sentences.append(f"{place}: {old!r} there, {new!r} here")
     return sentences

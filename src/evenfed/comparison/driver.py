@@ -17,6 +17,10 @@ class Training:
     records: list[Record] = field(default_factory=list)  # of the rounds so far, unless a sink has taken them
     engine: str = ""  # how clients are visited, and why
 
+    @property
+    def rounds_done(self) -> int:
+        return self.state.server.index
+
 
 Group = Sequence[Training]  # runs that advance together
 
@@ -38,15 +42,12 @@ class Sink:
 def drive(trainings: Sequence[Training], problem: Problem, sink: Sink) -> None:
     """Train all runs to their last round. Those at the same round and of the same precision go together."""
     groups: dict[tuple[int, str], list[Training]] = {}
-    for training in trainings:
-        shared = (training.state.server.index, training.run.settings.precision)
-        groups.setdefault(shared, []).append(training)
-    for group in sorted(groups.values(), key=_rounds_done, reverse=True):
+    for training in sorted(trainings, key=lambda training: -training.rounds_done):
+        precision = training.run.settings.precision
+        group = groups.setdefault((training.rounds_done, precision), [])
+        group.append(training)
+    for group in groups.values():
         _drive_group(group, problem, sink)
-
-
-def _rounds_done(group: Group) -> int:
-    return group[0].state.server.index
 
 
 def _drive_group(group: Group, problem: Problem, sink: Sink) -> None:

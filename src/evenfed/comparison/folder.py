@@ -89,8 +89,10 @@ class RunFolder:
         header = self.header()
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
-        lines = self.rounds_path.read_text().splitlines()
-        records = [record_json.from_json(json.loads(line)) for line in lines]
+        records = []
+        for line in self.rounds_path.read_text().splitlines():
+            data = json.loads(line)
+            records.append(record_json.from_json(data))
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
         return History(records, sizes / sizes.sum(), header.last_rounds)
 

@@ -215,10 +215,10 @@ def _accuracies(records: Sequence[Record]) -> Sequence[Vector]:
 
 def _over_seeds(values: Sequence[float]) -> tuple[float, float]:
     """Mean and standard deviation (seeds in the denominator, as in the paper's tables) of the known values."""
-    known = np.array(values, dtype=np.float64)
-    known = known[~np.isnan(known)]
+    every = np.array(values, dtype=np.float64)
+    known = every[~np.isnan(every)]
     if not len(known):
-        return float("nan"), float("nan")
+        return np.nan, np.nan
     return float(known.mean()), float(known.std())
 
 

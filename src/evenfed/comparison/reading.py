@@ -119,14 +119,10 @@ class _Reader:
         """The histories of one label; None if they cannot be compared with FedAvg's."""
         first_seed = next(iter(runs))
         first = runs[first_seed].header
-        for condition, own, fedavgs in (
-            ("other clients", first.clients, baseline.clients),
-            ("other data", first.data, baseline.data),
-            ("another number of rounds", first.rounds, baseline.rounds),
-        ):
-            if own != fedavgs:
-                self._leave_out(label, f"left out, run on {condition} than fedavg")
-                return None
+        mismatch = _mismatch(first, baseline)
+        if mismatch is not None:
+            self._leave_out(label, f"left out, run on {mismatch} than fedavg")
+            return None
         config = without(first.config, "seed")
         histories: dict[int, History] = {}
         for seed, run in runs.items():
@@ -175,12 +171,13 @@ class _Reader:
 
     def _with_shared_seeds(self, entry: Entry, baseline: Entry) -> Entry | None:
         """The entry with the seeds that FedAvg has too."""
+        if entry.runs.keys() == baseline.runs.keys():
+            return entry
         shared = {seed: run for seed, run in entry.runs.items() if seed in baseline.runs}
         if not shared:
             self._leave_out(entry.label, "left out, no seed in common with fedavg")
             return None
-        if not shared.keys() == entry.runs.keys() == baseline.runs.keys():
-            self._leave_out(entry.label, f"{seeds_named(shared)} alone, those in common with fedavg")
+        self._leave_out(entry.label, f"{seeds_named(shared)} alone, those in common with fedavg")
         return replace(entry, runs=shared)
 
     def _with_as_many_seeds(self, floor: Entry, baseline: Entry) -> Entry:
@@ -191,6 +188,17 @@ class _Reader:
             self._leave_out(FLOOR_LABEL, f"{own} seeds beside fedavg's {fedavgs}")
         first_runs = list(floor.runs.items())[:fedavgs]
         return replace(floor, runs=dict(first_runs), repeats=baseline.label)
+
+
+def _mismatch(header: Header, baseline: Header) -> str | None:
+    """Why the two cannot be compared, if they cannot."""
+    if header.clients != baseline.clients:
+        return "other clients"
+    if header.data != baseline.data:
+        return "other data"
+    if header.rounds != baseline.rounds:
+        return "another number of rounds"
+    return None
 
 
 def _has_accuracy(history: History) -> bool:

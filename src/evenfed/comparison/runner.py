@@ -169,23 +169,23 @@ class _Disk(Sink):
             raise Interruption
         for training in group:
             header = self.headers[training.run.name]
-            folder = RunFolder.of(self.root, training.run)
-            folder.begin(dataclasses.replace(header, engine=training.engine), training.state)
+            header = dataclasses.replace(header, engine=training.engine)
+            self._folder(training).begin(header, training.state)
         self.saved_at = time.monotonic()
 
     def after_round(self, group: Group) -> bool:
         runs = [training.run for training in group]
         records = [training.records[-1] for training in group]
         self.listen(runs, records, group[0].engine)
-        saved_long_ago = time.monotonic() - self.saved_at >= self.checkpoint_seconds
         idle = self.saving is None or self.saving.done()
-        if self.stop() or (saved_long_ago and idle):
+        seconds = time.monotonic() - self.saved_at
+        due = idle and seconds >= self.checkpoint_seconds
+        if self.stop() or due:
             self._wait()
             snapshot = self._snapshot(group)
             self.saving = self.background.submit(self._save, snapshot, self._event())
             self.saved_at = time.monotonic()
-            rounds_done = group[0].state.server.index
-            if self.stop() and rounds_done < runs[0].settings.rounds:
+            if self.stop() and group[0].rounds_done < runs[0].settings.rounds:
                 self._wait()
                 raise Interruption
         return False
@@ -194,6 +194,9 @@ class _Disk(Sink):
         self._wait()
         snapshot = self._snapshot(group)
         self._save(snapshot, self._event(), finished=True)
+
+    def _folder(self, training: Training) -> RunFolder:
+        return RunFolder.of(self.root, training.run)
 
     def _wait(self) -> None:
         """Until the last checkpoint is written; an error in writing it is raised here."""
@@ -221,11 +224,11 @@ class _Disk(Sink):
         """All checkpoints of this round before any old one goes: a common round always exists."""
         with _own_stream(ready, self.device):
             for training in group:
-                folder = RunFolder.of(self.root, training.run)
+                folder = self._folder(training)
                 folder.write(training.records, training.state, finished, training.engine)
-        kept_round = None if finished else group[0].state.server.index
+        kept_round = None if finished else group[0].rounds_done
         for training in group:
-            RunFolder.of(self.root, training.run).forget(keep=kept_round)
+            self._folder(training).forget(keep=kept_round)
 
 
 @contextmanager
