@@ -131,7 +131,12 @@ def names(clients: Sequence[Client]) -> list[str]:
     return [client.name or str(i) for i, client in enumerate(clients)]
 
 
-def _pool(parts: Sequence[Examples], clients: Sequence[Client], what: str, dtype: torch.dtype) -> Pool:
+def _pool(
+    parts: Sequence[Examples],
+    clients: Sequence[Client],
+    what: str,
+    dtype: torch.dtype,
+) -> Pool:
     sizes: list[int] = []
     inputs: list[Tensor] = []
     targets: list[Tensor] = []
@@ -155,7 +160,12 @@ def _pool(parts: Sequence[Examples], clients: Sequence[Client], what: str, dtype
         inputs.append(x)
         targets.append(y)
     counts = torch.tensor(sizes)
-    return Pool(inputs=torch.cat(inputs), targets=torch.cat(targets), starts=counts.cumsum(0) - counts, sizes=counts)
+    return Pool(
+        inputs=torch.cat(inputs),
+        targets=torch.cat(targets),
+        starts=counts.cumsum(0) - counts,
+        sizes=counts,
+    )
 
 
 def _examples(part: Examples, where: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -158,7 +158,12 @@ def lstm_words(symbols: int, embedding: int = 96, hidden: int = 670) -> nn.Modul
     return NextToken(symbols, embedding, hidden, between=embedding, padding=0)
 
 
-def lstm_chars(symbols: int, embedding: int = 8, hidden: int = 256, layers: int = 2) -> nn.Module:
+def lstm_chars(
+    symbols: int,
+    embedding: int = 8,
+    hidden: int = 256,
+    layers: int = 2,
+) -> nn.Module:
     """The next-character network of LEAF: embedding 8, two LSTM layers of 256.
 
     >>> sum(p.numel() for p in lstm_chars(80).parameters())

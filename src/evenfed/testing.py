@@ -191,7 +191,13 @@ class _Check:
             self._same("step", step, before - server.theta)
             self._same("objective", objective, torch.tensor(record.objective, dtype=torch.float64))
 
-    def _parts(self, losses: Tensor, deltas: Tensor, duals: Tensor, c: Tensor) -> list[Part]:
+    def _parts(
+        self,
+        losses: Tensor,
+        deltas: Tensor,
+        duals: Tensor,
+        c: Tensor,
+    ) -> list[Part]:
         """What each client computes from the sums."""
         clients = []
         for loss, delta, dual in zip(losses, deltas, duals, strict=True):

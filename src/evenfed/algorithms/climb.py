@@ -52,4 +52,8 @@ class CLIMB(Algorithm):
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)
         dual = own.dual + self.lr_dual * (own.loss - mean_loss - self.epsilon) / own.clients
-        return Part(weight=1 + own.dual - own.mean_dual, objective=mean_loss, dual=dual.clamp(0, 100))
+        return Part(
+            weight=1 + own.dual - own.mean_dual,
+            objective=mean_loss,
+            dual=dual.clamp(0, 100),
+        )

@@ -285,7 +285,14 @@ class Fold:
         step = mixture.to(rows) @ rows
         return applied, step, server
 
-    def _probed(self, server: Server, round: Round, plan: Plan, snapshot: Tensor, losses_at: LossesAt | None) -> Server:
+    def _probed(
+        self,
+        server: Server,
+        round: Round,
+        plan: Plan,
+        snapshot: Tensor,
+        losses_at: LossesAt | None,
+    ) -> Server:
         """The server after it has learnt from the losses at the averaged snapshot, if all are finite."""
         assert plan.probe is not None
         algorithm = server.algorithm
@@ -346,7 +353,12 @@ def _without_idle(plan: Plan) -> Plan:
     steps = plan.snapshot_steps
     if steps is not None:
         steps = steps[busy]
-    return dataclasses.replace(plan, ids=ids, weights=weights, snapshot_steps=steps)
+    return dataclasses.replace(
+        plan,
+        ids=ids,
+        weights=weights,
+        snapshot_steps=steps,
+    )
 
 
 def _restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
@@ -363,7 +375,12 @@ def _among(round: Round, ids: Tensor) -> Round:
     losses = round.losses[taking_part]
     shares = round.shares[taking_part]
     shares = shares / shares.sum()
-    return dataclasses.replace(round, ids=ids, losses=losses, shares=shares)
+    return dataclasses.replace(
+        round,
+        ids=ids,
+        losses=losses,
+        shares=shares,
+    )
 
 
 def moved(server: Server, step: Tensor) -> Server:

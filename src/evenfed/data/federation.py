@@ -286,7 +286,12 @@ def _natural_parts(data: Dataset, settings: DataSettings, seed: int) -> tuple[Pa
     return thinned, [str(k) for k in owners]
 
 
-def _artificial_parts(data: Dataset, labels: Rows | None, settings: DataSettings, seed: int) -> Parts:
+def _artificial_parts(
+    data: Dataset,
+    labels: Rows | None,
+    settings: DataSettings,
+    seed: int,
+) -> Parts:
     if settings.partition == "iid":
         total = len(data.targets)
         parts = partition.iid(total, settings.clients, seed)

@@ -272,7 +272,12 @@ def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | Non
     return total
 
 
-def _copy(response: http.client.HTTPResponse, file: IO[bytes], progress: Progress, total: int | None) -> None:
+def _copy(
+    response: http.client.HTTPResponse,
+    file: IO[bytes],
+    progress: Progress,
+    total: int | None,
+) -> None:
     received = file.seek(0, os.SEEK_END)
     while block := response.read1(BLOCK):  # what has arrived, not a full block: a killed process loses nothing
         file.write(block)

@@ -81,7 +81,12 @@ def iid(rows: int, clients: int, seed: int) -> Parts:
     return list(np.array_split(shuffled, clients))
 
 
-def natural(owners: Rows, clients: int, least: int, seed: int) -> tuple[Parts, list[int]]:
+def natural(
+    owners: Rows,
+    clients: int,
+    least: int,
+    seed: int,
+) -> tuple[Parts, list[int]]:
     """Rows of `clients` owners drawn uniformly among those with at least `least` rows (0 clients: all of them).
 
     >>> natural(np.array([0, 0, 1, 2, 2, 2]), clients=0, least=2, seed=0)[1]
@@ -126,4 +131,8 @@ def split(
         train.append(cell[:validation_start])
         validation.append(cell[validation_start:test_start])
         test.append(cell[test_start:])
-    return Split(train=np.concatenate(train), validation=np.concatenate(validation), test=np.concatenate(test))
+    return Split(
+        train=np.concatenate(train),
+        validation=np.concatenate(validation),
+        test=np.concatenate(test),
+    )

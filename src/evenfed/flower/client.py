@@ -87,7 +87,11 @@ class Site:
     def describe(self, message: Message, context: Context) -> Message:
         """Who this is, how much it holds, and which arrays its model has."""
         client = self._client(context)
-        task = wire.Task(run="", index=0, seed=0)  # any: nothing is trained
+        task = wire.Task(
+            run="",
+            index=0,
+            seed=0,
+        )  # any: nothing is trained
         model = self._desk(client, context, task).problem.model
         trained = []
         for name, parameter in model.named_parameters():
@@ -130,13 +134,24 @@ class Site:
             self._train_personal(desk, training, context, task)
         return wire.reply(message, {"num-examples": desk.train_size}, **records)
 
-    def _train_personal(self, desk: "_Desk", training: Task, context: Context, task: wire.Task) -> None:
+    def _train_personal(
+        self,
+        desk: "_Desk",
+        training: Task,
+        context: Context,
+        task: wire.Task,
+    ) -> None:
         """The client's own model, pulled to the incoming one; it stays as it was where it would not stay finite."""
         assert task.personal is not None
         shelf = self._shelf(context, task)
         model = shelf.at(task.index)
         start = desk.problem.theta if model is None else model.to(training.theta)
-        tied = dataclasses.replace(training, prox=task.personal, starts=start[None], snapshot_steps=None)
+        tied = dataclasses.replace(
+            training,
+            prox=task.personal,
+            starts=start[None],
+            snapshot_steps=None,
+        )
         trained, _ = desk.worker.weights_after(tied, 0)
         shelf.put(task.index, trained if trained.isfinite().all() else start)
 
@@ -201,7 +216,13 @@ class Site:
         weight = c * float(part.weight)
         return np.concatenate([weight * update, numbers])
 
-    def _loss(self, message: Message, context: Context, task: wire.Task, first: bool) -> float:
+    def _loss(
+        self,
+        message: Message,
+        context: Context,
+        task: wire.Task,
+        first: bool,
+    ) -> float:
         """The loss of the incoming model: measured when a round first asks, then kept for its other sums."""
         if first:
             reply = self.measure(message, context)
@@ -223,7 +244,11 @@ class Site:
         return client
 
     def _desk(self, client: Client, context: Context, task: wire.Task) -> "_Desk":
-        settings = Settings(batch_size=task.batch_size, local_epochs=task.local_epochs, device=self.device)
+        settings = Settings(
+            batch_size=task.batch_size,
+            local_epochs=task.local_epochs,
+            device=self.device,
+        )
         module = initial_model(self.model, task.seed)
         dtype = next((p.dtype for p in module.parameters() if p.requires_grad), torch.float32)
         at = position(context)
@@ -247,7 +272,12 @@ class Site:
         return Shelf(store, kind, task.run, position(context))
 
 
-def _own(masked: MaskedTask, task: wire.Task, loss: float, memory: Tensor | None) -> Own:
+def _own(
+    masked: MaskedTask,
+    task: wire.Task,
+    loss: float,
+    memory: Tensor | None,
+) -> Own:
     """What the client knows of itself; `memory` holds its smoothed loss and its dual before the round."""
     dual = 0.0
     if memory is not None:

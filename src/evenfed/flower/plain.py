@@ -22,7 +22,13 @@ from .wire import Shape, Task
 class PlainRound:
     """Losses first, so that the weights are known; then each update is folded as it arrives."""
 
-    def __init__(self, server: Server, shape: Shape, task: Task, connection: Connection) -> None:
+    def __init__(
+        self,
+        server: Server,
+        shape: Shape,
+        task: Task,
+        connection: Connection,
+    ) -> None:
         self.server = server
         self.shape = shape
         self.task = task

@@ -112,7 +112,13 @@ def with_private_memory(server: Server) -> Server:
 class PrivateRound:
     """The same as `PlainRound`, from masked sums. Too few clients: the round is skipped, and the record names them."""
 
-    def __init__(self, server: Server, shape: Shape, task: Task, connection: Connection) -> None:
+    def __init__(
+        self,
+        server: Server,
+        shape: Shape,
+        task: Task,
+        connection: Connection,
+    ) -> None:
         self.server = server
         self.task = dataclasses.replace(task, personal=server.algorithm.personal())
         self.connection = connection

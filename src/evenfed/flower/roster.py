@@ -19,7 +19,12 @@ LONGEST_PAUSE = 1.0
 FACTS = {"partition-id", "num-partitions", "name", "train", "test", "parameters", "buffers"}
 
 
-def replies(grid: Grid, messages: Iterable[Message], timeout: float, ordered: bool = False) -> Iterator[Message]:
+def replies(
+    grid: Grid,
+    messages: Iterable[Message],
+    timeout: float,
+    ordered: bool = False,
+) -> Iterator[Message]:
     """Replies as they arrive, few in memory at a time; those not there within `timeout` seconds are left out.
 
     `ordered`: in the order of the messages, so that sums are the same to the bit; early replies wait with

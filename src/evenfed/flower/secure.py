@@ -86,7 +86,13 @@ def joined(entries: Vector) -> list[float]:
 class SecureSum:
     """One run of the protocol over `nodes`: open, tasks out, replies in, close. `lost` names who dropped out."""
 
-    def __init__(self, nodes: Sequence[int], size: int, ask: Ask, lifetime: float | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[int],
+        size: int,
+        ask: Ask,
+        lifetime: float | None = None,
+    ) -> None:
         self.size = size  # entries of each vector
         self.ask = ask
         self.lifetime = lifetime
@@ -241,10 +247,21 @@ class SecureSum:
             if node not in answered:
                 self.lost.setdefault(node, "no reply")
 
-    def _message(self, node: int, stage: str, values: Mapping[str, Any], content: RecordDict | None = None) -> Message:
+    def _message(
+        self,
+        node: int,
+        stage: str,
+        values: Mapping[str, Any],
+        content: RecordDict | None = None,
+    ) -> Message:
         record = ConfigRecord({**values, Key.STAGE: stage})
         whole = RecordDict({**(content or {}), PROTOCOL: record})
-        return Message(whole, dst_node_id=node, message_type=wire.TRAIN, ttl=self.lifetime)
+        return Message(
+            whole,
+            dst_node_id=node,
+            message_type=wire.TRAIN,
+            ttl=self.lifetime,
+        )
 
     def _answer(self, reply: Message) -> Any:
         """The protocol's part of a reply; None, with the reason in `lost`, where it has none."""

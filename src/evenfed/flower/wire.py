@@ -52,7 +52,13 @@ class Task:
     algorithm: str = ""  # JSON, only where clients descend another loss than their own
 
     @classmethod
-    def of(cls, run: str, index: int, settings: Settings, algorithm: Algorithm) -> "Task":
+    def of(
+        cls,
+        run: str,
+        index: int,
+        settings: Settings,
+        algorithm: Algorithm,
+    ) -> "Task":
         """The part that all clients of a round share."""
         own_loss = type(algorithm).local_loss is Algorithm.local_loss
         return cls(
@@ -160,7 +166,13 @@ def _check_finite(name: str, values: Tensor) -> None:
         raise InputError(f"NaN or infinity in {name}")
 
 
-def update_of(reply: Message, client: int, shape: Shape, theta: Tensor, buffers: Mapping[str, Tensor]) -> Update:
+def update_of(
+    reply: Message,
+    client: int,
+    shape: Shape,
+    theta: Tensor,
+    buffers: Mapping[str, Tensor],
+) -> Update:
     """A train reply as the fold takes it; refused where it does not fit the model that was sent."""
     records = reply.content.array_records
     if ARRAYS not in records:
@@ -186,7 +198,12 @@ def message(
     """A task for one node."""
     content = RecordDict() if arrays is None else RecordDict({ARRAYS: arrays})
     content[CONFIG] = config
-    return Message(content, dst_node_id=node, message_type=kind, ttl=lifetime)
+    return Message(
+        content,
+        dst_node_id=node,
+        message_type=kind,
+        ttl=lifetime,
+    )
 
 
 def reply(to: Message, metrics: Mapping[str, Any], **arrays: ArrayRecord) -> Message:

@@ -50,7 +50,14 @@ def conv2d(
     return out + bias[:, None, None]
 
 
-def _product(x: Tensor, kernels: Tensor, taps: Taps, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
+def _product(
+    x: Tensor,
+    kernels: Tensor,
+    taps: Taps,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+) -> Tensor:
     """[b, h, w, out], without patches in memory where a kernel does that."""
     if taps.whole and taps.count > 1 and dilation == (1, 1):
         convolved = implicit.convolution(x, kernels, stride, padding)
@@ -67,7 +74,13 @@ def _product(x: Tensor, kernels: Tensor, taps: Taps, stride: Pair, padding: Pair
     return product.view(batch, height, width, -1)
 
 
-def _patches(x: Tensor, taps: Taps, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
+def _patches(
+    x: Tensor,
+    taps: Taps,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+) -> Tensor:
     """[b, h, w, taps x channels]: what each output position sees."""
     rows, columns = map(Axis, x.shape[1:3], taps.kernel, stride, padding, dilation)
     x = _reached(x, 1, rows, taps.rows)
