@@ -142,11 +142,5 @@ class Header:
         """The number of examples each client is judged on."""
         return list(self.clients["test"])
 
-    def __getitem__(self, key: str) -> Any:
-        return self.to_json()[key]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.to_json().get(key, default)
-
 
 _FIELDS = {f.name for f in dataclasses.fields(Header)} - {"provenance", "extra"}
