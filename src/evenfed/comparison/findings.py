@@ -34,6 +34,11 @@ class Entry:
         return str(self.config["algorithm"])
 
     @property
+    def is_control(self) -> bool:
+        """Whether it repeats another entry: part of the noise floor, not a competitor."""
+        return self.repeats is not None
+
+    @property
     def precision(self) -> str:
         """The precision of the arithmetic."""
         return str(self.config["train"]["precision"])
@@ -134,6 +139,11 @@ class Findings:
     def by_label(self) -> Mapping[str, Entry]:
         """Everyone by label."""
         return {entry.label: entry for entry in self.everyone}
+
+    @property
+    def configs(self) -> dict[str, Configuration]:
+        """The configurations of the entries, by label."""
+        return {entry.label: entry.config for entry in self.entries}
 
     def named(self, label: str) -> Entry:
         return self.by_label[label]
