@@ -342,7 +342,7 @@ def _kernels(measured: list[dict[str, Any]]) -> list[str]:
 
 
 def _rounds(name: str, measured: list[dict[str, Any]], peers: dict[str, float]) -> list[str]:
-    lines = ["", f"| whole rounds, {name} | seconds a round and run | evenfed is |", "|---|---|---|"]
+    lines = ["", f"| whole rounds, {name} | seconds per round and run | evenfed is |", "|---|---|---|"]
     shared = measured[0]["seconds_a_round_and_run"]
     for r in measured:
         runs = f"{r['runs']} runs share the slots" if r["runs"] > 1 else "one run alone"

@@ -158,7 +158,7 @@ def table(found: dict[str, Any]) -> str:
             parts.append(f"| {row['peer']}{version} | {row['rounds_per_second']:.1f} | {ratio:.1f}x |")
         parts.append("")
     parts += [
-        "| workload | clients | reference, ms a round | parallel, ms a round | parallel is | how |",
+        "| workload | clients | reference, ms per round | parallel, ms per round | parallel is | how |",
         "|---|---|---|---|---|---|",
     ]
     for row in found["engines"]:

@@ -42,14 +42,14 @@ class Pool:
         """Rows of the clients `ids`, client after client."""
         starts = self.starts[ids]
         ends = starts + self.sizes[ids]
-        bounds = zip(starts.tolist(), ends.tolist(), strict=True)
-        return torch.cat([torch.arange(start, end) for start, end in bounds])
+        rows = list(map(torch.arange, starts.tolist(), ends.tolist()))
+        return torch.cat(rows)
 
     def of(self, client: int) -> tuple[Tensor, Tensor]:
         """(inputs, targets) of one client, as views."""
         start = int(self.starts[client])
-        end = start + int(self.sizes[client])
-        return self.inputs[start:end], self.targets[start:end]
+        rows = slice(start, start + int(self.sizes[client]))
+        return self.inputs[rows], self.targets[rows]
 
     def to(self, device: torch.device) -> "Pool":
         """On `device`, in plain memory order: other orders (channels last) cannot be stacked."""
@@ -58,6 +58,9 @@ class Pool:
             inputs = inputs.view(-1).view(self.inputs.shape)
             targets = self.targets.to(device)
         return Pool(inputs, targets, self.starts, self.sizes)
+
+
+Pools = tuple[Pool, Pool | None]  # of training and of test examples
 
 
 @contextmanager
@@ -73,7 +76,7 @@ def holding(data: Tensor) -> Iterator[None]:
         ) from None
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype) -> tuple[Pool, Pool | None]:
+def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
     """Training data, and test data if any client has some; floating inputs become `dtype`."""
     _check_clients(clients)
     train = _pool([client.train for client in clients], clients, "train", dtype)
@@ -98,7 +101,7 @@ def _check_clients(clients: object) -> None:
             raise InputError(f"clients[{i}] is a {type(client).__name__}; give evenfed.Client(train=(inputs, targets))")
 
 
-def alone(client: Client, position: int, dtype: torch.dtype) -> tuple[Pool, Pool | None]:
+def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     """The pools of a federation of which only the client at `position` is seen: what one site knows.
 
     >>> train, test = alone(Client(train=(torch.ones(3, 2), torch.zeros(3).long())), 4, torch.float32)
@@ -128,7 +131,12 @@ def names(clients: Sequence[Client]) -> list[str]:
     return [client.name or str(i) for i, client in enumerate(clients)]
 
 
-def _pool(parts: Sequence[Examples], clients: Sequence[Client], what: str, dtype: torch.dtype) -> Pool:
+def _pool(
+    parts: Sequence[Examples],
+    clients: Sequence[Client],
+    what: str,
+    dtype: torch.dtype,
+) -> Pool:
     sizes: list[int] = []
     inputs: list[Tensor] = []
     targets: list[Tensor] = []
@@ -152,8 +160,12 @@ def _pool(parts: Sequence[Examples], clients: Sequence[Client], what: str, dtype
         inputs.append(x)
         targets.append(y)
     counts = torch.tensor(sizes)
-    starts = counts.cumsum(0) - counts
-    return Pool(torch.cat(inputs), torch.cat(targets), starts, counts)
+    return Pool(
+        inputs=torch.cat(inputs),
+        targets=torch.cat(targets),
+        starts=counts.cumsum(0) - counts,
+        sizes=counts,
+    )
 
 
 def _examples(part: Examples, where: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -136,8 +136,11 @@ class NextToken(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(symbols, embedding, padding_idx=padding)
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
-        self.between = nn.Identity() if between is None else nn.Linear(hidden, between)
-        self.output = nn.Linear(between or hidden, symbols)
+        self.between: nn.Module = nn.Identity()
+        if between is not None:
+            self.between = nn.Linear(hidden, between)
+            hidden = between
+        self.output = nn.Linear(hidden, symbols)
 
     def forward(self, tokens: Tensor) -> Tensor:
         embedded = self.embedding(tokens)
@@ -155,7 +158,12 @@ def lstm_words(symbols: int, embedding: int = 96, hidden: int = 670) -> nn.Modul
     return NextToken(symbols, embedding, hidden, between=embedding, padding=0)
 
 
-def lstm_chars(symbols: int, embedding: int = 8, hidden: int = 256, layers: int = 2) -> nn.Module:
+def lstm_chars(
+    symbols: int,
+    embedding: int = 8,
+    hidden: int = 256,
+    layers: int = 2,
+) -> nn.Module:
     """The next-character network of LEAF: embedding 8, two LSTM layers of 256.
 
     >>> sum(p.numel() for p in lstm_chars(80).parameters())

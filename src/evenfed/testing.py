@@ -114,7 +114,8 @@ class _Check:
             self.require(torch.equal(alone, together), "local_loss must be elementwise, so that it serves a stack")
 
     def weights(self, case: _Case, record: Record) -> None:
-        self.require(np.isfinite(record.weights).all(), f"weights {record.weights} are not finite ({case})")
+        finite = np.isfinite(record.weights).all()
+        self.require(finite, f"weights {record.weights} are not finite ({case})")
         self.require(np.isfinite(record.objective), f"the objective is not finite ({case})")
         if self.algorithm.sums_to_one:
             total = record.weights.sum()
@@ -128,7 +129,8 @@ class _Check:
         plan = self._plan(case, seed=0)
         for seed in range(1, 4):
             other = self._plan(case, seed)
-            if not torch.equal(other.ids, plan.ids) or not torch.equal(other.weights, plan.weights):
+            same_clients = torch.equal(other.ids, plan.ids)
+            if not same_clients or not torch.equal(other.weights, plan.weights):
                 return
         renamed = self.one_round(case.reordered(order)).weights
         expected = record.weights[order]
@@ -189,7 +191,13 @@ class _Check:
             self._same("step", step, before - server.theta)
             self._same("objective", objective, torch.tensor(record.objective, dtype=torch.float64))
 
-    def _parts(self, losses: Tensor, deltas: Tensor, duals: Tensor, c: Tensor) -> list[Part]:
+    def _parts(
+        self,
+        losses: Tensor,
+        deltas: Tensor,
+        duals: Tensor,
+        c: Tensor,
+    ) -> list[Part]:
         """What each client computes from the sums."""
         clients = []
         for loss, delta, dual in zip(losses, deltas, duals, strict=True):
@@ -220,8 +228,9 @@ class _Check:
         options: dict[str, Any] = {"rounds": 3, "lr": LR, "batch_size": 4, "local_epochs": 2, "device": "cpu"}
         reference = train(model, clients, self.algorithm, engine="reference", **options)
         parallel = train(model, clients, self.algorithm, engine="parallel", **options)
-        same_model = torch.allclose(reference.server.theta, parallel.server.theta, rtol=1e-8, atol=1e-10)
-        self.require(same_model, "the engines disagree")
+        one = reference.server.theta
+        other = parallel.server.theta
+        self.require(torch.allclose(one, other, rtol=1e-8, atol=1e-10), "the engines disagree")
         for ours, theirs in zip(reference.records, parallel.records, strict=True):
             same_weights = np.allclose(ours.weights, theirs.weights, rtol=1e-7, atol=1e-9)
             self.require(same_weights, "the engines' weights disagree")

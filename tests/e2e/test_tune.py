@@ -13,7 +13,8 @@ import pytest
 import command
 import evenfed as package
 from evenfed.comparison.experiment import DEMO, Experiment
-from evenfed.comparison.tune import GRIDS, LEARNING_RATES, Candidate, Search, _mark, front, tune
+from evenfed.comparison.study import GRIDS, LEARNING_RATES, Candidate, Search, mark
+from evenfed.comparison.tune import front, tune
 
 QUICK = ["--rounds", "6", *command.SMALL, "--batch", "5"]
 
@@ -143,6 +144,6 @@ def test_a_database_that_cannot_be_used(tmp_path, evenfed):
 
 def test_another_experiment_is_another_search():
     usual = Experiment.read(DEMO)
-    assert _mark(usual) == _mark(usual.changed(["train.device=cpu"]))
+    assert mark(usual) == mark(usual.changed(["train.device=cpu"]))
     for change in ("train.rounds=5", "data.clients=7", "model.hidden=[8]", "seeds=2"):
-        assert _mark(usual) != _mark(usual.changed([change])), change
+        assert mark(usual) != mark(usual.changed([change])), change

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import evenfed as package
+from evenfed.comparison.choose import choose
 from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.reading import read
 from evenfed.data import DataSettings, federate
@@ -56,7 +57,7 @@ def test_a_repetition_in_another_precision_does_not_compete_in_the_terminal(even
     told = evenfed("compare", tmp_path / "two.toml", "--out", tmp_path).stdout
     labels = [line.split()[0] for line in told.splitlines() if line.split()[:1] in (["fedavg"], ["vred"], ["again"])]
     assert labels == ["fedavg", "vred", "again"] * 2  # in both tables below those that compete
-    assert "again: the same in another precision." in " ".join(told.split())
+    assert "again: fedavg in tf32 instead of fp32." in " ".join(told.split())
 
 
 def test_a_grid_is_every_combination_under_a_label_of_its_own(judged):
@@ -137,7 +138,7 @@ def test_what_broke_down_is_not_chosen_and_other_files_are_not_overwritten(judge
     path = judged / "vred[beta=0.5]" / "seed-0" / "rounds.jsonl"
     lines = [json.loads(line) | {"skipped": True} for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert choice.choose(judged).chosen["vred"].label == "vred[beta=1.0]"
+    assert choose(judged).chosen["vred"].label == "vred[beta=1.0]"
     done = evenfed("choose", judged, "--out", tmp_path / "grid.toml")
     assert done.returncode == 2 and "was not written by `evenfed choose`" in done.stderr
     assert evenfed("choose", judged, "--out", tmp_path / "c.toml", "--seeds", 0).returncode == 2
@@ -147,7 +148,7 @@ def test_what_broke_down_is_not_chosen_and_other_files_are_not_overwritten(judge
 
 def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
     put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.601), "vred[beta=0.5]": (0.1, 0.4), "vred[beta=1.0]": (0.3, 0.3)})
-    made = choice.choose(judged)
+    made = choose(judged)
     assert made.chosen["vred"].label == "vred[beta=0.5]" and not made.reached["vred"]
     shown = choice.tables(made)
     assert [c.title for c in shown[1].columns] == ["smooth=0.25", "smooth=none"]
@@ -158,9 +159,7 @@ def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
 def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(judged, edited, evenfed, tmp_path):
     put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6)})
     other = edited(steady(apart))
-    assert choice.choose(judged).floor == pytest.approx(0)
-    assert choice.choose(judged, other).floor == pytest.approx(
-        100 * np.sqrt(2) * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)
-    )
+    assert choose(judged).floor == pytest.approx(0)
+    assert choose(judged, other).floor == pytest.approx(100 * np.sqrt(2) * np.std([0.40, 0.44, 0.42, 0.46], ddof=1))
     done = evenfed("choose", other, "--out", tmp_path / "x.toml")
     assert done.returncode == 2 and "judged on test data" in done.stderr and not (tmp_path / "x.toml").exists()

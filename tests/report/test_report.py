@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Gap, Pairs, pooled
+from evenfed.comparison.statistics import Differences, Gap, pooled
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.figures import report as figures
 from evenfed.report.paper import claims, numbers
@@ -37,7 +37,7 @@ def test_every_format_has_the_numbers_of_rounds_jsonl(small, evenfed):
     shown = {f: evenfed("report", small, "--format", f) for f in ("table", "markdown", "csv", "latex", "json")}
     assert all(done.returncode == 0 for done in shown.values()), shown["table"].stderr
     plain, tables = figures_in(shown["csv"].stdout), {t["name"]: t for t in json.loads(shown["json"].stdout)["tables"]}
-    for late, when in ((True, "average"), (False, "last")):
+    for late, when in ((True, "late"), (False, "last")):
         lines = {line["entry"]: line["figures"] for line in tables[f"detailed-{when}"]["lines"]}
         assert list(lines) == [*LABELS, FLOOR]
         for label in lines:
@@ -106,11 +106,11 @@ def test_paired_differences_are_those_of_the_tables(small, evenfed):
     for label in ("vred", "semi_vred", FLOOR):
         for metric in ("mean", "worst10"):
             gap = [detailed_by_hand(small, x, metric, late=True)[0] for x in (label, "fedavg")]
-            cell = plain["paired-average", label, metric, "difference"]
+            cell = plain["paired-late", label, metric, "difference"]
             assert float(cell["value"]) == pytest.approx(gap[0] - gap[1])
             assert float(cell["low"]) <= float(cell["value"]) <= float(cell["high"])
             within = float(cell["low"]) <= 0 <= float(cell["high"])
-            said = plain["paired-average", label, metric, "verdict"]["verdict"]
+            said = plain["paired-late", label, metric, "verdict"]["verdict"]
             assert (said == "no difference shown") == within
 
 
@@ -125,15 +125,14 @@ def test_better_is_said_only_where_the_interval_excludes_zero(edited):
 
     found = read(edited(change))
     for late in (True, False):
-        pairs = Pairs(found, late)
-        vred, semi = found.entries[1:]
+        pairs = Differences([found], late)
         for metric in ("mean", "worst10"):
-            up = pairs.between(vred, found.baseline, metric)
+            up = pairs.between("vred", "fedavg", metric)
             assert (up.points, up.low, up.high) == pytest.approx((5, 5, 5)) and up.verdict == "better"
-            assert pairs.between(found.baseline, vred, metric).verdict == "worse"
-            same = pairs.between(semi, found.baseline, metric)
+            assert pairs.between("fedavg", "vred", metric).verdict == "worse"
+            same = pairs.between("semi_vred", "fedavg", metric)
             assert (same.points, same.low, same.high) == (0, 0, 0) and same.verdict == "no difference shown"
-        swings = pairs.between(found.floor, found.baseline, "mean")
+        swings = pairs.between(FLOOR, "fedavg", "mean")
         assert swings.low < -3 < 3 < swings.high and swings.verdict == "no difference shown"
 
 
@@ -145,7 +144,7 @@ def test_the_interval_over_seeds_has_the_width_that_seeds_give(edited):
             line["accuracy"] = [0.5 + (0.02 + 0.04 * (seed == 1)) * (label == "vred")] * 6
 
     found = read(edited(change))
-    gap = Pairs(found, late=True).between(found.entries[1], found.baseline, "mean")
+    gap = Differences([found], late=True).between("vred", "fedavg", "mean")
     reach = 12.706 * np.sqrt(np.var([2, 6], ddof=1) / 2)
     assert (gap.points, gap.low, gap.high) == pytest.approx((4, 4 - reach, 4 + reach), rel=1e-3)
     assert gap.verdict == "no difference shown"
@@ -174,9 +173,9 @@ def test_turns_at_being_last_are_told_from_being_served_badly_for_long(edited, e
             line["accuracy"] = turns if label == "vred" else [0.4] * 6
 
     plain = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
-    worst, lasting = (plain["overview-average", "vred", "", m] for m in ("worst10", "lasting10"))
+    worst, lasting = (plain["overview-late", "vred", "", m] for m in ("worst10", "lasting10"))
     assert float(worst["value"]) == pytest.approx(0) and float(lasting["value"]) == pytest.approx(45)
-    gaps = {m: float(plain["paired-average", "vred", m, "difference"]["value"]) for m in ("worst10", "lasting10")}
+    gaps = {m: float(plain["paired-late", "vred", m, "difference"]["value"]) for m in ("worst10", "lasting10")}
     assert gaps == {"worst10": pytest.approx(-40), "lasting10": pytest.approx(5)}
 
 
@@ -209,13 +208,7 @@ def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
     for label in ("vred", "semi_vred", FLOOR):
         shutil.rmtree(folder / label)
     shown = json.loads(evenfed("report", folder, "--paper", "--format", "json").stdout)
-    assert [t["name"] for t in shown["tables"]] == [
-        "overview-average",
-        "detailed-average",
-        "detailed-last",
-        "paper",
-        "runs",
-    ]
+    assert [t["name"] for t in shown["tables"]] == ["overview-late", "detailed-late", "detailed-last", "paper", "runs"]
 
 
 def test_latex_is_balanced_and_escaped(small, evenfed):

@@ -8,7 +8,7 @@ import pytest
 
 import evenfed as package
 from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Pairs, chance
+from evenfed.comparison.statistics import Differences, NoiseFloor
 from evenfed.report.against import paired
 from evenfed.report.fill import filled, missing
 from reports import apart, figures_in, steady
@@ -48,8 +48,8 @@ def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):
         steady(lambda label, seed: {"vred": 0.47, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
 
     cells = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
-    assert float(cells["paired-average", "vred", "mean", "difference"]["value"]) == pytest.approx(7)
-    table = {key[1:]: cell for key, cell in cells.items() if key[0] == "same-rate-average"}
+    assert float(cells["paired-late", "vred", "mean", "difference"]["value"]) == pytest.approx(7)
+    table = {key[1:]: cell for key, cell in cells.items() if key[0] == "same-rate-late"}
     assert float(table["vred minus semi_vred", "mean", "difference"]["value"]) == pytest.approx(5)
     assert {entry for entry, _, _ in table} == {"vred minus semi_vred"}
 
@@ -69,7 +69,7 @@ def test_smoothing_is_told_from_re_weighting(edited, evenfed):
         steady(lambda label, seed: {"vred": 0.37, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
 
     cells = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
-    table = {key[1:]: cell for key, cell in cells.items() if key[0] == "undamped-average"}
+    table = {key[1:]: cell for key, cell in cells.items() if key[0] == "undamped-late"}
     assert float(table["semi_vred minus vred", "worst10", "difference"]["value"]) == pytest.approx(5)
     assert {entry for entry, _, _ in table} == {"semi_vred minus vred"}
 
@@ -91,10 +91,10 @@ def test_entries_without_a_seed_in_common_are_not_compared(edited, evenfed):
 def test_the_floor_is_that_of_as_many_seeds_as_an_entry_has(edited):
     found = read(edited(steady(apart)))
     three = {e.label: replace(e, runs={**e.runs, 2: e.runs[0]}) for e in found.entries} | {"vred": found.named("vred")}
-    notes = paired([Pairs(replace(found, entries=tuple(three.values())), True)]).notes
+    notes = paired(Differences([replace(found, entries=tuple(three.values()))], True)).notes
     for label, seeds in (("vred", 2), ("semi_vred", 3)):
         (told,) = (note for note in notes if note.startswith(f"{label}: "))
-        assert f"noise floor {chance([found], 'mean', True, seeds).bound:.2f}" in told.split("the mean")[1]
+        assert f"noise floor {NoiseFloor([found], True).chance('mean', seeds).bound:.2f}" in told.split("the mean")[1]
 
 
 def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_path):
@@ -107,7 +107,7 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
     every, large = (
         figures_in(evenfed("report", folder, "--format", "csv", *how).stdout) for how in ((), ("--min-test", 50))
     )
-    value = "paired-average", "vred", "worst10", "difference"
+    value = "paired-late", "vred", "worst10", "difference"
     assert float(every[value]["value"]) == pytest.approx(-50) and float(large[value]["value"]) == pytest.approx(10)
     assert (
         "1 of 5 clients left out: judged on fewer than 50 examples"
@@ -120,7 +120,7 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
     none = evenfed("report", folder, "--min-test", 71)
     assert none.returncode == 2 and "the most are 70" in none.stderr
     page = tmp_path / "page.md"
-    page.write_text("<!-- evenfed copy min_test=50 paired-average -->\n<!-- /evenfed -->\n")
+    page.write_text("<!-- evenfed copy min_test=50 paired-late -->\n<!-- /evenfed -->\n")
     assert "| vred | worst 10 % | +10.00 [" in filled(page) and not missing(page)
     page.write_text("<!-- evenfed copy min_test=50 differences.svg -->\n<!-- /evenfed -->\n")
     with pytest.raises(package.InputError, match="min_test goes with a report's tables"):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Pairs, between_all, components
+from evenfed.comparison.statistics import Differences, components
+from evenfed.report.document import Report
 from evenfed.report.figures import differences
 from evenfed.report.figures import report as figures
 from evenfed.report.fill import filled
@@ -17,14 +18,14 @@ from reports import figures_in, numbers
 def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
     cells = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
-    gap = cells["paired-average", "vred", "worst10", "difference"]
+    gap = cells["paired-late", "vred", "worst10", "difference"]
     assert numbers(gap) == pytest.approx([4, 4, 4])
-    assert [float(cells["paired-average", "vred", "mean", f"data.seed={k}"]["value"]) for k in (0, 1)] == pytest.approx(
+    assert [float(cells["paired-late", "vred", "mean", f"data.seed={k}"]["value"]) for k in (0, 1)] == pytest.approx(
         [2, 6]
     )
     within = 100 * np.std([0.0, 0.01], ddof=1)
     between = np.sqrt(np.var([2.0, 6.0], ddof=1))
-    assert float(cells["components-average", "vred", "minus FedAvg: federations", "mean"]["value"]) == pytest.approx(
+    assert float(cells["components-late", "vred", "minus FedAvg: federations", "mean"]["value"]) == pytest.approx(
         between
     )
     assert float(cells["components-last", "fedavg", "figure: seeds", "mean"]["value"]) == pytest.approx(within)
@@ -35,16 +36,17 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
 
 
 def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):
-    found = [read(splits(0, 0.02)), read(splits(1, 0.06))]
-    (drawn,) = {path.stem for path in figures.draw(found, tmp_path / "beside", None)}
+    folders = [splits(0, 0.02), splits(1, 0.06)]
+    made = Report.of(folders, beside_paper=False)
+    (drawn,) = {path.stem for path in figures.draw(made, tmp_path / "beside")}
     assert drawn == "differences"
-    mean = differences.figure(found)["hconcat"][0]["layer"][-1]["data"]["values"]
+    mean = differences.figure(made.pooled)["hconcat"][0]["layer"][-1]["data"]["values"]
     (vred,) = (one for one in mean if one["entry"] == "vred")
     assert vred["points"] == pytest.approx(4) and vred["each"] == pytest.approx([2, 6])
     page = tmp_path / "page.md"
     page.write_text("<!-- evenfed split-0 split-1 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
-    assert evenfed("report", *(f.folder for f in found)).returncode == 0
+    assert evenfed("report", *folders).returncode == 0
     assert "![differences](split-0/beside/differences.svg)" in filled(page)
     page.write_text("<!-- evenfed split-0 split-1 split-1 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet" in filled(page)  # that figure is of others
@@ -60,18 +62,18 @@ def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenf
 
 
 def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits, tmp_path):
-    found = [read(splits(0, 0.02)), read(splits(0, 0.03, stem="cifar"))]
-    assert not figures.draw(found, tmp_path, None)
+    made = Report.of([splits(0, 0.02), splits(0, 0.03, stem="cifar")], beside_paper=False)
+    assert not figures.draw(made, tmp_path)
 
 
 def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits, tmp_path):
     splits(0, 0.02), splits(1, 0.06)
     page = tmp_path / "page.md"
-    page.write_text("<!-- evenfed split-0 split-2 split-1 paired-average -->\n<!-- /evenfed -->\n")
+    page.write_text("<!-- evenfed split-0 split-2 split-1 paired-late -->\n<!-- /evenfed -->\n")
     assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +4.00 [" in filled(page)
-    page.write_text("<!-- evenfed split-0 split-2 paired-average -->\n<!-- /evenfed -->\n")
+    page.write_text("<!-- evenfed split-0 split-2 paired-late -->\n<!-- /evenfed -->\n")
     assert "Not run yet: `split-2`.\n\n| algorithm |" in filled(page) and "| vred | mean | +2.00 [" in filled(page)
-    page.write_text("<!-- evenfed split-0 split-2 components-average -->\n<!-- /evenfed -->\n")
+    page.write_text("<!-- evenfed split-0 split-2 components-late -->\n<!-- /evenfed -->\n")
     assert "Not run yet: `split-2`.\n<!--" in filled(page)  # one federation has no spread over federations
 
 
@@ -103,9 +105,8 @@ def test_the_same_comparison_twice_is_refused(small, evenfed):
 
 def test_draws_on_several_federations_are_independent(small):
     found = read(small)
-    pairs = [Pairs(found, True, stream) for stream in (0, 1)]
-    alone = between_all(pairs[:1], "vred", "fedavg", "mean")
-    both = between_all(pairs, "vred", "fedavg", "mean")
+    alone = Differences([found], True).between("vred", "fedavg", "mean")
+    both = Differences([found, found], True).between("vred", "fedavg", "mean")
     assert both.points == pytest.approx(alone.points) and both.high - both.low < alone.high - alone.low
 
 

@@ -35,10 +35,10 @@ class AFL(Algorithm):
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         eligible = round.population > 0
-        ascent = memory["lambda"].clone()
-        ascent[round.ids] += self.lr_lambda * round.losses * (eligible.sum() / len(round.ids))
-        mixture = ascent.clone()
-        mixture[eligible] = project_simplex(ascent[eligible])
+        scale = eligible.sum() / len(round.ids)
+        mixture = memory["lambda"].clone()
+        mixture[round.ids] += self.lr_lambda * round.losses * scale
+        mixture[eligible] = project_simplex(mixture[eligible])
         drawn = mixture[round.ids]
         weights = drawn / drawn.sum() if drawn.sum() > 0 else round.shares
         return Plan(round.ids, weights), {"lambda": mixture}

@@ -43,8 +43,8 @@ class CLIMB(Algorithm):
         n = (round.population > 0).sum()
         weights = (1 + dual[round.ids] - dual.sum() / n) / len(round.ids)
         violation = round.losses - round.losses.mean() - self.epsilon
-        dual[round.ids] = (dual[round.ids] + self.lr_dual * violation / n).clamp(0, 100)
-        return Plan(round.ids, weights), {"dual": dual}
+        dual[round.ids] += self.lr_dual * violation / n
+        return Plan(round.ids, weights), {"dual": dual.clamp(0, 100)}
 
     def coefficients(self, shares: Tensor) -> Tensor:
         return torch.full_like(shares, 1 / len(shares))
@@ -52,4 +52,8 @@ class CLIMB(Algorithm):
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)
         dual = own.dual + self.lr_dual * (own.loss - mean_loss - self.epsilon) / own.clients
-        return Part(weight=1 + own.dual - own.mean_dual, objective=mean_loss, dual=dual.clamp(0, 100))
+        return Part(
+            weight=1 + own.dual - own.mean_dual,
+            objective=mean_loss,
+            dual=dual.clamp(0, 100),
+        )

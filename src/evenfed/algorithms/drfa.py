@@ -42,11 +42,18 @@ class DRFA(Algorithm):
         steps = (round.rng.random() * round.local_steps[ids]).floor().long() + 1  # uniform in 1 .. τ
         return Plan(ids, times.double() / drawn, snapshot_steps=steps, probe=round.ids), memory
 
-    def learn(self, round: Round, plan: Plan, probe_losses: Tensor, memory: Memory) -> Memory:
+    def learn(
+        self,
+        round: Round,
+        plan: Plan,
+        probe_losses: Tensor,
+        memory: Memory,
+    ) -> Memory:
         assert plan.probe is not None
         eligible = round.population > 0
         tau = round.local_steps[plan.ids].double().mean()
+        scale = eligible.sum() / len(plan.probe)
         mixture = memory["lambda"].clone()
-        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * (eligible.sum() / len(plan.probe))
+        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * scale
         mixture[eligible] = project_simplex(mixture[eligible])
         return {"lambda": mixture}

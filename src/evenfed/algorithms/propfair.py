@@ -39,7 +39,9 @@ class PropFair(Algorithm):
         eps = min(self.epsilon, m)
         beyond = m - loss < eps
         inside = -torch.log1p(-torch.where(beyond, 0.0, loss) / m)
-        outside = loss / m if self.tail == "linear" else (loss - (m - eps)) / eps - math.log(eps / m)
+        outside = loss / m
+        if self.tail == "huber":
+            outside = (loss - (m - eps)) / eps - math.log(eps / m)
         return torch.where(beyond, outside, inside)
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:

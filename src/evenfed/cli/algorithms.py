@@ -1,6 +1,7 @@
 """The command `evenfed algorithms`: what each algorithm minimises, and its hyper-parameters."""
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -30,24 +31,28 @@ def algorithms(name: Annotated[str | None, typer.Argument(help="Show this algori
         algorithm = find(each)
         summary = _about(algorithm)[0].rstrip(".")
         defaults = [f"{field.name}={field.default!r}" for field in dataclasses.fields(algorithm)]
-        table.add_row(f"[bold]{each}[/]", escape(summary), escape(", ".join(defaults)))
+        hyper_parameters = ", ".join(defaults)
+        table.add_row(f"[bold]{each}[/]", escape(summary), escape(hyper_parameters))
     page.print(table)
     page.print("\n[dim]evenfed algorithms NAME: formula, FedAvg values and danger bounds[/]")
 
 
 def _about(algorithm: type[Algorithm]) -> list[str]:
-    docstring = algorithm.__doc__ or ""
-    return [line.strip() for line in docstring.strip().splitlines()]
+    docstring = inspect.getdoc(algorithm) or ""
+    return docstring.splitlines()
 
 
 def _show(page: Console, algorithm: type[Algorithm]) -> None:
+    about = "\n".join(_about(algorithm))
+    reference = algorithm.reference or "none given"
+    common = ", ".join(VARIANT)
     page.print(f"[bold]{algorithm.name}[/]  ({algorithm.__name__})\n")
-    page.print("\n".join(_about(algorithm)), markup=False)
-    page.print(f"\nReference: {algorithm.reference or 'none given'}", markup=False)
-    page.print(f"With every algorithm: {', '.join(VARIANT)}; smooth=0.25 damps weights that oscillate.", markup=False)
+    page.print(about, markup=False)
+    page.print(f"\nReference: {reference}", markup=False)
+    page.print(f"With every algorithm: {common}; smooth=0.25 damps weights that oscillate.", markup=False)
     for field in dataclasses.fields(algorithm):
-        about = escape(field.metadata.get("help", ""))
-        page.print(f"\n[bold]{field.name}[/] = {field.default!r}  {about}")
+        meaning = escape(field.metadata.get("help", ""))
+        page.print(f"\n[bold]{field.name}[/] = {field.default!r}  {meaning}")
         for word, value in _limits(field.metadata).items():
             page.print(f"    {word}: {value}", markup=False)
 
@@ -55,11 +60,19 @@ def _show(page: Console, algorithm: type[Algorithm]) -> None:
 def _limits(metadata: Mapping[str, Any]) -> dict[str, str]:
     """What a hyper-parameter allows, where it gives FedAvg, and where it is dangerous."""
     limits = {}
-    bounds = [f"{words} {metadata[key]}" for key, words in _BOUNDS.items() if metadata.get(key) is not None]
+    bounds = []
+    for key, words in _BOUNDS.items():
+        bound = metadata.get(key)
+        if bound is not None:
+            bounds.append(f"{words} {bound}")
+    reason = metadata.get("reason")
+    fedavg = metadata.get("fedavg")
+    danger = metadata.get("danger")
     if bounds:
-        limits["allowed"] = f"{' and '.join(bounds)}: {metadata.get('reason')}"
-    if metadata.get("fedavg") is not None:
-        limits["FedAvg at"] = str(metadata["fedavg"])
-    if metadata.get("danger"):
-        limits["danger"] = metadata["danger"]
+        allowed = " and ".join(bounds)
+        limits["allowed"] = f"{allowed}: {reason}"
+    if fedavg is not None:
+        limits["FedAvg at"] = str(fedavg)
+    if danger:
+        limits["danger"] = danger
     return limits

@@ -1,9 +1,9 @@
 """The commands that train: `compare` and `tune`."""
 
-import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,8 +57,8 @@ def compare(
         assignments.insert(0, f"data.name='{data}'")
     chosen = _experiment(experiment, quick, algorithms, seeds, settings, assignments)
     for folder in reuse:
-        taken = take_over(chosen, out, folder)
-        say(f"taken from {folder}: {', '.join(taken) or 'nothing'}")
+        taken = ", ".join(take_over(chosen, out, folder))
+        say(f"taken from {folder}: {taken or 'nothing'}")
     checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
     with live() as progress:
         findings = run(chosen, out, progress, checkpoint_seconds)
@@ -70,10 +70,13 @@ def compare(
 
 def _show(findings: Findings, folder: Path) -> None:
     from ..report.figures import comparison as figures
-    from ..report.terminal import render
+    from ..report.tables import summary
+    from ..report.write import pages
 
     page = console()
-    page.print(render(findings, page))
+    page.print(pages(summary(findings), page))
+    for sentence in findings.advice:
+        page.print(f"! {sentence}", style="yellow", markup=False)
     drawn = figures.draw(findings, folder / "figures")
     shown = NOT_DRAWN
     if drawn:
@@ -107,13 +110,14 @@ def tune(
 ) -> None:
     """Choose learning rates and hyper-parameters on a validation split; rerun to resume."""
     from ..comparison import tune as tuning
+    from ..comparison.study import Search
     from ..report import tuning as result
     from ..report.figures import tuning as figures
     from ..report.write import prepare
 
     settings = {"rounds": rounds, "device": device, "precision": precision}
     chosen = _experiment(experiment, quick, algorithms, seeds, settings, set)
-    search = tuning.Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
+    search = Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
     folder = out / f"{chosen.name}-tune"
     prepare(folder)
     progress = progress_page()
@@ -151,11 +155,15 @@ def _experiment(
         labels = [variant.label for variant in variants]
         if BASELINE in entries and BASELINE not in labels:
             variants.insert(0, entries[BASELINE])
-        experiment = dataclasses.replace(experiment, variants=tuple(with_baseline(variants)))
+        variants = with_baseline(variants)
+        experiment = replace(experiment, variants=tuple(variants))
     if seeds is not None:
         is_number = seeds.strip().lstrip("-").isdigit()
-        numbers = value_of(seeds if is_number else f"[{seeds.strip('[] ')}]")
-        experiment = dataclasses.replace(experiment, seeds=tuple(seed_list(numbers)))
+        if not is_number:
+            seeds = f"[{seeds.strip('[] ')}]"
+        numbers = seed_list(value_of(seeds))
+        experiment = replace(experiment, seeds=tuple(numbers))
     changes = {name: value for name, value in settings.items() if value is not None}
-    train = dataclasses.replace(experiment.train, **changes)
-    return dataclasses.replace(experiment, train=train).changed(assignments)
+    train = replace(experiment.train, **changes)
+    experiment = replace(experiment, train=train)
+    return experiment.changed(assignments)

@@ -29,7 +29,11 @@ def console() -> Console:
 
 def say(message: str) -> None:
     """One message on stderr, not broken into lines."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)
+    Console(
+        stderr=True,
+        highlight=False,
+        soft_wrap=True,
+    ).print(message, markup=False)
 
 
 class _Unread:

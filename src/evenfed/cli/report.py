@@ -47,7 +47,7 @@ def report(
             name += f"-min-test-{min_test}"
         target = folders[0] / name
     write.prepare(target)
-    drawn = figures.draw(document.findings, target, document.papers)
+    drawn = figures.draw(document, target)
     written = write.save(document, target, drawn)
     if format is not ReportFormat.table:
         sys.stdout.write(write.FORMATS[format.value](document))
@@ -87,6 +87,7 @@ def choose(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of the experiment written.")] = 3,
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
+    from ..comparison.choose import choose as choose_entries
     from ..comparison.tune import tables
     from ..report import choice, write
     from ..report.figures import choice as figures
@@ -94,8 +95,8 @@ def choose(
 
     if out.exists() and "# Chosen from" not in out.read_text(errors="replace"):
         raise InputError(f"{out} exists and was not written by `evenfed choose`; choose another --out")
-    chosen = choice.choose(folder, floor)
-    confirming = choice.experiment(chosen, out.stem, range(seeds))
+    chosen = choose_entries(folder, floor)
+    confirming = chosen.experiment(out.stem, range(seeds))
     noise = f", noise floor from {floor}" if floor else ""
     save_toml(out, f"Chosen from {folder}{noise}. {chosen.rule}", tables(confirming, "validation"))
     page = console()

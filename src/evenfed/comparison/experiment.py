@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,14 +18,16 @@ from ..settings import Settings
 from ..simulate.loop import Run
 from ..simulate.problem import Problem, initial_model, theta_of
 from .configuration import repetitions
-from .plan import Variant, distinct, plan_runs, seed_list, value_of, with_baseline
+from .plan import Variant, plan_runs, seed_list, value_of, with_baseline
 
 DEMO = Path(__file__).with_name("demo.toml")
+_KEYS = ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms", "quick", "selected_on")
+_NAME = re.compile(r"[\w.+\-]{1,100}")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a TOML file says."""
+    """The contents of a TOML file."""
 
     name: str
     variants: tuple[Variant, ...]
@@ -53,11 +55,7 @@ class Experiment:
     @classmethod
     def of(cls, table: Mapping[str, Any], name: str) -> "Experiment":
         """An experiment from the tables of a TOML file."""
-        _known(
-            table,
-            ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms", "quick", "selected_on"),
-            "the experiment",
-        )
+        _check_keys(table, _KEYS, "the experiment")
         algorithms = _table(table, "algorithms")
         if not algorithms:
             raise InputError("the experiment names no algorithm; add a table [algorithms.fedavg] or the like")
@@ -66,44 +64,50 @@ class Experiment:
                 raise InputError(
                     f"algorithms.{label} = {options!r}: give a table of options, e.g. [algorithms.{label}]"
                 )
-        called = str(table.get("name", name))
-        if not re.fullmatch(r"[\w.+\-]{1,100}", called) or called.startswith("."):
-            raise InputError(f"name = '{called}' cannot name a folder; use letters, digits and any of . _ + -")
+        own_name = str(table.get("name", name))
+        if not _NAME.fullmatch(own_name) or own_name.startswith("."):
+            raise InputError(f"name = '{own_name}' cannot name a folder; use letters, digits and any of . _ + -")
         train = _table(table, "train")
         if "seed" in train:
             raise InputError("train.seed: an experiment has `seeds` (a number or a list) at its top, not a seed")
-        if table.get("selected_on") not in (None, "validation", "test"):
-            raise unknown("selected_on", str(table["selected_on"]), ("validation", "test"))
+        selected_on = table.get("selected_on")
+        if selected_on not in (None, "validation", "test"):
+            raise unknown("selected_on", str(selected_on), ("validation", "test"))
         data = _table(table, "data")
-        _known(data, [f.name for f in dataclasses.fields(DataSettings)], "data")
+        _check_data_keys(data)
+        variants: list[Variant] = []
+        for label, options in algorithms.items():
+            variants += Variant.grid(label, options)
         return cls(
-            name=called,
+            name=own_name,
             seeds=tuple(seed_list(table.get("seeds", 3))),
             data=DataSettings(**data),
             model={"name": "mlp", **_table(table, "model")},
             train=Settings.of(train),
             noise_floor=_yes_or_no("noise_floor", table.get("noise_floor", True)),
             quick=_table(table, "quick"),
-            selected_on=table.get("selected_on"),
-            variants=tuple(with_baseline(distinct([v for k, t in algorithms.items() for v in Variant.grid(k, t)]))),
+            selected_on=selected_on,
+            variants=tuple(with_baseline(variants)),
         )
 
     def changed(self, assignments: Sequence[str]) -> "Experiment":
         """With values set as on the command line: `train.lr=0.1`, `data.clients=50` or `semi_vred.beta=0.5`.
 
-        Those of the data are set at once, as some go together only.
+        Values of the data are set together, because some are only valid together.
         """
-        found, data = self, {}
+        experiment = self
+        data = {}
         for assignment in assignments:
-            place, equals, text = assignment.partition("=")
+            left, equals, text = assignment.partition("=")
+            place = left.strip()
             if not equals:
                 raise InputError(f"--set {assignment}: write part.key=value, e.g. semi_vred.beta=0.5 or train.lr=0.1")
-            if place.strip().startswith("data."):
-                data[place.strip().removeprefix("data.")] = value_of(text)
+            if place.startswith("data."):
+                data[place.removeprefix("data.")] = value_of(text)
             else:
-                found = found.with_value(place.strip(), value_of(text))
-        _known(data, [f.name for f in dataclasses.fields(DataSettings)], "data")
-        return dataclasses.replace(found, data=dataclasses.replace(found.data, **data))
+                experiment = experiment.with_value(place, value_of(text))
+        _check_data_keys(data)
+        return dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, **data))
 
     def with_value(self, place: str, value: Any) -> "Experiment":
         """With the value at `part.key` set; parts are train, data, model and the labels of the entries."""
@@ -114,34 +118,47 @@ class Experiment:
         part, dot, key = place.rpartition(".")
         if not dot or not key:
             raise InputError(f"'{place}' is no place for a value; write part.key=value, e.g. train.lr=0.1")
-        labels = [v.label for v in self.variants]
         if part == "train":
-            return dataclasses.replace(self, train=Settings.of({**_fields(self.train), key: value}))
+            options = {**vars(self.train), key: value}
+            return dataclasses.replace(self, train=Settings.of(options))
         if part == "data":
-            _known([key], [f.name for f in dataclasses.fields(DataSettings)], "data")
-            return dataclasses.replace(self, data=dataclasses.replace(self.data, **{key: value}))
+            _check_data_keys([key])
+            data = dataclasses.replace(self.data, **{key: value})
+            return dataclasses.replace(self, data=data)
         if part == "model":
             return dataclasses.replace(self, model={**self.model, key: value})
+        variants = list(self.variants)
+        labels = [variant.label for variant in variants]
         if part not in labels:
             raise unknown("entry of --set", part, [*labels, "train", "data", "model"])
-        changed = [v.changed(key, value) if v.label == part else v for v in self.variants]
-        return dataclasses.replace(self, variants=tuple(changed))
+        at = labels.index(part)
+        variants[at] = variants[at].changed(key, value)
+        return dataclasses.replace(self, variants=tuple(variants))
 
     def in_quick_form(self) -> "Experiment":
-        """As the table [quick] changes it, under a name of its own; without repetitions in another precision."""
+        """As the table [quick] changes it, under its own name; without entries that repeat one in another precision."""
         if not self.quick:
             raise InputError(f"experiment '{self.name}' has no table [quick]; add one, e.g. \"train.rounds\" = 10")
         changes = dict(self.quick)
         faster = changes.pop("lr_factor", 1.0)  # fewer rounds and a smaller model want longer steps
-        found = dataclasses.replace(self, name=f"{self.name}-quick", model=changes.pop("model", self.model))
-        again = self.repetitions()  # a CPU computes them alike
-        kept = [v for v in self.variants if v.label not in again]
-        variants = tuple(v.with_rate(faster * v.options["lr"]) if "lr" in v.options else v for v in kept)
-        train = dataclasses.replace(self.train, lr=faster * self.train.lr)
-        found = dataclasses.replace(found, variants=variants, train=train)
+        repeated = self.repetitions()  # the same as the originals on a CPU
+        variants = []
+        for variant in self.variants:
+            if variant.label in repeated:
+                continue
+            if "lr" in variant.options:
+                variant = variant.with_rate(faster * variant.options["lr"])
+            variants.append(variant)
+        experiment = dataclasses.replace(
+            self,
+            name=f"{self.name}-quick",
+            model=changes.pop("model", self.model),
+            variants=tuple(variants),
+            train=dataclasses.replace(self.train, lr=faster * self.train.lr),
+        )
         for place, value in changes.items():
-            found = found.with_value(place, value)
-        return found
+            experiment = experiment.with_value(place, value)
+        return experiment
 
     def runs(self) -> tuple[list[Run], list[Run]]:
         """The runs, and the noise floor's."""
@@ -149,8 +166,10 @@ class Experiment:
 
     def new_model(self, federation: Federation) -> nn.Module:
         """The model for this federation's examples, with fresh parameters."""
-        options = {k: v for k, v in self.model.items() if k != "name"}
-        return models.get(str(self.model["name"]), federation.train.inputs[:1], federation.classes, **options)
+        options = dict(self.model)
+        name = str(options.pop("name"))
+        example = federation.train.inputs[:1]
+        return models.get(name, example, federation.classes, **options)
 
     def problem(self, federation: Federation, judged: Pool | None) -> tuple[Problem, Callable[[int], Tensor]]:
         """The model on this federation, measured on `judged`; and each seed's initial model as a vector."""
@@ -158,16 +177,27 @@ class Experiment:
         def make() -> nn.Module:
             return self.new_model(federation)
 
-        first = initial_model(make, self.seeds[0])
-        problem = Problem.on(first, federation.train, judged, federation.names, self.train, padding=federation.padding)
-        return problem, lambda seed: theta_of(problem, initial_model(make, seed))
+        def initial(seed: int) -> Tensor:
+            return theta_of(problem, initial_model(make, seed))
+
+        problem = Problem.on(
+            initial_model(make, self.seeds[0]),
+            federation.train,
+            judged,
+            federation.names,
+            self.train,
+            padding=federation.padding,
+        )
+        return problem, initial
 
     def repetitions(self) -> set[str]:
-        """Labels of entries that are another one in another precision than the experiment's."""
-        return {*repetitions({run.label: self.config(run) for run in self.runs()[0]}, self.train.precision)}
+        """Labels of entries that repeat another one in a precision other than the experiment's."""
+        runs, _ = self.runs()
+        configs = {run.label: self.config(run) for run in runs}
+        return set(repetitions(configs, self.train.precision))
 
     def config(self, run: Run) -> dict[str, Any]:
-        """All that decides a run's result: what a folder is checked against before it is written to again."""
+        """All that decides a run's result. A folder is checked against it before it is written to again."""
         return {
             "data": dataclasses.asdict(self.data),
             "model": dict(self.model),
@@ -183,18 +213,19 @@ def _yes_or_no(name: str, value: Any) -> bool:
     return value
 
 
-def _known(given: Any, allowed: Sequence[str], where: str) -> None:
-    for key in given:
+def _check_keys(keys: Iterable[str], allowed: Sequence[str], where: str) -> None:
+    for key in keys:
         if key not in allowed:
             raise unknown(f"key of {where}", key, allowed)
 
 
+def _check_data_keys(keys: Iterable[str]) -> None:
+    allowed = [setting.name for setting in dataclasses.fields(DataSettings)]
+    _check_keys(keys, allowed, "data")
+
+
 def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = table.get(key, {})
-    if not isinstance(found, Mapping):
-        raise InputError(f"{key} = {found!r}: give a table, e.g. [{key}]")
-    return dict(found)
-
-
-def _fields(settings: Settings) -> dict[str, Any]:
-    return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
+    value = table.get(key, {})
+    if not isinstance(value, Mapping):
+        raise InputError(f"{key} = {value!r}: give a table, e.g. [{key}]")
+    return dict(value)

@@ -32,6 +32,11 @@ class Entry:
         return str(self.config["algorithm"])
 
     @property
+    def is_control(self) -> bool:
+        """Whether it repeats another entry: part of the noise floor, not a competitor."""
+        return self.repeats is not None
+
+    @property
     def precision(self) -> str:
         """The precision of the arithmetic."""
         return str(self.config["train"]["precision"])
@@ -126,6 +131,11 @@ class Findings:
     def planned(self) -> list[Entry]:
         """What was asked for: everyone but FedAvg with other seeds."""
         return [entry for entry in self.everyone if entry.label != FLOOR_LABEL]
+
+    @property
+    def configs(self) -> dict[str, Mapping[str, Any]]:
+        """The configurations of the entries, by label."""
+        return {entry.label: entry.config for entry in self.entries}
 
     def named(self, label: str) -> Entry:
         return next(entry for entry in self.everyone if entry.label == label)

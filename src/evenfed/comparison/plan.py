@@ -14,13 +14,17 @@ from ..core.errors import InputError, unknown
 from ..settings import VARIANT, Settings
 from ..simulate.loop import Run
 
-_FORM = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
+FLOOR_LABEL = "fedavg-other-seeds"
+_OTHER_SEEDS = 1000  # what is added to a seed for the noise floor's run
+_ENTRY = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
+_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 _LABEL = re.compile(r"[\w.=,+\-\[\] ]{1,120}")
+_LR_IN_LABEL = re.compile(r"(?<=[\[,])lr=[^,\]]+")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What stands in one row of a comparison; the same algorithm may stand in several."""
+    """One row of a comparison. The same algorithm may have several rows."""
 
     label: str
     algorithm: Algorithm
@@ -39,45 +43,42 @@ class Variant:
         >>> Variant.of("gentle", {"algorithm": "semi_vred", "beta": 0.1, "lr": 0.01})
         Variant(label='gentle', algorithm=SemiVRed(beta=0.1, safe=None), options={'lr': 0.01})
         """
-        given = dict(table)
-        method = find(str(given.pop("algorithm", _split(label)[0])))
-        own = {k: v for k, v in given.items() if k in VARIANT}
-        hyper = {k: v for k, v in given.items() if k not in VARIANT}
-        allowed = [spec.name for spec in fields(method)]
-        for key in hyper:
-            if key not in allowed:
-                raise unknown(f"option of {label}", key, [*allowed, *VARIANT, "algorithm"])
-        return cls(label, build(method, hyper), own)
+        values = dict(table)
+        named, _ = _split(label)
+        method = find(str(values.pop("algorithm", named)))
+        known = [hyper_parameter.name for hyper_parameter in fields(method)]
+        hyper_parameters = {}
+        options = {}
+        for key, value in values.items():
+            if key in VARIANT:
+                options[key] = value
+            elif key in known:
+                hyper_parameters[key] = value
+            else:
+                raise unknown(f"option of {label}", key, [*known, *VARIANT, "algorithm"])
+        return cls(label, build(method, hyper_parameters), options)
 
     @classmethod
     def grid(cls, label: str, table: Mapping[str, Any]) -> "list[Variant]":
-        """One entry, or with `grid`, a table of lists, every combination of their values; "none" leaves one out.
+        """One entry, or with `grid`, a table of lists, one for every combination; the value "none" leaves a key out.
 
         >>> dials = {"beta": [0.5, 1], "smooth": ["none", 0.25]}
         >>> [v.label for v in Variant.grid("vred", {"lr": 0.01, "grid": dials})][:3]
         ['vred[beta=0.5]', 'vred[beta=0.5,smooth=0.25]', 'vred[beta=1]']
         """
-        fixed = {k: v for k, v in table.items() if k != "grid"}
-        if "grid" not in table:
+        fixed = dict(table)
+        dials = fixed.pop("grid", None)
+        if dials is None:
             return [cls.of(label, fixed)]
-        dials = table["grid"]
-        if not isinstance(dials, Mapping) or not all(isinstance(v, list) and v for v in dials.values()) or not dials:
-            raise InputError(f"{label}: grid = {dials!r}; give a table of lists, e.g. grid = {{ beta = [0.5, 1.0] }}")
-        if any(isinstance(value, (list, dict)) for values in dials.values() for value in values):
-            raise InputError(
-                f"{label}: grid = {dials!r}; give lists of plain values, e.g. grid = {{ beta = [0.5, 1.0] }}"
-            )
-        for key in dials:
-            if key in fixed or key == "algorithm":
-                raise InputError(
-                    f"{label}: grid over '{key}', which is set beside it too or cannot vary; leave one out"
-                )
-        method, found = str(fixed.pop("algorithm", label)), []
+        _check_grid(label, dials, fixed)
+        method = str(fixed.pop("algorithm", label))
+        variants = []
         for values in itertools.product(*dials.values()):
-            chosen = {k: v for k, v in zip(dials, values, strict=True) if v != "none"}
-            named = ",".join(f"{k}={v}" for k, v in chosen.items())
-            found.append(cls.of(f"{method}[{named}]" if named else method, {"algorithm": method, **fixed, **chosen}))
-        return found
+            point = dict(zip(dials, values, strict=True))
+            chosen = {key: value for key, value in point.items() if value != "none"}
+            options = {"algorithm": method, **fixed, **chosen}
+            variants.append(cls.of(_label(method, chosen), options))
+        return variants
 
     @classmethod
     def parse(cls, text: str) -> "Variant":
@@ -87,20 +88,22 @@ class Variant:
         {'smooth': 0.25}
         """
         name, options = _split(text)
-        return cls.of(text.replace(" ", ""), {"algorithm": name, **options})
+        label = text.replace(" ", "")
+        return cls.of(label, {"algorithm": name, **options})
 
     def with_rate(self, lr: float) -> "Variant":
-        """The same entry with another learning rate, which a label that tells the rate tells too.
+        """The same entry with another learning rate. A label that gives the rate follows.
 
         >>> Variant.parse("fedavg[lr=0.01]").with_rate(0.06).label
         'fedavg[lr=0.06]'
         """
-        label = re.sub(r"(?<=[\[,])lr=[^,\]]+", f"lr={lr:g}", self.label)
+        label = _LR_IN_LABEL.sub(f"lr={lr:g}", self.label)
         return dataclasses.replace(self.changed("lr", lr), label=label)
 
     def changed(self, key: str, value: Any) -> "Variant":
         """The same entry with one hyper-parameter or option set."""
-        table = {"algorithm": self.algorithm.name, **self.algorithm.describe(), **self.options, key: value}
+        hyper_parameters = self.algorithm.describe()
+        table = {"algorithm": self.algorithm.name, **hyper_parameters, **self.options, key: value}
         return Variant.of(self.label, table)
 
 
@@ -110,23 +113,78 @@ def parse_list(text: str, known: Mapping[str, Variant] | None = None) -> list[Va
     >>> [v.label for v in parse_list("fedavg, vred[beta=0.5,smooth=0.25]")]
     ['fedavg', 'vred[beta=0.5,smooth=0.25]']
     """
-    parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
-    return distinct([known[part] if known and part in known else Variant.parse(part) for part in parts])
+    variants = []
+    for part in _COMMA_OUTSIDE_BRACKETS.split(text):
+        entry = part.strip()
+        if known and entry in known:
+            variants.append(known[entry])
+        elif entry:
+            variants.append(Variant.parse(entry))
+    return distinct(variants)
 
 
 def distinct(variants: Sequence[Variant]) -> list[Variant]:
-    """The entries, checked to be at least one and to have labels of their own."""
+    """The entries, after checking that there is at least one and that no label occurs twice."""
     if not variants:
         raise InputError("no algorithm was given; name at least one, e.g. fedavg,semi_vred")
-    labels = [v.label for v in variants]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise InputError(f"'{label}' stands twice in the comparison; give each entry a label of its own")
+    labels = set()
+    for variant in variants:
+        if variant.label in labels:
+            raise InputError(f"'{variant.label}' occurs twice in the comparison; give each entry a label of its own")
+        labels.add(variant.label)
     return list(variants)
 
 
+def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
+    """FedAvg first, added if missing: every comparison is against it."""
+    baseline = Variant.parse("fedavg")
+    others = []
+    for variant in distinct(variants):
+        if variant.label == "fedavg":
+            baseline = variant
+        else:
+            others.append(variant)
+    if baseline.algorithm.name != "fedavg":
+        raise InputError(f"the label 'fedavg' stands for {baseline.algorithm.name}; give that entry another label")
+    return [baseline, *others]
+
+
+def plan_runs(
+    variants: Sequence[Variant], seeds: Sequence[int], shared: Settings, noise_floor: bool
+) -> tuple[list[Run], list[Run]]:
+    """The runs of a comparison, and those of its noise floor: FedAvg with other seeds."""
+
+    def run(variant: Variant, label: str, seed: int) -> Run:
+        settings = dataclasses.replace(shared, seed=seed, **variant.options)
+        return Run(label, variant.algorithm, settings)
+
+    away = _OTHER_SEEDS
+    while any(seed + away in seeds for seed in seeds):
+        away += _OTHER_SEEDS
+    runs = []
+    floor = []
+    for variant in variants:
+        for seed in seeds:
+            runs.append(run(variant, variant.label, seed))
+            if noise_floor and variant.label == "fedavg":
+                floor.append(run(variant, FLOOR_LABEL, seed + away))
+    return runs, floor
+
+
+def seed_list(seeds: int | Sequence[int]) -> list[int]:
+    """3 -> [0, 1, 2]; a list stays as it is."""
+    numbers: Any = seeds
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        numbers = range(seeds)
+    if not _are_seeds(numbers):
+        raise InputError(
+            f"seeds={seeds!r}: give a number of seeds, at least 1, or a list such as [0] of distinct whole numbers"
+        )
+    return list(numbers)
+
+
 def value_of(text: str) -> Any:
-    """A value as TOML writes it; a bare word is a string.
+    """A value in TOML's notation; a bare word is a string.
 
     >>> value_of("0.5"), value_of("true"), value_of("huber")
     (0.5, True, 'huber')
@@ -137,54 +195,48 @@ def value_of(text: str) -> Any:
         return None if text.lower() == "none" else text.strip()
 
 
+def _are_seeds(numbers: Any) -> bool:
+    if not isinstance(numbers, Sequence):
+        return False
+    for seed in numbers:
+        if type(seed) is not int or seed < 0:
+            return False
+    return 0 < len(numbers) == len(set(numbers))
+
+
+def _check_grid(label: str, dials: Any, fixed: Mapping[str, Any]) -> None:
+    """Refuse a grid that is not a table of lists of plain values, or that repeats a fixed key."""
+    example = "e.g. grid = { beta = [0.5, 1.0] }"
+    if not isinstance(dials, Mapping) or not dials:
+        raise InputError(f"{label}: grid = {dials!r}; give a table of lists, {example}")
+    for key, values in dials.items():
+        if not isinstance(values, list) or not values:
+            raise InputError(f"{label}: grid = {dials!r}; give a table of lists, {example}")
+        if any(isinstance(value, (list, dict)) for value in values):
+            raise InputError(f"{label}: grid = {dials!r}; give lists of plain values, {example}")
+        if key in fixed or key == "algorithm":
+            raise InputError(f"{label}: grid over '{key}', which is set beside it too or cannot vary; leave one out")
+
+
+def _label(method: str, options: Mapping[str, Any]) -> str:
+    """The form that `_split` reads."""
+    if not options:
+        return method
+    assignments = [f"{key}={value}" for key, value in options.items()]
+    return f"{method}[{','.join(assignments)}]"
+
+
 def _split(text: str) -> tuple[str, dict[str, Any]]:
-    found = _FORM.fullmatch(text)
-    if not found:
+    """The name of an entry, and the options in its brackets."""
+    match = _ENTRY.fullmatch(text)
+    if not match:
         raise InputError(f"'{text}' is not an entry; write a name, or name[option=value,option=value]")
     options = {}
-    for part in filter(None, (found["options"] or "").split(",")):
+    for part in (match["options"] or "").split(","):
+        if not part:
+            continue
         key, equals, value = part.partition("=")
         if not equals:
             raise InputError(f"'{part}' in '{text}' has no value; write option=value")
         options[key.strip()] = value_of(value)
-    return found["name"], options
-
-
-FLOOR_LABEL = "fedavg-other-seeds"
-
-
-def plan_runs(
-    variants: Sequence[Variant], seeds: Sequence[int], shared: Settings, noise_floor: bool
-) -> tuple[list[Run], list[Run]]:
-    """The runs of a comparison, and FedAvg's with other seeds."""
-
-    def run(variant: Variant, label: str, seed: int) -> Run:
-        return Run(label, variant.algorithm, dataclasses.replace(shared, seed=seed, **variant.options))
-
-    runs = [run(variant, variant.label, seed) for variant in variants for seed in seeds]
-    fedavg = next(v for v in variants if v.label == "fedavg")
-    away = 1000
-    while {seed + away for seed in seeds} & set(seeds):
-        away += 1000
-    floor = [run(fedavg, FLOOR_LABEL, seed + away) for seed in seeds] if noise_floor else []
-    return runs, floor
-
-
-def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
-    """FedAvg first, added where it is missing: every comparison is against it."""
-    checked = distinct(variants)
-    baseline = [v for v in checked if v.label == "fedavg"]
-    if baseline and baseline[0].algorithm.name != "fedavg":
-        raise InputError(f"the label 'fedavg' stands for {baseline[0].algorithm.name}; give that entry another label")
-    return (baseline or [Variant.parse("fedavg")]) + [v for v in checked if v.label != "fedavg"]
-
-
-def seed_list(seeds: int | Sequence[int]) -> list[int]:
-    """3 -> [0, 1, 2]; a list stays as it is."""
-    found: Any = list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds
-    ok = isinstance(found, Sequence) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in found)
-    if not ok or len(found) == 0 or len(set(found)) != len(found):
-        raise InputError(
-            f"seeds={seeds!r}: give a number of seeds, at least 1, or a list such as [0] of distinct whole numbers"
-        )
-    return list(found)
+    return match["name"], options

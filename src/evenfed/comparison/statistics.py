@@ -12,8 +12,11 @@ from .history import LASTING, METRICS
 from .plan import FLOOR_LABEL
 
 LOWER_IS_BETTER = frozenset({"std"})
-_RESAMPLES, _SEED = 4000, 0
+_RESAMPLES = 4000
 _ROUNDING = 1e-9  # points; less is arithmetic, not a difference
+
+Array = NDArray[np.float64]
+Figures = dict[str, Array]  # metric -> [draws of clients]
 
 
 @dataclass(frozen=True)
@@ -28,20 +31,25 @@ class Difference:
 
     @property
     def direction(self) -> int | None:
-        """+1 better, -1 worse, 0 where the interval does not exclude zero; None: one seed cannot tell."""
+        """+1 better, -1 worse, 0 if the interval includes zero; None: one seed cannot tell."""
         if self.seeds < 2:
             return None
-        sign = int(self.low > _ROUNDING) - int(self.high < -_ROUNDING)
+        sign = 0
+        if self.low > _ROUNDING:
+            sign = 1
+        elif self.high < -_ROUNDING:
+            sign = -1
         return -sign if self.metric in LOWER_IS_BETTER else sign
 
     @property
     def verdict(self) -> str:
-        return {1: "better", -1: "worse", 0: "no difference shown", None: "not judged"}[self.direction]
+        words = {1: "better", -1: "worse", 0: "no difference shown", None: "not judged"}
+        return words[self.direction]
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A difference on one federation, in points, and the variances it has from clients and from seeds."""
+    """A difference on one federation, in points, and its variance from clients and from seeds."""
 
     points: float
     from_clients: float
@@ -50,74 +58,215 @@ class Gap:
     seeds: int
 
 
-class Pairs:
-    """Differences between the entries of one comparison.
+@dataclass(frozen=True)
+class Chance:
+    """How far two FedAvg figures differ by chance."""
 
-    Clients and seeds are crossed (every client is in every run), and both are taken as samples: the variance from
-    clients by resampling them, all entries' at once, the variance from seeds from the differences of single seeds.
+    deviation: float  # points
+    freedom: int  # degrees of freedom of this estimate
+
+    @property
+    def bound(self) -> float:
+        """Points; 95 % of such differences are smaller."""
+        return student(self.freedom) * self.deviation
+
+
+class Differences:
+    """Differences between the entries of a comparison, or of the same comparison on several federations.
+
+    Clients and seeds of the federations are independent. The federations themselves are taken as fixed: two or three
+    do not say how others would differ.
     """
 
-    def __init__(self, findings: Findings, late: bool, stream: int = _SEED) -> None:
-        self.findings, self.late = findings, late
-        runs = [entry.accuracy(seed, late) for entry in findings.everyone for seed in entry.runs]
-        tested = np.flatnonzero(~np.any([np.isnan(run).any(axis=0) for run in runs], axis=0))  # in every run
-        drawn = np.random.default_rng(stream).integers(len(tested), size=(_RESAMPLES, len(tested)))
-        self._clients = tested[np.vstack([np.arange(len(tested)), drawn])]  # the first draw: everyone once
-        self._figures: dict[tuple[str, int], dict[str, NDArray[np.float64]]] = {}
+    def __init__(self, comparisons: Sequence[Findings], late: bool) -> None:
+        self.comparisons = comparisons
+        self.findings = comparisons[0]
+        self.late = late
+        self._floor = NoiseFloor(comparisons, late)
+        self._pairs = []
+        for stream, findings in enumerate(comparisons):
+            pairs = _Pairs(findings, late, stream)
+            self._pairs.append(pairs)
 
-    def between(self, one: Entry, other: Entry, metric: str) -> Difference:
-        """`one` minus `other` in `metric`, over the seeds they share (FedAvg with other seeds: in order)."""
-        return pooled([self.gap(one, other, metric)], metric)
+    @property
+    def federations(self) -> int:
+        """Their number."""
+        return len(self.comparisons)
 
-    def gap(self, one: Entry, other: Entry, metric: str) -> Gap:
-        """The same before it has an interval."""
-        paired = self._seeds(one, other)
-        gaps = 100 * np.array([self._of(one, s)[metric] - self._of(other, t)[metric] for s, t in paired])
-        clients, seeds = self._clients.shape[1], len(gaps)
-        from_clients = float(gaps[:, 1:].mean(axis=0).var()) * clients / max(clients - 1, 1)  # as draws have one less
-        from_seeds = float(gaps[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
-        return Gap(float(gaps[:, 0].mean()), from_clients, from_seeds, clients, seeds)
+    @property
+    def fewest_seeds(self) -> int:
+        """On any federation."""
+        return min(len(findings.seeds) for findings in self.comparisons)
 
-    def shares(self, one: str, other: str) -> bool:
-        """Whether the two have seeds in common, so that they can be compared."""
-        return bool(self._seeds(self.findings.named(one), self.findings.named(other)))
+    def comparable(self, one: str, other: str) -> bool:
+        """Whether the two entries have seeds in common everywhere."""
+        return all(pairs.shared_seeds(one, other) for pairs in self._pairs)
 
-    def _seeds(self, one: Entry, other: Entry) -> list[tuple[int, int]]:
-        if FLOOR_LABEL in (one.label, other.label):
-            return list(zip(one.runs, other.runs, strict=False))
-        return [(seed, seed) for seed in one.runs if seed in other.runs]
+    def between(self, one: str, other: str, metric: str) -> Difference:
+        """`one` minus `other` over the seeds they share, averaged over the federations."""
+        gaps = [pairs.gap(one, other, metric) for pairs in self._pairs]
+        return pooled(gaps, metric)
 
-    def _of(self, entry: Entry, seed: int) -> dict[str, NDArray[np.float64]]:
+    def on_each(self, one: str, other: str, metric: str) -> list[Difference]:
+        """The same on every federation by itself."""
+        differences = []
+        for pairs in self._pairs:
+            gap = pairs.gap(one, other, metric)
+            differences.append(pooled([gap], metric))
+        return differences
+
+    def chance(self, metric: str, seeds: int) -> Chance | None:
+        """The noise floor of a difference over that many seeds per federation."""
+        return self._floor.chance(metric, seeds)
+
+
+class NoiseFloor:
+    """What chance does to FedAvg's figures, pooled from all FedAvg runs: other seeds and learning rates included.
+
+    A seed gives the same initial model on every federation, so its figures are averaged over them first.
+    """
+
+    def __init__(self, comparisons: Sequence[Findings], late: bool) -> None:
+        self.comparisons = comparisons
+        self.late = late
+        self._deviations: dict[str, tuple[float, int]] = {}
+
+    def chance(self, metric: str, seeds: int) -> Chance | None:
+        """For figures that are means over `seeds` runs on each federation; None if no run is repeated."""
+        if metric not in self._deviations:
+            self._deviations[metric] = self._squared_deviations(metric)
+        squares, freedom = self._deviations[metric]
+        if freedom == 0:
+            return None
+        deviation = np.sqrt(2 * squares / freedom / seeds)
+        return Chance(float(deviation), freedom)
+
+    def _squared_deviations(self, metric: str) -> tuple[float, int]:
+        """Their sum over runs that differ in the seed alone, and its degrees of freedom."""
+        by_federation = []
+        for findings in self.comparisons:
+            figures = self._figures(findings, metric)
+            by_federation.append(figures)
+        squares = 0.0
+        freedom = 0
+        for group in self.comparisons[0].repeated:
+            shared = []
+            for run in _runs(group):
+                each = [figures[run] for figures in by_federation if run in figures]
+                if len(each) == len(by_federation):
+                    shared.append(np.mean(each))
+            if shared:
+                deviations = np.array(shared) - np.mean(shared)
+                squares += float(np.sum(deviations**2))
+                freedom += len(shared) - 1
+        return squares, freedom
+
+    def _figures(self, findings: Findings, metric: str) -> dict[tuple[str, int], float]:
+        """Of every FedAvg run of one comparison, in percent."""
+        figures = {}
+        for group in findings.repeated:
+            for (label, seed), entry in _runs(group).items():
+                accuracy = entry.accuracy(seed, self.late)
+                figures[label, seed] = 100 * figure(accuracy, metric)
+        return figures
+
+
+def _runs(group: Sequence[Entry]) -> dict[tuple[str, int], Entry]:
+    """The entry of each run, by label and seed."""
+    runs = {}
+    for entry in group:
+        for seed in entry.runs:
+            runs[entry.label, seed] = entry
+    return runs
+
+
+class _Pairs:
+    """Gaps between the entries of one comparison.
+
+    Clients and seeds are crossed (every client is in every run), and both are treated as samples. The variance from
+    clients comes from resampling them, the same draws for all entries; the variance from seeds comes from the
+    differences of single seeds.
+    """
+
+    def __init__(self, findings: Findings, late: bool, stream: int) -> None:
+        self.findings = findings
+        self.late = late
+        untested = []
+        for entry in findings.everyone:
+            for seed in entry.runs:
+                accuracy = entry.accuracy(seed, late)
+                untested.append(np.isnan(accuracy).any(axis=0))
+        tested = np.flatnonzero(~np.any(untested, axis=0))  # in every run
+        clients = len(tested)
+        everyone = np.arange(clients)
+        drawn = np.random.default_rng(stream).integers(clients, size=(_RESAMPLES, clients))
+        self._draws = tested[np.vstack([everyone, drawn])]
+        self._known: dict[tuple[str, int], Figures] = {}
+
+    def gap(self, one: str, other: str, metric: str) -> Gap:
+        """`one` minus `other` in `metric`, over the seeds they share."""
+        by_seed = []
+        for seed, other_seed in self.shared_seeds(one, other):
+            figures = self._figures(one, seed)
+            other_figures = self._figures(other, other_seed)
+            by_seed.append(figures[metric] - other_figures[metric])
+        gaps = 100 * np.array(by_seed)  # [seeds, draws]
+        observed = gaps[:, 0]
+        redrawn = gaps[:, 1:].mean(axis=0)
+        seeds = len(observed)
+        clients = self._draws.shape[1]
+        return Gap(
+            points=float(observed.mean()),
+            from_clients=float(redrawn.var()) * clients / max(clients - 1, 1),  # draws have one degree less
+            from_seeds=float(observed.var(ddof=1)) / seeds if seeds > 1 else 0.0,
+            clients=clients,
+            seeds=seeds,
+        )
+
+    def shared_seeds(self, one: str, other: str) -> list[tuple[int, int]]:
+        """A seed of each; FedAvg with other seeds is paired in order."""
+        seeds = self.findings.named(one).runs
+        other_seeds = self.findings.named(other).runs
+        if FLOOR_LABEL in (one, other):
+            return list(zip(seeds, other_seeds, strict=False))
+        return [(seed, seed) for seed in seeds if seed in other_seeds]
+
+    def _figures(self, label: str, seed: int) -> Figures:
         """Every metric of one run on every draw of clients."""
-        key = (entry.label, seed)
-        if key not in self._figures:
-            accuracy = entry.accuracy(seed, self.late)
-            found = [resampled(row[self._clients]) for row in accuracy]
-            lasting = resampled(accuracy.mean(axis=0)[self._clients])["worst10"]
-            self._figures[key] = {m: np.mean([f[m] for f in found], axis=0) for m in METRICS} | {LASTING: lasting}
-        return self._figures[key]
-
-
-def between_all(several: Sequence[Pairs], one: str, other: str, metric: str) -> Difference:
-    """The mean difference over comparisons on several federations, whose clients and seeds are independent.
-
-    The federations themselves are taken as they are: two or three do not say how others would differ.
-    """
-    return pooled([p.gap(p.findings.named(one), p.findings.named(other), metric) for p in several], metric)
+        run = (label, seed)
+        if run not in self._known:
+            accuracy = self.findings.named(label).accuracy(seed, self.late)
+            by_evaluation = [resampled(row[self._draws]) for row in accuracy]
+            figures = {}
+            for metric in METRICS:
+                values = [evaluation[metric] for evaluation in by_evaluation]
+                figures[metric] = np.mean(values, axis=0)
+            by_client = accuracy.mean(axis=0)
+            figures[LASTING] = resampled(by_client[self._draws])["worst10"]
+            self._known[run] = figures
+        return self._known[run]
 
 
 def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
     """The mean of the gaps with Student's 95 % interval, its degrees of freedom after Welch and Satterthwaite.
 
-    Seeds are few, so what they add is known poorly and the interval is wide where they add most: three seeds and no
-    variance from clients give 2 degrees of freedom. What a seed does to single clients counts twice, in both parts.
+    Seeds are few, so their variance is known poorly and the interval is wide where they dominate: three seeds and no
+    variance from clients give 2 degrees of freedom. What a seed does to single clients counts in both parts.
     """
-    parts = [(g.from_clients, g.clients) for g in gaps] + [(g.from_seeds, g.seeds) for g in gaps]
-    variance = sum(part for part, _ in parts)
-    doubt = sum(part**2 / (count - 1) for part, count in parts if count > 1)
-    reach = student(variance**2 / doubt if doubt else np.inf) * float(np.sqrt(variance)) / len(gaps)
-    points = float(np.mean([g.points for g in gaps]))
-    return Difference(points, points - reach, points + reach, metric, min(g.seeds for g in gaps))
+    parts = [(gap.from_clients, gap.clients) for gap in gaps]
+    parts += [(gap.from_seeds, gap.seeds) for gap in gaps]
+    seeds = min(gap.seeds for gap in gaps)
+    variance = 0.0
+    uncertainty = 0.0
+    for part, samples in parts:
+        variance += part
+        if samples > 1:
+            uncertainty += part**2 / (samples - 1)
+    freedom = variance**2 / uncertainty if uncertainty else np.inf
+    deviation = float(np.sqrt(variance))
+    reach = student(freedom) * deviation / len(gaps)
+    points = float(np.mean([gap.points for gap in gaps]))
+    return Difference(points, points - reach, points + reach, metric, seeds)
 
 
 def student(freedom: float) -> float:
@@ -126,74 +275,47 @@ def student(freedom: float) -> float:
     >>> [round(student(freedom), 2) for freedom in (2, 5, np.inf)]
     [4.3, 2.57, 1.96]
     """
-    from scipy.stats import t  # takes a while to load, and reports alone need it
+    from scipy.stats import t  # slow to load, and needed for reports only
 
     return float(t.ppf(0.975, freedom))
 
 
-@dataclass(frozen=True)
-class Chance:
-    """What the difference of two FedAvg figures has by chance."""
-
-    deviation: float  # points
-    freedom: int  # degrees of freedom it is known with
-
-    @property
-    def bound(self) -> float:
-        """Points that 95 % of such differences stay within."""
-        return student(self.freedom) * self.deviation
-
-
-def chance(several: Sequence[Findings], metric: str, late: bool, seeds: int) -> Chance | None:
-    """Of figures that are each a mean over `seeds` runs on each of the federations; None if unknown.
-
-    What a seed does is pooled from all FedAvg runs there are, those with other seeds and other learning rates among
-    them. A seed gives the same initial model on every federation, so its figures are averaged over them first.
-    """
-    known = [{(e.label, seed): e for group in f.repeated for e in group for seed in e.runs} for f in several]
-    squares, freedom = 0.0, 0
-    for alike in several[0].repeated:
-        runs = [(e.label, seed) for e in alike for seed in e.runs]
-        shared = [run for run in runs if all(run in those for those in known)]
-        if shared:
-            values = [[100 * figure(those[r].accuracy(r[1], late), metric) for those in known] for r in shared]
-            means = np.mean(values, axis=1)
-            squares += float(np.sum((means - means.mean()) ** 2))
-            freedom += len(means) - 1
-    return Chance(float(np.sqrt(2 * squares / freedom / seeds)), freedom) if freedom else None
-
-
-def figure(accuracy: NDArray[np.float64], metric: str) -> float:
+def figure(accuracy: Array, metric: str) -> float:
     """One run's figure from its evaluations [evaluations, n]."""
     if metric == LASTING:
         return Fairness.of(accuracy.mean(axis=0)).worst10
-    return float(np.mean([getattr(Fairness.of(row), metric) for row in accuracy]))
+    evaluations = [getattr(Fairness.of(row), metric) for row in accuracy]
+    return float(np.mean(evaluations))
 
 
-def components(values: NDArray[np.float64]) -> tuple[float, float]:
+def components(values: Array) -> tuple[float, float]:
     """Standard deviations [between groups, within them] of `values` [groups, repeats]: one-way analysis of variance.
 
-    What the means of groups vary by is their own variance plus the repeats' over their number, which is taken off.
+    Group means vary by the variance between groups plus the repeats' variance over their number; the latter is
+    subtracted.
 
     >>> components(np.array([[1.0, 3.0], [1.0, 3.0]])), components(np.array([[1.0, 1.0], [3.0, 3.0]]))
     ((0.0, 1.4142135623730951), (1.4142135623730951, 0.0))
     """
-    within = float(values.var(axis=1, ddof=1).mean())
-    between = float(values.mean(axis=1).var(ddof=1)) - within / values.shape[1]
-    return float(np.sqrt(max(between, 0.0))), float(np.sqrt(within))
+    _, repeats = values.shape
+    within = values.var(axis=1, ddof=1).mean()
+    of_means = values.mean(axis=1).var(ddof=1)
+    between = max(of_means - within / repeats, 0.0)
+    return float(np.sqrt(between)), float(np.sqrt(within))
 
 
-def resampled(accuracy: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def resampled(accuracy: Array) -> Figures:
     """The metrics of every row of `accuracy` [draws, n]: `Fairness.of`, many at once.
 
     >>> from evenfed.fairness import Fairness
-    >>> found = resampled(np.arange(1.0, 51.0)[None])
-    >>> all(np.isclose(found[m][0], getattr(Fairness.of(range(1, 51)), m)) for m in METRICS)
+    >>> figures = resampled(np.arange(1.0, 51.0)[None])
+    >>> all(np.isclose(figures[m][0], getattr(Fairness.of(range(1, 51)), m)) for m in METRICS)
     True
     """
     values = np.sort(accuracy, axis=1)
     n = values.shape[1]
-    tenth, fifth = (max(1, int(part * n + 1e-9)) for part in (0.1, 0.2))
+    tenth = max(1, int(0.1 * n + 1e-9))
+    fifth = max(1, int(0.2 * n + 1e-9))
     return {
         "mean": values.mean(axis=1),
         "std": values.std(axis=1),

@@ -145,7 +145,14 @@ class Algorithm:
         """For how many rounds `mix` also wants the updates of clients that are not drawn again."""
         return 0
 
-    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def mix(
+        self,
+        round: Round,
+        plan: Plan,
+        gram: Tensor,
+        ages: Tensor,
+        memory: Memory,
+    ) -> tuple[Tensor, Memory]:
         """Final weights [k] from the inner products [k, k] of the updates (needs = "gram").
 
         With `remembers`, rows of past rounds' updates follow the planned ones; `ages` [k] is 0 for this
@@ -153,7 +160,13 @@ class Algorithm:
         """
         raise NotImplementedError
 
-    def learn(self, round: Round, plan: Plan, probe_losses: Tensor, memory: Memory) -> Memory:
+    def learn(
+        self,
+        round: Round,
+        plan: Plan,
+        probe_losses: Tensor,
+        memory: Memory,
+    ) -> Memory:
         """New memory from the losses [len(plan.probe)] at the snapshot, for plans that asked for them."""
         return memory
 

@@ -49,7 +49,12 @@ def _clip(x: Vector, low: Vector, high: Vector) -> Vector:
     return clipped
 
 
-def least_norm_mixture(gram: Tensor, low: Tensor, high: Tensor, tolerance: float = 1e-11) -> Tensor:
+def least_norm_mixture(
+    gram: Tensor,
+    low: Tensor,
+    high: Tensor,
+    tolerance: float = 1e-11,
+) -> Tensor:
     """argmin x'Gx over the simplex with low <= x <= high: accelerated projected gradient with restarts."""
     g = gram.numpy()
     bottom = low.numpy()

@@ -120,7 +120,9 @@ class Fold:
 
         theta = self.server.theta
         accumulator = torch.promote_types(theta.dtype, torch.float32)
-        shape = (count, len(theta)) if self.needs == "gram" else theta.shape
+        shape = theta.shape
+        if self.needs == "gram":
+            shape = torch.Size([count, len(theta)])
         self.total = torch.zeros(shape, dtype=accumulator, device=theta.device)
         self.snapshot: Tensor | None = None
         if self.plan.snapshot_steps is not None:
@@ -259,12 +261,13 @@ class Fold:
     def _mixed(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor, Server]:
         """Applied weights [k], the step Delta [D], and the server with its new memory, from the single updates."""
         server = self.server
+        algorithm = server.algorithm
         past = server.past
         ids = plan.ids
         ages = torch.zeros_like(ids)
         device = self.total.device
         rows = self.total[self.arrived.to(device)]
-        span = server.algorithm.remembers()
+        span = algorithm.remembers()
         if past is not None and span:
             absent = ~torch.isin(past.ids, ids)
             recalled = absent & (past.ages < span)
@@ -275,14 +278,21 @@ class Fold:
             rows = torch.cat([rows, old_rows])
         gram = rows @ rows.T
         gram = gram.double().cpu()
-        mixture, memory = server.algorithm.mix(round, plan, gram, ages, server.memory)
+        mixture, memory = algorithm.mix(round, plan, gram, ages, server.memory)
         past = Past(ids, rows, ages) if span else None
         server = dataclasses.replace(server, memory=memory, past=past)
         applied = mixture[: len(plan.ids)]
         step = mixture.to(rows) @ rows
         return applied, step, server
 
-    def _probed(self, server: Server, round: Round, plan: Plan, snapshot: Tensor, losses_at: LossesAt | None) -> Server:
+    def _probed(
+        self,
+        server: Server,
+        round: Round,
+        plan: Plan,
+        snapshot: Tensor,
+        losses_at: LossesAt | None,
+    ) -> Server:
         """The server after it has learnt from the losses at the averaged snapshot, if all are finite."""
         assert plan.probe is not None
         algorithm = server.algorithm
@@ -343,7 +353,12 @@ def _without_idle(plan: Plan) -> Plan:
     steps = plan.snapshot_steps
     if steps is not None:
         steps = steps[busy]
-    return dataclasses.replace(plan, ids=ids, weights=weights, snapshot_steps=steps)
+    return dataclasses.replace(
+        plan,
+        ids=ids,
+        weights=weights,
+        snapshot_steps=steps,
+    )
 
 
 def _restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
@@ -360,7 +375,12 @@ def _among(round: Round, ids: Tensor) -> Round:
     losses = round.losses[taking_part]
     shares = round.shares[taking_part]
     shares = shares / shares.sum()
-    return dataclasses.replace(round, ids=ids, losses=losses, shares=shares)
+    return dataclasses.replace(
+        round,
+        ids=ids,
+        losses=losses,
+        shares=shares,
+    )
 
 
 def moved(server: Server, step: Tensor) -> Server:
@@ -387,5 +407,5 @@ def _objective(turn: Turn) -> float:
     measured = turn.losses[turn.round.ids]
     if len(measured) == 0:
         return float("nan")
-    objective = turn.server.algorithm.objective(measured, turn.round.shares)
-    return float(objective)
+    algorithm = turn.server.algorithm
+    return float(algorithm.objective(measured, turn.round.shares))

@@ -1,4 +1,4 @@
-"""What the server holds between rounds, what clients send it, and what it writes down of a round."""
+"""What the server holds between rounds, what clients send it, and what it records of a round."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Past:
-    """Updates of earlier rounds, one row a client, for algorithms that remember them."""
+    """Updates of earlier rounds, one row per client, for algorithms that remember them."""
 
     ids: Tensor  # [k]
     deltas: Tensor  # [k, D]
@@ -128,5 +128,6 @@ class Server:
 
     def draw(self, count: int) -> Tensor:
         """Ids of this round's participants: `count` clients with data, uniformly, from the run's own seed."""
-        eligible = torch.nonzero(self.sizes).flatten().numpy()
-        return torch.from_numpy(streams.sample(self.seed, self.index, eligible, count))
+        with_data = torch.nonzero(self.sizes).flatten()
+        drawn = streams.sample(self.seed, self.index, with_data.numpy(), count)
+        return torch.from_numpy(drawn)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-Integers = TypeVar("Integers", NDArray[np.int64], Tensor)
+Indices = NDArray[np.int64]
+Integers = TypeVar("Integers", Indices, Tensor)
 
 # purposes that must not share a stream
 SAMPLING = 101
@@ -22,6 +23,7 @@ _WHOLE = 1 << 64
 _STEP = 0x9E3779B97F4A7C15 - _WHOLE
 _FIRST = 0xBF58476D1CE4E5B9 - _WHOLE
 _SECOND = 0x94D049BB133111EB - _WHOLE
+_LAST = np.uint64(_WHOLE - 1)  # the key that sorts last
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
@@ -30,7 +32,7 @@ def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
     >>> bool(hashed(0, 1) == hashed(0, 1)), bool(hashed(0, 1) == hashed(1, 0))
     (True, False)
     """
-    state: NDArray[np.int64] = np.zeros((), dtype=np.int64)
+    state: Indices = np.zeros((), dtype=np.int64)
     with np.errstate(over="ignore"):
         for key in keys:
             integers = np.asarray(key).astype(np.int64)
@@ -58,7 +60,7 @@ def generator(seed: int, index: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng(int(key))
 
 
-def sample(seed: int, index: int, among: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def sample(seed: int, index: int, among: Indices, count: int) -> Indices:
     """`count` of the clients `among`, uniformly without replacement, in ascending order."""
     keys = hashed(seed, index, SAMPLING, among)
     order = np.argsort(keys, kind="stable")
@@ -67,13 +69,8 @@ def sample(seed: int, index: int, among: NDArray[np.int64], count: int) -> NDArr
 
 
 def batches(
-    seeds: ArrayLike,
-    index: int,
-    clients: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    batch_size: int | None,
-    epochs: int,
-) -> NDArray[np.int64]:
+    seeds: ArrayLike, index: int, clients: Indices, sizes: Indices, batch_size: int | None, epochs: int
+) -> Indices:
     """Which examples each client sees at each local step: [c, steps, batch], -1 where there is none.
 
     Every epoch is a fresh permutation of the client's own examples 0 .. size-1, cut into batches, the
@@ -94,9 +91,9 @@ def batches(
     example = np.arange(longest * width)
     keys = hashed(seed, index, client, epoch, example)
     beyond = example >= sizes[:, None, None]
-    last = np.uint64(2**64 - 1)
-    order = np.argsort(np.where(beyond, last, keys), axis=-1, kind="stable")
-    order[np.broadcast_to(beyond, order.shape)] = -1
+    keys = np.where(beyond, _LAST, keys)
+    order = np.argsort(keys, axis=-1, kind="stable")
+    order = np.where(beyond, -1, order)
     by_epoch = order.reshape(len(clients), epochs, longest, width)
     if epochs == 1:
         return by_epoch[:, 0]
@@ -104,13 +101,14 @@ def batches(
     # a client's epochs follow each other without the steps that only pad the longest
     step = np.arange(longest * epochs)
     epoch, batch = np.divmod(step, per_epoch[:, None])
-    rows = np.arange(len(clients))[:, None]
-    table = by_epoch[rows, np.minimum(epoch, epochs - 1), batch]
-    table[epoch >= epochs] = -1
+    row = np.arange(len(clients))
+    done = epoch >= epochs
+    table = by_epoch[row[:, None], np.where(done, 0, epoch), batch]
+    table[done] = -1
     return table
 
 
-def local_steps(sizes: NDArray[np.int64], batch_size: int | None, epochs: int) -> NDArray[np.int64]:
+def local_steps(sizes: Indices, batch_size: int | None, epochs: int) -> Indices:
     """Local steps of clients of these sizes; none for a client without data.
 
     >>> local_steps(np.array([0, 5, 64, 65]), 64, 1).tolist()

@@ -28,7 +28,11 @@ def number_of_means(algorithm: Algorithm) -> int:
         terms.append(term)
         return term
 
-    lone_client = Own(loss=torch.ones((), dtype=torch.float64), lr=1.0, clients=1)
+    lone_client = Own(
+        loss=torch.ones((), dtype=torch.float64),
+        lr=1.0,
+        clients=1,
+    )
     algorithm.private(lone_client, mean)
     return len(terms)
 

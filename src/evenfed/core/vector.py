@@ -44,7 +44,7 @@ class Layout:
         if layout != self:
             raise InputError(f"parameters of shape {layout.describe()} were given where {self.describe()} is expected")
         tensors = [params] if isinstance(params, Tensor) else params.values()
-        return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """The tensors as views of `vector` [D]; a single split, so that its gradient is a single cat."""

@@ -27,4 +27,9 @@ def digits() -> Dataset:
 
     bunch = load_digits()
     images = (bunch.images / 16).astype(np.float32)
-    return Dataset(name="digits", inputs=images[:, None], targets=bunch.target.astype(np.int64), classes=10)
+    return Dataset(
+        name="digits",
+        inputs=images[:, None],
+        targets=bunch.target.astype(np.int64),
+        classes=10,
+    )

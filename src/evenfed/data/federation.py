@@ -53,7 +53,8 @@ class DataSettings:
         _check_choice("data.judge", self.judge, JUDGES)
         if (self.name == "folder") != (self.path is not None):
             raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
-        check_whole("data.clients", self.clients, 0 if self.partition == "natural" else 1)
+        fewest = 0 if self.partition == "natural" else 1
+        check_whole("data.clients", self.clients, fewest)
         check_whole("data.shards_per_client", self.shards_per_client, 1)
         check_whole("data.min_examples", self.min_examples, 1)
         check_whole("data.min_train", self.min_train, 0)
@@ -63,14 +64,15 @@ class DataSettings:
             check_whole("data.examples", self.examples, 1)
         if self.seed >= 2**32:
             raise InputError(f"data.seed={self.seed}: give a whole number below 2**32")
-        if not _real(self.concentration) or not self.concentration > 0:
-            raise InputError(f"data.concentration={self.concentration!r}: it must be a number above 0")
-        if not _real(self.train_fraction) or not 0 < self.train_fraction < 1:
-            raise InputError(f"data.train_fraction={self.train_fraction!r}: it must lie between 0 and 1, both excluded")
-        if not _real(self.validation_fraction) or not 0 <= self.validation_fraction < 1:
-            raise InputError(
-                f"data.validation_fraction={self.validation_fraction!r}: it must be at least 0 and below 1"
-            )
+        concentration = self.concentration
+        if not _real(concentration) or not concentration > 0:
+            raise InputError(f"data.concentration={concentration!r}: it must be a number above 0")
+        train = self.train_fraction
+        if not _real(train) or not 0 < train < 1:
+            raise InputError(f"data.train_fraction={train!r}: it must lie between 0 and 1, both excluded")
+        validation = self.validation_fraction
+        if not _real(validation) or not 0 <= validation < 1:
+            raise InputError(f"data.validation_fraction={validation!r}: it must be at least 0 and below 1")
         if self.judge == "validation" and not self.validation_fraction:
             raise InputError(
                 "data.judge='validation' with validation_fraction=0: there is nothing to judge on; set "
@@ -115,7 +117,8 @@ class Federation:
 
     def clients(self) -> list[Client]:
         """Clients for `evenfed.train`; their examples are views, not copies."""
-        return [self.client(position) for position in range(len(self.names))]
+        positions = range(len(self.names))
+        return [self.client(position) for position in positions]
 
     def client(self, position: int) -> Client:
         """One of them, with the judged examples as its test."""
@@ -169,7 +172,7 @@ def _class_counts(data: Dataset, splits: Sequence[Split]) -> NDArray[np.int64] |
         return None
     counts = []
     for split in splits:
-        rows = np.concatenate([split.train, split.validation, split.test])
+        rows = split.all_rows()
         labels = data.targets[rows]
         counts.append(np.bincount(labels, minlength=data.classes))
     return np.stack(counts)
@@ -276,16 +279,22 @@ def _natural_parts(data: Dataset, settings: DataSettings, seed: int) -> tuple[Pa
     for rows in parts:
         rng = np.random.default_rng(seed)
         shuffled = rng.permutation(rows)
-        count = int(np.ceil(share * len(rows)))
-        thinned.append(shuffled[:count])
+        count = np.ceil(share * len(rows))
+        thinned.append(shuffled[: int(count)])
     if data.owner_names:
         return thinned, [data.owner_names[k] for k in owners]
     return thinned, [str(k) for k in owners]
 
 
-def _artificial_parts(data: Dataset, labels: Rows | None, settings: DataSettings, seed: int) -> Parts:
+def _artificial_parts(
+    data: Dataset,
+    labels: Rows | None,
+    settings: DataSettings,
+    seed: int,
+) -> Parts:
     if settings.partition == "iid":
-        parts = partition.iid(len(data.targets), settings.clients, seed)
+        total = len(data.targets)
+        parts = partition.iid(total, settings.clients, seed)
         return [np.sort(rows) for rows in parts]
     if labels is None:
         raise InputError(

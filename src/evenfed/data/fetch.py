@@ -71,7 +71,7 @@ def add(name: str, path: Path) -> None:
         store.place(fresh, store.folder(name))
 
 
-def download(url: str, target: Path, digest: str, progress: Progress = lambda *_: None) -> None:
+def download(url: str, target: Path, digest: str, progress: Progress) -> None:
     """Bring `url` to `target`, complete and with that digest; a .part file keeps what arrived if the line breaks."""
     part = target.with_name(f"{target.name}.part")
     if target.is_file() and _digest(target, digest) == digest:
@@ -272,7 +272,12 @@ def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | Non
     return total
 
 
-def _copy(response: http.client.HTTPResponse, file: IO[bytes], progress: Progress, total: int | None) -> None:
+def _copy(
+    response: http.client.HTTPResponse,
+    file: IO[bytes],
+    progress: Progress,
+    total: int | None,
+) -> None:
     received = file.seek(0, os.SEEK_END)
     while block := response.read1(BLOCK):  # what has arrived, not a full block: a killed process loses nothing
         file.write(block)

@@ -138,7 +138,13 @@ def _check(file: Path, inputs: Array, targets: Array) -> None:
         raise InputError(f"{file}: y has {targets.min()} in it; classes are counted from 0: shift them")
 
 
-def _check_alike(name: str, first_file: Path, first: Array, file: Path, array: Array) -> None:
+def _check_alike(
+    name: str,
+    first_file: Path,
+    first: Array,
+    file: Path,
+    array: Array,
+) -> None:
     rows = f"{array.dtype} of shape {array.shape[1:]}"
     expected = f"{first.dtype} of shape {first.shape[1:]}"
     if rows != expected:

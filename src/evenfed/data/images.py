@@ -40,8 +40,18 @@ class _Cifar:
 
 CifarReader = Callable[[Path, _Cifar], Batch]
 
-_CIFAR10 = _Cifar("cifar10", classes=10, label_bytes=1, label_key="labels")
-_CIFAR100 = _Cifar("cifar100", classes=100, label_bytes=2, label_key="fine_labels")
+_CIFAR10 = _Cifar(
+    "cifar10",
+    classes=10,
+    label_bytes=1,
+    label_key="labels",
+)
+_CIFAR100 = _Cifar(
+    "cifar100",
+    classes=100,
+    label_bytes=2,
+    label_key="fine_labels",
+)
 
 
 def convert_mnist(source: Path, destination: Path) -> None:
@@ -95,7 +105,14 @@ def convert_cinic10(source: Path, destination: Path) -> None:
     targets: list[int] = []
     notes: list[str] = []
     images = _rgb_chunks(files, targets, notes)
-    store.write(destination, name="cinic10", inputs=images, targets=targets, classes=10, notes=notes)
+    store.write(
+        destination,
+        name="cinic10",
+        inputs=images,
+        targets=targets,
+        classes=10,
+        notes=notes,
+    )
 
 
 def plain_pickle(path: Path) -> Any:
@@ -160,7 +177,13 @@ def _convert_idx(name: str, source: Path, destination: Path) -> None:
     inputs = _read_idx(images, axes=3)[:, None]
     targets = _read_idx(labels, axes=1).astype(np.int64)
     _check_range(targets, 10, source)
-    store.write(destination, name=name, inputs=inputs, targets=targets, classes=10)
+    store.write(
+        destination,
+        name=name,
+        inputs=inputs,
+        targets=targets,
+        classes=10,
+    )
 
 
 def _find_idx(source: Path, name: str) -> Path | None:
@@ -185,7 +208,12 @@ def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     return values.reshape(lengths)
 
 
-def _write_cifar(kind: _Cifar, batches: Sequence[Path], read: CifarReader, destination: Path) -> None:
+def _write_cifar(
+    kind: _Cifar,
+    batches: Sequence[Path],
+    read: CifarReader,
+    destination: Path,
+) -> None:
     targets: list[int] = []
 
     def chunks() -> Iterator[Images]:
@@ -196,7 +224,13 @@ def _write_cifar(kind: _Cifar, batches: Sequence[Path], read: CifarReader, desti
             for start in range(0, len(images), CHUNK):
                 yield images[start : start + CHUNK]
 
-    store.write(destination, name=kind.name, inputs=chunks(), targets=targets, classes=kind.classes)
+    store.write(
+        destination,
+        name=kind.name,
+        inputs=chunks(),
+        targets=targets,
+        classes=kind.classes,
+    )
 
 
 def _read_binary(path: Path, kind: _Cifar) -> Batch:

@@ -20,6 +20,11 @@ class Split:
     validation: Rows
     test: Rows
 
+    def all_rows(self) -> Rows:
+        """Train, validation and test together."""
+        parts = (self.train, self.validation, self.test)
+        return np.concatenate(parts)
+
 
 def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Parts:
     """Label shift, class by class, bit-exact to the authors' generator.
@@ -76,7 +81,12 @@ def iid(rows: int, clients: int, seed: int) -> Parts:
     return list(np.array_split(shuffled, clients))
 
 
-def natural(owners: Rows, clients: int, least: int, seed: int) -> tuple[Parts, list[int]]:
+def natural(
+    owners: Rows,
+    clients: int,
+    least: int,
+    seed: int,
+) -> tuple[Parts, list[int]]:
     """Rows of `clients` owners drawn uniformly among those with at least `least` rows (0 clients: all of them).
 
     >>> natural(np.array([0, 0, 1, 2, 2, 2]), clients=0, least=2, seed=0)[1]
@@ -108,7 +118,7 @@ def split(
     """
     if shuffle is not None:
         rows = np.random.default_rng(shuffle).permutation(rows)
-    classes = np.zeros(len(rows), dtype=np.int64) if labels is None else labels[rows]
+    classes = np.zeros_like(rows) if labels is None else labels[rows]
     none = rows[:0]
     train = [none]
     validation = [none]
@@ -121,4 +131,8 @@ def split(
         train.append(cell[:validation_start])
         validation.append(cell[validation_start:test_start])
         test.append(cell[test_start:])
-    return Split(train=np.concatenate(train), validation=np.concatenate(validation), test=np.concatenate(test))
+    return Split(
+        train=np.concatenate(train),
+        validation=np.concatenate(validation),
+        test=np.concatenate(test),
+    )

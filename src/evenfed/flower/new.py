@@ -18,30 +18,44 @@ FILES = {
 
 
 def write_app(folder: Path) -> list[Path]:
-    """The app's files in `folder`, which must be new or empty; what was written."""
-    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
+    """Write the app's files into `folder`, which must be new or empty; returns their paths."""
+    absolute = folder.resolve()
+    name = re.sub(r"[^a-z0-9]+", "-", absolute.name.lower()).strip("-")
+    module = name.replace("-", "_")
     if not name or not name[0].isalpha():
         raise InputError(f"'{folder.name}' cannot name a Flower app; begin with a letter, e.g. my-app")
-    if importlib.util.find_spec(name.replace("-", "_")) is not None:
+    if importlib.util.find_spec(module) is not None:
         raise InputError(f"'{name}' is the name of an installed Python package; give the folder another name")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not empty; give a new folder")
-    words = {"MODULE": name.replace("-", "_"), "NAME": name, "OUT": (folder.resolve() / "runs").as_posix()}
-    template = resources.files(__package__) / "template"
-    texts = {place: (template / f"{source}.txt").read_text() for source, place in FILES.items()}
-    texts |= {"MODULE/__init__.py": "", ".gitignore": "runs/\n__pycache__/\n"}
-    texts["quiet.env"] = "".join(f"{key}={value}\n" for key, value in QUIET.items())
+    results = absolute / "runs"
+    words = {"MODULE": module, "NAME": name, "OUT": results.as_posix()}
+    written = []
     try:
-        return [_written(folder / _filled(place, words), _filled(text, words)) for place, text in texts.items()]
+        for place, text in _texts().items():
+            path = folder / _filled(place, words)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_filled(text, words))
+            written.append(path)
     except OSError as error:
         raise InputError(f"{folder} cannot be written to ({error.strerror}); give another folder") from None
+    return written
+
+
+def _texts() -> dict[str, str]:
+    """Every file of the app by its place, with words to be filled in."""
+    template = resources.files(__package__) / "template"
+    texts = {}
+    for source, place in FILES.items():
+        file = template / f"{source}.txt"
+        texts[place] = file.read_text()
+    texts["MODULE/__init__.py"] = ""
+    texts[".gitignore"] = "runs/\n__pycache__/\n"
+    lines = [f"{key}={value}\n" for key, value in QUIET.items()]
+    texts["quiet.env"] = "".join(lines)
+    return texts
 
 
 def _filled(text: str, words: dict[str, str]) -> str:
-    return re.sub("|".join(rf"\b{word}\b" for word in words), lambda found: words[found[0]], text)
-
-
-def _written(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+    any_word = "|".join(words)
+    return re.sub(rf"\b({any_word})\b", lambda match: words[match[0]], text)

@@ -22,7 +22,13 @@ from .wire import Shape, Task
 class PlainRound:
     """Losses first, so that the weights are known; then each update is folded as it arrives."""
 
-    def __init__(self, server: Server, shape: Shape, task: Task, connection: Connection) -> None:
+    def __init__(
+        self,
+        server: Server,
+        shape: Shape,
+        task: Task,
+        connection: Connection,
+    ) -> None:
         self.server = server
         self.shape = shape
         self.task = task
@@ -53,7 +59,8 @@ class PlainRound:
             try:
                 if reply.has_error():
                     raise InputError(reply.error.reason)
-                self.fold.add(wire.update_of(reply, client, self.shape, self.server.theta, self.server.buffers))
+                update = wire.update_of(reply, client, self.shape, self.server.theta, self.server.buffers)
+                self.fold.add(update)
             except InputError as error:
                 self._log_dropped(client, error)
             del reply
@@ -73,6 +80,7 @@ class PlainRound:
 
     def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
         """What the record says of the scores."""
+        everyone = len(self.server.sizes)
         columns: dict[str, Any] = {}
         for reply in answers:
             client = self.unanswered.pop(reply.metadata.src_node_id, None)
@@ -80,11 +88,9 @@ class PlainRound:
                 continue
             for name in ("accuracy", "unpadded"):
                 value = wire.number(reply, name)
-                if value is None:
-                    continue
-                if name not in columns:
-                    columns[name] = np.full(len(self.server.sizes), np.nan)
-                columns[name][client] = value
+                if value is not None:
+                    column = columns.setdefault(name, np.full(everyone, np.nan))
+                    column[client] = value
         return columns
 
     def _messages(
@@ -98,7 +104,8 @@ class PlainRound:
             if node is None:
                 continue
             self.unanswered[node] = client
-            messages.append(wire.message(node, kind, arrays, task.record(config), self.connection.timeout))
+            record = task.record(config)
+            messages.append(wire.message(node, kind, arrays, record, self.connection.timeout))
         return messages
 
     def _losses_at(self, theta: Tensor, ids: Tensor) -> Tensor:
@@ -119,8 +126,10 @@ class PlainRound:
             if loss is not None:
                 losses[client] = loss
                 del missing[client]
+            elif reply.has_error():
+                missing[client] = str(reply.error.reason)
             else:
-                missing[client] = str(reply.error.reason) if reply.has_error() else "the reply holds no loss"
+                missing[client] = "the reply holds no loss"
         for absent, reason in missing.items():
             self._log_dropped(absent, reason)
         return torch.tensor(list(losses.values()), dtype=torch.float64)

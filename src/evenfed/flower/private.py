@@ -103,14 +103,22 @@ def check_wrapper(wrapped: Strategy) -> None:
 
 def with_private_memory(server: Server) -> Server:
     """The server of a private run remembers which round last counted a client, and the sum of the clients' duals."""
-    memory = {"counted": torch.zeros(len(server.sizes)).long(), "dual_total": torch.zeros(1).double()}
+    counted = torch.zeros(len(server.sizes), dtype=torch.int64)
+    dual_total = torch.zeros(1, dtype=torch.float64)
+    memory = {"counted": counted, "dual_total": dual_total}
     return dataclasses.replace(server, memory=memory, smoothed=None)
 
 
 class PrivateRound:
     """The same as `PlainRound`, from masked sums. Too few clients: the round is skipped, and the record names them."""
 
-    def __init__(self, server: Server, shape: Shape, task: Task, connection: Connection) -> None:
+    def __init__(
+        self,
+        server: Server,
+        shape: Shape,
+        task: Task,
+        connection: Connection,
+    ) -> None:
         self.server = server
         self.task = dataclasses.replace(task, personal=server.algorithm.personal())
         self.connection = connection
@@ -125,7 +133,8 @@ class PrivateRound:
                 sent = arrays if phase == 0 else None  # the loss is measured once
                 (mean,) = self.sums.averages(MEAN, self.task, sent)
                 self.sums.means.append(mean)
-            return self.sums.begin(UPDATE, self.task, arrays, config, len(self.server.theta))
+            size = len(self.server.theta)
+            return self.sums.begin(UPDATE, self.task, arrays, config, size)
         except TooFewError as reason:
             self._skip(reason)
             return []
@@ -169,7 +178,8 @@ class PrivateRound:
         index = self.server.index + 1
         task = dataclasses.replace(self.task, index=index)
         sums = MaskedSums(dataclasses.replace(self.server, index=index), self.connection)
-        sums.clients = [client for client in self.connection.roster.tested() if client in self.connection.nodes]
+        nodes = self.connection.nodes
+        sums.clients = [client for client in self.connection.roster.tested() if client in nodes]
         try:
             mean, square = sums.averages(SCORE, task, arrays)
         except TooFewError as reason:
@@ -186,7 +196,8 @@ class PrivateRound:
     def _moved(self, total: Vector, length: float, dual_change: float) -> Server:
         """The server after the step total / length."""
         server = self.server
-        step = torch.from_numpy(total / length if length > 0 else 0 * total)
+        update = total / length if length > 0 else 0 * total
+        step = torch.from_numpy(update)
         counted = server.memory["counted"].clone()
         counted[self.sums.clients] = server.index + 1
         memory = {"counted": counted, "dual_total": server.memory["dual_total"] + dual_change}
@@ -260,7 +271,8 @@ class MaskedSums:
             entries = finished.close()
         finally:
             self._drop_lost(finished)
-        return entries, sum(self.coefficients[client] for client in self.clients)
+        covered = sum(self.coefficients[client] for client in self.clients)
+        return entries, covered
 
     def _set_coefficients(self, kind: str) -> None:
         """c_i of those left: the algorithm's own, or 1/m for scores."""

@@ -19,7 +19,12 @@ LONGEST_PAUSE = 1.0
 FACTS = {"partition-id", "num-partitions", "name", "train", "test", "parameters", "buffers"}
 
 
-def replies(grid: Grid, messages: Iterable[Message], timeout: float, ordered: bool = False) -> Iterator[Message]:
+def replies(
+    grid: Grid,
+    messages: Iterable[Message],
+    timeout: float,
+    ordered: bool = False,
+) -> Iterator[Message]:
     """Replies as they arrive, few in memory at a time; those not there within `timeout` seconds are left out.
 
     `ordered`: in the order of the messages, so that sums are the same to the bit; early replies wait with
@@ -36,7 +41,8 @@ def replies(grid: Grid, messages: Iterable[Message], timeout: float, ordered: bo
         reach = 1 if ordered and not late else len(waiting)
         arrived: set[str] = set()
         for start in range(0, reach, together):
-            pulled = list(grid.pull_messages(waiting[start : start + together]))
+            names = waiting[start : start + together]
+            pulled = list(grid.pull_messages(names))
             arrived |= {message.metadata.reply_to_message_id for message in pulled}
             while pulled:
                 yield pulled.pop(0)
@@ -89,7 +95,8 @@ class Roster:
         """Note who is connected, and ask new nodes who they are. Returns what failed."""
         present = set(grid.get_node_ids())
         new = sorted(present - set(self.positions))
-        questions = [wire.message(node, wire.DESCRIBE, None, ConfigRecord({"server-round": 0})) for node in new]
+        config = ConfigRecord({"server-round": 0})
+        questions = [wire.message(node, wire.DESCRIBE, None, config) for node in new]
         failures = []
         for reply in replies(grid, questions, timeout):
             node = reply.metadata.src_node_id
@@ -109,7 +116,8 @@ class Roster:
         """The position of the client on a node."""
         if reply.has_error():
             raise InputError(reply.error.reason)
-        facts: dict[str, Any] = dict(reply.content.config_records.get(wire.CONFIG) or {})
+        record = reply.content.config_records.get(wire.CONFIG)
+        facts: dict[str, Any] = dict(record or {})
         if not set(facts) >= FACTS:
             raise InputError("it runs another client app; use evenfed.flower.client_app")
         position = int(facts["partition-id"])

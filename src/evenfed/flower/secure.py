@@ -78,14 +78,21 @@ def split(numbers: Iterable[float]) -> Vector:
 def joined(entries: Vector) -> list[float]:
     """The numbers back from (sums of) their entries."""
     scales = np.array(RANGES) / CLIP
-    numbers: list[float] = (entries.reshape(-1, len(RANGES)) @ scales).tolist()
+    rows = entries.reshape(-1, len(RANGES))
+    numbers: list[float] = (rows @ scales).tolist()
     return numbers
 
 
 class SecureSum:
     """One run of the protocol over `nodes`: open, tasks out, replies in, close. `lost` names who dropped out."""
 
-    def __init__(self, nodes: Sequence[int], size: int, ask: Ask, lifetime: float | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[int],
+        size: int,
+        ask: Ask,
+        lifetime: float | None = None,
+    ) -> None:
         self.size = size  # entries of each vector
         self.ask = ask
         self.lifetime = lifetime
@@ -116,19 +123,25 @@ class SecureSum:
             Key.MOD_RANGE: self.modulus,
             Key.MAX_WEIGHT: 1.0,
         }
-        for node, answer in self._stage(Stage.SETUP, dict.fromkeys(self.near, setup)).items():
-            self.keys[node] = [answer[Key.PUBLIC_KEY_1], answer[Key.PUBLIC_KEY_2]]
+        answers = self._stage(Stage.SETUP, dict.fromkeys(self.near, setup))
+        for node, answer in answers.items():
+            first = answer[Key.PUBLIC_KEY_1]
+            second = answer[Key.PUBLIC_KEY_2]
+            self.keys[node] = [first, second]
         self._check_enough(self.keys)
 
     def _exchange_shares(self) -> None:
         neighbours_keys: dict[int, dict[str, Any]] = {}
         for node in self.keys:
-            known = self.near[node] & self.keys.keys()
-            neighbours_keys[node] = {str(neighbour): self.keys[neighbour] for neighbour in known}
+            neighbours_keys[node] = {}
+            for neighbour in self.near[node] & self.keys.keys():
+                neighbours_keys[node][str(neighbour)] = self.keys[neighbour]
         answers = self._stage(Stage.SHARE_KEYS, neighbours_keys)
         self.boxes = {node: [] for node in answers}
         for source, answer in answers.items():
-            for node, box in zip(answer[Key.DESTINATION_LIST], answer[Key.CIPHERTEXT_LIST], strict=True):
+            receivers = answer[Key.DESTINATION_LIST]
+            encrypted = answer[Key.CIPHERTEXT_LIST]
+            for node, box in zip(receivers, encrypted, strict=True):
                 if node in self.boxes:
                     self.boxes[node].append((source, box))
         self._check_enough(self.boxes)
@@ -155,8 +168,9 @@ class SecureSum:
             self.lost[node] = "its masked vector has another shape than was asked for"
             return
         self.gave.add(node)
-        self.total = vectors if self.total is None else parameters_addition(self.total, vectors)
-        self.total = parameters_mod(self.total, self.modulus)
+        if self.total is not None:
+            vectors = parameters_addition(self.total, vectors)
+        self.total = parameters_mod(vectors, self.modulus)
 
     def close(self) -> Vector:
         """Take off the masks with the neighbours' shares: the sum over those who gave."""
@@ -185,7 +199,8 @@ class SecureSum:
             }
         shares: dict[int, list[bytes]] = {node: [] for node in self.boxes}
         for answer in self._stage(Stage.UNMASK, questions).values():
-            for owner, share in zip(answer[Key.NODE_ID_LIST], answer[Key.SHARE_LIST], strict=True):
+            owners = answer[Key.NODE_ID_LIST]
+            for owner, share in zip(owners, answer[Key.SHARE_LIST], strict=True):
                 shares[owner].append(share)
         return shares
 
@@ -197,15 +212,20 @@ class SecureSum:
             self.total = parameters_subtraction(self.total, pseudo_rand_gen(secret, self.modulus, shapes))
             return
         for other in self.near[node] & self.gave:
-            key = generate_shared_key(bytes_to_private_key(secret), bytes_to_public_key(self.keys[other][0]))
+            public, _ = self.keys[other]
+            key = generate_shared_key(bytes_to_private_key(secret), bytes_to_public_key(public))
             mask = pseudo_rand_gen(key, self.modulus, shapes)
             combine = parameters_addition if node > other else parameters_subtraction
             self.total = combine(self.total, mask)
 
     def _check_enough(self, nodes: Iterable[int]) -> None:
         left = set(nodes)
-        fewest = min((len(self.near[node] & left) for node in left), default=0)
-        if len(left) < 2 or fewest < self.threshold:
+        enough = len(left) >= 2
+        for node in left:
+            neighbours = self.near[node] & left
+            if len(neighbours) < self.threshold:
+                enough = False
+        if not enough:
             raise TooFewError(
                 f"{len(left)} of {len(self.near)} clients are left; taking off masks needs {self.threshold}"
             )
@@ -215,9 +235,10 @@ class SecureSum:
         answers = {}
         messages = [self._message(node, stage, values) for node, values in questions.items()]
         for reply in self.ask(messages):
+            node = reply.metadata.src_node_id
             answer = self._answer(reply)
             if answer is not None:
-                answers[reply.metadata.src_node_id] = answer
+                answers[node] = answer
         self._note_silent(questions, answers)
         return answers
 
@@ -226,10 +247,21 @@ class SecureSum:
             if node not in answered:
                 self.lost.setdefault(node, "no reply")
 
-    def _message(self, node: int, stage: str, values: Mapping[str, Any], content: RecordDict | None = None) -> Message:
+    def _message(
+        self,
+        node: int,
+        stage: str,
+        values: Mapping[str, Any],
+        content: RecordDict | None = None,
+    ) -> Message:
         record = ConfigRecord({**values, Key.STAGE: stage})
         whole = RecordDict({**(content or {}), PROTOCOL: record})
-        return Message(whole, dst_node_id=node, message_type=wire.TRAIN, ttl=self.lifetime)
+        return Message(
+            whole,
+            dst_node_id=node,
+            message_type=wire.TRAIN,
+            ttl=self.lifetime,
+        )
 
     def _answer(self, reply: Message) -> Any:
         """The protocol's part of a reply; None, with the reason in `lost`, where it has none."""
@@ -247,8 +279,10 @@ def _ring(nodes: Sequence[int], shares: int) -> dict[int, set[int]]:
     """For each node the neighbours it shares masks with, itself among them: those near it on a random ring."""
     ring = list(nodes)
     random.SystemRandom().shuffle(ring)
-    near = {}
+    half = shares // 2
+    near: dict[int, set[int]] = {}
     for position, node in enumerate(ring):
-        reach = range(position - shares // 2, position + shares // 2 + 1)
-        near[node] = {ring[k % len(ring)] for k in reach}
+        near[node] = set()
+        for k in range(position - half, position + half + 1):
+            near[node].add(ring[k % len(ring)])
     return near

@@ -1,4 +1,4 @@
-"""A Flower server app whose options stand in the app's configuration."""
+"""A Flower server app that reads its options from the app's configuration."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -39,20 +39,31 @@ def server_app(model: ModelFunction, **defaults: Any) -> ServerApp:
 
 
 def options(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The options under `evenfed.`; an unknown one names the nearest, an empty one is left out.
+    """The options under `evenfed.`, after the defaults; an unknown one names the nearest, an empty one is left out.
 
     >>> options({"evenfed.lr": 0.1, "evenfed.out": "", "mine": 3}, {"rounds": 5})
     {'rounds': 5, 'lr': 0.1}
     """
-    allowed = [*OWN, *(f.name for f in fields(Settings) if f.name not in ("engine", "device"))]
-    given = {k.removeprefix(PREFIX): v for k, v in config.items() if k.startswith(PREFIX) and v != ""}
-    for key in [*given, *defaults]:
-        if key not in allowed:
-            raise unknown("evenfed option", key, allowed)
-    return {**defaults, **given}
+    settings = [field.name for field in fields(Settings)]
+    settings.remove("engine")  # it is Flower
+    settings.remove("device")  # the clients choose their own
+    allowed = [*OWN, *settings]
+    chosen = dict(defaults)
+    for key, value in config.items():
+        if key.startswith(PREFIX) and value != "":
+            chosen[key.removeprefix(PREFIX)] = value
+    for name in chosen:
+        if name not in allowed:
+            raise unknown("evenfed option", name, allowed)
+    return chosen
 
 
 def initial_arrays(model: nn.Module) -> ArrayRecord:
     """What travels of a model: trained parameters and buffers."""
-    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    return ArrayRecord({**trained, **{name: b.detach() for name, b in model.named_buffers()}})
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            tensors[name] = parameter.detach()
+    for name, buffer in model.named_buffers():
+        tensors[name] = buffer.detach()
+    return ArrayRecord(tensors)

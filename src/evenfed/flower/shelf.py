@@ -74,19 +74,29 @@ class Shelf:
 
     def at(self, index: int) -> Tensor | None:
         """The array as it stands before round `index`; None before the first training."""
-        rounds = [k for k in self._rounds() if k <= index]
-        if not rounds:
+        last = self._last_until(index)
+        if last is None:
             return None
-        return torch.from_numpy(self.store.read(f"{self.prefix}{max(rounds)}"))
+        values = self.store.read(self._name(last))
+        return torch.from_numpy(values)
 
     def put(self, index: int, values: Tensor, since: int | None = None) -> None:
         """The array after round `index`, made from that of `since`; what no round can ask for again goes."""
-        last = index if since is None else since
-        source = max((k for k in self._rounds() if k <= last), default=0)
-        self.store.write(f"{self.prefix}{index + 1}", values.detach().cpu().numpy())
+        source = self._last_until(index if since is None else since)
+        following = index + 1
+        array = values.detach().cpu().numpy()
+        self.store.write(self._name(following), array)
         for k in self._rounds():
-            if k not in (source, index + 1):
-                self.store.remove(f"{self.prefix}{k}")
+            if k not in (source, following):
+                self.store.remove(self._name(k))
+
+    def _name(self, index: int) -> str:
+        return f"{self.prefix}{index}"
+
+    def _last_until(self, index: int) -> int | None:
+        """The last round, up to `index`, before which an array was kept."""
+        rounds = [k for k in self._rounds() if k <= index]
+        return max(rounds, default=None)
 
     def _rounds(self) -> list[int]:
         rounds = []

@@ -14,7 +14,12 @@ from ..core.errors import InputError
 from .quiet import keep_ray_at_home
 
 
-def simulate(serve: Callable[[Grid], None], app: ClientApp, clients: int, gpu: bool = False) -> None:
+def simulate(
+    serve: Callable[[Grid], None],
+    app: ClientApp,
+    clients: int,
+    gpu: bool = False,
+) -> None:
     """`serve(grid)` with `clients` simulated nodes that run `app`, on all cores of this machine and on no other."""
     if importlib.util.find_spec("ray") is None:
         raise InputError("Flower's simulation needs Ray; pip install 'evenfed[flower]' adds it")

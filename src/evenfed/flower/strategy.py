@@ -131,8 +131,10 @@ class FairStrategy(Strategy):
         for number in range(self.server.index + 1, self.settings.rounds + 1):
             config = ConfigRecord(dict(train_config or {}))
             messages = outer.configure_train(number, arrays, config, grid)
-            replies = connection.replies(messages)
-            aggregated, metrics = outer.aggregate_train(number, replies if outer is self else list(replies))
+            replies: Iterable[Message] = connection.replies(messages)
+            if outer is not self:
+                replies = list(replies)  # wrappers read them more than once
+            aggregated, metrics = outer.aggregate_train(number, replies)
             if aggregated is not None:
                 arrays = aggregated
             if metrics is not None:
@@ -162,10 +164,12 @@ class FairStrategy(Strategy):
         progress = self._progress
         progress.began = time.perf_counter()
         server = progress.server
-        task = Task.of(f"{self.label}, seed {self.settings.seed}", server.index, self.settings, self.algorithm)
+        run = f"{self.label}, seed {self.settings.seed}"
+        task = Task.of(run, server.index, self.settings, self.algorithm)
         kind = PrivateRound if self.private else PlainRound
         progress.round = kind(server, progress.shape, task, self._connection(grid))
-        drawn = server.draw(self.settings.drawn(int((server.sizes > 0).sum())))
+        with_data = int((server.sizes > 0).sum())
+        drawn = server.draw(self.settings.drawn(with_data))
         return progress.round.open(drawn, progress.arrays, config)
 
     def aggregate_train(
@@ -205,7 +209,8 @@ class FairStrategy(Strategy):
         progress = self._progress
         assert progress.round is not None and progress.record is not None
         scores = progress.round.collect_scores(replies)
-        record = dataclasses.replace(progress.record, seconds=time.perf_counter() - progress.began, **scores)
+        seconds = time.perf_counter() - progress.began
+        record = dataclasses.replace(progress.record, seconds=seconds, **scores)
         progress.round = None
         progress.record = None
         self.records.append(record)
@@ -213,10 +218,13 @@ class FairStrategy(Strategy):
         if self.folder is not None:
             self.folder.write([record], State(progress.server), finished)
             self.folder.forget(keep=None if finished else progress.server.index)
-        progress.stopped = self.listen is not None and bool(self.listen(record))
+        if self.listen is not None:
+            progress.stopped = bool(self.listen(record))
         if record.accuracy is not None:
             known = record.accuracy[~np.isnan(record.accuracy)]
-            return MetricRecord({"mean-accuracy": float(known.mean()), "worst-accuracy": float(known.min())})
+            mean = float(known.mean())
+            worst = float(known.min())
+            return MetricRecord({"mean-accuracy": mean, "worst-accuracy": worst})
         return None if record.scores is None else MetricRecord(dict(record.scores))
 
     def _connection(self, grid: Grid) -> Connection:
@@ -226,19 +234,22 @@ class FairStrategy(Strategy):
         """Meet the clients, and stand where the run was left."""
         header = None if self.folder is None else self.folder.header()
         self.roster.gather(grid, self.wait, None if header is None else header.clients)
-        shape = Shape.of(arrays, self.roster.column("parameters")[0], self.roster.column("buffers")[0])
-        theta, buffers = shape.read(ArrayRecord({name: arrays[name] for name in shape.names}))
-        sizes = self.roster.column("train")
+        parameters = self.roster.column("parameters")[0]
+        buffer_names = self.roster.column("buffers")[0]
+        shape = Shape.of(arrays, parameters, buffer_names)
+        theta, buffers = shape.read(shape.chosen(arrays))
+        sizes = np.array(self.roster.column("train"))
         settings = self.settings
-        count = settings.drawn(sum(size > 0 for size in sizes))  # refuses more participants than there are
+        count = settings.drawn(int((sizes > 0).sum()))  # refuses more participants than there are
+        local_steps = streams.local_steps(sizes, settings.batch_size, settings.local_epochs)
         server = Server.start(
             self.algorithm,
             theta,
-            sizes,
+            sizes.tolist(),
             lr=settings.lr,
             seed=settings.seed,
             server_lr=settings.server_lr,
-            local_steps=streams.local_steps(np.array(sizes), settings.batch_size, settings.local_epochs).tolist(),
+            local_steps=local_steps.tolist(),
             smooth=settings.smooth,
             optimizer=settings.optimizer_factory(),
             buffers=buffers,
@@ -275,7 +286,8 @@ class FairStrategy(Strategy):
         state = folder.resumed(fresh)
         if state.server.index:
             log(INFO, "goes on from round %s of %s", state.server.index, folder.path)
-        folder.begin(dataclasses.replace(header, engine=self.how, extra={"flwr": version("flwr")}), state)
+        versions = {"flwr": version("flwr")}
+        folder.begin(dataclasses.replace(header, engine=self.how, extra=versions), state)
         return state
 
 
@@ -290,7 +302,8 @@ def _variant(algorithm: str | Algorithm, label: str | None) -> Variant:
 
 
 def _seconds(name: str, value: float) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value > 0:
         raise InputError(f"{name}={value!r}: give a number of seconds above 0")
     return float(value)
 
@@ -310,8 +323,9 @@ class _Progress:
     def adopt(self, arrays: ArrayRecord) -> None:
         """Go on from the model that Flower holds: a wrapper may have added noise to ours."""
         if arrays is not self.arrays:
-            theta, buffers = self.shape.read(arrays)
-            self.server = dataclasses.replace(self.server, theta=theta.to(self.server.theta), buffers=buffers)
+            received, buffers = self.shape.read(arrays)
+            theta = received.to(self.server.theta)
+            self.server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
             self.arrays = arrays
 
     def close(self) -> Record:

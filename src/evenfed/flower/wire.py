@@ -52,7 +52,13 @@ class Task:
     algorithm: str = ""  # JSON, only where clients descend another loss than their own
 
     @classmethod
-    def of(cls, run: str, index: int, settings: Settings, algorithm: Algorithm) -> "Task":
+    def of(
+        cls,
+        run: str,
+        index: int,
+        settings: Settings,
+        algorithm: Algorithm,
+    ) -> "Task":
         """The part that all clients of a round share."""
         own_loss = type(algorithm).local_loss is Algorithm.local_loss
         return cls(
@@ -130,6 +136,10 @@ class Shape:
         """Everything that travels, in its order."""
         return (*(self.layout.names or ()), *self.buffers)
 
+    def chosen(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Of these arrays, those that travel."""
+        return ArrayRecord({name: arrays[name] for name in self.names})
+
     def arrays(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> ArrayRecord:
         tensors = self.layout.unflatten(theta.detach().cpu())
         assert isinstance(tensors, dict)
@@ -156,7 +166,13 @@ def _check_finite(name: str, values: Tensor) -> None:
         raise InputError(f"NaN or infinity in {name}")
 
 
-def update_of(reply: Message, client: int, shape: Shape, theta: Tensor, buffers: Mapping[str, Tensor]) -> Update:
+def update_of(
+    reply: Message,
+    client: int,
+    shape: Shape,
+    theta: Tensor,
+    buffers: Mapping[str, Tensor],
+) -> Update:
     """A train reply as the fold takes it; refused where it does not fit the model that was sent."""
     records = reply.content.array_records
     if ARRAYS not in records:
@@ -164,8 +180,10 @@ def update_of(reply: Message, client: int, shape: Shape, theta: Tensor, buffers:
     trained, trained_buffers = shape.read(records[ARRAYS])
     rows = {}
     for name, value in trained_buffers.items():
-        if value.shape != buffers[name].shape:
-            raise InputError(f"buffer {name} has shape {list(value.shape)}, not {list(buffers[name].shape)}")
+        shape_received = list(value.shape)
+        shape_sent = list(buffers[name].shape)
+        if shape_received != shape_sent:
+            raise InputError(f"buffer {name} has shape {shape_received}, not {shape_sent}")
         rows[name] = value[None]
     snapshot = None
     if SNAPSHOT in records:
@@ -180,12 +198,19 @@ def message(
     """A task for one node."""
     content = RecordDict() if arrays is None else RecordDict({ARRAYS: arrays})
     content[CONFIG] = config
-    return Message(content, dst_node_id=node, message_type=kind, ttl=lifetime)
+    return Message(
+        content,
+        dst_node_id=node,
+        message_type=kind,
+        ttl=lifetime,
+    )
 
 
 def reply(to: Message, metrics: Mapping[str, Any], **arrays: ArrayRecord) -> Message:
     """What a client answers; exactly one record of metrics, as Flower's wrappers expect."""
-    return Message(RecordDict({**arrays, METRICS: MetricRecord(dict(metrics))}), reply_to=to)
+    content = RecordDict(dict(arrays))
+    content[METRICS] = MetricRecord(dict(metrics))
+    return Message(content, reply_to=to)
 
 
 def number(reply: Message, name: str) -> float | None:

@@ -1,74 +1,75 @@
-"""Entries against FedAvg: paired differences, the noise floor beside them, and what was found in a sentence each."""
+"""Entries against FedAvg: paired differences, the noise floor beside them, and one sentence per entry."""
 
 from collections.abc import Mapping, Sequence
 
 from ..comparison.configuration import undamped as undamped_twins
 from ..comparison.findings import BASELINE, Entry
 from ..comparison.history import LASTING
-from ..comparison.statistics import Chance, Difference, Pairs, between_all, chance
-from .tables import LASTING_NOTE, ONE_SEED, Cell, Column, Line, Table, judged_by, name_of, title, when
+from ..comparison.statistics import Chance, Difference, Differences
+from .tables import (
+    LASTING_NOTE,
+    ONE_SEED,
+    Cell,
+    Column,
+    Line,
+    Table,
+    joined,
+    judged_by,
+    metric_columns,
+    name_of,
+    title,
+    when,
+)
 
-_FIXED = ", the federations taken as they are"
+WITHIN_FLOOR = "within the noise floor"
+_VERBS = {
+    "better": "lifted",
+    "worse": "lowered",
+    WITHIN_FLOOR: "moved by less than the noise floor",
+    "no difference shown": "not shown to change",
+}
+_VERBS_OF_STD = {**_VERBS, "better": "narrowed", "worse": "widened"}
 
 
-def differences(several: Sequence[Pairs], names: Sequence[str] = ()) -> list[Table]:
-    """Every table of entries against something, where there is anything to compare.
+def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[Table]:
+    """Every table of entries against others that has something to compare.
 
-    Over several federations the mean difference stands first, then each one's under its name.
+    With several federations the mean difference comes first, then each federation's under its name.
     """
-    return [table for of in (paired, same_rate, undamped) if (table := of(several, names)) is not None]
+    tables = []
+    for make in (paired, same_rate, undamped):
+        table = make(differences, names)
+        if table is not None:
+            tables.append(table)
+    return tables
 
 
-def controls(several: Sequence[Pairs]) -> Table:
-    """The noise floor as differences: what other seeds and another precision alone do."""
-    findings, late = several[0].findings, several[0].late
-    lines = []
-    for entry in findings.controls:
-        assert entry.repeats is not None
-        gaps = [between_all(several, entry.label, entry.repeats, m) for m in judged_by(late)]
-        shown = (Cell(g.points, low=g.low, high=g.high, signed=True) for g in gaps)
-        lines.append(Line(entry.label, tuple(shown), f"minus {entry.repeats}", control=True))
-    for seeds in dict.fromkeys((1, len(findings.seeds))):
-        known = [_chance(several, m, seeds) for m in judged_by(late)]
-        cells = tuple(Cell(found.deviation) if found else Cell() for found in known)
-        count = f"{seeds} seed{'s' * (seeds > 1)}" + f" x {len(several)} federations" * (len(several) > 1)
-        lines.append(Line("two FedAvg figures", cells, f"of {count}", control=True))
-    told = (
-        "Points, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
-        "difference, pooled from all FedAvg runs."
-    )
-    columns = tuple(Column(m, title(m)) for m in judged_by(late))
-    return Table(
-        name_of("controls", late), f"What chance alone does, {when(findings, late)}", columns, tuple(lines), (told,)
-    )
+def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Each entry against FedAvg; "better" only if the interval excludes zero."""
+    rivals = {entry.label: BASELINE for entry in differences.findings.everyone[1:]}
+    return _against(differences, names, rivals, "paired", "Paired difference from FedAvg")
 
 
-def _chance(several: Sequence[Pairs], metric: str, seeds: int) -> Chance | None:
-    return chance([p.findings for p in several], metric, several[0].late, seeds)
-
-
-def paired(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
-    """Each entry against FedAvg over clients and seeds; "better" is said only where the interval excludes zero."""
-    against = dict.fromkeys((e.label for e in several[0].findings.everyone[1:]), BASELINE)
-    return _against(several, names, against, "paired", "Paired difference from FedAvg")
-
-
-def same_rate(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
-    """Entries whose learning rate is not FedAvg's against FedAvg with theirs: to tell re-weighting from a rate."""
-    entries = several[0].findings.entries
-    rates = {_rate(e): e.label for e in reversed(entries) if e.method == BASELINE}
-    others = {e.label: rates.get(_rate(e), BASELINE) for e in entries if e.method != BASELINE}
-    against = {label: rival for label, rival in others.items() if rival != BASELINE}
+def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries against FedAvg with their learning rate, if it is not FedAvg's: tells re-weighting from the rate."""
+    fedavg_with: dict[float, str] = {}
+    for entry in differences.findings.entries:
+        if entry.method == BASELINE:
+            fedavg_with.setdefault(_rate(entry), entry.label)
+    rivals = {}
+    for entry in differences.findings.entries:
+        rival = fedavg_with.get(_rate(entry), BASELINE)
+        if entry.method != BASELINE and rival != BASELINE:
+            rivals[entry.label] = rival
     head = "Paired difference from FedAvg with the same learning rate"
-    return _against(several, names, against, "same-rate", head)
+    return _against(differences, names, rivals, "same-rate", head)
 
 
-def undamped(several: Sequence[Pairs], names: Sequence[str] = ()) -> Table | None:
-    """Entries whose losses are smoothed against the same without: to tell the damping from the re-weighting."""
-    entries = several[0].findings.entries
-    against = undamped_twins({e.label: e.config for e in entries})
-    head = "Paired difference from the same without smoothing"
-    return _against(several, names, against, "undamped", head)
+def undamped(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries with smoothed losses against the same without: tells the damping from the re-weighting."""
+    rivals = undamped_twins(differences.findings.configs)
+    head = "Paired difference from the same entry without smoothing"
+    return _against(differences, names, rivals, "undamped", head)
 
 
 def _rate(entry: Entry) -> float:
@@ -76,60 +77,110 @@ def _rate(entry: Entry) -> float:
 
 
 def _against(
-    several: Sequence[Pairs], names: Sequence[str], asked: Mapping[str, str], kind: str, head: str
+    differences: Differences, names: Sequence[str], rivals: Mapping[str, str], kind: str, head: str
 ) -> Table | None:
-    """Entries against their rivals, by label, and for each a sentence that says what was found."""
-    against = {one: rival for one, rival in asked.items() if all(p.shares(one, rival) for p in several)}
-    if not against:
-        return None
-    findings, late = several[0].findings, several[0].late
-    lines, answers = [], []
-    for label, rival in against.items():
+    """Entries against their rivals, by label; the notes end with one sentence per entry."""
+    findings = differences.findings
+    late = differences.late
+    lines = []
+    notes = [_note(differences, several=bool(names))]
+    for label, rival in rivals.items():
+        if not differences.comparable(label, rival):
+            continue
         shown = label if rival == BASELINE else f"{label} minus {rival}"
-        control = findings.named(label).repeats is not None
-        gaps = {m: between_all(several, label, rival, m) for m in judged_by(late)}
-        floors = {m: _chance(several, m, gap.seeds) for m, gap in gaps.items()}
-        for metric, gap in gaps.items():
-            each = [between_all([p], label, rival, metric).points for p in several] if names else []
-            pooled = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
-            cells = (
-                pooled,
-                *(Cell(points, signed=True) for points in each),
-                Cell(verdict=verdict(gap, floors[metric])),
-            )
+        control = findings.named(label).is_control
+        gaps = {}
+        floors = {}
+        for metric in judged_by(late):
+            gap = differences.between(label, rival, metric)
+            floor = differences.chance(metric, gap.seeds)
+            cells = [Cell.of(gap)]
+            if names:
+                each = differences.on_each(label, rival, metric)
+                cells += [Cell(difference.points, signed=True) for difference in each]
+            cells.append(Cell(verdict=verdict(gap, floor)))
             lines.append(Line(shown, cells, metric, control))
+            gaps[metric] = gap
+            floors[metric] = floor
         if not control and gaps["mean"].seeds > 1:
-            answers.append(answer(shown, gaps, floors))
-    told = (
-        f"Points of accuracy, paired by seed; Student's 95 % interval over clients and seeds{_FIXED * bool(names)}. "
-        "No correction for the number of lines: of 20 without any effect one is expected to show a difference. "
-        "Noise floor: what 95 % of the differences between FedAvg and FedAvg with other seeds stay within. "
-        f"{LASTING_NOTE * late} {ONE_SEED * (len(findings.seeds) == 1)}"
+            notes.append(answer(shown, gaps, floors))
+    if not lines:
+        return None
+    return Table(
+        name=name_of(kind, late),
+        title=f"{head}, {when(findings, late)}",
+        columns=[Column("difference", "difference [95 %]"), *metric_columns(names), Column("verdict", "")],
+        lines=lines,
+        notes=notes,
     )
-    columns = (Column("difference", "difference [95 %]"), *(Column(n, n) for n in names), Column("verdict", ""))
-    title = f"{head}, {when(findings, late)}"
-    return Table(name_of(kind, late), title, columns, tuple(lines), (told.strip(), *answers))
+
+
+def _note(differences: Differences, several: bool) -> str:
+    """What the numbers of these tables are."""
+    return joined(
+        "Points of accuracy, paired by seed; Student's 95 % interval over clients and seeds.",
+        "The federations are taken as fixed." if several else "",
+        "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
+        "Noise floor: 95 % of the differences between FedAvg and FedAvg with other seeds are smaller.",
+        LASTING_NOTE if differences.late else "",
+        ONE_SEED if len(differences.findings.seeds) == 1 else "",
+    )
+
+
+def controls(differences: Differences) -> Table:
+    """The noise floor as differences: what other seeds or another precision alone do."""
+    findings = differences.findings
+    metrics = judged_by(differences.late)
+    lines = []
+    for entry in findings.controls:
+        assert entry.repeats is not None
+        gaps = [differences.between(entry.label, entry.repeats, metric) for metric in metrics]
+        cells = list(map(Cell.of, gaps))
+        lines.append(Line(entry.label, cells, f"minus {entry.repeats}", control=True))
+    for seeds in sorted({1, len(findings.seeds)}):
+        part = "of 1 seed" if seeds == 1 else f"of {seeds} seeds"
+        if differences.federations > 1:
+            part += f" x {differences.federations} federations"
+        cells = [_deviation(differences, metric, seeds) for metric in metrics]
+        lines.append(Line("two FedAvg figures", cells, part, control=True))
+    note = (
+        "Points, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
+        "difference, pooled from all FedAvg runs."
+    )
+    return Table(
+        name=name_of("controls", differences.late),
+        title=f"What chance alone does, {when(findings, differences.late)}",
+        columns=metric_columns(metrics),
+        lines=lines,
+        notes=(note,),
+    )
+
+
+def _deviation(differences: Differences, metric: str, seeds: int) -> Cell:
+    chance = differences.chance(metric, seeds)
+    return Cell() if chance is None else Cell(chance.deviation)
 
 
 def verdict(gap: Difference, floor: Chance | None) -> str:
-    """Better or worse only where the interval excludes zero and the gap is beyond what chance alone does."""
+    """Better or worse only if the interval excludes zero and the gap is larger than the noise floor."""
     if gap.direction and floor and abs(gap.points) <= floor.bound:
-        return "within the noise floor"
+        return WITHIN_FLOOR
     return gap.verdict
 
 
 def answer(label: str, gaps: Mapping[str, Difference], floors: Mapping[str, Chance | None]) -> str:
-    """Whether the worst served are lifted by more than the noise floor without lowering the mean, in a sentence."""
-    told = []
-    for metric in (m for m in ("worst10", LASTING, "mean", "std") if m in gaps):
-        gap, floor = gaps[metric], floors[metric]
-        beside = f"; noise floor {floor.bound:.2f}" if floor else ""
-        shown = f"{gap.points:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]{beside}"
-        said = {
-            "better": "narrowed" if metric == "std" else "lifted",
-            "worse": "widened" if metric == "std" else "lowered",
-            "within the noise floor": "moved by less than the noise floor",
-            "no difference shown": "not shown to change",
-        }[verdict(gap, floor)]
-        told.append(f"the {title(metric)} {'is' if metric in ('mean', 'std') else 'are'} {said} ({shown})")
-    return f"{label}: {'; '.join(told)}."
+    """Whether the worst-served gain more than the noise floor without lowering the mean, in a sentence."""
+    clauses = []
+    for metric in ("worst10", LASTING, "mean", "std"):
+        if metric not in gaps:
+            continue
+        gap = gaps[metric]
+        floor = floors[metric]
+        amount = f"{gap.points:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]"
+        if floor:
+            amount += f"; noise floor {floor.bound:.2f}"
+        copula = "is" if metric in ("mean", "std") else "are"
+        verbs = _VERBS_OF_STD if metric == "std" else _VERBS
+        verb = verbs[verdict(gap, floor)]
+        clauses.append(f"the {title(metric)} {copula} {verb} ({amount})")
+    return f"{label}: {'; '.join(clauses)}."

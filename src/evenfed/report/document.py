@@ -8,10 +8,15 @@ from typing import Any
 from ..comparison.findings import Findings, seeds_named
 from ..comparison.header import Made
 from ..comparison.reading import read
-from ..comparison.statistics import Pairs
-from . import paper, several
-from .against import controls, differences
+from ..comparison.statistics import Differences
+from . import beside_paper, paper, several
+from .against import against_tables, controls
 from .tables import Table, detailed, overview, runs, suppression
+
+_SELECTED_ON: dict[str | None, str] = {
+    "test": "Values were chosen on the TEST data, as in the paper: these accuracies are optimistic.",
+    "validation": "Values were chosen on a validation split.",
+}
 
 
 @dataclass(frozen=True)
@@ -19,77 +24,128 @@ class Report:
     """Tables, with where they come from."""
 
     title: str
-    facts: tuple[str, ...]  # what was run, and what had to be left out
-    tables: tuple[Table, ...]
+    facts: Sequence[str]  # what was run, and what had to be left out
+    tables: Sequence[Table]
     about: Mapping[str, Any]  # the same for programs
-    findings: tuple[Findings, ...]
-    papers: paper.Numbers | None = None  # its numbers on the same data, where asked for
+    findings: Sequence[Findings]
+    pooled: Differences | None  # in the last rounds, over all comparisons; None if more than the split differs
+    papers: paper.Numbers | None = None  # its numbers on the same data, if asked for
 
     @classmethod
     def of(cls, folders: Sequence[Path], beside_paper: bool, min_test: int = 0) -> "Report":
-        """From folders of comparisons, packed or not; clients judged on fewer than `min_test` examples left out."""
-        found = tuple(read(folder).with_min_test(min_test) for folder in folders)
-        papers = paper.numbers(paper.data_set_of(found[0])) if beside_paper else None
-        tables = _tables(found[0], beside_paper) if len(found) == 1 else several.tables(found, papers)
-        title = ", ".join(f.folder.resolve().name for f in found)
-        about = [_about(f) for f in found]
-        told = dict(about[0]) if len(found) == 1 else {"comparisons": about}
-        facts = tuple(f"{f.folder.name}, {x}" if len(found) > 1 else x for f in found for x in _facts(f))
-        return cls(title, facts, tuple(tables), told, found, papers)
+        """From folders of comparisons, packed or not, without clients judged on fewer than `min_test` examples."""
+        comparisons = [read(folder).with_min_test(min_test) for folder in folders]
+        numbers = None
+        if beside_paper:
+            numbers = paper.numbers(paper.data_set_of(comparisons[0]))
+        if len(comparisons) > 1:
+            return cls._of_several(comparisons, numbers)
+        (findings,) = comparisons
+        late = Differences(comparisons, late=True)
+        return cls(
+            title=findings.folder.resolve().name,
+            facts=_facts(findings),
+            tables=_tables(late, beside_paper),
+            about=_about(findings),
+            findings=comparisons,
+            pooled=late,
+            papers=numbers,
+        )
+
+    @classmethod
+    def _of_several(cls, comparisons: Sequence[Findings], numbers: paper.Numbers | None) -> "Report":
+        several.check(comparisons)
+        shared = several.in_common(comparisons)
+        left_out = several.not_in_common(comparisons, shared[0])
+        late = Differences(shared, late=True)
+        last = Differences(shared, late=False)
+        tables = several.tables(late, numbers, left_out)
+        tables += several.tables(last, numbers, left_out)
+        facts = []
+        for findings in comparisons:
+            facts += [f"{findings.folder.name}, {fact}" for fact in _facts(findings)]
+        return cls(
+            title=", ".join(findings.folder.resolve().name for findings in comparisons),
+            facts=facts,
+            tables=tables,
+            about={"comparisons": list(map(_about, comparisons))},
+            findings=comparisons,
+            pooled=late if several.differ_in_split_only(comparisons) else None,
+            papers=numbers,
+        )
 
 
-def _tables(findings: Findings, beside_paper: bool) -> list[Table]:
+def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     """Averages of the last rounds first, then the last round."""
-    late, last = Pairs(findings, late=True), Pairs(findings, late=False)
-    tables = [overview(findings, late=True), *(table for pairs in (late, last) for table in _at(findings, pairs))]
-    if beside_paper:
-        tables += paper.tables(findings, paper.data_set_of(findings), last, late)
-    return [*tables, runs(findings)]
+    findings = late.findings
+    last = Differences([findings], late=False)
+    tables = [overview(findings, late=True), *_tables_at(late), *_tables_at(last)]
+    if beside_the_paper:
+        tables += beside_paper.tables(findings, paper.data_set_of(findings), last, late)
+    tables.append(runs(findings))
+    return tables
 
 
-def _at(findings: Findings, pairs: Pairs) -> list[Table]:
-    found = [detailed(findings, pairs.late)]
-    if plain := findings.unpadded:
-        table = detailed(plain, pairs.late)
-        found.append(replace(table, name=f"unpadded-{table.name}", title=f"{table.title}, without padding positions"))
-    if len(findings.everyone) > 1:  # something stands beside FedAvg
-        found.append(suppression(findings, pairs.late))
-        found += differences([pairs])
-    return [*found, controls([pairs])] if findings.controls else found
+def _tables_at(differences: Differences) -> list[Table]:
+    """The tables of the last rounds, or of the last one."""
+    findings = differences.findings
+    late = differences.late
+    tables = [detailed(findings, late)]
+    unpadded = findings.unpadded
+    if unpadded is not None:
+        table = detailed(unpadded, late)
+        name = f"unpadded-{table.name}"
+        tables.append(replace(table, name=name, title=f"{table.title}, without padding positions"))
+    if len(findings.everyone) > 1:  # there is more than FedAvg
+        tables.append(suppression(findings, late))
+        tables += against_tables(differences)
+    if findings.controls:
+        tables.append(controls(differences))
+    return tables
 
 
-def _facts(found: Findings) -> list[str]:
-    header, config = found.header, found.header["config"]
-    clients = len(header["clients"]["names"])
-    run = f"{config['data']['name']}: {clients} clients, {found.rounds} rounds, {seeds_named(found.seeds)}"
-    on_gpu = "cuda" in str(header.get("device"))
-    how = f"{found.baseline.precision} on {header['hardware']['gpu']}" if on_gpu else header["hardware"]["cpu"]
-    told = [f"{run}; {how}; {_made(found.made)}."]
-    if found.judge == "validation":
-        told.append("Judged on a validation split of the training data; the test data were not looked at.")
-    chosen = header.get("selected_on")
-    if chosen == "test":
-        told.append("Values were chosen on the TEST data, as in the paper: these accuracies are optimistic.")
-    elif chosen == "validation":
-        told.append("Values were chosen on a validation split.")
-    return [*told, *found.left_out, *found.broken]
+def _facts(findings: Findings) -> list[str]:
+    """What was run, on what and when; what it was judged on; what is missing."""
+    header = findings.header
+    data = header.data["name"]
+    clients = len(header.clients["names"])
+    machine = header.provenance["hardware"]
+    hardware = machine["cpu"]
+    if "cuda" in str(header.device):
+        hardware = f"{findings.baseline.precision} on {machine['gpu']}"
+    facts = [
+        f"{data}: {clients} clients, {findings.rounds} rounds, {seeds_named(findings.seeds)}; {hardware}; "
+        f"{_made(findings.made)}."
+    ]
+    if findings.judge == "validation":
+        facts.append("Judged on a validation split of the training data; the test data were not used.")
+    if header.selected_on in _SELECTED_ON:
+        facts.append(_SELECTED_ON[header.selected_on])
+    return [*facts, *findings.left_out, *findings.broken]
 
 
 def _made(runs: Sequence[Made]) -> str:
-    """Every source the runs were made from, and the days."""
-    sources = dict.fromkeys(f"evenfed {m.version}, commit {(m.commit or 'unknown')[:7]}" for m in runs)
-    days = sorted({m.started[:10] for m in runs})
-    return f"{'; '.join(sources)}; {days[0] if len(days) == 1 else f'{days[0]} to {days[-1]}'}"
+    """Every version and commit the runs were made with, and the days."""
+    parts = []
+    days = []
+    for run in runs:
+        commit = run.commit or "unknown"
+        parts.append(f"evenfed {run.version}, commit {commit[:7]}")
+        days.append(run.started[:10])
+    first = min(days)
+    last = max(days)
+    parts.append(first if first == last else f"{first} to {last}")
+    return "; ".join(dict.fromkeys(parts))
 
 
-def _about(found: Findings) -> dict[str, Any]:
+def _about(findings: Findings) -> dict[str, Any]:
     return {
-        "folder": str(found.folder),
-        "data": found.header["config"]["data"],
-        "rounds": found.rounds,
-        "average_over_rounds": found.last_rounds,
-        "seeds": found.seeds,
-        "min_test": found.min_test,
-        "left_out": found.left_out,
-        "broken": found.broken,
+        "folder": str(findings.folder),
+        "data": findings.header.data,
+        "rounds": findings.rounds,
+        "last_rounds": findings.last_rounds,
+        "seeds": findings.seeds,
+        "min_test": findings.min_test,
+        "left_out": findings.left_out,
+        "broken": findings.broken,
     }

@@ -17,23 +17,28 @@ SHOWN = 60  # clients
 MAP_WIDTH = 30  # characters: all columns together fit into 80
 BAR_WIDTH = 8
 BAR_COLOUR = "#2f6db5"
+Counts = NDArray[np.int64]  # [clients, classes]
+Floats = NDArray[np.float64]
 
 
-def label_skew(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def label_skew(counts: Counts) -> Floats:
     """Total variation distance of each client's classes from everyone's: 0 is the same, near 1 is disjoint.
 
     >>> label_skew(np.array([[10, 0], [0, 10], [5, 5]])).tolist()
     [0.5, 0.5, 0.0]
     """
     overall = counts.sum(0) / max(counts.sum(), 1)
-    distances: NDArray[np.float64] = np.abs(shares(counts) - overall).sum(1) / 2
-    return np.where(counts.sum(1) > 0, distances, np.nan)
+    gaps = np.abs(shares(counts) - overall)
+    is_empty = counts.sum(1) == 0
+    skew: Floats = gaps.sum(1) / 2
+    skew[is_empty] = np.nan
+    return skew
 
 
-def shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def shares(counts: Counts) -> Floats:
     """Each client's class counts as shares of its own examples; zeros for an empty client."""
     totals = counts.sum(1, keepdims=True)
-    of_client: NDArray[np.float64] = counts / np.maximum(totals, 1)
+    of_client: Floats = counts / np.maximum(totals, 1)
     return of_client
 
 
@@ -55,28 +60,32 @@ def describe(federation: Federation) -> dict[str, Any]:
 def render(federation: Federation) -> RenderableType:
     """One line per client; darker cells hold a larger share of that client's own examples."""
     counts = federation.class_counts
-    sizes = federation.train_sizes + federation.judged_sizes
-    largest = max(sizes.max(), 1)
+    largest = max(max(federation.train_sizes + federation.judged_sizes), 1)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, collapse_padding=True)
     name_width = 40 if counts is None else 14
     table.add_column("client", no_wrap=True, max_width=name_width, overflow="ellipsis")
     if counts is not None:
         table.add_column(_map_title(federation.classes), no_wrap=True)
         table.add_column("skew", justify="right")
+        skew = label_skew(counts)
+        shades = _columns(counts)
+        shades /= max(shades.max(), 1e-9)
     table.add_column("train", justify="right")
     table.add_column("test", justify="right")
     table.add_column("size", no_wrap=True, width=BAR_WIDTH)
-    class_cells = [] if counts is None else _class_cells(counts)
     for i, name in enumerate(federation.names[:SHOWN]):
         row: list[RenderableType] = [Text(name)]
-        if class_cells:
-            row += class_cells[i]
-        row.append(f"{federation.train_sizes[i]:,}")
-        row.append(f"{federation.judged_sizes[i]:,}")
-        row.append(_bar(sizes[i] / largest))
+        if counts is not None:
+            row.append(_heat(shades[i]))
+            row.append("-" if np.isnan(skew[i]) else f"{skew[i]:.2f}")
+        train = federation.train_sizes[i]
+        test = federation.judged_sizes[i]
+        row.append(f"{train:,}")
+        row.append(f"{test:,}")
+        row.append(_bar((train + test) / largest))
         table.add_row(*row)
-    summary = [Text(line, style="dim") for line in _summary(federation)]
-    return Group(table, *summary)
+    summary = "\n".join(_summary(federation))
+    return Group(table, Text(summary, style="dim"))
 
 
 def _map_title(classes: int) -> str:
@@ -91,32 +100,23 @@ def _cell_width(classes: int) -> int:
     return max(1, min(3, MAP_WIDTH // classes))
 
 
-def _class_cells(counts: NDArray[np.int64]) -> list[tuple[Text, str]]:
-    """The heat map and the skew of every client."""
-    shades = _grouped_shares(counts)
-    darkest = max(shades.max(), 1e-9)
-    cells = []
-    for strengths, skew in zip(shades / darkest, label_skew(counts), strict=True):
-        written = "-" if np.isnan(skew) else f"{skew:.2f}"
-        cells.append((_heat(strengths), written))
-    return cells
-
-
-def _grouped_shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _columns(counts: Counts) -> Floats:
     """Shares in at most as many columns as fit: with more classes, neighbouring ones share a column."""
     of_client = shares(counts)
-    classes = of_client.shape[1]
-    groups = np.array_split(np.arange(classes), min(classes, MAP_WIDTH))
-    columns = [of_client[:, group].sum(1) for group in groups]
+    classes = counts.shape[1]
+    width = min(classes, MAP_WIDTH)
+    groups = np.array_split(of_client, width, axis=1)
+    columns = [group.sum(1) for group in groups]
     return np.stack(columns, axis=1)
 
 
-def _heat(strengths: NDArray[np.float64]) -> Text:
+def _heat(strengths: Floats) -> Text:
     """One client's classes: blank for none, a dot for few, a full block for the largest share of the whole map."""
     line = Text()
     width = _cell_width(len(strengths))
+    darkest_level = len(SHADES) - 1
     for strength in strengths:
-        level = int(np.ceil(strength * (len(SHADES) - 1)))
+        level = int(np.ceil(strength * darkest_level))
         red = int(60 - 20 * strength)
         green = int(90 + 60 * strength)
         blue = int(140 + 115 * strength)
@@ -132,19 +132,23 @@ def _bar(share: float) -> Text:
 
 
 def _summary(federation: Federation) -> list[str]:
-    train = federation.train_sizes
-    test = federation.judged_sizes
-    sizes = train + test
+    train = federation.train_sizes.sum()
+    test = federation.judged_sizes.sum()
+    sizes = federation.train_sizes + federation.judged_sizes
+    least = sizes.min()
+    most = sizes.max()
+    median = np.median(sizes)
+    clients = len(sizes)
     lines = []
-    if len(sizes) > SHOWN:
-        lines.append(f"... and {len(sizes) - SHOWN:,} more clients; --format json lists all.")
+    if clients > SHOWN:
+        lines.append(f"... and {clients - SHOWN:,} more clients; --format json lists all.")
     lines.append(
-        f"{len(sizes):,} clients, {train.sum():,} train and {test.sum():,} test examples; "
-        f"{sizes.min():,} to {sizes.max():,} per client, median {np.median(sizes):,.0f}."
+        f"{clients:,} clients, {train:,} train and {test:,} test examples; "
+        f"{least:,} to {most:,} per client, median {median:,.0f}."
     )
     counts = federation.class_counts
     if counts is not None:
-        darkest = 100 * _grouped_shares(counts).max()
+        darkest = 100 * _columns(counts).max()
         skew = label_skew(counts)
         skews = "none"
         if not np.isnan(skew).all():

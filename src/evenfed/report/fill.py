@@ -1,6 +1,6 @@
 """Tables inside one's own Markdown: the text between two comments is replaced by what the results say.
 
-    <!-- evenfed cifar10 overview-average -->
+    <!-- evenfed cifar10 overview-late -->
     <!-- /evenfed -->
 
 The words are folders of comparisons, relative to the file, followed by one of these:
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ..comparison.choose import choose
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
@@ -140,7 +141,7 @@ def _content(block: _Block, reports: Reports) -> str:
 def _table(block: _Block, reports: Reports) -> list[str]:
     """The table as Markdown; nothing where it may be one of a folder that does not exist yet."""
     if block.is_of_a_choice:
-        chosen = choice.choose(*block.folders[:2])
+        chosen = choose(*block.folders[:2])
         tables: Sequence[Table] = choice.tables(chosen)
     else:
         beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)

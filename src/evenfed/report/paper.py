@@ -1,32 +1,17 @@
-"""The paper's own numbers beside ours: differences in spreads, and which of its orderings hold here."""
+"""The paper's own numbers: its tables, the orderings they state, and the errors in them."""
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import METRICS
-from ..comparison.statistics import LOWER_IS_BETTER, Pairs, chance
+from ..comparison.statistics import LOWER_IS_BETTER
 from ..core.errors import InputError
-from .against import verdict
-from .tables import (
-    METRIC_COLUMNS,
-    ONE_SEED,
-    SUPPRESSION_COLUMNS,
-    Cell,
-    Column,
-    Line,
-    Table,
-    floor_note,
-    measured,
-    name_of,
-    suppression_cells,
-    title,
-    when,
-)
+from .tables import title
 
 DATA_SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "cinic10": "CINIC-10", "stackoverflow": "StackOverflow"}
 NAMES = {
@@ -42,7 +27,8 @@ NAMES = {
 }
 _TABLES = Path(__file__).with_name("paper_tables")
 _OUR_NAMES = {"lambda": "strength", "M": "baseline"}  # hyper-parameters called otherwise here
-_ROUNDS, _CLIENTS = 200, {"StackOverflow": 20}  # 50 elsewhere
+_ROUNDS = 200
+_CLIENTS = {"StackOverflow": 20}  # 50 elsewhere
 _MODELS = {"StackOverflow": "lstm_words"}  # resnet18_gn elsewhere
 _FOOTNOTES = {
     "CIFAR-10": ("The paper's GiFair lambda, 6e-05, is beyond the bound of the stated split (of order 1e-6 to 1e-5).",),
@@ -64,7 +50,7 @@ _FOOTNOTES = {
         "are swapped; its appendix describes Shakespeare's roles, but the counts are StackOverflow's.",
     ),
 }
-_EVERYWHERE = (
+_SELECTED_ON_TEST = (
     "The paper names no validation data: its learning rates and hyper-parameters were chosen on test accuracy."
 )
 
@@ -73,7 +59,7 @@ Numbers = Mapping[str, Mapping[str, tuple[float, float]]]  # algorithm -> metric
 
 @dataclass(frozen=True)
 class Claim:
-    """An ordering the paper's table states: `winner` ahead of `loser`, or of all (None)."""
+    """An ordering in the paper's table: `winner` ahead of `loser`, or of all (None)."""
 
     winner: str
     loser: str | None
@@ -82,13 +68,14 @@ class Claim:
     spread: float  # of both together
 
     def __str__(self) -> str:
-        behind = f"{NAMES[self.winner]} > {NAMES[self.loser]}" if self.loser else f"{NAMES[self.winner]} best"
-        return f"{behind}, {title(self.metric)}"
+        winner = NAMES[self.winner]
+        ordering = f"{winner} > {NAMES[self.loser]}" if self.loser else f"{winner} best"
+        return f"{ordering}, {title(self.metric)}"
 
 
 def data_set_of(findings: Findings) -> str:
     """The paper's name of the data set this comparison ran on."""
-    name = str(findings.header["config"]["data"]["name"])
+    name = str(findings.header.data["name"])
     if name not in DATA_SETS:
         raise InputError(
             f"--paper: {findings.folder} ran on {name}, and the paper has numbers for {', '.join(DATA_SETS)} only; "
@@ -108,12 +95,26 @@ def numbers(data_set: str) -> Numbers:
     >>> numbers("CIFAR-10")["fedavg"]["mean"], "afl" in numbers("CIFAR-10")
     ((43.45, 0.6), False)
     """
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for line in _read("results"):
-        if line["dataset"] == data_set and line["value"]:
-            known = float(line["value"]), float(line["std_over_seeds"])
-            found.setdefault(_ours(line["algorithm"]), {})[line["metric"]] = known
-    return found
+    by_algorithm: dict[str, dict[str, tuple[float, float]]] = {}
+    for row in _rows("results", data_set):
+        if row["value"]:
+            metrics = by_algorithm.setdefault(row["algorithm"], {})
+            metrics[row["metric"]] = (float(row["value"]), float(row["std_over_seeds"]))
+    return by_algorithm
+
+
+def suppression() -> dict[str, dict[str, float]]:
+    """The paper's Table 2 (CIFAR-100 only), by algorithm."""
+    by_algorithm = {}
+    for row in _rows("suppression_cifar100"):
+        algorithm = row.pop("algorithm")
+        by_algorithm[algorithm] = {name: float(value) for name, value in row.items()}
+    return by_algorithm
+
+
+def footnotes(data_set: str) -> tuple[str, ...]:
+    """What is wrong or missing in the paper."""
+    return (*_FOOTNOTES[data_set], _SELECTED_ON_TEST)
 
 
 def claims(paper: Numbers) -> list[Claim]:
@@ -122,234 +123,99 @@ def claims(paper: Numbers) -> list[Claim]:
     >>> [str(c) for c in claims(numbers("CIFAR-10")) if c.loser is None][:4]
     ['TERM best, mean', 'TERM best, std', 'Semi-VRed best, worst', 'Semi-VRed best, worst 10 %']
     """
-    found = [_best(paper, metric) for metric in METRICS]
-    rivals = [(a, "fedavg", m) for a in reversed(NAMES) for m in ("mean", "worst10") if a != "fedavg"]
-    rivals += [("semi_vred", "vred", "mean"), ("semi_vred", "vred", "worst10"), ("vred", "gifair", "worst10")]
-    found += [_between(paper, one, other, metric) for one, other, metric in rivals]
-    return [claim for claim in found if claim is not None]
-
-
-def tables(findings: Findings, data_set: str, last: Pairs, late: Pairs) -> list[Table]:
-    """Everything `--paper` adds."""
-    known = [e for e in findings.entries if e.method in NAMES]
-    ours = [e for e in known if e.label == BASELINE or e.method != BASELINE]  # without FedAvg at the others' rates
-    found = [_side_by_side(findings, known, data_set)]
-    if data_set == "CIFAR-100":  # the only one of the paper's Table 2
-        found.append(_suppression(findings, ours))
-    found += [_orderings(ours, numbers(data_set), pairs) for pairs in (late, last)]
-    return [table for table in found if table.lines]
-
-
-def _side_by_side(findings: Findings, ours: Sequence[Entry], data_set: str) -> Table:
-    paper = numbers(data_set)
-
-    def cells(entry: Entry, late: bool) -> list[Cell]:
-        return [measured(findings.rows[entry.label], late, m) for m in METRICS]
-
-    lines: list[Line] = []
-    for entry in ours:
-        theirs = paper.get(entry.method)
-        there = [Cell(*theirs[m]) if theirs else Cell(verdict="diverged") for m in METRICS]
-        lines += _compared(entry.label, cells(entry, False), cells(entry, True), there)
-    again = [e.label for e in ours if e.method == BASELINE != e.label]  # FedAvg's row of the paper counts once
-    compared = [line.cells for line in lines if line.part == "in spreads" and line.entry not in again]
-    found = [c.value for cells in compared for c in cells if c.value is not None]
-    near = sum(abs(v) <= _NEAR for v in found)
-    tally = [f"Of {len(found)} figures {near} are within {_NEAR} spreads of the paper's."] if found else []
-    for entry in findings.controls:
-        lines += _ours_alone(entry.label, cells(entry, False), cells(entry, True), control=True)
-    as_there = [e for e in ours if e.label not in again]
-    told = [_IN_SPREADS, *tally, floor_note(findings), *_set_up(findings, as_there, data_set), *_FOOTNOTES[data_set]]
-    head = f"Ours beside the paper's on {data_set}, last round as in the paper"
-    notes = [note for note in (*told, _EVERYWHERE) if note]
-    return Table("paper", head, METRIC_COLUMNS, tuple(lines), tuple(notes), digits=2)
-
-
-_NEAR = 2
-_IN_SPREADS = (
-    "Ours: last round, and average of the last rounds. In spreads: ours minus the paper's, both at the last round, "
-    "over the root of the sum of both squared spreads over seeds, which one seed has not."
-)
-
-
-def _suppression(findings: Findings, ours: Sequence[Entry]) -> Table:
-    paper = {
-        _ours(line["algorithm"]): {k: float(v) for k, v in line.items() if k != "algorithm"}
-        for line in _read("suppression_cifar100")
-    }
-
-    def both(entry: Entry) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
-        row = findings.rows[entry.label]
-        return suppression_cells(row, late=False), suppression_cells(row, late=True)
-
-    lines: list[Line] = []
-    for entry in ours:
-        theirs = paper.get(entry.method)
-        if theirs is None:
-            continue
-        there = [
-            Cell(theirs["improved_suffering_pct"], theirs["improved_suffering_pct_std"], theirs["suffering_gain"]),
-            Cell(theirs["degraded_well_pct"], theirs["degraded_well_pct_std"], theirs["well_gain"]),
-            Cell(theirs["mean_gain"], theirs["mean_gain_std"], signed=True),
-        ]
-        lines += _compared(entry.label, *both(entry), there)
-    for entry in findings.controls:
-        lines += _ours_alone(entry.label, *both(entry), control=True)
-    told = f"{_IN_SPREADS} The paper had 22 suffering and 28 well-performing clients. {floor_note(findings)}"
-    return Table(
-        "paper-suppression",
-        "Ours beside the paper's Table 2, last round",
-        SUPPRESSION_COLUMNS,
-        tuple(lines),
-        (told.strip(),),
-        2,
-    )
-
-
-def _compared(label: str, here: Sequence[Cell], average: Sequence[Cell], there: Sequence[Cell]) -> Iterator[Line]:
-    yield from _ours_alone(label, here, average)
-    yield Line(label, tuple(there), "paper")
-    yield Line(label, tuple(_in_spreads(a, b) for a, b in zip(here, there, strict=True)), "in spreads")
-
-
-def _ours_alone(label: str, here: Sequence[Cell], average: Sequence[Cell], control: bool = False) -> Iterator[Line]:
-    yield Line(label, tuple(here), "ours", control)
-    yield Line(label, tuple(average), "ours, average", control)
-
-
-def _in_spreads(ours: Cell, theirs: Cell) -> Cell:
-    if ours.value is None or theirs.value is None or ours.spread is None:
-        return Cell()
-    spread = float(np.hypot(ours.spread, theirs.spread or 0.0))
-    return Cell((ours.value - theirs.value) / spread, signed=True) if spread > 0 else Cell()
-
-
-def _orderings(ours: Sequence[Entry], paper: Numbers, pairs: Pairs) -> Table:
-    """Each ordering of the paper that can be looked at here."""
-    stands: dict[str, Entry] = {}
-    for entry in ours:  # of several entries of one method, the one of its own name, else the first
-        stands[entry.method] = entry if entry.label == entry.method else stands.get(entry.method, entry)
-    seen = [c for c in claims(paper) if {c.winner, c.loser or "fedavg"} <= set(stands) and len(stands) > 1]
-    lines = tuple(line for claim in seen if (line := _judged(claim, stands, pairs)))
-    floor = tuple(_repeated(e, m, pairs) for e in pairs.findings.controls for m in ("mean", "worst10")) if lines else ()
-    told = (
-        "Gaps towards better, in points; the paper's ± the spread of both its figures over seeds. `best`: against the "
-        "runner-up there, and against the best other entry here. A claim holds or fails where the 95 % interval over "
-        "clients and seeds excludes zero and the gap is beyond the noise floor."
-    )
-    words = [line.cells[-1].verdict for line in lines]
-    counts = [words.count(word) for word in ("holds", "fails", "within the noise")]
-    tally = "Of {} claims {} hold, {} fail, {} are within the noise.".format(len(words), *counts)
-    if len(pairs.findings.seeds) == 1:
-        tally = ONE_SEED
-    return Table(
-        name_of("claims", pairs.late),
-        f"Orderings of the paper, {when(pairs.findings, pairs.late)}",
-        (
-            Column("paper", "paper"),
-            Column("here", "here [95 %]"),
-            Column("floor", "noise floor"),
-            Column("verdict", ""),
-        ),
-        (*lines, *floor),
-        (told, tally),
-        head="claim",
-    )
-
-
-def _judged(claim: Claim, stands: Mapping[str, Entry], pairs: Pairs) -> Line | None:
-    """What is found here of a claim, as gaps towards better; None where the two share no seed."""
-    winner, rival = stands[claim.winner], _rival(claim, stands, pairs)
-    if not pairs.shares(winner.label, rival.label):
-        return None
-    gap = pairs.between(winner, rival, claim.metric)
-    low, high, points = gap.low, gap.high, gap.points
-    if claim.metric in LOWER_IS_BETTER:
-        low, high, points = -gap.high, -gap.low, -gap.points
-    floor = chance([pairs.findings], claim.metric, pairs.late, gap.seeds)
-    cells = (
-        Cell(claim.gap, claim.spread, signed=True),
-        Cell(points, low=low, high=high, signed=True),
-        Cell(floor.bound) if floor else Cell(),
-        Cell(verdict=_WORDS.get(verdict(gap, floor), "within the noise")),
-    )
-    return Line(str(claim), cells)
-
-
-_WORDS = {"better": "holds", "worse": "fails", "not judged": "not judged"}
-
-
-def _repeated(control: Entry, metric: str, pairs: Pairs) -> Line:
-    """The noise floor under the claims: the gap of an entry to its own repetition."""
-    assert control.repeats is not None
-    gap = pairs.between(control, pairs.findings.named(control.repeats), metric)
-    shown = Cell(gap.points, low=gap.low, high=gap.high, signed=True)
-    told = f"{title(control.label)} - {control.repeats}, {title(metric)}"
-    return Line(told, (Cell(), shown, Cell(), Cell(verdict="chance")), control=True)
-
-
-def _rival(claim: Claim, stands: Mapping[str, Entry], pairs: Pairs) -> Entry:
-    """Whom the winner is set against here: the loser, or the best of the others."""
-    if claim.loser:
-        return stands[claim.loser]
-    others = [entry for method, entry in stands.items() if method != claim.winner]
-    sign = -1 if claim.metric in LOWER_IS_BETTER else 1
-    rows = pairs.findings.rows
-    return max(others, key=lambda e: sign * (rows[e.label].late if pairs.late else rows[e.label].last)[claim.metric][0])
+    orderings = [_best(paper, metric) for metric in METRICS]
+    for method in reversed(NAMES):
+        orderings.append(_between(paper, method, BASELINE, "mean"))
+        orderings.append(_between(paper, method, BASELINE, "worst10"))
+    orderings.append(_between(paper, "semi_vred", "vred", "mean"))
+    orderings.append(_between(paper, "semi_vred", "vred", "worst10"))
+    orderings.append(_between(paper, "vred", "gifair", "worst10"))
+    return [claim for claim in orderings if claim is not None]
 
 
 def _best(paper: Numbers, metric: str) -> Claim | None:
-    """Who is ahead of everyone; None where two share the first place."""
-    sign = -1 if metric in LOWER_IS_BETTER else 1
-    ranked = sorted(paper, key=lambda a: -sign * paper[a][metric][0])
-    claim = _between(paper, ranked[0], ranked[1], metric)
-    return claim and Claim(claim.winner, None, metric, claim.gap, claim.spread)
+    """Who is ahead of everyone; None if two share the first place."""
+
+    def figure(method: str) -> float:
+        value, _ = paper[method][metric]
+        return value if metric in LOWER_IS_BETTER else -value
+
+    first, second, *_ = sorted(paper, key=figure)
+    claim = _between(paper, first, second, metric)
+    return None if claim is None else replace(claim, loser=None)
 
 
 def _between(paper: Numbers, one: str, other: str, metric: str) -> Claim | None:
-    """The order of two; None where they are equal or one diverged."""
+    """The order of two; None if they are equal or one diverged."""
     if one not in paper or other not in paper:
         return None
-    (a, spread_a), (b, spread_b) = paper[one][metric], paper[other][metric]
-    gap = (b - a) if metric in LOWER_IS_BETTER else (a - b)
+    value, spread = paper[one][metric]
+    other_value, other_spread = paper[other][metric]
+    gap = value - other_value
     if gap == 0:
         return None
-    winner, loser = (one, other) if gap > 0 else (other, one)
-    return Claim(winner, loser, metric, abs(gap), float(np.hypot(spread_a, spread_b)))
+    one_wins = (gap < 0) if metric in LOWER_IS_BETTER else (gap > 0)
+    return Claim(
+        winner=one if one_wins else other,
+        loser=other if one_wins else one,
+        metric=metric,
+        gap=abs(gap),
+        spread=float(np.hypot(spread, other_spread)),
+    )
 
 
-def _set_up(findings: Findings, ours: Sequence[Entry], data_set: str) -> Iterator[str]:
-    """What was set otherwise than in the paper, where its tables say."""
+def set_up(findings: Findings, entries: Sequence[Entry], data_set: str) -> list[str]:
+    """What was set otherwise than in the paper, as far as its tables say."""
+    header = findings.header
+    sentences = []
     if findings.rounds != _ROUNDS:
-        yield f"{findings.rounds} rounds here, {_ROUNDS} in the paper."
-    clients, stated = len(findings.header["clients"]["names"]), _CLIENTS.get(data_set, 50)
-    if clients != stated:
-        yield f"{clients} clients here, {stated} in the paper."
-    model, theirs = findings.header["config"]["model"].get("name"), _MODELS.get(data_set, "resnet18_gn")
-    if model != theirs:
-        yield f"Another model here, {model}, than in the paper, {theirs}."
-    if examples := findings.header["config"]["data"].get("examples"):
-        yield f"{examples:,} examples of the data here, all of them in the paper."
-    rates = {_ours(x["algorithm"]): x["learning_rate"] for x in _read("best_learning_rate") if x["dataset"] == data_set}
-    other = []
-    for entry in ours:
-        method, hyper = entry.method, entry.config["hyper_parameters"]
-        asked = {"lr": (entry.config["train"]["lr"], float(rates[method]))}
-        for line in _read("best_hyperparameters"):
-            if line["dataset"] == data_set and _ours(line["algorithm"]) == method:
-                name = _OUR_NAMES.get(line["parameter"], line["parameter"])
-                asked[name] = (hyper.get(name), float(line["value"]))
-        told = [f"{name} {here} (paper {there:g})" for name, (here, there) in asked.items() if here != there]
-        if told:
-            other.append(f"{entry.label}: {', '.join(told)}")
-    if other:
-        yield f"Set otherwise than the paper's best values: {'; '.join(other)}."
+        sentences.append(f"{findings.rounds} rounds here, {_ROUNDS} in the paper.")
+    clients = len(header.clients["names"])
+    papers_clients = _CLIENTS.get(data_set, 50)
+    if clients != papers_clients:
+        sentences.append(f"{clients} clients here, {papers_clients} in the paper.")
+    model = header.config["model"].get("name")
+    papers_model = _MODELS.get(data_set, "resnet18_gn")
+    if model != papers_model:
+        sentences.append(f"Another model here, {model}, than in the paper, {papers_model}.")
+    examples = header.data.get("examples")
+    if examples:
+        sentences.append(f"{examples:,} examples of the data here, all of them in the paper.")
+    differing = []
+    for entry in entries:
+        values = _values_that_differ(entry, data_set)
+        if values:
+            differing.append(f"{entry.label}: {', '.join(values)}")
+    if differing:
+        sentences.append(f"Set otherwise than the paper's best values: {'; '.join(differing)}.")
+    return sentences
 
 
-def _ours(algorithm: str) -> str:
-    return algorithm.replace("-", "_")
+def _values_that_differ(entry: Entry, data_set: str) -> list[str]:
+    """An entry's learning rate and hyper-parameters that are not the paper's best."""
+    ours = {"lr": entry.config["train"]["lr"], **entry.config["hyper_parameters"]}
+    papers = {}
+    for row in _rows("best_learning_rate", data_set):
+        if row["algorithm"] == entry.method:
+            papers["lr"] = float(row["learning_rate"])
+    for row in _rows("best_hyperparameters", data_set):
+        if row["algorithm"] == entry.method:
+            name = _OUR_NAMES.get(row["parameter"], row["parameter"])
+            papers[name] = float(row["value"])
+    differing = []
+    for name, papers_value in papers.items():
+        value = ours.get(name)
+        if value != papers_value:
+            differing.append(f"{name} {value} (paper {papers_value:g})")
+    return differing
 
 
-def _read(name: str) -> list[dict[str, str]]:
+def _rows(name: str, data_set: str | None = None) -> list[dict[str, str]]:
+    """The rows of one of the paper's tables, algorithms under our names."""
+    rows = []
     with (_TABLES / f"{name}.csv").open(newline="") as lines:
-        return list(csv.DictReader(lines))
+        for row in csv.DictReader(lines):
+            row["algorithm"] = row["algorithm"].replace("-", "_")
+            if data_set is None or row["dataset"] == data_set:
+                rows.append(row)
+    return rows

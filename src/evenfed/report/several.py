@@ -1,207 +1,294 @@
 """Comparisons beside each other: the same entries on other federations, or in another set-up."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..comparison.findings import Entry, Findings
+from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import METRICS, History, Row
-from ..comparison.statistics import Pairs, components
+from ..comparison.statistics import Differences, components
 from ..core.errors import InputError
 from ..settings import VARIANT
-from . import paper
-from .against import controls, differences
+from .against import against_tables, controls
+from .beside_paper import paper_line
+from .paper import Numbers
 from .tables import (
     METRIC_COLUMNS,
     SUPPRESSION_COLUMNS,
     Cell,
-    Column,
     Line,
     Table,
     floor_note,
+    joined,
     judged_by,
-    measured,
+    metric_cells,
+    metric_columns,
     name_of,
     suppression_cells,
-    title,
     when,
 )
 
-_SPLIT = "data.seed"  # comparisons that differ in this alone are repetitions on other federations
-_NO_MATTER = ("train.device", "train.engine", "train.seed")
-_UNSAID = {"data.judge": "test", "model.normalise": False}  # where a run does not name it
+_SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on other federations
+_IRRELEVANT = ("train.device", "train.engine", "train.seed")
+_DEFAULTS = {"data.judge": "test", "model.normalise": False}  # of keys that older runs do not name
+
+MeanAndSpread = tuple[float, float]
 
 
-def tables(comparisons: Sequence[Findings], papers: paper.Numbers | None) -> list[Table]:
-    """Pooled over federations where nothing but the split differs, else set beside each other."""
-    names, same_set_up = _told_apart(comparisons)
-    several = _in_common(comparisons)
-    others = dict.fromkeys(e.label for f in comparisons for e in f.everyone if e.label not in several[0].rows)
-    left_out = f"Left out, as not the same in all of them: {', '.join(others)}." if others else ""
-    found = []
-    for late in (True, False):
-        pairs = [Pairs(f, late, stream) for stream, f in enumerate(several)]
-        found.append(_beside(several, names, late, papers, left_out))
-        if same_set_up:
-            found += [_components(several, late), _suppression(several, late), *differences(pairs, names)]
-            found += [controls(pairs)] if several[0].controls else []
-        else:
-            found.append(_within(pairs, names))
-    return found
+def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> list[Table]:
+    """Pooled over federations if only the split differs, else side by side."""
+    comparisons = differences.comparisons
+    names = _names(comparisons)
+    tables = [_beside(differences, names, numbers, left_out)]
+    if not differ_in_split_only(comparisons):
+        return [*tables, _within(differences, names)]
+    tables.append(_components(comparisons, differences.late))
+    tables.append(_suppression(comparisons, differences.late))
+    tables += against_tables(differences, names)
+    if differences.findings.controls:
+        tables.append(controls(differences))
+    return tables
 
 
-def federations(comparisons: Sequence[Findings]) -> list[Findings]:
-    """What the comparisons have in common, if nothing but the split differs, so that it can be pooled; else nothing."""
-    return _in_common(comparisons) if len(comparisons) == 1 or _told_apart(comparisons)[1] else []
-
-
-def _told_apart(several: Sequence[Findings]) -> tuple[list[str], bool]:
-    """A name for each, of what is set otherwise than in the others; and whether that is the split alone."""
-    flat = [_UNSAID | dict(_flat(f.header["config"])) for f in several]
-    places = sorted({k for one in flat for k in one if any(one[k] != other.get(k) for other in flat)} - {*_NO_MATTER})
-    names = [", ".join(f"{place}={one.get(place)}" for place in places) for one in flat]
-    if len(set(names)) < len(names):
-        folders = ", ".join(str(f.folder) for f in several)
+def check(comparisons: Sequence[Findings]) -> None:
+    """Refuse comparisons that cannot be put beside each other."""
+    folders = []
+    tasks = []
+    for findings in comparisons:
+        data = findings.header.data["name"]
+        folders.append(str(findings.folder))
+        tasks.append(f"{data}, {findings.rounds} rounds")
+    if len(set(_names(comparisons))) < len(comparisons):
         raise InputError(
-            f"{folders}: two of them ran FedAvg on the same data in the same set-up; give comparisons that differ in "
-            "data.seed (other federations) or in what is to be compared, each once"
+            f"{', '.join(folders)}: two of them ran FedAvg on the same data in the same set-up; give comparisons that "
+            "differ in data.seed (other federations) or in what is to be compared, each once"
         )
-    tasks = {str(f.folder): (f.header["config"]["data"]["name"], f.rounds) for f in several}
-    if len(set(tasks.values())) > 1:
-        told = ", ".join(f"{folder}: {data}, {rounds} rounds" for folder, (data, rounds) in tasks.items())
-        raise InputError(f"{told}; report on comparisons of the same data set and number of rounds together")
-    return names, places == [_SPLIT]
+    if len(set(tasks)) > 1:
+        raise InputError(
+            f"{', '.join(folders)} are of {'; '.join(tasks)}; report on comparisons of the same data set and number of "
+            "rounds together"
+        )
 
 
-def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+def differ_in_split_only(comparisons: Sequence[Findings]) -> bool:
+    """Whether the comparisons are the same on other federations, so that they can be pooled."""
+    return _places_that_differ(_settings(comparisons)) == [_SPLIT]
+
+
+def _names(comparisons: Sequence[Findings]) -> list[str]:
+    """A name for each, made of the settings that differ."""
+    settings = _settings(comparisons)
+    places = _places_that_differ(settings)
+    names = []
+    for one in settings:
+        values = [f"{place}={one.get(place)}" for place in places]
+        names.append(", ".join(values))
+    return names
+
+
+def _settings(comparisons: Sequence[Findings]) -> list[dict[str, Any]]:
+    return [_DEFAULTS | _flat(findings.header.config) for findings in comparisons]
+
+
+def _places_that_differ(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    places = set()
+    for one in settings:
+        for place, value in one.items():
+            if any(value != other.get(place) for other in settings):
+                places.add(place)
+    return sorted(places.difference(_IRRELEVANT))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, under keys such as `data.seed`."""
+    flat = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{place}{key}.")
+            flat.update(_flat(value, f"{prefix}{key}."))
         else:
-            yield f"{place}{key}", value
+            flat[prefix + key] = value
+    return flat
 
 
-def _in_common(several: Sequence[Findings]) -> list[Findings]:
-    """Those entries alone that stand for the same in all comparisons, in the first one's order."""
-    labels = [e.label for e in several[0].everyone if all(e.label in f.rows for f in several)]
-    meant = {label: {repr(_meant(f.named(label), f.baseline)) for f in several} for label in labels}
-    common = [label for label in labels if len(meant[label]) == 1]
-    return [findings.only(common) for findings in several]
+def in_common(comparisons: Sequence[Findings]) -> list[Findings]:
+    """Only the entries that mean the same in all comparisons, in the first one's order."""
+    common = []
+    for label in comparisons[0].rows:
+        meaning, *others = [_meaning(findings, label) for findings in comparisons]
+        if all(other == meaning for other in others):
+            common.append(label)
+    return [findings.only(common) for findings in comparisons]
 
 
-def _meant(entry: Entry, baseline: Entry) -> tuple[Any, ...]:
-    """What an entry is, beside FedAvg of the same comparison."""
-    ours, shared = entry.config["train"], baseline.config["train"]
-    return (
-        entry.method,
-        entry.config["hyper_parameters"],
-        {k: ours.get(k) for k in VARIANT if ours.get(k) != shared.get(k)},
-    )
+def _meaning(findings: Findings, label: str) -> str | None:
+    """The method, and how it is set beside the FedAvg of the same comparison; None if there is no such entry."""
+    if label not in findings.rows:
+        return None
+    entry = findings.named(label)
+    options = entry.config["train"]
+    shared = findings.baseline.config["train"]
+    own = []
+    for key in VARIANT:
+        value = options.get(key)
+        if value != shared.get(key):
+            own.append((key, value))
+    return repr((entry.method, entry.config["hyper_parameters"], own))
 
 
-def _beside(
-    several: Sequence[Findings], names: Sequence[str], late: bool, papers: paper.Numbers | None, left_out: str
-) -> Table:
+def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
+    """A sentence on the entries that are not in common."""
+    labels: dict[str, None] = {}
+    for findings in comparisons:
+        labels.update(dict.fromkeys(findings.rows))
+    others = [label for label in labels if label not in shared.rows]
+    if not others:
+        return ""
+    return f"Left out, as not the same in all of them: {', '.join(others)}."
+
+
+def _beside(differences: Differences, names: Sequence[str], numbers: Numbers | None, left_out: str) -> Table:
     """Every metric of every entry in each comparison."""
+    first = differences.findings
+    late = differences.late
     lines = []
-    for label in several[0].rows:
-        control = several[0].named(label).repeats is not None
-        for name, findings in zip(names, several, strict=True):
-            cells = tuple(measured(findings.rows[label], late, m) for m in METRICS)
-            lines.append(Line(label, cells, name, control))
-        theirs = (papers or {}).get(several[0].named(label).method)
-        if theirs and not control and not late:
-            lines.append(Line(label, tuple(Cell(*theirs[m]) for m in METRICS), "paper"))
-    told = ["Accuracy in % over clients, mean ± spread over seeds.", floor_note(several[0]), left_out]
-    name, head = name_of("beside", late), f"Side by side, {when(several[0], late)}"
-    return Table(name, head, METRIC_COLUMNS, tuple(lines), (" ".join(filter(None, told)),))
+    for entry in first.everyone:
+        control = entry.is_control
+        for name, findings in zip(names, differences.comparisons, strict=True):
+            cells = metric_cells(findings.rows[entry.label], late)
+            lines.append(Line(entry.label, cells, name, control))
+        if numbers and entry.method in numbers and not control and not late:
+            lines.append(paper_line(entry.label, numbers[entry.method]))
+    note = joined("Accuracy in % over clients, mean ± spread over seeds.", floor_note(first), left_out)
+    return Table(
+        name=name_of("beside", late),
+        title=f"Side by side, {when(first, late)}",
+        columns=METRIC_COLUMNS,
+        lines=lines,
+        notes=(note,),
+    )
 
 
-def _within(several: Sequence[Pairs], names: Sequence[str]) -> Table:
+def _within(differences: Differences, names: Sequence[str]) -> Table:
     """Each entry against FedAvg in the same set-up."""
+    findings = differences.findings
+    metrics = judged_by(differences.late)
     lines = []
-    for label in list(several[0].findings.rows)[1:]:
-        for name, pairs in zip(names, several, strict=True):
-            entry = pairs.findings.named(label)
-            gaps = [pairs.between(entry, pairs.findings.baseline, m) for m in judged_by(pairs.late)]
-            cells = tuple(Cell(g.points, low=g.low, high=g.high, signed=True) for g in gaps)
-            lines.append(Line(label, cells, name, entry.repeats is not None))
-    told = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over clients and seeds."
-    head = f"Paired difference from FedAvg in each set-up, {when(several[0].findings, several[0].late)}"
-    columns = tuple(Column(m, title(m)) for m in judged_by(several[0].late))
-    return Table(name_of("paired", several[0].late), head, columns, tuple(lines), (told,))
+    for entry in findings.everyone[1:]:
+        by_metric = [differences.on_each(entry.label, BASELINE, metric) for metric in metrics]
+        for name, gaps in zip(names, zip(*by_metric, strict=True), strict=True):
+            cells = list(map(Cell.of, gaps))
+            lines.append(Line(entry.label, cells, name, entry.is_control))
+    note = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over clients and seeds."
+    return Table(
+        name=name_of("paired", differences.late),
+        title=f"Paired difference from FedAvg in each set-up, {when(findings, differences.late)}",
+        columns=metric_columns(metrics),
+        lines=lines,
+        notes=(note,),
+    )
 
 
-def _components(several: Sequence[Findings], late: bool) -> Table:
-    """What federations and what seeds move: standard deviations of a figure, and of its difference from FedAvg."""
+def _components(comparisons: Sequence[Findings], late: bool) -> Table:
+    """How far federations and seeds move a figure, and its difference from FedAvg: standard deviations."""
+    first = comparisons[0]
+    note = (
+        f"Points: the mean over {len(comparisons)} federations and their seeds, and standard deviations by analysis of "
+        "variance: what a new federation adds to a figure, and what a new seed on the same federation adds. With so "
+        "few of each they are rough; estimates below 0 count as 0."
+    )
     lines: list[Line] = []
-    fewer = False
-    for label in several[0].rows:
-        entries = [f.named(label) for f in several]
-        shared = [seed for seed in entries[0].runs if all(seed in e.runs for e in entries)]
-        fewer |= any(len(e.runs) > len(shared) for e in entries)
-        if len(shared) < 2:
+    only_some_seeds = ""
+    for entry in first.everyone:
+        own = []
+        fedavg = []
+        for findings in comparisons:
+            same_entry = findings.named(entry.label)
+            own.append(same_entry.runs)
+            fedavg.append(dict(zip(same_entry.runs, findings.beside(same_entry), strict=True)))
+        seeds = sorted(set.intersection(*map(set, own)))
+        if len(seeds) < max(map(len, own)):
+            only_some_seeds = "Only the seeds that all federations have."
+        if len(seeds) < 2:
             continue
-        fedavg = [dict(zip(e.runs, f.beside(e), strict=True)) for f, e in zip(several, entries, strict=True)]
-        own = np.array([[_of(e.runs[seed], late) for seed in shared] for e in entries])
-        base = np.array([[_of(runs[seed], late) for seed in shared] for runs in fedavg])
-        control = entries[0].repeats is not None
-        lines += _spreads(label, "figure", own, control)
-        if label != several[0].baseline.label:
-            lines += _spreads(label, "minus FedAvg", own - base, control)
-    told = (
-        f"Points: the mean over {len(several)} federations and their seeds, and standard deviations by analysis of "
-        "variance: what a new federation adds to a figure, and what a new seed on the same one adds. With so few of "
-        "each they are rough; estimates below 0 count as 0." + " Only the seeds that all federations have." * fewer
+        figures = _figures(own, seeds, late)
+        lines += _spreads(entry, "figure", figures)
+        if entry.label != BASELINE:
+            gaps = figures - _figures(fedavg, seeds, late)
+            lines += _spreads(entry, "minus FedAvg", gaps)
+    return Table(
+        name=name_of("components", late),
+        title=f"Spread over federations and over seeds, {when(first, late)}",
+        columns=METRIC_COLUMNS,
+        lines=lines,
+        notes=(joined(note, only_some_seeds),),
     )
-    head = f"Spread over federations and over seeds, {when(several[0], late)}"
-    return Table(name_of("components", late), head, METRIC_COLUMNS, tuple(lines), (told,))
 
 
-def _spreads(label: str, what: str, values: NDArray[np.float64], control: bool) -> Iterator[Line]:
+def _figures(runs: Sequence[Mapping[int, History]], seeds: Sequence[int], late: bool) -> NDArray[np.float64]:
+    """[federations, seeds, metrics] in percent."""
+    figures = np.zeros((len(runs), len(seeds), len(METRICS)))
+    for i, by_seed in enumerate(runs):
+        for j, seed in enumerate(seeds):
+            run = by_seed[seed]
+            fairness = run.late_fairness if late else run.fairness
+            figures[i, j] = [100 * getattr(fairness, metric) for metric in METRICS]
+    return figures
+
+
+def _spreads(entry: Entry, what: str, values: NDArray[np.float64]) -> list[Line]:
     """`values` [federations, seeds, metrics] as three lines."""
-    parts = [components(values[:, :, k]) for k in range(len(METRICS))]
-    signed = what != "figure"
-    mean = tuple(Cell(float(v), signed=signed) for v in values.mean(axis=(0, 1)))
-    yield Line(label, mean, what, control)
-    yield Line(label, tuple(Cell(between) for between, _ in parts), f"{what}: federations", control)
-    yield Line(label, tuple(Cell(within) for _, within in parts), f"{what}: seeds", control)
-
-
-def _of(run: History, late: bool) -> list[float]:
-    fair = run.late_fairness if late else run.fairness
-    return [100 * getattr(fair, m) for m in METRICS]
-
-
-def _suppression(several: Sequence[Findings], late: bool) -> Table:
-    """Table 2 over all federations: each client against itself under FedAvg."""
-    lines = [
-        Line(
-            label,
-            suppression_cells(_pooled([f.rows[label] for f in several]), late),
-            control=several[0].named(label).repeats is not None,
-        )
-        for label in list(several[0].rows)[1:]
+    means = []
+    between_federations = []
+    between_seeds = []
+    for k, mean in enumerate(values.mean(axis=(0, 1))):
+        between, within = components(values[:, :, k])
+        is_gap = what != "figure"
+        means.append(Cell(float(mean), signed=is_gap))
+        between_federations.append(Cell(between))
+        between_seeds.append(Cell(within))
+    control = entry.is_control
+    return [
+        Line(entry.label, means, what, control),
+        Line(entry.label, between_federations, f"{what}: federations", control),
+        Line(entry.label, between_seeds, f"{what}: seeds", control),
     ]
-    told = (
-        "In % of the clients, mean ± spread over federations and seeds; in brackets the mean change in points. "
-        f"{floor_note(several[0])}"
+
+
+def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
+    """Table 2 over all federations: each client against itself under FedAvg."""
+    first = comparisons[0]
+    lines = []
+    for entry in first.everyone[1:]:
+        row = _pooled([findings.rows[entry.label] for findings in comparisons])
+        cells = suppression_cells(row, late)
+        lines.append(Line(entry.label, cells, control=entry.is_control))
+    note = "In % of the clients, mean ± spread over federations and seeds; in brackets the mean change in points."
+    table = Table(
+        name=name_of("suppression", late),
+        title=f"Clients against FedAvg over {len(comparisons)} federations, {when(first, late)}",
+        columns=SUPPRESSION_COLUMNS,
+        lines=lines,
+        notes=(joined(note, floor_note(first)),),
     )
-    head = f"Clients against FedAvg over {len(several)} federations, {when(several[0], late)}"
-    return Table(name_of("suppression", late), head, SUPPRESSION_COLUMNS, tuple(lines), (told.strip(),)).with_best()
+    return table.with_best()
 
 
 def _pooled(rows: Sequence[Row]) -> Row:
     """One row of all federations' runs."""
+    last = _pooled_figures([row.last for row in rows])
+    late = _pooled_figures([row.late for row in rows])
+    return replace(rows[0], last=last, late=late)
 
-    def over(figures: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, tuple[float, float]]:
-        means, spreads = ({k: [f[k][i] for f in figures] for k in figures[0]} for i in (0, 1))
-        return {
-            k: (float(np.mean(means[k])), float(np.sqrt(np.mean(np.square(spreads[k])) + np.var(means[k]))))
-            for k in figures[0]
-        }
 
-    return replace(rows[0], last=over([r.last for r in rows]), late=over([r.late for r in rows]))
+def _pooled_figures(figures: Sequence[Mapping[str, MeanAndSpread]]) -> dict[str, MeanAndSpread]:
+    """The mean over federations; the spread is that over seeds and that between federations together."""
+    pooled = {}
+    for name in figures[0]:
+        means, spreads = np.array([each[name] for each in figures]).T
+        mean = np.mean(means)
+        spread = np.sqrt(np.mean(np.square(spreads)) + np.var(means))
+        pooled[name] = (float(mean), float(spread))
+    return pooled

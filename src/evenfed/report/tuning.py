@@ -9,16 +9,18 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..comparison.tune import Candidate, Tuned, tables
+from ..comparison.study import Candidate
+from ..comparison.tune import Tuned, tables
 from ..core.errors import InputError
 
 
 def render(tuned: Tuned) -> Table:
     """The chosen values of each entry, and the accuracy they reached."""
+    search = tuned.search
     judged_on = "the TEST data (as the paper did)"
-    if tuned.search.select_on == "validation":
+    if search.select_on == "validation":
         judged_on = "the validation split"
-    title = f"chosen by {tuned.search.metric} on {judged_on}, average of the last rounds"
+    title = f"chosen by {search.metric} on {judged_on}, average of the last rounds"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("entry")
     table.add_column("values")
@@ -28,8 +30,8 @@ def render(tuned: Tuned) -> Table:
     for label, best in tuned.chosen.items():
         mean = 100 * best.figures["mean"]
         worst10 = 100 * best.figures["worst10"]
-        count = sum(candidate.label == label for candidate in tuned.candidates)
-        table.add_row(escape(label), values_of(best), f"{mean:.1f}", f"{worst10:.1f}", str(count))
+        candidates = [candidate for candidate in tuned.candidates if candidate.label == label]
+        table.add_row(escape(label), values_of(best), f"{mean:.1f}", f"{worst10:.1f}", str(len(candidates)))
     return table
 
 
@@ -54,11 +56,13 @@ def _describe(candidate: Candidate) -> dict[str, Any]:
 
 def write_toml(tuned: Tuned, path: Path) -> None:
     """The experiment with the chosen values: what `evenfed compare` takes next."""
+    search = tuned.search
     judged_on = "TEST DATA: not comparable with others"
-    if tuned.search.select_on == "validation":
+    if search.select_on == "validation":
         judged_on = "a validation split"
-    origin = f"Values chosen by {tuned.search.metric} on {judged_on}."
-    save_toml(path, origin, tables(tuned.experiment, tuned.search.select_on))
+    origin = f"Values chosen by {search.metric} on {judged_on}."
+    experiment = tables(tuned.experiment, search.select_on)
+    save_toml(path, origin, experiment)
 
 
 def save_toml(path: Path, origin: str, experiment: Mapping[str, Any]) -> None:
@@ -67,9 +71,9 @@ def save_toml(path: Path, origin: str, experiment: Mapping[str, Any]) -> None:
         import tomli_w
     except ImportError:
         raise InputError("writing TOML needs tomli-w; install it with: pip install 'evenfed[tune]'") from None
-    lines = [f"evenfed compare {path}", *textwrap.wrap(origin, 110)]
-    comment = textwrap.indent("\n".join(lines), "# ")
+    comment = textwrap.fill(origin, 110, initial_indent="# ", subsequent_indent="# ")
+    content = tomli_w.dumps(experiment)
     try:
-        path.write_text(f"{comment}\n{tomli_w.dumps(experiment)}")
+        path.write_text(f"# evenfed compare {path}\n{comment}\n{content}")
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another --out") from None

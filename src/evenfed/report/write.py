@@ -5,7 +5,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,9 @@ _LATEX = {
 
 def terminal(report: Report, page: Console) -> RenderableType:
     """The report's facts and tables, as wide as the page allows."""
-    facts = [Text(fact) for fact in report.facts]
-    return Group(*facts, pages(report.tables, page))
+    facts = map(Text, report.facts)
+    tables = pages(report.tables, page)
+    return Group(*facts, tables)
 
 
 def pages(tables: Sequence[Table], page: Console) -> RenderableType:
@@ -56,7 +57,8 @@ def pages(tables: Sequence[Table], page: Console) -> RenderableType:
         for columns in _blocks(table, page.width):
             label_room = page.width - _width_beside_label(table, columns)
             heading = Text(table.title, style="bold")
-            parts += ["", heading, _block(table, columns, label_room)]
+            block = _block(table, columns, label_room)
+            parts += ["", heading, block]
         parts += [Text(note, style="dim") for note in table.notes]
     return Group(*parts)
 
@@ -64,7 +66,8 @@ def pages(tables: Sequence[Table], page: Console) -> RenderableType:
 def _blocks(table: Table, width: int) -> list[Sequence[int]]:
     """All columns if they fit beside a label of the least width, otherwise two halves."""
     columns = range(len(table.columns))
-    if _LABEL_WIDTH + _width_beside_label(table, columns) <= width:
+    least_width = _LABEL_WIDTH + _width_beside_label(table, columns)
+    if least_width <= width:
         return [columns]
     half = (len(columns) + 1) // 2
     return [columns[:half], columns[half:]]
@@ -73,8 +76,11 @@ def _blocks(table: Table, width: int) -> list[Sequence[int]]:
 def _width_beside_label(table: Table, columns: Sequence[int]) -> int:
     widths = [_column_width(table, k) for k in columns]
     if table.has_parts:
-        parts = [title(line.part) for line in table.lines]
-        widths.append(max(map(len, parts)))
+        part_width = 0
+        for line in table.lines:
+            part = title(line.part)
+            part_width = max(part_width, len(part))
+        widths.append(part_width)
     gaps = 2 * len(widths)
     return sum(widths) + gaps
 
@@ -101,10 +107,12 @@ def _block(table: Table, columns: Sequence[int], label_room: int) -> RichTable:
         width = _column_width(table, k)
         block.add_column(heading, justify=side, no_wrap=True, min_width=width)
     for entry, lines in _by_entry(table):
-        labels = _in_lines(title(entry), label_room)
+        label = title(entry)
+        labels = _in_lines(label, label_room)
         if len(labels) > len(lines):
             labels = ["\n".join(labels)]
-        labels += [""] * (len(lines) - len(labels))
+        blank = len(lines) - len(labels)
+        labels += [""] * blank
         for label, line in zip(labels, lines, strict=True):
             _add_row(block, table, columns, label, line)
     return block
@@ -123,7 +131,8 @@ def _holds_words(column: Column) -> bool:
 def _add_row(block: RichTable, table: Table, columns: Sequence[int], label: str, line: Line) -> None:
     cells = [Text(label)]
     if table.has_parts:
-        cells.append(Text(title(line.part), style="dim"))
+        part = title(line.part)
+        cells.append(Text(part, style="dim"))
     for k in columns:
         cell = line.cells[k]
         text = cell.text(table.digits)
@@ -162,7 +171,8 @@ def markdown(report: Report, figures: Sequence[Path] = ()) -> str:
         paragraphs.append(f"## {table.title}")
         paragraphs.append(markdown_table(table))
     paragraphs += [f"![{path.stem}]({path.name})" for path in figures if path.suffix == ".svg"]
-    return "\n\n".join(paragraphs).rstrip() + "\n"
+    text = "\n\n".join(paragraphs)
+    return text.rstrip() + "\n"
 
 
 def markdown_table(table: Table) -> str:
@@ -184,21 +194,24 @@ def markdown_table(table: Table) -> str:
 
 
 def _heads(table: Table) -> list[str]:
-    heads = [table.head]
+    titles = [column.title for column in table.columns]
     if table.has_parts:
-        heads.append("")
-    heads += [column.title for column in table.columns]
-    return heads
+        return [table.head, "", *titles]
+    return [table.head, *titles]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
     escaped = [cell.replace("|", "\\|") for cell in cells]
-    return "| " + " | ".join(escaped) + " |"
+    row = " | ".join(escaped)
+    return f"| {row} |"
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = cell.text(_DOCUMENT_DIGITS).replace("±", " ± ")
-    return f"**{text}**" if _is_bold(cell) else text
+    text = cell.text(_DOCUMENT_DIGITS)
+    text = text.replace("±", " ± ")
+    if _is_bold(cell):
+        return f"**{text}**"
+    return text
 
 
 def _is_bold(cell: Cell) -> bool:
@@ -209,12 +222,14 @@ def comma_separated(report: Report) -> str:
     """One line per cell; every number at full precision, in per cent or points."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", "entry", "part", "figure", *Cell().numbers(), "verdict"])
+    names = Cell().numbers()
+    writer.writerow(["table", "entry", "part", "figure", *names, "verdict"])
     for table in report.tables:
         for line in table.lines:
             for column, cell in zip(table.columns, line.cells, strict=True):
+                place = [table.name, line.entry, line.part, column.key]
                 numbers = cell.numbers().values()  # csv writes None as nothing
-                writer.writerow([table.name, line.entry, line.part, column.key, *numbers, cell.verdict])
+                writer.writerow([*place, *numbers, cell.verdict])
     return out.getvalue()
 
 
@@ -228,8 +243,9 @@ def latex(report: Report) -> str:
 
 
 def _latex_table(table: Table) -> Iterator[str]:
-    heads = list(map(latex_escape, _heads(table)))
-    caption = ". ".join([table.title, *table.notes[:1]])
+    heads = map(latex_escape, _heads(table))
+    first_note = table.notes[:1]
+    caption = ". ".join([table.title, *first_note])
     yield "\\begin{table}"
     yield "\\centering"
     yield "\\small"
@@ -263,14 +279,16 @@ def _latex_alignment(table: Table) -> str:
     return alignment
 
 
-def _latex_row(cells: Sequence[str]) -> str:
+def _latex_row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
 def _latex_cell(cell: Cell) -> str:
     escaped = latex_escape(cell.text(_DOCUMENT_DIGITS))
     text = re.sub(r"(?<![\d.])-(?=\d)", "$-$", escaped)
-    return f"\\textbf{{{text}}}" if _is_bold(cell) else text
+    if _is_bold(cell):
+        return f"\\textbf{{{text}}}"
+    return text
 
 
 def latex_escape(text: str) -> str:
@@ -286,19 +304,23 @@ def as_json(report: Report) -> str:
     """Everything, for programs; numbers in per cent or points, left out where unknown."""
     tables = []
     for table in report.tables:
-        lines = [_describe_line(table, line) for line in table.lines]
-        tables.append({"name": table.name, "title": table.title, "lines": lines, "notes": table.notes})
-    return json.dumps({**report.about, "tables": tables}, indent=1) + "\n"
+        description = {
+            "name": table.name,
+            "title": table.title,
+            "lines": [_describe_line(table, line) for line in table.lines],
+            "notes": table.notes,
+        }
+        tables.append(description)
+    text = json.dumps({**report.about, "tables": tables}, indent=1)
+    return f"{text}\n"
 
 
 def _describe_line(table: Table, line: Line) -> dict[str, Any]:
     figures = {}
     for column, cell in zip(table.columns, line.cells, strict=True):
-        numbers = cell.numbers()
-        figure: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
-        if cell.verdict:
-            figure["verdict"] = cell.verdict
-        figures[column.key] = figure
+        figure: dict[str, Any] = cell.numbers()
+        figure["verdict"] = cell.verdict or None
+        figures[column.key] = {name: value for name, value in figure.items() if value is not None}
     return {"entry": line.entry, "part": line.part or None, "figures": figures}
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from ...comparison.choose import Choice
 from ...comparison.findings import BASELINE
-from ..choice import FIGURES, Choice, Grid, grids, shown
+from ..choice import FIGURES, Grid, grids, shown
 from ..tables import accuracy_on, spread_of, title, when
-from .drawing import ALL_FORMATS, AXIS, HEADING, NO_FRAME, RED, Spec, category, quantity, save
+from .drawing import AXIS, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
 
 _SHADES = ("#7a1f0f", RED, "#ef9a7a", "#8c8c8c")  # of a dial's values, the last being "off"
 
@@ -17,7 +17,7 @@ def draw(choice: Choice, folder: Path) -> list[Path]:
     methods = grids(choice)
     if not methods:
         return []
-    return save(figure(choice, methods), folder, "dials", ALL_FORMATS)
+    return save(figure(choice, methods), folder, "dials", with_pdf=True)
 
 
 def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:
@@ -58,7 +58,7 @@ def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:
     }
 
 
-def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[dict[str, Any]]:
+def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[Point]:
     rows = choice.findings.rows
     fedavg = rows[choice.chosen[BASELINE].label]
     for grid in methods:

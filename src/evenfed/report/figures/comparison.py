@@ -1,14 +1,17 @@
 """Figures of a comparison: mean against worst-served, the worst-served over rounds, and every client."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...comparison.findings import Entry, Findings
 from ...fairness import Fairness
 from ..tables import accuracy_on
-from .drawing import Spec, category, colour_by_kind, kind, quantity, save
+from .drawing import GREY, Point, Spec, category, colour_by_kind, kind, quantity, save
+
+_WIDTH = 620
+_HEIGHT = 440
 
 
 def draw(findings: Findings, folder: Path) -> list[Path]:
@@ -36,24 +39,61 @@ def trade_off(findings: Findings) -> Spec:
             "kind": kind(entry),
         }
         points.append(point)
-    scale = {"zero": False, "padding": 24}
-    position = {
-        "x": quantity("mean", title="mean accuracy of all clients, %", scale=scale),
-        "y": quantity("worst10", title="accuracy of the worst-served 10 %, %", scale=scale),
-        "color": colour_by_kind(findings.planned),
+    _place_labels(points)
+    scale = {"zero": False, "nice": False, "padding": 24}
+    x = quantity("mean", title="mean accuracy of all clients, %", scale=scale)
+    y_title = "accuracy of the worst-served 10 %, %"
+    y = quantity("worst10", title=y_title, scale=scale)
+    label_y = quantity("label_y", title=y_title, scale=scale)
+    colour = colour_by_kind(findings.planned)
+    leaders = {
+        "mark": {"type": "rule", "color": GREY, "strokeWidth": 0.5},
+        "encoding": {"x": x, "y": y, "y2": {"field": "label_y"}},
     }
-    dots = {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1}, "encoding": position}
+    dots = {
+        "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+        "encoding": {"x": x, "y": y, "color": colour},
+    }
     labels = {
         "mark": {"type": "text", "align": "left", "dx": 8, "fontSize": 11},
-        "encoding": {**position, "text": {"field": "algorithm", "type": "nominal"}},
+        "encoding": {"x": x, "y": label_y, "color": colour, "text": category("algorithm")},
     }
     return {
         "title": "Mean against worst-served clients (last rounds)",
-        "width": 620,
-        "height": 440,
+        "width": _WIDTH,
+        "height": _HEIGHT,
         "data": {"values": points},
-        "layer": [dots, labels],
+        "layer": [leaders, dots, labels],
     }
+
+
+def _place_labels(points: Sequence[Point]) -> None:
+    """Set every `label_y`: the point itself, or far enough above it to keep labels off each other and off points."""
+    means = [point["mean"] for point in points]
+    heights = [point["worst10"] for point in points]
+    letter_width = 6.5 * (max(means) - min(means)) / _WIDTH
+    line_height = 14 * (max(heights) - min(heights)) / _HEIGHT
+    for point in points:
+        letters = len(point["algorithm"]) + 2
+        point["label_end"] = point["mean"] + letters * letter_width
+    placed: list[Point] = []
+    for point in sorted(points, key=lambda point: (point["worst10"], -point["mean"])):
+        point["label_y"] = point["worst10"]
+        boxes = [(other["mean"], other["label_end"], other["label_y"]) for other in placed]
+        boxes += [(other["mean"], other["mean"], other["worst10"]) for other in points]
+        while _is_covered(point, boxes, line_height):
+            point["label_y"] += line_height
+        placed.append(point)
+
+
+def _is_covered(point: Point, boxes: Sequence[tuple[float, float, float]], line_height: float) -> bool:
+    """Whether the point's label would lie on one of the boxes (start, end, height)."""
+    for start, end, height in boxes:
+        is_near = abs(point["label_y"] - height) < 0.99 * line_height
+        is_beside = end <= point["mean"] or point["label_end"] < start
+        if is_near and not is_beside:
+            return True
+    return False
 
 
 def over_rounds(findings: Findings) -> Spec:
@@ -86,7 +126,7 @@ def over_rounds(findings: Findings) -> Spec:
     }
 
 
-def _worst_by_round(entry: Entry) -> list[dict[str, Any]]:
+def _worst_by_round(entry: Entry) -> list[Point]:
     points = []
     evaluated = [run.evaluated for run in entry.histories]
     for records in zip(*evaluated, strict=False):  # one record per seed
@@ -110,16 +150,15 @@ def clients(findings: Findings) -> Spec:
             if not np.isnan(accuracy):
                 tick = {"algorithm": entry.label, "accuracy": 100 * float(accuracy), "kind": kind(entry)}
                 ticks.append(tick)
-    labels = [entry.label for entry in findings.planned]
     return {
         "title": "Every client, mean over seeds and last rounds",
-        "width": 620,
-        "height": 24 * len(labels),
+        "width": _WIDTH,
+        "height": 24 * len(findings.planned),
         "data": {"values": ticks},
         "mark": {"type": "tick", "thickness": 2, "size": 15, "opacity": 0.75},
         "encoding": {
             "x": quantity("accuracy", title=f"{accuracy_on(findings.judge)}, %", scale={"zero": False}),
-            "y": category("algorithm", title=None, sort=labels),
+            "y": category("algorithm", title=None, sort=None),
             "color": colour_by_kind(findings.planned),
         },
     }

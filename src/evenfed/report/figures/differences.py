@@ -1,39 +1,37 @@
 """Every entry minus FedAvg with its interval, over a band of what chance alone does; federations are pooled."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-from ...comparison.findings import BASELINE, Findings
-from ...comparison.statistics import LOWER_IS_BETTER, Pairs, between_all, chance
+from ...comparison.findings import BASELINE
+from ...comparison.statistics import LOWER_IS_BETTER, Differences
 from ..tables import judged_by, title, when
-from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Spec, category, colour_by_kind, kind, quantity
+from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Point, Spec, category, colour_by_kind, kind, quantity
 
 _PADDING = {"left": 40, "top": 5, "right": 12, "bottom": 5}  # a reader's fonts may be wider
 _ROW_HEIGHT = 24
 
 
-def figure(pooled: Sequence[Findings]) -> Spec:
+def figure(differences: Differences) -> Spec:
     """One panel per metric, one row per entry."""
-    findings = pooled[0]
+    findings = differences.findings
     data = findings.header.data["name"]
-    pairs = [Pairs(each, late=True, stream=k) for k, each in enumerate(pooled)]
     lines = "lines: 95 % interval over clients and seeds"
-    if len(pooled) > 1:
-        lines += f", {len(pooled)} federations (rings: each)"
+    if differences.federations > 1:
+        lines += f", {differences.federations} federations (rings: each)"
     subtitle = [lines]
     panels: list[Spec] = []
     for metric in judged_by(late=True):
         heading = title(metric)
         if metric in LOWER_IS_BETTER:
             heading += " (less is fairer)"
-        band = _band(pooled, metric)
+        band = _band(differences, metric)
         if band and not panels:
             subtitle.append("grey: 95 % of FedAvg against FedAvg with other seeds")
         panel = {
             "title": {"text": heading},
             "width": 210,
             "height": _ROW_HEIGHT * len(findings.everyone[1:]),
-            "layer": [*band, *_marks(pairs, metric, with_labels=not panels)],
+            "layer": [*band, *_marks(differences, metric, with_labels=not panels)],
         }
         panels.append(panel)
     return {
@@ -45,10 +43,9 @@ def figure(pooled: Sequence[Findings]) -> Spec:
     }
 
 
-def _band(pooled: Sequence[Findings], metric: str) -> list[Spec]:
+def _band(differences: Differences, metric: str) -> list[Spec]:
     """What chance alone does; nothing where it is not known."""
-    fewest_seeds = min(len(findings.seeds) for findings in pooled)
-    floor = chance(pooled, metric, late=True, seeds=fewest_seeds)
+    floor = differences.chance(metric, differences.fewest_seeds)
     if floor is None:
         return []
     band = {
@@ -59,16 +56,20 @@ def _band(pooled: Sequence[Findings], metric: str) -> list[Spec]:
     return [band]
 
 
-def _marks(pairs: Sequence[Pairs], metric: str, with_labels: bool) -> list[Spec]:
+def _marks(differences: Differences, metric: str, with_labels: bool) -> list[Spec]:
     """Zero, and for every entry its interval, its difference and, if several are pooled, that on each federation."""
-    entries = pairs[0].findings.everyone[1:]
-    labels = [title(entry.label) for entry in entries]
+    entries = differences.findings.everyone[1:]
     colour = colour_by_kind(entries)
-    gaps = {"values": list(_gaps(pairs, metric))}
+    gaps = {"values": list(_gaps(differences, metric))}
     y_axis = {"labels": with_labels, "ticks": False, "labelLimit": 240}
-    y = category("entry", sort=labels, title=None, axis=y_axis)
+    y = category("entry", sort=None, title=None, axis=y_axis)
     x_axis = {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6}
-    x = quantity("points", title="points of accuracy", scale={"zero": True}, axis=x_axis)
+    x = quantity(
+        "points",
+        title="points of accuracy",
+        scale={"zero": True},
+        axis=x_axis,
+    )
     zero = {
         "data": {"values": [{"zero": 0}]},
         "mark": {"type": "rule", "color": BLACK},
@@ -84,7 +85,7 @@ def _marks(pairs: Sequence[Pairs], metric: str, with_labels: bool) -> list[Spec]
         "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
         "encoding": {"x": x, "y": y, "color": colour},
     }
-    if len(pairs) == 1:
+    if differences.federations == 1:
         return [zero, interval, difference]
     rings = {
         "data": gaps,
@@ -95,10 +96,10 @@ def _marks(pairs: Sequence[Pairs], metric: str, with_labels: bool) -> list[Spec]
     return [zero, interval, difference, rings]
 
 
-def _gaps(pairs: Sequence[Pairs], metric: str) -> Iterator[dict[str, Any]]:
-    for entry in pairs[0].findings.everyone[1:]:
-        pooled = between_all(pairs, entry.label, BASELINE, metric)
-        of_federations = [between_all([each], entry.label, BASELINE, metric) for each in pairs]
+def _gaps(differences: Differences, metric: str) -> Iterator[Point]:
+    for entry in differences.findings.everyone[1:]:
+        pooled = differences.between(entry.label, BASELINE, metric)
+        of_federations = differences.on_each(entry.label, BASELINE, metric)
         yield {
             "entry": title(entry.label),
             "kind": kind(entry),

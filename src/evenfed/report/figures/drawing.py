@@ -7,6 +7,7 @@ from typing import Any
 from ...comparison.findings import BASELINE, Entry
 
 Spec = dict[str, Any]  # a figure, or a part of one, in Vega-Lite's JSON
+Point = dict[str, Any]  # one row of the data it draws
 
 BLUE = "#2f6db5"
 RED = "#c4361d"
@@ -16,11 +17,10 @@ KINDS = {"FedAvg": "#444444", "VRed, Semi-VRed": RED, "other": BLUE, "repetition
 HEADING = {"anchor": "start", "subtitleColor": "#555555"}
 AXIS = {"gridColor": "#e4e4e4", "titleFontWeight": "normal"}
 NO_FRAME = {"stroke": None}
-ALL_FORMATS = ("svg", "pdf", "png")
 
 
-def save(figure: Spec, folder: Path, name: str, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
-    """Write a figure as SVG and in other formats; an empty list where `evenfed[report]` is not installed.
+def save(figure: Spec, folder: Path, name: str, with_pdf: bool = False) -> list[Path]:
+    """Write a figure as SVG and PNG, and as PDF if asked; an empty list where `evenfed[report]` is not installed.
 
     A PDF holds its date, so it is rewritten only if the figure has changed.
     """
@@ -29,14 +29,18 @@ def save(figure: Spec, folder: Path, name: str, formats: Sequence[str] = ("svg",
     except ImportError:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {ending: folder / f"{name}.{ending}" for ending in formats}
-    svg = vl_convert.vegalite_to_svg(figure)
-    has_changed = not paths["svg"].exists() or paths["svg"].read_text() != svg
-    paths["svg"].write_text(svg)
-    paths["png"].write_bytes(vl_convert.vegalite_to_png(figure, scale=2))
-    if "pdf" in paths and (has_changed or not paths["pdf"].exists()):
-        paths["pdf"].write_bytes(vl_convert.vegalite_to_pdf(figure))
-    return list(paths.values())
+    svg = folder / f"{name}.svg"
+    png = folder / f"{name}.png"
+    pdf = folder / f"{name}.pdf"
+    drawn = vl_convert.vegalite_to_svg(figure)
+    is_unchanged = svg.exists() and svg.read_text() == drawn
+    svg.write_text(drawn)
+    png.write_bytes(vl_convert.vegalite_to_png(figure, scale=2))
+    if not with_pdf:
+        return [svg, png]
+    if not (is_unchanged and pdf.exists()):
+        pdf.write_bytes(vl_convert.vegalite_to_pdf(figure))
+    return [svg, pdf, png]
 
 
 def quantity(field: str, **options: Any) -> Spec:
@@ -45,7 +49,7 @@ def quantity(field: str, **options: Any) -> Spec:
 
 
 def category(field: str, **options: Any) -> Spec:
-    """A name on an axis, or one that a colour or shape stands for."""
+    """A name on an axis, or one that a colour or shape stands for; `sort=None` keeps the order of the data."""
     return {"field": field, "type": "nominal", **options}
 
 
@@ -63,7 +67,9 @@ def kind(entry: Entry) -> str:
 def colour_by_kind(entries: Sequence[Entry]) -> Spec:
     """Colours by the field `kind`, with a legend of the kinds among these entries."""
     present = set(map(kind, entries))
-    kinds = [name for name in KINDS if name in present]
-    colours = [KINDS[name] for name in kinds]
-    scale = {"domain": kinds, "range": colours}
-    return category("kind", scale=scale, legend={"title": None, "orient": "bottom"})
+    colours = {name: colour for name, colour in KINDS.items() if name in present}
+    return category(
+        "kind",
+        scale={"domain": list(colours), "range": list(colours.values())},
+        legend={"title": None, "orient": "bottom"},
+    )

@@ -29,7 +29,12 @@ def figure(federation: Federation) -> Spec:
     for k, panel in enumerate(panels):
         axis = {"labelOverlap": True} if k == 0 else None
         heading = "client" if k == 0 else None
-        panel["encoding"]["y"] = category("client", title=heading, axis=axis, scale=scale)
+        panel["encoding"]["y"] = category(
+            "client",
+            title=heading,
+            axis=axis,
+            scale=scale,
+        )
         panel["height"] = {"step": row_height}
     clients = f"{len(labels)} clients"
     if len(labels) < len(federation.names):

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...comparison.findings import Findings
+from ..document import Report
 from ..paper import Numbers
-from ..several import federations
 from ..tables import accuracy_on, measured, title, when
 from . import differences
-from .drawing import ALL_FORMATS, AXIS, BLACK, BLUE, HEADING, NO_FRAME, RED, Spec, category, quantity, save
+from .drawing import AXIS, BLACK, BLUE, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
 
 _METRICS = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
 _COLOURS = {"mean": BLUE, "worst10": RED, "worst20": RED}
@@ -18,17 +17,16 @@ _LABEL_WIDTH = 38  # a label of two lines needs that much of the axis
 _IN_LINES = "split(replace(datum.label, '[', '\\n['), '\\n')"  # options below the name keep long labels short
 
 
-def draw(comparisons: Sequence[Findings], folder: Path, paper: Numbers | None) -> list[Path]:
+def draw(report: Report, folder: Path) -> list[Path]:
     """The figures in `folder`; an empty list where `evenfed[report]` is not installed."""
     written: list[Path] = []
-    pooled = federations(comparisons)
-    if pooled and len(pooled[0].everyone) > 1:
-        figure = differences.figure(pooled)
-        written += save(figure, folder, "differences", ALL_FORMATS)
-    if len(comparisons) == 1:
+    if report.pooled and len(report.pooled.findings.everyone) > 1:
+        figure = differences.figure(report.pooled)
+        written += save(figure, folder, "differences", with_pdf=True)
+    if len(report.findings) == 1:
         for name, metrics in _METRICS.items():
-            figure = accuracy(comparisons[0], metrics, paper)
-            written += save(figure, folder, name, ALL_FORMATS)
+            figure = accuracy(report.findings[0], metrics, report.papers)
+            written += save(figure, folder, name, with_pdf=True)
     return written
 
 
@@ -52,10 +50,14 @@ def accuracy(findings: Findings, metrics: Sequence[str], paper: Numbers | None) 
     }
 
 
-def _panel(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Spec:
+def _panel(
+    findings: Findings,
+    metrics: Sequence[str],
+    late: bool,
+    paper: Numbers | None,
+) -> Spec:
     """Bars with their spread over seeds. The upper panel has the legend, the lower one, the late one, the labels."""
     bars = list(_bars(findings, metrics, late, paper))
-    labels = [title(entry.label) for entry in findings.everyone]
     names = list(map(title, metrics))
     has_legend = len(names) > 1 and not late
     colour = category(
@@ -65,8 +67,13 @@ def _panel(findings: Findings, metrics: Sequence[str], late: bool, paper: Number
     )
     axis = {"labelAngle": -40, "title": None, "labels": late, "ticks": late, "labelExpr": _IN_LINES}
     place = {
-        "x": category("entry", sort=labels, axis=axis, scale={"paddingInner": 0.25}),
-        "xOffset": category("metric", sort=names, scale={"domain": names}),
+        "x": category(
+            "entry",
+            sort=None,
+            axis=axis,
+            scale={"paddingInner": 0.25},
+        ),
+        "xOffset": category("metric", scale={"domain": names}),
     }
     height = quantity("value", title="accuracy, %", scale={"zero": True})
     opacity = {"condition": {"test": "datum.repetition", "value": 0.4}, "value": 1}
@@ -93,14 +100,19 @@ def _panel(findings: Findings, metrics: Sequence[str], late: bool, paper: Number
     width_of_entry = max(_BAR_WIDTH * len(metrics) + 8, _LABEL_WIDTH)
     return {
         "title": {"text": when(findings, late), "anchor": "start", "fontSize": 11},
-        "width": max(260, len(labels) * width_of_entry),
+        "width": max(260, len(findings.everyone) * width_of_entry),
         "height": 170,
         "data": {"values": bars},
         "layer": layers,
     }
 
 
-def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers | None) -> Iterator[dict[str, Any]]:
+def _bars(
+    findings: Findings,
+    metrics: Sequence[str],
+    late: bool,
+    paper: Numbers | None,
+) -> Iterator[Point]:
     for entry in findings.everyone:
         row = findings.rows[entry.label]
         is_repetition = entry.repeats is not None
@@ -123,7 +135,7 @@ def _bars(findings: Findings, metrics: Sequence[str], late: bool, paper: Numbers
             }
 
 
-def _best(bars: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _best(bars: Sequence[Point]) -> list[Point]:
     """The best of each metric, as the paper draws it."""
     best: dict[str, float] = {}
     for bar in bars:

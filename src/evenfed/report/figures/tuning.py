@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from ...comparison.tune import Candidate, Tuned, front
+from ...comparison.study import Candidate
+from ...comparison.tune import Tuned, front
 from ..tuning import values_of
 from .drawing import GREY, Spec, category, quantity, save
 

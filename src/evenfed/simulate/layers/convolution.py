@@ -50,7 +50,14 @@ def conv2d(
     return out + bias[:, None, None]
 
 
-def _product(x: Tensor, kernels: Tensor, taps: Taps, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
+def _product(
+    x: Tensor,
+    kernels: Tensor,
+    taps: Taps,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+) -> Tensor:
     """[b, h, w, out], without patches in memory where a kernel does that."""
     if taps.whole and taps.count > 1 and dilation == (1, 1):
         convolved = implicit.convolution(x, kernels, stride, padding)
@@ -67,7 +74,13 @@ def _product(x: Tensor, kernels: Tensor, taps: Taps, stride: Pair, padding: Pair
     return product.view(batch, height, width, -1)
 
 
-def _patches(x: Tensor, taps: Taps, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
+def _patches(
+    x: Tensor,
+    taps: Taps,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+) -> Tensor:
     """[b, h, w, taps x channels]: what each output position sees."""
     rows, columns = map(Axis, x.shape[1:3], taps.kernel, stride, padding, dilation)
     x = _reached(x, 1, rows, taps.rows)
@@ -108,14 +121,13 @@ class _Windows(torch.autograd.Function):
         places = (batch, rows.outputs, columns.outputs)
         sample, row, column, _ = x.stride()
         place_steps = (sample, row * stride[0], column * stride[1])
-        tap_steps = (row * dilation[0], column * dilation[1])
+        tall, wide = taps
+        down = row * dilation[0]
+        across = column * dilation[1]
         if dilation[1] == 1:  # a row of taps lies together
-            shape: tuple[int, ...] = (*places, taps[0], taps[1] * channels)
-            steps: tuple[int, ...] = (*place_steps, tap_steps[0], 1)
+            windows = x.as_strided((*places, tall, wide * channels), (*place_steps, down, 1))
         else:
-            shape = (*places, *taps, channels)
-            steps = (*place_steps, *tap_steps, 1)
-        windows = x.as_strided(shape, steps)
+            windows = x.as_strided((*places, tall, wide, channels), (*place_steps, down, across, 1))
         return windows.reshape(*places, -1)
 
     @staticmethod
@@ -129,6 +141,7 @@ class _Windows(torch.autograd.Function):
         batch, _, width, channels = ctx.shape
         shifts = gradient.unflatten(3, (*taps, channels))
         rows, columns = shifts.shape[1:3]
+        across = (batch, rows, width, channels)
         tall = (rows - 1) * stride[0] + 1
         wide = (columns - 1) * stride[1] + 1
         total = None
@@ -137,7 +150,7 @@ class _Windows(torch.autograd.Function):
                 y = i * dilation[0]
                 x = j * dilation[1]
                 shift = shifts[:, :, :, i, j]
-                shift = _unslice(shift, (batch, rows, width, channels), 2, x, x + wide, stride[1])
+                shift = _unslice(shift, across, 2, x, x + wide, stride[1])
                 shift = _unslice(shift, ctx.shape, 1, y, y + tall, stride[0])
                 total = shift if total is None else total + shift
         return total, None, None, None
@@ -166,11 +179,13 @@ def group_norm(
     scale = torch.rsqrt(variance + eps)
     out = (groups - mean) * scale
     out = out.flatten(1, 2)
-    trailing = [1] * (x.ndim - 2)
+    per_channel = (-1, *[1] * (x.ndim - 2))
     if weight is not None:
-        out = out * weight.to(wide).view(-1, *trailing)
+        weight = weight.to(wide)
+        out = out * weight.view(per_channel)
     if bias is not None:
-        out = out + bias.to(wide).view(-1, *trailing)
+        bias = bias.to(wide)
+        out = out + bias.view(per_channel)
     rounded: Tensor = out.to(x.dtype)
     return rounded
 

@@ -34,17 +34,28 @@ def correlate(
     return _channels_last(stacked).contiguous()
 
 
-def _transposed(images: Tensor, weight: Tensor, size: list[int], stride: int, padding: list[int]) -> Tensor:
+def _transposed(
+    images: Tensor,
+    weight: Tensor,
+    size: list[int],
+    stride: int,
+    padding: list[int],
+) -> Tensor:
     """torch's transposed convolution, with results of this size."""
     inner = []  # the padding of the plain form whose gradient this is
     missing = []  # what torch's result lacks to the size
-    for k in range(2):
-        image = images.shape[2 + k]
-        kernel = weight.shape[2 + k]
-        inner.append(kernel - 1 - padding[k])
-        least = (image - 1) * stride - 2 * inner[k] + kernel
-        missing.append(size[k] - least)
-    return F.conv_transpose2d(images, weight, stride=stride, padding=inner, output_padding=missing)
+    for image, kernel, beyond, wanted in zip(images.shape[2:], weight.shape[2:], padding, size, strict=True):
+        around = kernel - 1 - beyond
+        least = (image - 1) * stride - 2 * around + kernel
+        inner.append(around)
+        missing.append(wanted - least)
+    return F.conv_transpose2d(
+        images,
+        weight,
+        stride=stride,
+        padding=inner,
+        output_padding=missing,
+    )
 
 
 @correlate.register_fake
@@ -61,7 +72,13 @@ def _correlate(
     mutates_args=(),
     schema="(Tensor x, Tensor gradient, SymInt[] kernel, SymInt stride, SymInt[] padding) -> Tensor",
 )
-def weight_gradient(x: Tensor, gradient: Tensor, kernel: list[int], stride: int, padding: list[int]) -> Tensor:
+def weight_gradient(
+    x: Tensor,
+    gradient: Tensor,
+    kernel: list[int],
+    stride: int,
+    padding: list[int],
+) -> Tensor:
     """[c, out, kh, kw, in], in float32 at least."""
     shape = (gradient.shape[4], x.shape[4], *kernel)
     results = []
@@ -73,7 +90,13 @@ def weight_gradient(x: Tensor, gradient: Tensor, kernel: list[int], stride: int,
 
 
 @weight_gradient.register_fake
-def _weight_gradient(x: Tensor, gradient: Tensor, kernel: list[int], stride: int, padding: list[int]) -> Tensor:
+def _weight_gradient(
+    x: Tensor,
+    gradient: Tensor,
+    kernel: list[int],
+    stride: int,
+    padding: list[int],
+) -> Tensor:
     clients = x.shape[0]
     inputs = x.shape[4]
     outputs = gradient.shape[4]

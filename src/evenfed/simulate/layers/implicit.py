@@ -22,11 +22,12 @@ NUMBERS = 2**31  # that a kernel can count
 
 def convolution(x: Tensor, w: Tensor, stride: Pair, padding: Pair) -> Tensor | None:
     """x [b, h, w, in] and w [out, kh, kw, in] of a client, stacked by vmap; None where no kernel pays."""
-    batch, _, _, inputs = x.shape
-    outputs = w.shape[0]
-    if inputs % CHANNELS or outputs % CHANNELS or stride[0] != stride[1]:
+    batch, *image, inputs = x.shape
+    outputs, *kernel, _ = w.shape
+    step = stride[0]
+    if inputs % CHANNELS or outputs % CHANNELS or step != stride[1]:
         return None
-    height, width = _size(x.shape[1:3], w.shape[1:3], stride[0], padding)
+    height, width = _size(image, kernel, step, padding)
     places = batch * height * width
     numbers = max(x.numel(), places * outputs)
     if places < PLACES or numbers >= NUMBERS:
@@ -34,7 +35,7 @@ def convolution(x: Tensor, w: Tensor, stride: Pair, padding: Pair) -> Tensor | N
     if not has_kernels(x.device.type, w.dtype):
         return None
     images = x[None].to(w.dtype)
-    convolved: Tensor = _Convolution.apply(images, w[None], stride[0], padding)
+    convolved: Tensor = _Convolution.apply(images, w[None], step, padding)
     return convolved[0]
 
 
@@ -68,7 +69,9 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, w: Tensor, stride: int, padding: Pair) -> Tensor:
-        size = _size(x.shape[2:4], w.shape[2:4], stride, padding)
+        _, _, *image, _ = x.shape
+        _, _, *kernel, _ = w.shape
+        size = _size(image, kernel, stride, padding)
         convolved: Tensor = correlate(x, w, size, stride, 1, list(padding), False)
         return convolved
 
@@ -80,15 +83,16 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
-        image = list(x.shape[2:4])
-        kernel = list(w.shape[2:4])
+        _, _, *image, _ = x.shape
+        _, _, *kernel, _ = w.shape
         padding = list(ctx.padding)
         gradient = gradient.contiguous()
         of_x = None
         of_w = None
         if ctx.needs_input_grad[0]:
-            beyond = [kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1]]
-            of_x = correlate(gradient, w, image, 1, ctx.stride, beyond, True)
+            top = kernel[0] - 1 - padding[0]
+            left = kernel[1] - 1 - padding[1]
+            of_x = correlate(gradient, w, image, 1, ctx.stride, [top, left], True)
         if ctx.needs_input_grad[1]:
             of_w = weight_gradient(x, gradient, kernel, ctx.stride, padding)
             of_w = of_w.to(w.dtype)
@@ -117,6 +121,6 @@ def _stacked(tensor: Tensor, dim: int | None, count: int) -> Tensor:
     return each.flatten(0, 1).contiguous()
 
 
-def _size(image: torch.Size, kernel: torch.Size, stride: int, padding: Pair) -> list[int]:
+def _size(image: list[int], kernel: list[int], stride: int, padding: Pair) -> list[int]:
     rows, columns = map(Axis, image, kernel, (stride, stride), padding)
     return [rows.outputs, columns.outputs]

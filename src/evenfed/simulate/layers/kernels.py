@@ -173,7 +173,13 @@ def correlated(
 
 
 @weight_gradient.register_kernel("cuda")
-def weight_gradients(x: Tensor, gradient: Tensor, kernel: list[int], stride: int, padding: list[int]) -> Tensor:
+def weight_gradients(
+    x: Tensor,
+    gradient: Tensor,
+    kernel: list[int],
+    stride: int,
+    padding: list[int],
+) -> Tensor:
     x = x.contiguous()
     gradient = gradient.contiguous()
     clients, batch, height, width, depth = x.shape

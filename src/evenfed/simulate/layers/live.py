@@ -49,7 +49,13 @@ class Live:
     rest: tuple[Part, ...]
 
     @classmethod
-    def of(cls, model: nn.Module, layout: Layout, example: Tensor, crop: bool) -> "Live":
+    def of(
+        cls,
+        model: nn.Module,
+        layout: Layout,
+        example: Tensor,
+        crop: bool,
+    ) -> "Live":
         """Determined by one forward pass over `example`, a batch of inputs."""
         uses = _uses(model, example)
         indices = layout.unflatten(torch.arange(sum(layout.sizes)))
@@ -152,7 +158,12 @@ def _torchs_own(
     return function(input.to(weight.dtype), weight, bias, *args, **kwargs)
 
 
-def _part(name: str, index: Tensor, taps: Taps | None, crop: bool) -> tuple[Part, Tensor]:
+def _part(
+    name: str,
+    index: Tensor,
+    taps: Taps | None,
+    crop: bool,
+) -> tuple[Part, Tensor]:
     """How a parameter lies, and where its live entries stand in the model's vector."""
     if taps is None:
         plain = Part(name, tuple(index.shape), tuple(range(index.ndim)))
@@ -174,7 +185,13 @@ class _Watch(TorchFunctionMode):
         self.names = names
         self.uses: dict[str, set[Taps | None]] = {}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
         kwargs = kwargs or {}
         weight = None
         taps = None

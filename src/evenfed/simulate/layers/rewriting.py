@@ -15,7 +15,13 @@ class Rewritten(TorchFunctionMode):
         super().__init__()
         self.rules = rules
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
         kwargs = kwargs or {}
         rule = self.rules.get(func)
         if rule is not None:

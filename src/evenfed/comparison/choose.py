@@ -1,0 +1,151 @@
+"""Choosing among the entries of a comparison on validation data, and the experiment that confirms the choice."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..core.errors import InputError
+from ..data import DataSettings
+from ..settings import VARIANT, Settings
+from .configuration import undamped
+from .experiment import Experiment
+from .findings import BASELINE, Entry, Findings
+from .plan import Variant
+from .reading import read
+from .statistics import NoiseFloor
+
+_SET_PER_ENTRY = ("seed", "device", "engine", "smooth", "server_optimizer")  # not taken over from FedAvg's run
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen entry of each method, and why."""
+
+    findings: Findings
+    chosen: Mapping[str, Entry]  # by method, FedAvg first
+    bar: float  # the mean, in percent, that a candidate must reach
+    floor: float  # points: standard deviation of the difference of two FedAvg runs' means
+    reached: Mapping[str, bool]  # whether any candidate of the method reached the bar
+
+    @property
+    def rule(self) -> str:
+        """How it was chosen, for the experiment's file and the table."""
+        rule = (
+            "Of each method, the entry with the highest worst 10 % among those whose mean is at least "
+            f"{self.bar:.2f} %: the best FedAvg's minus {self.floor:.2f} points, one standard deviation of the "
+            f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation "
+            "data. If none reaches that mean, the one with the highest mean is taken, and marked. FedAvg also runs "
+            "with the learning rates of the others, to tell re-weighting from the rate"
+        )
+        if self.without_smoothing():
+            return f"{rule}, and entries chosen with smoothed losses run once more without."
+        return f"{rule}."
+
+    def candidates(self, method: str) -> list[Entry]:
+        """All entries of one method."""
+        return _entries(self.findings, method)
+
+    def without_smoothing(self) -> list[Entry]:
+        """For each chosen entry with smoothed losses, the same without: tells the damping from the re-weighting."""
+        twins = undamped(self.findings.configs)
+        entries = []
+        for entry in self.chosen.values():
+            twin = twins.get(entry.label)
+            if twin and entry.method != BASELINE:
+                entries.append(self.findings.named(twin))
+        return entries
+
+    def experiment(self, name: str, seeds: Sequence[int]) -> Experiment:
+        """The chosen entries on test data: whole training parts, several seeds, else as in the run that chose them."""
+        header = self.findings.header
+        data = {**header.data, "judge": "test", "validation_fraction": 0.0}
+        options = {key: value for key, value in header.train.items() if key not in _SET_PER_ENTRY}
+        train = Settings.of(options)
+        entries = [*self.chosen.values(), *self.without_smoothing()]
+        variants = [_variant(entry, train) for entry in entries]
+        variants += self._fedavg_at_other_rates()
+        return Experiment(
+            name=name,
+            variants=tuple(variants),
+            seeds=tuple(seeds),
+            noise_floor=True,
+            data=DataSettings(**data),
+            model=header.config["model"],
+            train=train,
+            selected_on="validation",
+        )
+
+    def _fedavg_at_other_rates(self) -> list[Variant]:
+        """FedAvg with the learning rates of the other chosen entries: tells re-weighting from the rate."""
+        fedavg, *others = self.chosen.values()
+        rates = {entry.config["train"]["lr"] for entry in others}
+        rates.discard(fedavg.config["train"]["lr"])
+        variants = []
+        for rate in sorted(rates):
+            label = f"{BASELINE}[lr={rate}]"
+            variants.append(Variant.of(label, {"algorithm": BASELINE, "lr": rate}))
+        return variants
+
+
+def choose(folder: Path, floor_from: Path | None = None) -> Choice:
+    """Apply the rule to a comparison on validation data; the noise floor may come from one with more seeds."""
+    findings = read(folder)
+    if findings.judge != "validation":
+        raise InputError(
+            f"{folder} was judged on test data, on which nothing may be chosen; run it with [data] judge = "
+            "'validation' and a validation_fraction, then choose"
+        )
+
+    def figure(entry: Entry, metric: str) -> float:
+        value, _ = findings.rows[entry.label].late[metric]
+        return value
+
+    def mean(entry: Entry) -> float:
+        return 100 * figure(entry, "mean")
+
+    def worst10_then_mean(entry: Entry) -> tuple[float, float]:
+        return figure(entry, "worst10"), figure(entry, "mean")
+
+    repetitions = read(floor_from) if floor_from else findings
+    floor = _deviation(repetitions, seeds=len(findings.seeds))
+    bar = max(map(mean, _entries(findings, BASELINE))) - floor
+    chosen = {}
+    reached = {}
+    for candidate in findings.entries:
+        method = candidate.method
+        if method in chosen:
+            continue
+        entries = _entries(findings, method)
+        sound = [entry for entry in entries if not entry.broken] or entries
+        fit = [entry for entry in sound if mean(entry) >= bar]
+        reached[method] = bool(fit)
+        chosen[method] = max(fit, key=worst10_then_mean) if fit else max(sound, key=mean)
+    return Choice(findings, chosen, bar, floor, reached)
+
+
+def _deviation(findings: Findings, seeds: int) -> float:
+    """Of the difference of two FedAvg runs' means, in points."""
+    fedavg_only = replace(findings, repeated=findings.repeated[:1])  # without FedAvg at other learning rates
+    chance = NoiseFloor([fedavg_only], late=True).chance("mean", seeds)
+    if chance is None:
+        raise InputError(
+            f"{findings.folder} holds one FedAvg run only, which has no noise floor; give a comparison with "
+            "noise_floor or several seeds by --floor"
+        )
+    return chance.deviation
+
+
+def _entries(findings: Findings, method: str) -> list[Entry]:
+    return [entry for entry in findings.entries if entry.method == method]
+
+
+def _variant(entry: Entry, shared: Settings) -> Variant:
+    """The entry again. FedAvg gets its plain label, whatever its rate: others are compared with it."""
+    values = {"algorithm": entry.method, **entry.config["hyper_parameters"]}
+    for key in VARIANT:
+        value = entry.config["train"].get(key)
+        if value != getattr(shared, key):
+            values[key] = value
+    table = {key: value for key, value in values.items() if value is not None}
+    label = BASELINE if entry.method == BASELINE else entry.label
+    return Variant.of(label, table)

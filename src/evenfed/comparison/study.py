@@ -1,0 +1,321 @@
+"""What a search tries, and the Optuna studies that hand it out and remember what came of it.
+
+Studies live in a database (SQLite in the output folder by default), so they survive a kill and can be shared by
+processes and machines.
+"""
+
+import dataclasses
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..core.errors import InputError, first_line, unknown
+from .experiment import Experiment
+from .history import METRICS
+from .plan import Variant
+
+if TYPE_CHECKING:
+    import optuna
+
+LEARNING_RATES = {
+    "images": (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2),
+    "sequences": (1e-2, 5e-2, 1e-1, 2e-1, 5e-1, 1.0),
+}  # the paper's; 0.2 is not in its stated grid for sequences, but is the best value it reports
+GRIDS = {
+    "qffl": ("q", (0.01, 0.1, 1.0)),
+    "term": ("alpha", (0.01, 0.1, 0.5, 1.0)),
+    "propfair": ("baseline", (2.0, 3.0, 4.0, 5.0)),
+    "gifair": ("strength", (0.1, 0.5, 1.0)),
+    "delta_fl": ("alpha", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)),
+    "vred": ("beta", (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)),
+    "semi_vred": ("beta", (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)),
+    "ditto": ("lam", (0.1, 1.0, 2.0)),
+    "climb": ("epsilon", (0.01, 0.1, 0.5, 1.0)),
+    "fedmgda": ("epsilon", (0.05, 0.1, 0.5, 1.0)),
+    "fedfv": ("alpha", (0.0, 0.1, 0.3, 0.5)),
+}  # the paper's, then ours for methods it did not run; the step of AFL and DRFA stays at its default, as in the paper
+BATCH = 12
+STALE_SECONDS = 300.0  # without a heartbeat before a trial's worker counts as dead
+HEARTBEAT_SECONDS = STALE_SECONDS / 10
+
+Space = dict[str, tuple[float, ...]]  # values to try, by hyper-parameter
+Values = dict[str, float]  # of a candidate, by hyper-parameter
+Figures = dict[str, float]  # what a candidate scored, by metric
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search, and what to choose by."""
+
+    method: Literal["grid", "bayes"] = "grid"
+    trials: int = 20  # per entry, for method = "bayes"
+    select_on: Literal["validation", "test"] = "validation"
+    metric: str = "worst10"
+    storage: str | None = None  # a database's URL; None: SQLite in the output folder
+    batch: int = BATCH  # candidates trained together
+
+    def __post_init__(self) -> None:
+        _check_choice("method", self.method, ("grid", "bayes"))
+        _check_choice("select-on", self.select_on, ("validation", "test"))
+        _check_choice("metric", self.metric, METRICS)
+        _check_positive("trials", self.trials)
+        _check_positive("batch", self.batch)
+
+    def rank(self, figures: Figures) -> tuple[float, float]:
+        """What is compared: the metric, and the mean where it ties."""
+        score = figures[self.metric]
+        if self.metric == "std":
+            score = -score
+        return score, figures["mean"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One finished trial: what was tried, and its scores (mean over seeds, last rounds)."""
+
+    label: str
+    values: Values
+    figures: Figures
+
+
+def space_of(variant: Variant, kind: str) -> Space:
+    """The values to try: learning rates, and the algorithm's own parameter if it has one."""
+    space: Space = {"lr": LEARNING_RATES[kind]}
+    algorithm = variant.algorithm.name
+    if algorithm in GRIDS:
+        parameter, values = GRIDS[algorithm]
+        space[parameter] = values
+    return space
+
+
+def load_optuna() -> Any:
+    """The module, which comes with evenfed[tune] only."""
+    try:
+        import optuna
+    except ImportError:
+        raise InputError("tuning needs Optuna; install it with: pip install 'evenfed[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One entry of the experiment: its Optuna study, and the values to try."""
+
+    label: str
+    space: Space
+    search: Search
+    study: "optuna.Study"
+    states: Any  # optuna.trial.TrialState
+
+    def trials(self, *states: Any) -> "list[optuna.trial.FrozenTrial]":
+        return self.study.get_trials(deepcopy=False, states=states)
+
+    def enqueue(self, values: Values, skip_if_exists: bool = False) -> None:
+        point = dict(values)
+        self.study.enqueue_trial(point, {"planned": point}, skip_if_exists)
+
+    def enqueue_grid(self) -> None:
+        for values in itertools.product(*self.space.values()):
+            point = zip(self.space, values, strict=True)
+            self.enqueue(dict(point), skip_if_exists=True)
+
+    def revive(self) -> None:
+        """Hand out again the trials of workers that died."""
+        for trial in self.trials(self.states.RUNNING):
+            if not _is_abandoned(trial):
+                continue
+            self.study._storage.set_trial_state_values(trial._trial_id, self.states.FAIL)
+            values = trial.user_attrs.get("planned", trial.params)
+            if values:
+                self.enqueue(values)
+
+    def next_job(self) -> "Job | None":
+        """A candidate that no one else works on."""
+        waiting = self.trials(self.states.WAITING)
+        if not waiting:
+            begun = self.trials(self.states.COMPLETE, self.states.RUNNING)
+            if self.search.method == "grid" or len(begun) >= self.search.trials:
+                return None
+        trial = self.study.ask()
+        if self.search.method == "grid" and "planned" not in trial.user_attrs:
+            self.study.tell(trial, state=self.states.FAIL)  # another machine took the last one
+            return None
+        trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
+        job = Job(self, trial, self._suggest(trial))
+        job.beat()
+        return job
+
+    def _suggest(self, trial: "optuna.Trial") -> Values:
+        values = {}
+        for name, choices in self.space.items():
+            if self.search.method == "grid":
+                choice = trial.suggest_categorical(name, list(choices))
+                values[name] = float(choice)
+                continue
+            low = min(choices)
+            high = max(choices)
+            is_wide = high / max(low, 1e-9) > 20
+            log = is_wide or name == "lr"
+            values[name] = trial.suggest_float(name, max(low, 1e-4), high, log=log)
+        return values
+
+
+@dataclass(frozen=True)
+class Job:
+    """One candidate for this process to train."""
+
+    entry: _Entry
+    trial: "optuna.Trial"
+    values: Values
+
+    @property
+    def label(self) -> str:
+        return self.entry.label
+
+    def beat(self) -> None:
+        """Tell other processes that this one is alive."""
+        self.trial.set_user_attr("beat", time.time())
+
+    def finish(self, figures: Figures) -> None:
+        """Record what the candidate scored."""
+        self.trial.set_user_attr("figures", figures)
+        score = figures[self.entry.search.metric]
+        self.entry.study.tell(self.trial, score)
+
+    def put_back(self) -> None:
+        """Stopped before it was finished: let whoever resumes try the same values again."""
+        self.entry.study.tell(self.trial, state=self.entry.states.FAIL)
+        self.entry.enqueue(self.values)
+
+
+class Studies:
+    """One Optuna study per entry of the experiment, opened or continued."""
+
+    def __init__(self, optuna: Any, experiment: Experiment, search: Search, spaces: Mapping[str, Space], out: Path):
+        database = (out / "tune.db").resolve()
+        self.search = search
+        self.storage = search.storage or f"sqlite:///{database}"
+        self.states = optuna.trial.TrialState
+        self.entries: list[_Entry] = []
+        with self._alone():
+            for variant in experiment.variants:
+                study = self._open(optuna, experiment, variant.label)
+                entry = _Entry(variant.label, spaces[variant.label], search, study, self.states)
+                self.entries.append(entry)
+                entry.revive()
+                if search.method == "grid":
+                    entry.enqueue_grid()
+
+    def batches(self) -> Iterator[list[Job]]:
+        """Candidates that no one else works on, up to `search.batch` at a time, over all entries."""
+        while True:
+            with self._alone():
+                batch = self._next_batch()
+            if not batch:
+                return
+            yield batch
+
+    def progress(self) -> tuple[int, int]:
+        """(candidates finished, candidates in all)."""
+        finished = 0
+        open_ = 0
+        for entry in self.entries:
+            finished += len(entry.trials(self.states.COMPLETE))
+            open_ += len(entry.trials(self.states.WAITING, self.states.RUNNING))
+        if self.search.method == "grid":
+            return finished, finished + open_
+        return finished, self.search.trials * len(self.entries)
+
+    def candidates(self) -> list[Candidate]:
+        """All that are finished, by this process or another."""
+        candidates = []
+        for entry in self.entries:
+            for trial in entry.trials(self.states.COMPLETE):
+                figures = trial.user_attrs["figures"]
+                candidates.append(Candidate(entry.label, trial.params, figures))
+        return candidates
+
+    def _open(self, optuna: Any, experiment: Experiment, label: str) -> "optuna.Study":
+        """The study's name carries what decides its results, so that other searches do not mix in."""
+        name = (experiment.name, label, self.search.method, self.search.select_on, self.search.metric, mark(experiment))
+        try:
+            return optuna.create_study(  # type: ignore[no-any-return]
+                storage=self.storage,
+                load_if_exists=True,
+                direction="minimize" if self.search.metric == "std" else "maximize",
+                study_name="/".join(name),
+                sampler=optuna.samplers.TPESampler(seed=0, constant_liar=True),
+            )
+        except Exception as error:
+            if type(error).__module__.startswith(("sqlalchemy", "optuna")):
+                raise self._unusable(first_line(error)) from None
+            raise
+
+    def _next_batch(self) -> list[Job]:
+        batch: list[Job] = []
+        for entry in self.entries:
+            while len(batch) < self.search.batch:
+                job = entry.next_job()
+                if job is None:
+                    break
+                batch.append(job)
+        return batch
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time hands out trials: SQLite, unlike a database server, does not lock a row for us."""
+        path = self.storage.removeprefix("sqlite:///")
+        if path == self.storage:
+            yield
+            return
+        if not Path(path).parent.is_dir():
+            raise self._unusable("no such folder")
+        with Path(f"{path}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _unusable(self, why: str) -> InputError:
+        return InputError(f"storage {self.storage} cannot be used ({why}); give a database URL")
+
+
+def mark(experiment: Experiment) -> str:
+    """A hash of all that decides what a candidate scores, besides its own values."""
+    train = experiment.train.describe()
+    for irrelevant in ("engine", "device", "seed"):
+        del train[irrelevant]
+    deciding = [dataclasses.asdict(experiment.data), dict(experiment.model), train, list(experiment.seeds)]
+    text = json.dumps(deciding, sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return digest[:12]
+
+
+def _is_abandoned(trial: "optuna.trial.FrozenTrial") -> bool:
+    """Whether nobody works on a trial any more: its process is gone, or has been silent for long."""
+    silent_since = float(trial.user_attrs.get("beat", 0))
+    if time.time() - silent_since > STALE_SECONDS:
+        return True
+    worker = str(trial.user_attrs.get("worker", ":0"))
+    host, _, process = worker.rpartition(":")
+    if host != socket.gethostname():
+        return False
+    return not Path(f"/proc/{process}").exists()
+
+
+def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise unknown(name, str(value), allowed)
+
+
+def _check_positive(name: str, value: int) -> None:
+    if value < 1:
+        raise InputError(f"{name}={value}: give a whole number, at least 1")
