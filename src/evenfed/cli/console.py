@@ -104,9 +104,8 @@ class Live:
             self.share_printed = share
             rounds_left = total - done
             seconds_left = rounds_left * len(runs) / pace
-            self.page.print(
-                f"round {done} of {total}, {len(runs)} runs, {shown_pace}, {seconds_left:.0f} s left",
-            )
+            progress = f"round {done} of {total}, {len(runs)} runs"
+            self.page.print(f"{progress}, {shown_pace}, {seconds_left:.0f} s left")
 
     def _introduce(self, runs: Sequence[Run], total: int) -> None:
         labels = list(dict.fromkeys(run.label for run in runs))

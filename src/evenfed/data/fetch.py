@@ -49,12 +49,12 @@ def fetch(name: str) -> None:
         raise InputError(f"data set '{name}' cannot be downloaded: {source.how_to_get}")
     downloads = store.root() / "downloads" / name
     downloads.mkdir(parents=True, exist_ok=True)
-    path = downloads
     for file in source.files:
         target = downloads / file.name
         _download_with_bar(source, file, target)
-        if len(source.files) == 1:
-            path = target
+    path = downloads
+    if len(source.files) == 1:
+        path = target
     add(name, path)
     shutil.rmtree(downloads)  # the arrays hold all of it
 

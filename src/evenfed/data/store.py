@@ -210,8 +210,9 @@ def _array_file(name: str, which: str) -> Path:
 
 def _save(path: Path, rows: Rows, dtype: DType | None = None) -> Header:
     """Write an .npy file chunk by chunk; its header is written again once the number of rows is known."""
-    chunks = rows
-    if not isinstance(rows, Iterator):
+    if isinstance(rows, Iterator):
+        chunks = rows
+    else:
         whole = np.asarray(rows)
         chunks = iter([whole])
     length = 0

@@ -188,9 +188,8 @@ def markdown(report: Report, figures: Sequence[Path] = ()) -> str:
     for table in report.tables:
         paragraphs.append(f"## {table.title}")
         paragraphs.append(markdown_table(table))
-    for path in figures:
-        if path.suffix == ".svg":
-            paragraphs.append(f"![{path.stem}]({path.name})")
+    drawings = [path for path in figures if path.suffix == ".svg"]
+    paragraphs += [f"![{path.stem}]({path.name})" for path in drawings]
     text = "\n\n".join(paragraphs)
     return text.rstrip() + "\n"
 
