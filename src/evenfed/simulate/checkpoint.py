@@ -18,6 +18,9 @@ from ..core.errors import InputError
 from ..core.server import Past, Server
 from .loop import State
 
+Tensors = dict[str, Tensor]
+Entries = dict[str, Any]
+
 
 def save(state: State, path: Path) -> None:
     """All of `state` that `load` cannot rebuild from the run's configuration."""
@@ -34,18 +37,25 @@ def save(state: State, path: Path) -> None:
     if server.past is not None:
         _add(tensors, "past", vars(server.past))
     optimizer: dict[str, Any] = {}
-    if server.optimizer_state is not None:
+    optimizer_state = server.optimizer_state
+    if optimizer_state is not None:
         numbers = {}
-        for position, values in server.optimizer_state["state"].items():
+        for position, values in optimizer_state["state"].items():
             for name, value in values.items():
+                key = f"{position}.{name}"
                 if isinstance(value, Tensor):
-                    tensors[f"optimizer.{position}.{name}"] = value
+                    tensors[f"optimizer.{key}"] = value
                 else:
-                    numbers[f"{position}.{name}"] = value
-        optimizer = {"groups": server.optimizer_state["param_groups"], "numbers": numbers}
-    metadata = {"index": str(server.index), "optimizer": json.dumps(optimizer)}
+                    numbers[key] = value
+        optimizer["groups"] = optimizer_state["param_groups"]
+        optimizer["numbers"] = numbers
+    metadata = {
+        "index": str(server.index),
+        "optimizer": json.dumps(optimizer),
+    }
     unfinished = path.with_name(path.name + ".new")
-    save_file(_on_host(tensors), unfinished, metadata)
+    copies = _on_host(tensors)
+    save_file(copies, unfinished, metadata)
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(path)
@@ -58,13 +68,16 @@ def load(fresh: State, path: Path) -> State:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+            tensors = {}
+            for name in file.keys():  # noqa: SIM118  (not a dict)
+                tensors[name] = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"{path} cannot be read as a checkpoint ({error}); remove it to start that run again"
         ) from None
     device = fresh.server.theta.device
     past = _part(tensors, "past")
+    stored = json.loads(metadata["optimizer"])
     server = dataclasses.replace(
         fresh.server,
         index=int(metadata["index"]),
@@ -72,7 +85,7 @@ def load(fresh: State, path: Path) -> State:
         memory=_part(tensors, "memory"),
         buffers=_part(tensors, "buffers", device),
         smoothed=tensors.get("smoothed"),
-        optimizer_state=_optimizer_state(tensors, json.loads(metadata["optimizer"])),
+        optimizer_state=_optimizer_state(tensors, stored),
         past=Past(**past) if past else None,
     )
     personal = tensors.get("personal")
@@ -87,28 +100,36 @@ def model_file(server: Server, path: Path) -> None:
 
     parameters = server.params
     assert isinstance(parameters, dict)
+    on_host = _on_host({**parameters, **server.buffers})
     copies = {}
-    for name, tensor in _on_host({**parameters, **server.buffers}).items():
+    for name, tensor in on_host.items():
         copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
     save_file(copies, path)
 
 
-def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _on_host(tensors: Tensors) -> Tensors:
     """Copies from which a file can be written; a GPU makes them without delaying its other work."""
     copies = {}
+    on_gpu = False
     for name, tensor in tensors.items():
-        copies[name] = tensor.detach().contiguous().to("cpu", non_blocking=True)
-    if any(tensor.is_cuda for tensor in tensors.values()):
+        on_gpu = on_gpu or tensor.is_cuda
+        plain = tensor.detach().contiguous()
+        copies[name] = plain.to("cpu", non_blocking=True)
+    if on_gpu:
         torch.cuda.current_stream().synchronize()
     return copies
 
 
-def _add(tensors: dict[str, Tensor], prefix: str, part: Mapping[str, Tensor]) -> None:
+def _add(tensors: Tensors, prefix: str, part: Mapping[str, Tensor]) -> None:
     for name, tensor in part.items():
         tensors[f"{prefix}.{name}"] = tensor
 
 
-def _part(tensors: dict[str, Tensor], prefix: str, device: torch.device | None = None) -> dict[str, Tensor]:
+def _part(
+    tensors: Tensors,
+    prefix: str,
+    device: torch.device | None = None,
+) -> Tensors:
     """What `_add` stored under `prefix`."""
     part = {}
     for key, tensor in tensors.items():
@@ -118,12 +139,15 @@ def _part(tensors: dict[str, Tensor], prefix: str, device: torch.device | None =
     return part
 
 
-def _optimizer_state(tensors: dict[str, Tensor], stored: dict[str, Any]) -> dict[str, Any] | None:
+def _optimizer_state(tensors: Tensors, stored: Entries) -> Entries | None:
     if not stored:
         return None
-    entries: dict[str, Any] = {**_part(tensors, "optimizer"), **stored["numbers"]}
-    state: dict[int, dict[str, Any]] = {}
+    entries: Entries = {}
+    entries |= _part(tensors, "optimizer")
+    entries |= stored["numbers"]
+    state: dict[int, Entries] = {}
     for key, value in entries.items():
         position, _, name = key.partition(".")
-        state.setdefault(int(position), {})[name] = value
+        values = state.setdefault(int(position), {})
+        values[name] = value
     return {"state": state, "param_groups": stored["groups"]}

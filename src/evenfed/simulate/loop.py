@@ -15,13 +15,17 @@ from torch import Tensor
 from ..core import streams
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
-from ..core.round import Fold, Turn, open_round
+from ..core.fold import Fold, Turn
+from ..core.round import open_round
 from ..core.server import Record, Server, Update
 from ..settings import Precision, Settings
 from .engines.choose import Parallel
 from .engines.memory import fitting
 from .engines.reference import Reference
 from .problem import Engine, Problem, Question, Task
+
+Drawn = Callable[[int], Tensor]  # the initial model [D] of a seed
+Scores = dict[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class State:
     firsts: Tensor | None = None  # [n, D] where clients start in round 0, if not at the server's model
 
 
+Advanced = tuple[list[State], list[Record]]  # the new states, and the round's records
+
+
 def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     """The engine that the runs ask for; the parallel one is sized for as many clients as train at once."""
     settings = runs[0].settings
@@ -55,23 +62,42 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         )
     if settings.engine == "reference":
         return Reference(problem)
-    eligible = int((problem.train.sizes > 0).sum())
-    clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
+    eligible = _with_data(problem.train.sizes)
+    clients_at_once = 0
+    for run in runs:
+        clients_at_once += run.settings.drawn(eligible)
     return Parallel(problem, clients_at_once, settings.precision)
 
 
-def start(run: Run, problem: Problem, drawn: Callable[[int], Tensor] | None = None) -> State:
+def _with_data(sizes: Tensor) -> int:
+    """How many clients have training data."""
+    with_data = sizes > 0
+    return int(with_data.sum())
+
+
+def start(
+    run: Run,
+    problem: Problem,
+    drawn: Drawn | None = None,
+) -> State:
     """Before round 0; `drawn(seed)` [D] replaces the problem's own initial model."""
     settings = run.settings
     sizes = problem.train.sizes
-    settings.drawn(int((sizes > 0).sum()))  # refuses more participants than there are
-    local_steps = streams.local_steps(sizes.numpy(), problem.batch_size, problem.local_epochs)
+    seed = settings.seed
+    eligible = _with_data(sizes)
+    settings.drawn(eligible)  # refuses more participants than there are
+    local_steps = streams.local_steps(
+        sizes.numpy(),
+        problem.batch_size,
+        problem.local_epochs,
+    )
+    theta = problem.theta if drawn is None else drawn(seed)
     server = Server.start(
         run.algorithm,
-        problem.theta if drawn is None else drawn(settings.seed),
+        theta,
         sizes.tolist(),
         lr=settings.lr,
-        seed=settings.seed,
+        seed=seed,
         server_lr=settings.server_lr,
         local_steps=local_steps.tolist(),
         smooth=settings.smooth,
@@ -79,31 +105,45 @@ def start(run: Run, problem: Problem, drawn: Callable[[int], Tensor] | None = No
         buffers=problem.buffers,
     )
     server = dataclasses.replace(server, layout=problem.layout)
-    return State(server, firsts=_first_models(settings, len(sizes), drawn))
+    firsts = _first_models(settings, len(sizes), drawn)
+    return State(server, firsts=firsts)
 
 
-def _first_models(settings: Settings, clients: int, drawn: Callable[[int], Tensor] | None) -> Tensor | None:
+def _first_models(
+    settings: Settings,
+    clients: int,
+    drawn: Drawn | None,
+) -> Tensor | None:
     """[n, D] a model for each client, each drawn with its own seed."""
     if settings.start == "common":
         return None
     if drawn is None:
         raise InputError("start='own' draws a model for every client; give `compare` a function that makes the model")
-    keys = streams.hashed(settings.seed, streams.INITIAL_MODEL, np.arange(clients))
+    ids = np.arange(clients)
+    keys = streams.hashed(settings.seed, streams.INITIAL_MODEL, ids)
     seeds = keys >> np.uint64(33)
-    return torch.stack([drawn(int(seed)) for seed in seeds])
+    models = [drawn(seed) for seed in seeds.tolist()]
+    return torch.stack(models)
 
 
 def rounds(
-    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine
-) -> Iterator[tuple[list[State], list[Record]]]:
+    runs: Sequence[Run],
+    states: Sequence[State],
+    problem: Problem,
+    engine: Engine,
+) -> Iterator[Advanced]:
     """All remaining rounds of runs that stand at the same one, one at a time."""
     settings = runs[0].settings
+    total = settings.rounds
+    every = settings.evaluate_every
     current = list(states)
-    for index in range(current[0].server.index, settings.rounds):
+    next_index = current[0].server.index
+    for index in range(next_index, total):
         finished = index + 1
-        is_last = finished == settings.rounds
-        is_due = settings.evaluate_every > 0 and finished % settings.evaluate_every == 0
-        current, records = advance(runs, current, problem, engine, evaluate=is_last or is_due)
+        evaluate = finished == total
+        if every > 0 and finished % every == 0:
+            evaluate = True
+        current, records = advance(runs, current, problem, engine, evaluate)
         yield current, records
 
 
@@ -124,8 +164,12 @@ def arithmetic(precision: Precision) -> Iterator[None]:
 
 
 def advance(
-    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
-) -> tuple[list[State], list[Record]]:
+    runs: Sequence[Run],
+    states: Sequence[State],
+    problem: Problem,
+    engine: Engine,
+    evaluate: bool,
+) -> Advanced:
     """One round of every run; runs share the engine's stacks but nothing else.
 
     A round that runs out of device memory has changed no state: it starts again with fewer clients at once.
@@ -145,53 +189,80 @@ def advance(
 
 
 def _advance(
-    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
-) -> tuple[list[State], list[Record]]:
+    runs: Sequence[Run],
+    states: Sequence[State],
+    problem: Problem,
+    engine: Engine,
+    evaluate: bool,
+) -> Advanced:
     began = time.perf_counter()
     turns = _open(runs, states, engine)
     personal = []
     for state, turn in zip(states, turns, strict=True):
-        personal.append(_personal_models(state, turn))
+        own_models = _personal_models(state, turn)
+        personal.append(own_models)
     folds = _train(runs, states, turns, personal, engine)
     new_states = []
     records = []
     for fold, turn, own_models in zip(folds, turns, personal, strict=True):
-        server, record = fold.close(partial(_losses_at, engine, turn.server))
-        new_states.append(State(server, own_models))
+        losses_at = partial(_losses_at, engine, turn.server)
+        server, record = fold.close(losses_at)
+        new_state = State(server, own_models)
+        new_states.append(new_state)
         records.append(record)
-    scores = score(new_states, problem, engine) if evaluate else [{} for _ in runs]
-    seconds = (time.perf_counter() - began) / len(runs)
+    scores: list[Scores] = [{} for _ in runs]
+    if evaluate:
+        scores = score(new_states, problem, engine)
+    elapsed = time.perf_counter() - began
+    seconds = elapsed / len(runs)
     for k, scored in enumerate(scores):
         records[k] = dataclasses.replace(
-            records[k], seconds=seconds, accuracy=scored.get("accuracy"), unpadded=scored.get("unpadded")
+            records[k],
+            seconds=seconds,
+            accuracy=scored.get("accuracy"),
+            unpadded=scored.get("unpadded"),
         )
     return new_states, records
 
 
-def _losses_at(engine: Engine, server: Server, theta: Tensor, ids: Tensor) -> Tensor:
+def _losses_at(
+    engine: Engine,
+    server: Server,
+    theta: Tensor,
+    ids: Tensor,
+) -> Tensor:
     """[len(ids)] the clients' losses at another model, with the server's buffers."""
-    (losses,) = engine.losses([Question(theta, ids, server.buffers)])
+    question = Question(theta, ids, server.buffers)
+    (losses,) = engine.losses([question])
     return losses
 
 
-def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[dict[str, NDArray[np.float64]]]:
+def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Scores]:
     """Test accuracy [n] of every run, of each client's own model where it has one; nothing without test data.
 
     For sequences with padding also the accuracy over the positions that are not padding.
     """
-    if problem.judged is None or problem.score is None:
-        return [{} for _ in states]
-    everyone = torch.arange(len(problem.judged.sizes))
+    scores: list[Scores] = [{} for _ in states]
+    judged = problem.judged
+    if judged is None or problem.score is None:
+        return scores
+    clients = len(judged.sizes)
+    everyone = torch.arange(clients)
     questions = []
     for state in states:
-        models = state.server.theta if state.personal is None else state.personal
-        questions.append(Question(models, everyone, state.server.buffers))
+        server = state.server
+        models = server.theta if state.personal is None else state.personal
+        question = Question(models, everyone, server.buffers)
+        questions.append(question)
     accuracies = engine.scores(questions, problem.score)
-    scores = [{"accuracy": accuracy.numpy()} for accuracy in accuracies]
+    for scored, accuracy in zip(scores, accuracies, strict=True):
+        scored["accuracy"] = accuracy.numpy()
     if problem.padding is not None:
         real = problem.real_positions()
-        for scored, correct in zip(scores, engine.scores(questions, problem.unpadded_score), strict=True):
-            scored["unpadded"] = (correct / real).numpy()
+        unpadded = engine.scores(questions, problem.unpadded_score)
+        for scored, correct in zip(scores, unpadded, strict=True):
+            accuracy = correct / real
+            scored["unpadded"] = accuracy.numpy()
     return scores
 
 
@@ -200,13 +271,17 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     questions = []
     for run, state in zip(runs, states, strict=True):
         server = state.server
-        eligible = int((server.sizes > 0).sum())
-        participants = server.draw(run.settings.drawn(eligible))
+        eligible = _with_data(server.sizes)
+        count = run.settings.drawn(eligible)
+        participants = server.draw(count)
         models = server.theta if state.firsts is None else state.firsts
-        questions.append(Question(models, participants, server.buffers))
+        question = Question(models, participants, server.buffers)
+        questions.append(question)
     turns = []
-    for state, question, losses in zip(states, questions, engine.losses(questions), strict=True):
-        turns.append(open_round(state.server, losses, question.ids))
+    measured = engine.losses(questions)
+    for state, question, losses in zip(states, questions, measured, strict=True):
+        turn = open_round(state.server, losses, question.ids)
+        turns.append(turn)
     return turns
 
 
@@ -216,7 +291,9 @@ def _personal_models(state: State, turn: Turn) -> Tensor | None:
         return state.personal.clone()
     if turn.plan.personal is None:
         return None
-    return state.server.theta.repeat(len(state.server.sizes), 1)
+    server = state.server
+    clients = len(server.sizes)
+    return server.theta.repeat(clients, 1)
 
 
 def _train(
@@ -227,26 +304,32 @@ def _train(
     engine: Engine,
 ) -> list[Fold]:
     """Train all runs' clients: updates go into the folds, personal models into their table."""
-    tasks = []
-    owners: list[
-        tuple[int, Tensor | None]
-    ] = []  # of each task: its run's position, and the table of personal models if it trains those
-    for k, (run, state, turn, own_models) in enumerate(zip(runs, states, turns, personal, strict=True)):
-        plan = turn.plan
-        task = _task(run, state, turn)
-        tasks.append(task)
-        owners.append((k, None))
-        if own_models is not None and plan.personal is not None:
-            tied = dataclasses.replace(task, prox=plan.personal, starts=own_models[plan.ids], snapshot_steps=None)
-            tasks.append(tied)
-            owners.append((k, own_models))
     folds = [Fold(turn) for turn in turns]
+    tasks: list[Task] = []
+    task_folds: list[Fold] = []  # the fold of each task's run
+    tables: list[Tensor | None] = []  # the personal models that a task trains, if it trains those
+    for run, state, fold, own_models in zip(runs, states, folds, personal, strict=True):
+        plan = fold.plan
+        task = _task(run, state, fold.turn)
+        tasks.append(task)
+        task_folds.append(fold)
+        tables.append(None)
+        if own_models is not None and plan.personal is not None:
+            tied = dataclasses.replace(
+                task,
+                prox=plan.personal,
+                starts=own_models[plan.ids],
+                snapshot_steps=None,
+            )
+            tasks.append(tied)
+            task_folds.append(fold)
+            tables.append(own_models)
     for which, update in engine.train(tasks):
-        k, own_models = owners[which]
-        if own_models is None:
-            folds[k].add(update)
+        table = tables[which]
+        if table is None:
+            task_folds[which].add(update)
         else:
-            _store_personal(own_models, tasks[which], update)
+            _store_personal(table, tasks[which], update)
     return folds
 
 
@@ -254,26 +337,40 @@ def _task(run: Run, state: State, turn: Turn) -> Task:
     """What this round asks of the run's clients."""
     plan = turn.plan
     server = turn.server
-    has_local_loss = type(run.algorithm).local_loss is not Algorithm.local_loss
+    settings = run.settings
+    algorithm = run.algorithm
+    own_loss = type(algorithm).local_loss
+    has_local_loss = own_loss is not Algorithm.local_loss
+    starts = None
+    if state.firsts is not None:
+        starts = state.firsts[plan.ids]
     return Task(
         index=server.index,
-        seed=run.settings.seed,
+        seed=settings.seed,
         theta=server.theta,
         ids=plan.ids,
-        lr=run.settings.lr,
-        prox=run.settings.prox,
-        starts=None if state.firsts is None else state.firsts[plan.ids],
+        lr=settings.lr,
+        prox=settings.prox,
+        starts=starts,
         snapshot_steps=plan.snapshot_steps,
         buffers=server.buffers,
-        local_loss=run.algorithm.local_loss if has_local_loss else None,
+        local_loss=algorithm.local_loss if has_local_loss else None,
     )
 
 
 def _store_personal(own_models: Tensor, task: Task, update: Update) -> None:
     """A client's own model after training; a result that is not finite is discarded."""
-    assert isinstance(update.delta, Tensor) and isinstance(update.ids, Tensor)
-    trained = task.theta.repeat(len(update.ids), 1)
-    columns = slice(None) if update.columns is None else update.columns
-    trained[:, columns] -= update.delta
-    finite = trained.isfinite().all(dim=1, keepdim=True)
-    own_models[update.ids] = torch.where(finite, trained, own_models[update.ids])
+    ids = update.ids
+    delta = update.delta
+    columns = update.columns
+    assert isinstance(ids, Tensor)
+    assert isinstance(delta, Tensor)
+    trained = task.theta.repeat(len(ids), 1)
+    if columns is None:
+        trained -= delta
+    else:
+        trained[:, columns] -= delta
+    finite = trained.isfinite()
+    usable = finite.all(dim=1, keepdim=True)
+    before = own_models[ids]
+    own_models[ids] = torch.where(usable, trained, before)

@@ -29,20 +29,25 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 def top1(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 where the target has the highest score, else 0. Scores that are not finite are wrong."""
     highest, predicted = outputs.max(1)
-    correct = (predicted == targets) & highest.isfinite()
+    hit = predicted == targets
+    correct = hit & highest.isfinite()
     return correct.to(outputs.dtype)
 
 
 def per_example(values: Tensor) -> Tensor:
     """[b, ...] -> [b]: an example's value is the mean over its positions."""
-    return values.flatten(1).mean(1) if values.ndim > 1 else values
+    if values.ndim <= 1:
+        return values
+    positions = values.flatten(1)
+    return positions.mean(1)
 
 
 def slope(function: LocalLoss, at: Tensor) -> Tensor:
     """The derivative of `function`, entry by entry."""
     at = at.detach().requires_grad_()
     with torch.enable_grad():
-        (derivative,) = torch.autograd.grad(function(at).sum(), at)
+        total = function(at).sum()
+        (derivative,) = torch.autograd.grad(total, at)
     return derivative
 
 
@@ -73,10 +78,20 @@ class Problem:
         score: LossFunction | None = None,
     ) -> "Problem":
         """From clients as a user gives them."""
-        trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
-        dtype = next(trained, torch.float32)
+        trained = _trained(_module(model))
+        dtypes = [parameter.dtype for parameter in trained.values()]
+        dtype = dtypes[0] if dtypes else torch.float32
         train, test = pools(clients, dtype)
-        return cls.on(model, train, test, names(clients), settings, loss, score)
+        client_names = names(clients)
+        return cls.on(
+            model,
+            train,
+            test,
+            client_names,
+            settings,
+            loss,
+            score,
+        )
 
     @classmethod
     def on(
@@ -92,24 +107,33 @@ class Problem:
     ) -> "Problem":
         """On pooled data. One small forward pass checks it before anything is trained."""
         device = settings.torch_device()
-        model = copy.deepcopy(_module(model)).to(device)
-        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        model = copy.deepcopy(_module(model))
+        model = model.to(device)
+        trained = _trained(model)
         layout = Layout.of(trained)
-        dtypes = {p.dtype for p in trained.values()}
+        dtypes = {str(parameter.dtype) for parameter in trained.values()}
         if len(dtypes) > 1:
-            raise InputError(f"the model mixes parameter types {sorted(map(str, dtypes))}; convert it to one")
+            mixed = sorted(dtypes)
+            raise InputError(f"the model mixes parameter types {mixed}; convert it to one")
         if loss is None:
             _check_class_targets(train)
             if judged is not None:
                 _check_class_targets(judged)
+        buffers = {}
+        for name, buffer in model.named_buffers():
+            buffers[name] = buffer.detach().clone()
+        if score is None:
+            score = _default_score(train, judged)
+        if judged is not None:
+            judged = judged.to(device)
         problem = cls(
             model=model,
             layout=layout,
-            buffers={name: buffer.detach().clone() for name, buffer in model.named_buffers()},
+            buffers=buffers,
             train=train.to(device),
-            judged=None if judged is None else judged.to(device),
+            judged=judged,
             loss=loss or cross_entropy,
-            score=score or _default_score(train, judged),
+            score=score,
             client_names=client_names,
             batch_size=settings.batch_size,
             local_epochs=settings.local_epochs,
@@ -128,26 +152,38 @@ class Problem:
     def batch_width(self) -> int:
         """Examples in the longest batch."""
         longest = int(self.train.sizes.max())
-        return longest if self.batch_size is None else min(self.batch_size, longest)
+        if self.batch_size is None:
+            return longest
+        return min(self.batch_size, longest)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
-        losses = per_example(self.loss(outputs, targets))
-        return (losses * mask).sum() / mask.sum().clamp(min=1)
+        losses = self.loss(outputs, targets)
+        losses = per_example(losses)
+        total = (losses * mask).sum()
+        count = mask.sum()
+        return total / count.clamp(min=1)
 
     def unpadded_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The score where the target is not padding, else 0."""
-        assert self.score is not None and self.padding is not None
-        return self.score(outputs, targets) * targets.ne(self.padding)
+        assert self.score is not None
+        assert self.padding is not None
+        scores = self.score(outputs, targets)
+        is_real = targets.ne(self.padding)
+        return scores * is_real
 
     def real_positions(self) -> Tensor:
         """[n] the share of each client's test positions that are not padding."""
-        assert self.judged is not None and self.padding is not None
-        is_real = self.judged.targets.ne(self.padding).double()
-        shares = per_example(is_real).cpu()
-        totals = torch.zeros(len(self.judged.sizes)).double()
-        totals.index_add_(0, self.judged.owners, shares)
-        return totals / self.judged.sizes
+        pool = self.judged
+        assert pool is not None
+        assert self.padding is not None
+        is_real = pool.targets.ne(self.padding)
+        shares = per_example(is_real.double())
+        shares = shares.cpu()
+        clients = len(pool.sizes)
+        totals = torch.zeros(clients).double()
+        totals.index_add_(0, pool.owners, shares)
+        return totals / pool.sizes
 
     def _check_forward(self, default_loss: bool) -> None:
         """One small batch through a copy of the model, in evaluation mode so that no buffer changes."""
@@ -158,7 +194,8 @@ class Problem:
             return
         try:
             with torch.no_grad(), wherever_weights_lie():
-                outputs = copy.deepcopy(self.model).eval()(x)
+                model = copy.deepcopy(self.model)
+                outputs = model.eval()(x)
                 if default_loss:
                     self._check_classes(outputs)
                 losses = self.loss(outputs, y)
@@ -167,41 +204,63 @@ class Problem:
                 f"the model or loss fails on a batch of inputs {list(x.shape)} ({x.dtype}) and targets {list(y.shape)} "
                 f"({y.dtype}): {first_line(error)}; give data of the shape and type your model takes"
             ) from None
-        if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.shape[0] != len(x):
-            shape = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        examples = len(x)
+        if isinstance(losses, Tensor):
+            shape = list(losses.shape)
+            result = str(shape)
+            fits = shape[:1] == [examples]
+        else:
+            result = type(losses).__name__
+            fits = False
+        if not fits:
             raise InputError(
-                f"loss gave {shape} for {len(x)} examples; it must return one loss per example (reduction='none')"
+                f"loss gave {result} for {examples} examples; it must return one loss per example (reduction='none')"
             )
 
     def _check_classes(self, outputs: Tensor) -> None:
-        classes = outputs.shape[1] if outputs.ndim > 1 else 0
+        classes = 0
+        if outputs.ndim > 1:
+            classes = outputs.shape[1]
         highest = -1
         for pool in (self.train, self.judged):
             if pool is not None and len(pool.targets):
-                highest = max(highest, int(pool.targets.max()))
+                largest = int(pool.targets.max())
+                highest = max(highest, largest)
         if highest >= classes:
             raise InputError(
                 f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
             )
 
 
+def _trained(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that are trained, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 def _module(model: object) -> nn.Module:
     if not isinstance(model, nn.Module):
-        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+        kind = type(model).__name__
+        raise InputError(f"model is a {kind}; give a torch.nn.Module")
     # What torch.compile wraps: the engines trace and compile by themselves.
     unwrapped = getattr(model, "_orig_mod", model)
-    return unwrapped if isinstance(unwrapped, nn.Module) else model
+    if isinstance(unwrapped, nn.Module):
+        return unwrapped
+    return model
 
 
 def _pool_with_examples(train: Pool, judged: Pool | None) -> Pool:
     """The training data, or the test data of a site that has nothing else."""
-    return train if len(train.targets) or judged is None else judged
+    if len(train.targets) == 0 and judged is not None:
+        return judged
+    return train
 
 
 def _default_score(train: Pool, judged: Pool | None) -> LossFunction | None:
     """Accuracy where targets are classes."""
-    targets = _pool_with_examples(train, judged).targets
-    return None if targets.is_floating_point() else top1
+    pool = _pool_with_examples(train, judged)
+    if pool.targets.is_floating_point():
+        return None
+    return top1
 
 
 def _check_class_targets(pool: Pool) -> None:
@@ -209,8 +268,9 @@ def _check_class_targets(pool: Pool) -> None:
         return
     dtype = pool.targets.dtype
     if dtype != torch.int64:
+        kind = str(dtype).removeprefix("torch.")
         raise InputError(
-            f"targets are {str(dtype).removeprefix('torch.')}; cross entropy takes whole class numbers (int64): "
+            f"targets are {kind}; cross entropy takes whole class numbers (int64): "
             "convert them, or give `loss` for another kind of target"
         )
     lowest = int(pool.targets.min())
@@ -244,7 +304,10 @@ class Question:
 
     def model_of(self, client: int) -> Tensor:
         """[D] the model that is measured on this client's data."""
-        return self.models if self.models.ndim == 1 else self.models[client]
+        models = self.models
+        if models.ndim == 1:
+            return models
+        return models[client]
 
 
 class Engine(Protocol):
@@ -267,29 +330,41 @@ class Engine(Protocol):
         """Train fewer clients at once from now on, for lack of device memory. False if that is not possible."""
 
 
-def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+ModelSource = nn.Module | Callable[[], nn.Module]  # a module, or a function that makes one
+
+
+def initial_model(model: ModelSource, seed: int) -> nn.Module:
     """The module itself, or a new one drawn with this seed."""
     if isinstance(model, nn.Module):
         return model
     if not callable(model):
-        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module or a function that makes one")
+        kind = type(model).__name__
+        raise InputError(f"model is a {kind}; give a torch.nn.Module or a function that makes one")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = model()
     if not isinstance(made, nn.Module):
-        raise InputError(f"model() gave a {type(made).__name__}; it must make a torch.nn.Module")
+        kind = type(made).__name__
+        raise InputError(f"model() gave a {kind}; it must make a torch.nn.Module")
     return made
 
 
-def drawn_by(problem: Problem, model: nn.Module | Callable[[], nn.Module]) -> Callable[[int], Tensor] | None:
+def drawn_by(problem: Problem, model: ModelSource) -> Callable[[int], Tensor] | None:
     """Initial models by seed, as the problem's vectors; None for a given module, which is the same for every seed."""
     if isinstance(model, nn.Module):
         return None
-    return lambda seed: theta_of(problem, initial_model(model, seed))
+
+    def draw(seed: int) -> Tensor:
+        drawn = initial_model(model, seed)
+        return theta_of(problem, drawn)
+
+    return draw
 
 
 def theta_of(problem: Problem, model: nn.Module) -> Tensor:
     """This module's parameters as the problem's vector."""
     parameters = dict(model.named_parameters())
-    trained = {name: parameters[name] for name in problem.layout.names or ()}
-    return problem.layout.flatten(trained).to(problem.device)
+    layout = problem.layout
+    trained = {name: parameters[name] for name in layout.names or ()}
+    theta = layout.flatten(trained)
+    return theta.to(problem.device)
