@@ -18,8 +18,7 @@ from ..core.errors import InputError
 from ..core.server import Past, Server
 from .loop import State
 
-Tensors = dict[str, Tensor]
-Entries = dict[str, Any]
+Tensors = dict[str, Tensor]  # by name
 
 
 def save(state: State, path: Path) -> None:
@@ -37,25 +36,21 @@ def save(state: State, path: Path) -> None:
     if server.past is not None:
         _add(tensors, "past", vars(server.past))
     optimizer: dict[str, Any] = {}
-    optimizer_state = server.optimizer_state
-    if optimizer_state is not None:
+    if server.optimizer_state is not None:
         numbers = {}
-        for position, values in optimizer_state["state"].items():
+        state_by_position = server.optimizer_state["state"]
+        for position, values in state_by_position.items():
             for name, value in values.items():
                 key = f"{position}.{name}"
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{key}"] = value
                 else:
                     numbers[key] = value
-        optimizer["groups"] = optimizer_state["param_groups"]
+        optimizer["groups"] = server.optimizer_state["param_groups"]
         optimizer["numbers"] = numbers
-    metadata = {
-        "index": str(server.index),
-        "optimizer": json.dumps(optimizer),
-    }
+    metadata = {"index": str(server.index), "optimizer": json.dumps(optimizer)}
     unfinished = path.with_name(path.name + ".new")
-    copies = _on_host(tensors)
-    save_file(copies, unfinished, metadata)
+    save_file(_on_host(tensors), unfinished, metadata)
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(path)
@@ -100,9 +95,9 @@ def model_file(server: Server, path: Path) -> None:
 
     parameters = server.params
     assert isinstance(parameters, dict)
-    on_host = _on_host({**parameters, **server.buffers})
     copies = {}
-    for name, tensor in on_host.items():
+    tensors = _on_host({**parameters, **server.buffers})
+    for name, tensor in tensors.items():
         copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
     save_file(copies, path)
 
@@ -110,12 +105,10 @@ def model_file(server: Server, path: Path) -> None:
 def _on_host(tensors: Tensors) -> Tensors:
     """Copies from which a file can be written; a GPU makes them without delaying its other work."""
     copies = {}
-    on_gpu = False
     for name, tensor in tensors.items():
-        on_gpu = on_gpu or tensor.is_cuda
-        plain = tensor.detach().contiguous()
-        copies[name] = plain.to("cpu", non_blocking=True)
-    if on_gpu:
+        contiguous = tensor.detach().contiguous()
+        copies[name] = contiguous.to("cpu", non_blocking=True)
+    if any(tensor.is_cuda for tensor in tensors.values()):
         torch.cuda.current_stream().synchronize()
     return copies
 
@@ -125,11 +118,7 @@ def _add(tensors: Tensors, prefix: str, part: Mapping[str, Tensor]) -> None:
         tensors[f"{prefix}.{name}"] = tensor
 
 
-def _part(
-    tensors: Tensors,
-    prefix: str,
-    device: torch.device | None = None,
-) -> Tensors:
+def _part(tensors: Tensors, prefix: str, device: torch.device | None = None) -> Tensors:
     """What `_add` stored under `prefix`."""
     part = {}
     for key, tensor in tensors.items():
@@ -139,13 +128,11 @@ def _part(
     return part
 
 
-def _optimizer_state(tensors: Tensors, stored: Entries) -> Entries | None:
+def _optimizer_state(tensors: Tensors, stored: dict[str, Any]) -> dict[str, Any] | None:
     if not stored:
         return None
-    entries: Entries = {}
-    entries |= _part(tensors, "optimizer")
-    entries |= stored["numbers"]
-    state: dict[int, Entries] = {}
+    entries: dict[str, Any] = {**_part(tensors, "optimizer"), **stored["numbers"]}
+    state: dict[int, dict[str, Any]] = {}
     for key, value in entries.items():
         position, _, name = key.partition(".")
         values = state.setdefault(int(position), {})

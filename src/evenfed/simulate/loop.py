@@ -22,10 +22,9 @@ from ..settings import Precision, Settings
 from .engines.choose import Parallel
 from .engines.memory import fitting
 from .engines.reference import Reference
-from .problem import Engine, Problem, Question, Task
+from .problem import DrawnModels, Engine, Problem, Question, Task
 
-Drawn = Callable[[int], Tensor]  # the initial model [D] of a seed
-Scores = dict[str, NDArray[np.float64]]
+Scores = dict[str, NDArray[np.float64]]  # [n] by kind
 
 
 @dataclass(frozen=True)
@@ -62,42 +61,35 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         )
     if settings.engine == "reference":
         return Reference(problem)
-    eligible = _with_data(problem.train.sizes)
-    clients_at_once = 0
-    for run in runs:
-        clients_at_once += run.settings.drawn(eligible)
+    eligible = _eligible(problem.train.sizes)
+    clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
     return Parallel(problem, clients_at_once, settings.precision)
-
-
-def _with_data(sizes: Tensor) -> int:
-    """How many clients have training data."""
-    with_data = sizes > 0
-    return int(with_data.sum())
 
 
 def start(
     run: Run,
     problem: Problem,
-    drawn: Drawn | None = None,
+    drawn: DrawnModels | None = None,
 ) -> State:
     """Before round 0; `drawn(seed)` [D] replaces the problem's own initial model."""
     settings = run.settings
     sizes = problem.train.sizes
-    seed = settings.seed
-    eligible = _with_data(sizes)
+    eligible = _eligible(sizes)
     settings.drawn(eligible)  # refuses more participants than there are
+    initial = problem.theta
+    if drawn is not None:
+        initial = drawn(settings.seed)
     local_steps = streams.local_steps(
         sizes.numpy(),
         problem.batch_size,
         problem.local_epochs,
     )
-    theta = problem.theta if drawn is None else drawn(seed)
     server = Server.start(
         run.algorithm,
-        theta,
+        initial,
         sizes.tolist(),
         lr=settings.lr,
-        seed=seed,
+        seed=settings.seed,
         server_lr=settings.server_lr,
         local_steps=local_steps.tolist(),
         smooth=settings.smooth,
@@ -112,7 +104,7 @@ def start(
 def _first_models(
     settings: Settings,
     clients: int,
-    drawn: Drawn | None,
+    drawn: DrawnModels | None,
 ) -> Tensor | None:
     """[n, D] a model for each client, each drawn with its own seed."""
     if settings.start == "common":
@@ -126,6 +118,12 @@ def _first_models(
     return torch.stack(models)
 
 
+def _eligible(sizes: Tensor) -> int:
+    """How many clients have data."""
+    with_data = sizes > 0
+    return int(with_data.sum())
+
+
 def rounds(
     runs: Sequence[Run],
     states: Sequence[State],
@@ -134,16 +132,13 @@ def rounds(
 ) -> Iterator[Advanced]:
     """All remaining rounds of runs that stand at the same one, one at a time."""
     settings = runs[0].settings
-    total = settings.rounds
-    every = settings.evaluate_every
     current = list(states)
-    next_index = current[0].server.index
-    for index in range(next_index, total):
-        finished = index + 1
-        evaluate = finished == total
-        if every > 0 and finished % every == 0:
-            evaluate = True
-        current, records = advance(runs, current, problem, engine, evaluate)
+    every = settings.evaluate_every
+    first = current[0].server.index
+    for finished in range(first + 1, settings.rounds + 1):
+        is_last = finished == settings.rounds
+        is_due = every > 0 and finished % every == 0
+        current, records = advance(runs, current, problem, engine, is_last or is_due)
         yield current, records
 
 
@@ -188,6 +183,59 @@ def advance(
                 )
 
 
+@dataclass(frozen=True)
+class _Part:
+    """One run's part in a round."""
+
+    run: Run
+    state: State  # before the round
+    turn: Turn
+    fold: Fold
+    personal: Tensor | None  # [n, D] clients' own models, which the round writes to
+
+    def task(self) -> Task:
+        """What the round asks of the run's clients."""
+        plan = self.turn.plan
+        server = self.turn.server
+        settings = self.run.settings
+        algorithm = self.run.algorithm
+        local_loss = None
+        if type(algorithm).local_loss is not Algorithm.local_loss:
+            local_loss = algorithm.local_loss
+        starts = None
+        if self.state.firsts is not None:
+            starts = self.state.firsts[plan.ids]
+        return Task(
+            index=server.index,
+            seed=settings.seed,
+            theta=server.theta,
+            ids=plan.ids,
+            lr=settings.lr,
+            prox=settings.prox,
+            starts=starts,
+            snapshot_steps=plan.snapshot_steps,
+            buffers=server.buffers,
+            local_loss=local_loss,
+        )
+
+    def store_personal(self, task: Task, update: Update) -> None:
+        """A client's own model after training; a result that is not finite is discarded."""
+        ids = update.ids
+        assert self.personal is not None
+        assert isinstance(ids, Tensor)
+        delta = update.delta
+        assert isinstance(delta, Tensor)
+        trained = task.theta.repeat(len(ids), 1)
+        if update.columns is None:
+            trained -= delta
+        else:
+            trained[:, update.columns] -= delta
+        finite = trained.isfinite()
+        usable = finite.all(dim=1, keepdim=True)
+        before = self.personal[ids]
+        self.personal[ids] = torch.where(usable, trained, before)
+
+
 def _advance(
     runs: Sequence[Run],
     states: Sequence[State],
@@ -196,18 +244,14 @@ def _advance(
     evaluate: bool,
 ) -> Advanced:
     began = time.perf_counter()
-    turns = _open(runs, states, engine)
-    personal = []
-    for state, turn in zip(states, turns, strict=True):
-        own_models = _personal_models(state, turn)
-        personal.append(own_models)
-    folds = _train(runs, states, turns, personal, engine)
+    parts = _open(runs, states, engine)
+    _train(parts, engine)
     new_states = []
     records = []
-    for fold, turn, own_models in zip(folds, turns, personal, strict=True):
-        losses_at = partial(_losses_at, engine, turn.server)
-        server, record = fold.close(losses_at)
-        new_state = State(server, own_models)
+    for part in parts:
+        losses_at = partial(_losses_at, engine, part.turn.server)
+        server, record = part.fold.close(losses_at)
+        new_state = State(server, part.personal)
         new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
@@ -242,10 +286,9 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Sco
 
     For sequences with padding also the accuracy over the positions that are not padding.
     """
-    scores: list[Scores] = [{} for _ in states]
     judged = problem.judged
     if judged is None or problem.score is None:
-        return scores
+        return [{} for _ in states]
     clients = len(judged.sizes)
     everyone = torch.arange(clients)
     questions = []
@@ -255,34 +298,35 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Sco
         question = Question(models, everyone, server.buffers)
         questions.append(question)
     accuracies = engine.scores(questions, problem.score)
-    for scored, accuracy in zip(scores, accuracies, strict=True):
-        scored["accuracy"] = accuracy.numpy()
+    scores = [{"accuracy": accuracy.numpy()} for accuracy in accuracies]
     if problem.padding is not None:
         real = problem.real_positions()
-        unpadded = engine.scores(questions, problem.unpadded_score)
-        for scored, correct in zip(scores, unpadded, strict=True):
-            accuracy = correct / real
-            scored["unpadded"] = accuracy.numpy()
+        correct = engine.scores(questions, problem.unpadded_score)
+        for scored, share in zip(scores, correct, strict=True):
+            unpadded = share / real
+            scored["unpadded"] = unpadded.numpy()
     return scores
 
 
-def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[Turn]:
+def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[_Part]:
     """Draw participants, measure their losses, plan."""
     questions = []
     for run, state in zip(runs, states, strict=True):
         server = state.server
-        eligible = _with_data(server.sizes)
+        eligible = _eligible(server.sizes)
         count = run.settings.drawn(eligible)
         participants = server.draw(count)
         models = server.theta if state.firsts is None else state.firsts
         question = Question(models, participants, server.buffers)
         questions.append(question)
-    turns = []
-    measured = engine.losses(questions)
-    for state, question, losses in zip(states, questions, measured, strict=True):
-        turn = open_round(state.server, losses, question.ids)
-        turns.append(turn)
-    return turns
+    parts = []
+    for k, losses in enumerate(engine.losses(questions)):
+        state = states[k]
+        turn = open_round(state.server, losses, questions[k].ids)
+        personal = _personal_models(state, turn)
+        part = _Part(runs[k], state, turn, Fold(turn), personal)
+        parts.append(part)
+    return parts
 
 
 def _personal_models(state: State, turn: Turn) -> Tensor | None:
@@ -296,81 +340,24 @@ def _personal_models(state: State, turn: Turn) -> Tensor | None:
     return server.theta.repeat(clients, 1)
 
 
-def _train(
-    runs: Sequence[Run],
-    states: Sequence[State],
-    turns: Sequence[Turn],
-    personal: Sequence[Tensor | None],
-    engine: Engine,
-) -> list[Fold]:
-    """Train all runs' clients: updates go into the folds, personal models into their table."""
-    folds = [Fold(turn) for turn in turns]
-    tasks: list[Task] = []
-    task_folds: list[Fold] = []  # the fold of each task's run
-    tables: list[Tensor | None] = []  # the personal models that a task trains, if it trains those
-    for run, state, fold, own_models in zip(runs, states, folds, personal, strict=True):
-        plan = fold.plan
-        task = _task(run, state, fold.turn)
+def _train(parts: Sequence[_Part], engine: Engine) -> None:
+    """Train all runs' clients: updates go into the folds, personal models into their tables."""
+    tasks = []
+    receivers: list[Callable[[Update], None]] = []  # of each task's updates
+    for part in parts:
+        plan = part.turn.plan
+        task = part.task()
         tasks.append(task)
-        task_folds.append(fold)
-        tables.append(None)
-        if own_models is not None and plan.personal is not None:
+        receivers.append(part.fold.add)
+        if part.personal is not None and plan.personal is not None:
             tied = dataclasses.replace(
                 task,
                 prox=plan.personal,
-                starts=own_models[plan.ids],
+                starts=part.personal[plan.ids],
                 snapshot_steps=None,
             )
+            receiver = partial(part.store_personal, tied)
             tasks.append(tied)
-            task_folds.append(fold)
-            tables.append(own_models)
+            receivers.append(receiver)
     for which, update in engine.train(tasks):
-        table = tables[which]
-        if table is None:
-            task_folds[which].add(update)
-        else:
-            _store_personal(table, tasks[which], update)
-    return folds
-
-
-def _task(run: Run, state: State, turn: Turn) -> Task:
-    """What this round asks of the run's clients."""
-    plan = turn.plan
-    server = turn.server
-    settings = run.settings
-    algorithm = run.algorithm
-    own_loss = type(algorithm).local_loss
-    has_local_loss = own_loss is not Algorithm.local_loss
-    starts = None
-    if state.firsts is not None:
-        starts = state.firsts[plan.ids]
-    return Task(
-        index=server.index,
-        seed=settings.seed,
-        theta=server.theta,
-        ids=plan.ids,
-        lr=settings.lr,
-        prox=settings.prox,
-        starts=starts,
-        snapshot_steps=plan.snapshot_steps,
-        buffers=server.buffers,
-        local_loss=algorithm.local_loss if has_local_loss else None,
-    )
-
-
-def _store_personal(own_models: Tensor, task: Task, update: Update) -> None:
-    """A client's own model after training; a result that is not finite is discarded."""
-    ids = update.ids
-    delta = update.delta
-    columns = update.columns
-    assert isinstance(ids, Tensor)
-    assert isinstance(delta, Tensor)
-    trained = task.theta.repeat(len(ids), 1)
-    if columns is None:
-        trained -= delta
-    else:
-        trained[:, columns] -= delta
-    finite = trained.isfinite()
-    usable = finite.all(dim=1, keepdim=True)
-    before = own_models[ids]
-    own_models[ids] = torch.where(usable, trained, before)
+        receivers[which](update)

@@ -18,6 +18,8 @@ from .layers.recurrent import wherever_weights_lie
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 LocalLoss = Callable[[Tensor], Tensor]
+Model = nn.Module | Callable[[], nn.Module]  # a function draws a new one for every seed
+DrawnModels = Callable[[int], Tensor]  # seed -> [D]
 Updates = Iterator[tuple[int, Update]]  # each with the position of the task it belongs to
 
 
@@ -36,10 +38,17 @@ def top1(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def per_example(values: Tensor) -> Tensor:
     """[b, ...] -> [b]: an example's value is the mean over its positions."""
-    if values.ndim <= 1:
+    if values.ndim == 1:
         return values
-    positions = values.flatten(1)
-    return positions.mean(1)
+    return values.flatten(1).mean(1)
+
+
+def client_means(values: Tensor, sizes: Tensor) -> Tensor:
+    """[n] the mean of each client's values, which lie client after client."""
+    clients = torch.arange(len(sizes))
+    owners = clients.repeat_interleave(sizes).to(values.device)
+    totals = values.new_zeros(len(sizes)).index_add_(0, owners, values)
+    return (totals / sizes.to(totals)).cpu()
 
 
 def slope(function: LocalLoss, at: Tensor) -> Tensor:
@@ -78,20 +87,10 @@ class Problem:
         score: LossFunction | None = None,
     ) -> "Problem":
         """From clients as a user gives them."""
-        trained = _trained(_module(model))
-        dtypes = [parameter.dtype for parameter in trained.values()]
-        dtype = dtypes[0] if dtypes else torch.float32
-        train, test = pools(clients, dtype)
-        client_names = names(clients)
-        return cls.on(
-            model,
-            train,
-            test,
-            client_names,
-            settings,
-            loss,
-            score,
-        )
+        trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
+        dtype = next(trained, torch.float32)
+        train, judged = pools(clients, dtype)
+        return cls.on(model, train, judged, names(clients), settings, loss, score)
 
     @classmethod
     def on(
@@ -158,11 +157,9 @@ class Problem:
 
     def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
-        losses = self.loss(outputs, targets)
-        losses = per_example(losses)
+        losses = per_example(self.loss(outputs, targets))
         total = (losses * mask).sum()
-        count = mask.sum()
-        return total / count.clamp(min=1)
+        return total / mask.sum().clamp(min=1)
 
     def unpadded_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The score where the target is not padding, else 0."""
@@ -174,16 +171,9 @@ class Problem:
 
     def real_positions(self) -> Tensor:
         """[n] the share of each client's test positions that are not padding."""
-        pool = self.judged
-        assert pool is not None
-        assert self.padding is not None
-        is_real = pool.targets.ne(self.padding)
-        shares = per_example(is_real.double())
-        shares = shares.cpu()
-        clients = len(pool.sizes)
-        totals = torch.zeros(clients).double()
-        totals.index_add_(0, pool.owners, shares)
-        return totals / pool.sizes
+        assert self.judged is not None and self.padding is not None
+        is_real = self.judged.targets.ne(self.padding).double()
+        return client_means(per_example(is_real).cpu(), self.judged.sizes)
 
     def _check_forward(self, default_loss: bool) -> None:
         """One small batch through a copy of the model, in evaluation mode so that no buffer changes."""
@@ -204,18 +194,14 @@ class Problem:
                 f"the model or loss fails on a batch of inputs {list(x.shape)} ({x.dtype}) and targets {list(y.shape)} "
                 f"({y.dtype}): {first_line(error)}; give data of the shape and type your model takes"
             ) from None
-        examples = len(x)
+        shape = type(losses).__name__
         if isinstance(losses, Tensor):
-            shape = list(losses.shape)
-            result = str(shape)
-            fits = shape[:1] == [examples]
-        else:
-            result = type(losses).__name__
-            fits = False
-        if not fits:
-            raise InputError(
-                f"loss gave {result} for {examples} examples; it must return one loss per example (reduction='none')"
-            )
+            if losses.shape[:1] == x.shape[:1]:
+                return
+            shape = str(list(losses.shape))
+        raise InputError(
+            f"loss gave {shape} for {len(x)} examples; it must return one loss per example (reduction='none')"
+        )
 
     def _check_classes(self, outputs: Tensor) -> None:
         classes = 0
@@ -304,10 +290,9 @@ class Question:
 
     def model_of(self, client: int) -> Tensor:
         """[D] the model that is measured on this client's data."""
-        models = self.models
-        if models.ndim == 1:
-            return models
-        return models[client]
+        if self.models.ndim == 1:
+            return self.models
+        return self.models[client]
 
 
 class Engine(Protocol):
@@ -330,10 +315,7 @@ class Engine(Protocol):
         """Train fewer clients at once from now on, for lack of device memory. False if that is not possible."""
 
 
-ModelSource = nn.Module | Callable[[], nn.Module]  # a module, or a function that makes one
-
-
-def initial_model(model: ModelSource, seed: int) -> nn.Module:
+def initial_model(model: Model, seed: int) -> nn.Module:
     """The module itself, or a new one drawn with this seed."""
     if isinstance(model, nn.Module):
         return model
@@ -349,7 +331,7 @@ def initial_model(model: ModelSource, seed: int) -> nn.Module:
     return made
 
 
-def drawn_by(problem: Problem, model: ModelSource) -> Callable[[int], Tensor] | None:
+def drawn_by(problem: Problem, model: Model) -> DrawnModels | None:
     """Initial models by seed, as the problem's vectors; None for a given module, which is the same for every seed."""
     if isinstance(model, nn.Module):
         return None

@@ -90,15 +90,8 @@ class _Convolution(torch.autograd.Function):
         _, _, *image, _ = x.shape
         _, _, *kernel, _ = w.shape
         size = _size(image, kernel, stride, padding)
-        convolved: Tensor = correlate(
-            x,
-            w,
-            size,
-            up=stride,
-            down=1,
-            padding=list(padding),
-            transposed=False,
-        )
+        around = list(padding)
+        convolved: Tensor = correlate(x, w, size, stride, 1, around, False)
         return convolved
 
     @staticmethod
@@ -120,15 +113,8 @@ class _Convolution(torch.autograd.Function):
         if x_needed:
             top = kernel[0] - 1 - padding[0]
             left = kernel[1] - 1 - padding[1]
-            of_x = correlate(
-                gradient,
-                w,
-                image,
-                up=1,
-                down=stride,
-                padding=[top, left],
-                transposed=True,
-            )
+            around = [top, left]
+            of_x = correlate(gradient, w, image, 1, stride, around, True)
         if w_needed:
             of_w = weight_gradient(x, gradient, kernel, stride, padding)
             of_w = of_w.to(w.dtype)
