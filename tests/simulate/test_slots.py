@@ -194,7 +194,7 @@ def test_in_bf16_layers_get_what_is_of_one_type(as_on_a_gpu):
 
 
 def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
-    def refuse(*given):
+    def refuse(*given, **options):
         raise RuntimeError("expected m1 and m2 to have the same dtype\nmore")
 
     problem = Problem.of(small_model(), federation(), evenfed.Settings(batch_size=4, device="cpu"))
@@ -451,10 +451,10 @@ def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     make = slots.Step.__init__
 
-    def needy(self, network, resident, count, *rest):
+    def needy(self, count, **rest):
         if count > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        make(self, network, resident, count, *rest)
+        make(self, count=count, **rest)
 
     monkeypatch.setattr(slots.Step, "__init__", needy)
     engine = Slots(problem, 8)
@@ -489,7 +489,7 @@ def test_a_round_that_memory_does_not_hold_is_begun_again_with_fewer_slots(monke
 
 
 def test_not_even_one_slot_is_said_plainly(monkeypatch):
-    def needy(*arguments):
+    def needy(*arguments, **options):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))

@@ -47,8 +47,7 @@ class Choice:
 
     def without_smoothing(self) -> list[Entry]:
         """For each chosen entry with smoothed losses, the same without: tells the damping from the re-weighting."""
-        configs = {entry.label: entry.config for entry in self.findings.entries}
-        twins = undamped(configs)
+        twins = undamped(self.findings.configs)
         entries = []
         for entry in self.chosen.values():
             twin = twins.get(entry.label)
@@ -96,20 +95,31 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
             f"{folder} was judged on test data, on which nothing may be chosen; run it with [data] judge = "
             "'validation' and a validation_fraction, then choose"
         )
-    floor = _deviation(read(floor_from) if floor_from else findings, seeds=len(findings.seeds))
-    fedavg_means = [_mean(findings, entry) for entry in _entries(findings, BASELINE)]
-    bar = max(fedavg_means) - floor
+
+    def figure(entry: Entry, metric: str) -> float:
+        value, _ = findings.rows[entry.label].late[metric]
+        return value
+
+    def mean(entry: Entry) -> float:
+        return 100 * figure(entry, "mean")
+
+    def worst10_then_mean(entry: Entry) -> tuple[float, float]:
+        return figure(entry, "worst10"), figure(entry, "mean")
+
+    repetitions = read(floor_from) if floor_from else findings
+    floor = _deviation(repetitions, seeds=len(findings.seeds))
+    bar = max(map(mean, _entries(findings, BASELINE))) - floor
     chosen = {}
     reached = {}
-    for method in dict.fromkeys(entry.method for entry in findings.entries):
+    for candidate in findings.entries:
+        method = candidate.method
+        if method in chosen:
+            continue
         entries = _entries(findings, method)
         sound = [entry for entry in entries if not entry.broken] or entries
-        fit = [entry for entry in sound if _mean(findings, entry) >= bar]
+        fit = [entry for entry in sound if mean(entry) >= bar]
         reached[method] = bool(fit)
-        if fit:
-            chosen[method] = max(fit, key=lambda entry: _rank(findings, entry))
-        else:
-            chosen[method] = max(sound, key=lambda entry: _mean(findings, entry))
+        chosen[method] = max(fit, key=worst10_then_mean) if fit else max(sound, key=mean)
     return Choice(findings, chosen, bar, floor, reached)
 
 
@@ -127,19 +137,6 @@ def _deviation(findings: Findings, seeds: int) -> float:
 
 def _entries(findings: Findings, method: str) -> list[Entry]:
     return [entry for entry in findings.entries if entry.method == method]
-
-
-def _mean(findings: Findings, entry: Entry) -> float:
-    """In percent."""
-    mean, _ = findings.rows[entry.label].late["mean"]
-    return 100 * mean
-
-
-def _rank(findings: Findings, entry: Entry) -> tuple[float, float]:
-    figures = findings.rows[entry.label].late
-    worst10, _ = figures["worst10"]
-    mean, _ = figures["mean"]
-    return worst10, mean
 
 
 def _variant(entry: Entry, shared: Settings) -> Variant:

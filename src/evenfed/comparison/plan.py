@@ -102,7 +102,8 @@ class Variant:
 
     def changed(self, key: str, value: Any) -> "Variant":
         """The same entry with one hyper-parameter or option set."""
-        table = {"algorithm": self.algorithm.name, **self.algorithm.describe(), **self.options, key: value}
+        hyper_parameters = self.algorithm.describe()
+        table = {"algorithm": self.algorithm.name, **hyper_parameters, **self.options, key: value}
         return Variant.of(self.label, table)
 
 
@@ -198,7 +199,7 @@ def _are_seeds(numbers: Any) -> bool:
     if not isinstance(numbers, Sequence):
         return False
     for seed in numbers:
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        if type(seed) is not int or seed < 0:
             return False
     return 0 < len(numbers) == len(set(numbers))
 

@@ -12,9 +12,11 @@ from ..core.server import Record
 
 def to_json(record: Record) -> dict[str, Any]:
     """The fields of a record; `scores` only where there are any."""
-    data = {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
-    if record.scores is None:
-        del data["scores"]
+    data = {}
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if field.name != "scores" or value is not None:
+            data[field.name] = _plain(value)
     return data
 
 
@@ -37,7 +39,7 @@ def from_json(data: Mapping[str, Any]) -> Record:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return [_plain(float(number)) for number in value]
+        return [_plain(number) for number in value.tolist()]
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     if isinstance(value, tuple):

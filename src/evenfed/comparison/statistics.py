@@ -15,7 +15,8 @@ LOWER_IS_BETTER = frozenset({"std"})
 _RESAMPLES = 4000
 _ROUNDING = 1e-9  # points; less is arithmetic, not a difference
 
-Figures = dict[str, NDArray[np.float64]]  # metric -> [draws of clients]
+Array = NDArray[np.float64]
+Figures = dict[str, Array]  # metric -> [draws of clients]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,11 @@ class Difference:
         """+1 better, -1 worse, 0 if the interval includes zero; None: one seed cannot tell."""
         if self.seeds < 2:
             return None
-        sign = int(self.low > _ROUNDING) - int(self.high < -_ROUNDING)
+        sign = 0
+        if self.low > _ROUNDING:
+            sign = 1
+        elif self.high < -_ROUNDING:
+            sign = -1
         return -sign if self.metric in LOWER_IS_BETTER else sign
 
     @property
@@ -77,8 +82,11 @@ class Differences:
         self.comparisons = comparisons
         self.findings = comparisons[0]
         self.late = late
-        self._pairs = [_Pairs(findings, late, stream) for stream, findings in enumerate(comparisons)]
         self._floor = NoiseFloor(comparisons, late)
+        self._pairs = []
+        for stream, findings in enumerate(comparisons):
+            pairs = _Pairs(findings, late, stream)
+            self._pairs.append(pairs)
 
     @property
     def federations(self) -> int:
@@ -119,8 +127,8 @@ class NoiseFloor:
     """
 
     def __init__(self, comparisons: Sequence[Findings], late: bool) -> None:
-        self._groups = comparisons[0].repeated
-        self._accuracies = [_fedavg_accuracies(findings, late) for findings in comparisons]
+        self.comparisons = comparisons
+        self.late = late
         self._deviations: dict[str, tuple[float, int]] = {}
 
     def chance(self, metric: str, seeds: int) -> Chance | None:
@@ -130,42 +138,46 @@ class NoiseFloor:
         squares, freedom = self._deviations[metric]
         if freedom == 0:
             return None
-        deviation = float(np.sqrt(2 * squares / freedom / seeds))
-        return Chance(deviation, freedom)
+        deviation = np.sqrt(2 * squares / freedom / seeds)
+        return Chance(float(deviation), freedom)
 
     def _squared_deviations(self, metric: str) -> tuple[float, int]:
         """Their sum over runs that differ in the seed alone, and its degrees of freedom."""
+        by_federation = []
+        for findings in self.comparisons:
+            figures = self._figures(findings, metric)
+            by_federation.append(figures)
         squares = 0.0
         freedom = 0
-        for group in self._groups:
-            figures = []
-            for entry in group:
-                figures += self._figures(entry, metric)
-            if figures:
-                deviations = np.array(figures) - np.mean(figures)
+        for group in self.comparisons[0].repeated:
+            shared = []
+            for run in _runs(group):
+                each = [figures[run] for figures in by_federation if run in figures]
+                if len(each) == len(by_federation):
+                    shared.append(np.mean(each))
+            if shared:
+                deviations = np.array(shared) - np.mean(shared)
                 squares += float(np.sum(deviations**2))
-                freedom += len(figures) - 1
+                freedom += len(shared) - 1
         return squares, freedom
 
-    def _figures(self, entry: Entry, metric: str) -> list[float]:
-        """In percent, averaged over federations; one per seed that every federation has."""
-        figures = []
-        for seed in entry.runs:
-            accuracies = [runs.get((entry.label, seed)) for runs in self._accuracies]
-            each = [100 * figure(accuracy, metric) for accuracy in accuracies if accuracy is not None]
-            if len(each) == len(self._accuracies):
-                figures.append(float(np.mean(each)))
+    def _figures(self, findings: Findings, metric: str) -> dict[tuple[str, int], float]:
+        """Of every FedAvg run of one comparison, in percent."""
+        figures = {}
+        for group in findings.repeated:
+            for (label, seed), entry in _runs(group).items():
+                accuracy = entry.accuracy(seed, self.late)
+                figures[label, seed] = 100 * figure(accuracy, metric)
         return figures
 
 
-def _fedavg_accuracies(findings: Findings, late: bool) -> dict[tuple[str, int], NDArray[np.float64]]:
-    """By label and seed, [evaluations, n]."""
-    accuracies = {}
-    for group in findings.repeated:
-        for entry in group:
-            for seed in entry.runs:
-                accuracies[entry.label, seed] = entry.accuracy(seed, late)
-    return accuracies
+def _runs(group: Sequence[Entry]) -> dict[tuple[str, int], Entry]:
+    """The entry of each run, by label and seed."""
+    runs = {}
+    for entry in group:
+        for seed in entry.runs:
+            runs[entry.label, seed] = entry
+    return runs
 
 
 class _Pairs:
@@ -243,6 +255,7 @@ def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
     """
     parts = [(gap.from_clients, gap.clients) for gap in gaps]
     parts += [(gap.from_seeds, gap.seeds) for gap in gaps]
+    seeds = min(gap.seeds for gap in gaps)
     variance = 0.0
     uncertainty = 0.0
     for part, samples in parts:
@@ -250,11 +263,10 @@ def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
         if samples > 1:
             uncertainty += part**2 / (samples - 1)
     freedom = variance**2 / uncertainty if uncertainty else np.inf
-    reach = student(freedom) * float(np.sqrt(variance)) / len(gaps)
+    deviation = float(np.sqrt(variance))
+    reach = student(freedom) * deviation / len(gaps)
     points = float(np.mean([gap.points for gap in gaps]))
-    return Difference(
-        points=points, low=points - reach, high=points + reach, metric=metric, seeds=min(gap.seeds for gap in gaps)
-    )
+    return Difference(points, points - reach, points + reach, metric, seeds)
 
 
 def student(freedom: float) -> float:
@@ -268,7 +280,7 @@ def student(freedom: float) -> float:
     return float(t.ppf(0.975, freedom))
 
 
-def figure(accuracy: NDArray[np.float64], metric: str) -> float:
+def figure(accuracy: Array, metric: str) -> float:
     """One run's figure from its evaluations [evaluations, n]."""
     if metric == LASTING:
         return Fairness.of(accuracy.mean(axis=0)).worst10
@@ -276,7 +288,7 @@ def figure(accuracy: NDArray[np.float64], metric: str) -> float:
     return float(np.mean(evaluations))
 
 
-def components(values: NDArray[np.float64]) -> tuple[float, float]:
+def components(values: Array) -> tuple[float, float]:
     """Standard deviations [between groups, within them] of `values` [groups, repeats]: one-way analysis of variance.
 
     Group means vary by the variance between groups plus the repeats' variance over their number; the latter is
@@ -285,12 +297,14 @@ def components(values: NDArray[np.float64]) -> tuple[float, float]:
     >>> components(np.array([[1.0, 3.0], [1.0, 3.0]])), components(np.array([[1.0, 1.0], [3.0, 3.0]]))
     ((0.0, 1.4142135623730951), (1.4142135623730951, 0.0))
     """
-    within = float(values.var(axis=1, ddof=1).mean())
-    between = float(values.mean(axis=1).var(ddof=1)) - within / values.shape[1]
-    return float(np.sqrt(max(between, 0.0))), float(np.sqrt(within))
+    _, repeats = values.shape
+    within = values.var(axis=1, ddof=1).mean()
+    of_means = values.mean(axis=1).var(ddof=1)
+    between = max(of_means - within / repeats, 0.0)
+    return float(np.sqrt(between)), float(np.sqrt(within))
 
 
-def resampled(accuracy: NDArray[np.float64]) -> Figures:
+def resampled(accuracy: Array) -> Figures:
     """The metrics of every row of `accuracy` [draws, n]: `Fairness.of`, many at once.
 
     >>> from evenfed.fairness import Fairness

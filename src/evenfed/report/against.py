@@ -13,9 +13,9 @@ from .tables import (
     Column,
     Line,
     Table,
-    is_control,
     joined,
     judged_by,
+    metric_columns,
     name_of,
     title,
     when,
@@ -67,9 +67,9 @@ def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | No
 
 def undamped(differences: Differences, names: Sequence[str] = ()) -> Table | None:
     """Entries with smoothed losses against the same without: tells the damping from the re-weighting."""
-    configs = {entry.label: entry.config for entry in differences.findings.entries}
+    rivals = undamped_twins(differences.findings.configs)
     head = "Paired difference from the same entry without smoothing"
-    return _against(differences, names, undamped_twins(configs), "undamped", head)
+    return _against(differences, names, rivals, "undamped", head)
 
 
 def _rate(entry: Entry) -> float:
@@ -82,36 +82,36 @@ def _against(
     """Entries against their rivals, by label; the notes end with one sentence per entry."""
     findings = differences.findings
     late = differences.late
-    lines: list[Line] = []
-    answers = []
+    lines = []
+    notes = [_note(differences, several=bool(names))]
     for label, rival in rivals.items():
         if not differences.comparable(label, rival):
             continue
         shown = label if rival == BASELINE else f"{label} minus {rival}"
-        control = is_control(findings.named(label))
-        gaps = {metric: differences.between(label, rival, metric) for metric in judged_by(late)}
-        floors = {metric: differences.chance(metric, gap.seeds) for metric, gap in gaps.items()}
-        for metric, gap in gaps.items():
+        control = findings.named(label).is_control
+        gaps = {}
+        floors = {}
+        for metric in judged_by(late):
+            gap = differences.between(label, rival, metric)
+            floor = differences.chance(metric, gap.seeds)
             cells = [Cell.of(gap)]
             if names:
                 each = differences.on_each(label, rival, metric)
                 cells += [Cell(difference.points, signed=True) for difference in each]
-            cells.append(Cell(verdict=verdict(gap, floors[metric])))
-            lines.append(Line(shown, tuple(cells), metric, control))
+            cells.append(Cell(verdict=verdict(gap, floor)))
+            lines.append(Line(shown, cells, metric, control))
+            gaps[metric] = gap
+            floors[metric] = floor
         if not control and gaps["mean"].seeds > 1:
-            answers.append(answer(shown, gaps, floors))
+            notes.append(answer(shown, gaps, floors))
     if not lines:
         return None
     return Table(
         name=name_of(kind, late),
         title=f"{head}, {when(findings, late)}",
-        columns=(
-            Column("difference", "difference [95 %]"),
-            *(Column(name, name) for name in names),
-            Column("verdict", ""),
-        ),
-        lines=tuple(lines),
-        notes=(_note(differences, bool(names)), *answers),
+        columns=[Column("difference", "difference [95 %]"), *metric_columns(names), Column("verdict", "")],
+        lines=lines,
+        notes=notes,
     )
 
 
@@ -135,13 +135,13 @@ def controls(differences: Differences) -> Table:
     for entry in findings.controls:
         assert entry.repeats is not None
         gaps = [differences.between(entry.label, entry.repeats, metric) for metric in metrics]
-        cells = tuple(map(Cell.of, gaps))
+        cells = list(map(Cell.of, gaps))
         lines.append(Line(entry.label, cells, f"minus {entry.repeats}", control=True))
     for seeds in sorted({1, len(findings.seeds)}):
-        cells = tuple(_deviation(differences.chance(metric, seeds)) for metric in metrics)
         part = "of 1 seed" if seeds == 1 else f"of {seeds} seeds"
         if differences.federations > 1:
             part += f" x {differences.federations} federations"
+        cells = [_deviation(differences, metric, seeds) for metric in metrics]
         lines.append(Line("two FedAvg figures", cells, part, control=True))
     note = (
         "Points, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
@@ -150,13 +150,14 @@ def controls(differences: Differences) -> Table:
     return Table(
         name=name_of("controls", differences.late),
         title=f"What chance alone does, {when(findings, differences.late)}",
-        columns=tuple(Column(metric, title(metric)) for metric in metrics),
-        lines=tuple(lines),
+        columns=metric_columns(metrics),
+        lines=lines,
         notes=(note,),
     )
 
 
-def _deviation(chance: Chance | None) -> Cell:
+def _deviation(differences: Differences, metric: str, seeds: int) -> Cell:
+    chance = differences.chance(metric, seeds)
     return Cell() if chance is None else Cell(chance.deviation)
 
 
@@ -178,8 +179,8 @@ def answer(label: str, gaps: Mapping[str, Difference], floors: Mapping[str, Chan
         amount = f"{gap.points:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]"
         if floor:
             amount += f"; noise floor {floor.bound:.2f}"
-        is_one = metric in ("mean", "std")
+        copula = "is" if metric in ("mean", "std") else "are"
         verbs = _VERBS_OF_STD if metric == "std" else _VERBS
         verb = verbs[verdict(gap, floor)]
-        clauses.append(f"the {title(metric)} {'is' if is_one else 'are'} {verb} ({amount})")
+        clauses.append(f"the {title(metric)} {copula} {verb} ({amount})")
     return f"{label}: {'; '.join(clauses)}."

@@ -1,6 +1,7 @@
 """Our figures beside the paper's: differences in spreads, and which of its orderings hold here."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,9 +20,8 @@ from .tables import (
     Table,
     figures_at,
     floor_note,
-    is_control,
     joined,
-    measured,
+    metric_cells,
     name_of,
     suppression_cells,
     title,
@@ -57,12 +57,14 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
     papers = paper.numbers(data_set)
     lines: list[Line] = []
     distances = []
+    competing = []
     for entry in entries:
         ours, late = _metric_lines(findings, entry)
         theirs = paper_line(entry.label, papers.get(entry.method))
         distance = _in_spreads(ours, theirs)
         lines += [ours, late, theirs, distance]
         if not _is_fedavg_again(entry):
+            competing.append(entry)
             distances += [cell.value for cell in distance.cells if cell.value is not None]
     for entry in findings.controls:
         lines += _metric_lines(findings, entry)
@@ -72,15 +74,14 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
         notes.append(f"Of {len(distances)} figures {near} are within {_NEAR} spreads of the paper's.")
     if findings.controls:
         notes.append(floor_note(findings))
-    competing = [entry for entry in entries if not _is_fedavg_again(entry)]
     notes += paper.set_up(findings, competing, data_set)
     notes += paper.footnotes(data_set)
     return Table(
         name="paper",
         title=f"Ours beside the paper's on {data_set}, last round as in the paper",
         columns=METRIC_COLUMNS,
-        lines=tuple(lines),
-        notes=tuple(notes),
+        lines=lines,
+        notes=notes,
         digits=2,
     )
 
@@ -88,14 +89,14 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
 def _metric_lines(findings: Findings, entry: Entry) -> list[Line]:
     """Ours at the last round, and averaged over the last rounds."""
     row = findings.rows[entry.label]
-    last = [measured(row, False, metric) for metric in METRICS]
-    late = [measured(row, True, metric) for metric in METRICS]
+    last = metric_cells(row, late=False)
+    late = metric_cells(row, late=True)
     return _our_lines(entry, last, late)
 
 
 def _our_lines(entry: Entry, last: Sequence[Cell], late: Sequence[Cell]) -> list[Line]:
-    control = is_control(entry)
-    return [Line(entry.label, tuple(last), "ours", control), Line(entry.label, tuple(late), "ours, late", control)]
+    ours = Line(entry.label, last, "ours", entry.is_control)
+    return [ours, replace(ours, cells=late, part="ours, late")]
 
 
 def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
@@ -113,7 +114,7 @@ def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
         name="paper-suppression",
         title="Ours beside the paper's Table 2, last round",
         columns=SUPPRESSION_COLUMNS,
-        lines=tuple(lines),
+        lines=lines,
         notes=(joined(_IN_SPREADS, clients, floor_note(findings)),),
         digits=2,
     )
@@ -121,7 +122,9 @@ def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
 
 def _suppression_lines(findings: Findings, entry: Entry) -> list[Line]:
     row = findings.rows[entry.label]
-    return _our_lines(entry, suppression_cells(row, late=False), suppression_cells(row, late=True))
+    last = suppression_cells(row, late=False)
+    late = suppression_cells(row, late=True)
+    return _our_lines(entry, last, late)
 
 
 def _papers_suppression(figures: Mapping[str, float]) -> tuple[Cell, ...]:
@@ -142,7 +145,7 @@ def _in_spreads(ours: Line, theirs: Line) -> Line:
             if spread > 0:
                 distance = Cell((our.value - their.value) / spread, signed=True)
         distances.append(distance)
-    return Line(ours.entry, tuple(distances), "in spreads")
+    return Line(ours.entry, distances, "in spreads")
 
 
 def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences) -> Table:
@@ -153,7 +156,8 @@ def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences
             by_method[entry.method] = entry
     lines = []
     for claim in paper.claims(paper.numbers(data_set)):
-        if claim.winner in by_method and (claim.loser or BASELINE) in by_method and len(by_method) > 1:
+        compared = {claim.winner, claim.loser or BASELINE}
+        if compared <= set(by_method) and len(by_method) > 1:
             lines += _judged(claim, by_method, differences)
     tally = _tally(lines)
     if len(differences.findings.seeds) == 1:
@@ -177,7 +181,7 @@ def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences
         name=name_of("claims", differences.late),
         title=f"Orderings of the paper, {when(differences.findings, differences.late)}",
         columns=columns,
-        lines=tuple(lines),
+        lines=lines,
         notes=(note, tally),
         head="claim",
     )
@@ -216,7 +220,8 @@ def _repeated(control: Entry, metric: str, differences: Differences) -> Line:
     assert control.repeats is not None
     gap = differences.between(control.label, control.repeats, metric)
     name = f"{title(control.label)} - {control.repeats}, {title(metric)}"
-    return Line(name, (Cell(), Cell.of(gap), Cell(), Cell(verdict="chance")), control=True)
+    cells = [Cell(), Cell.of(gap), Cell(), Cell(verdict="chance")]
+    return Line(name, cells, control=True)
 
 
 def _rival(claim: paper.Claim, by_method: Mapping[str, Entry], differences: Differences) -> Entry:
@@ -235,8 +240,7 @@ def _rival(claim: paper.Claim, by_method: Mapping[str, Entry], differences: Diff
 
 def paper_line(label: str, figures: Mapping[str, tuple[float, float]] | None) -> Line:
     """The paper's line in a table of all metrics; no figures: the algorithm diverged there."""
-    if figures is None:
-        cells = [Cell(verdict="diverged")] * len(METRICS)
-    else:
+    cells = [Cell(verdict="diverged")] * len(METRICS)
+    if figures is not None:
         cells = [Cell(*figures[metric]) for metric in METRICS]
-    return Line(label, tuple(cells), "paper")
+    return Line(label, cells, "paper")

@@ -8,7 +8,19 @@ from ..comparison.choose import Choice
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import LASTING
 from ..settings import VARIANT
-from .tables import LASTING_NOTE, Cell, Column, Line, Table, correlation, joined, measured, title
+from .tables import (
+    LASTING_NOTE,
+    Cell,
+    Column,
+    Line,
+    Table,
+    correlation,
+    joined,
+    measured,
+    metric_cells,
+    metric_columns,
+    title,
+)
 
 FIGURES = ("mean", "worst10", LASTING)  # shown; the first two decide
 _PARTS = (*FIGURES, "oscillation")
@@ -25,7 +37,8 @@ class Grid:
     def values(self, dial: int) -> list[Any]:
         """In order; a dial that is off, as `smooth` is by default, comes last."""
         values = {point[dial] for point in self.entries}
-        return sorted(values, key=lambda value: float("inf") if value is None else float(value))
+        on = sorted((value for value in values if value is not None), key=float)
+        return [*on, None] if None in values else on
 
 
 def grids(choice: Choice) -> list[Grid]:
@@ -36,7 +49,10 @@ def grids(choice: Choice) -> list[Grid]:
         dials = _varied(entries)
         if len(dials) == 2:
             one, other = dials
-            by_point = {(_setting(entry, one), _setting(entry, other)): entry for entry in entries}
+            by_point = {}
+            for entry in entries:
+                point = (_setting(entry, one), _setting(entry, other))
+                by_point[point] = entry
             grids.append(Grid(method, (one, other), by_point))
     return grids
 
@@ -65,17 +81,17 @@ def tables(choice: Choice) -> list[Table]:
         verdict = f"of {len(choice.candidates(method))}"
         if not choice.reached[method]:
             verdict += "; none reaches the required mean"
-        cells = (*_cells(findings, entry), Cell(verdict=verdict))
+        cells = [*_cells(findings, entry), Cell(verdict=verdict)]
         lines.append(Line(entry.label, cells, method))
     floor = findings.floor
     if floor:
-        cells = (*_cells(findings, floor), Cell(verdict="chance"))
+        cells = [*_cells(findings, floor), Cell(verdict="chance")]
         lines.append(Line(floor.label, cells, BASELINE, control=True))
     chosen = Table(
         name="chosen",
         title="Chosen on validation data",
-        columns=(*(Column(part, title(part)) for part in _PARTS), Column("verdict", "")),
-        lines=tuple(lines),
+        columns=[*metric_columns(_PARTS), Column("verdict", "")],
+        lines=lines,
         notes=(choice.rule,),
         head="entry",
     )
@@ -84,14 +100,17 @@ def tables(choice: Choice) -> list[Table]:
 
 def _grid_table(choice: Choice, grid: Grid) -> Table:
     """A line for each value of the first dial and each figure, a column for each value of the second dial."""
-    findings = choice.findings
     one, other = grid.dials
-    columns = [Column(f"{other}={value}", f"{other}={shown(value)}") for value in grid.values(1)]
+    columns = []
+    for value in grid.values(1):
+        place = f"{other}={value}"
+        columns.append(Column(place, f"{other}={shown(value)}"))
     lines = []
     for value in grid.values(0):
         entries = [grid.entries.get((value, across)) for across in grid.values(1)]
-        by_entry = [_cells(findings, entry) for entry in entries]
-        for part, cells in zip(_PARTS, zip(*by_entry, strict=True), strict=True):
+        by_entry = [_cells(choice.findings, entry) for entry in entries]
+        for k, part in enumerate(_PARTS):
+            cells = [figures[k] for figures in by_entry]
             lines.append(Line(f"{one}={value}", cells, part))
     notes = [_grid_note(choice)]
     for entry in grid.entries.values():
@@ -99,19 +118,20 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
     return Table(
         name=f"grid-{grid.method}",
         title=f"{grid.method} over {one} and {other}",
-        columns=tuple(columns),
-        lines=tuple(lines),
-        notes=tuple(notes),
+        columns=columns,
+        lines=lines,
+        notes=notes,
         head="",
     )
 
 
 def _grid_note(choice: Choice) -> str:
     fedavg = choice.chosen[BASELINE]
+    row = choice.findings.rows[fedavg.label]
     figures = []
-    for name, cell in zip(_PARTS, _cells(choice.findings, fedavg), strict=True):
-        if name in FIGURES:
-            figures.append(f"{title(name)} {cell.text(2)}")
+    for metric in FIGURES:
+        cell = measured(row, True, metric)
+        figures.append(f"{title(metric)} {cell.text(2)}")
     return joined(
         f"Validation accuracy in %, average of the last {choice.findings.last_rounds} rounds.",
         f"For comparison {fedavg.label}, chosen the same way: {', '.join(figures)}.",
@@ -124,10 +144,11 @@ def shown(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _cells(findings: Findings, entry: Entry | None) -> tuple[Cell, ...]:
+def _cells(findings: Findings, entry: Entry | None) -> list[Cell]:
     """The figures of a candidate; empty if there is none with these values."""
     if entry is None:
-        return (Cell(),) * len(_PARTS)
+        return [Cell()] * len(_PARTS)
     row = findings.rows[entry.label]
-    figures = [measured(row, True, name) for name in FIGURES]
-    return (*figures, correlation(row.oscillation))
+    cells = metric_cells(row, True, FIGURES)
+    cells.append(correlation(row.oscillation))
+    return cells

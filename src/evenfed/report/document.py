@@ -24,17 +24,17 @@ class Report:
     """Tables, with where they come from."""
 
     title: str
-    facts: tuple[str, ...]  # what was run, and what had to be left out
-    tables: tuple[Table, ...]
+    facts: Sequence[str]  # what was run, and what had to be left out
+    tables: Sequence[Table]
     about: Mapping[str, Any]  # the same for programs
-    findings: tuple[Findings, ...]
+    findings: Sequence[Findings]
     pooled: Differences | None  # in the last rounds, over all comparisons; None if more than the split differs
     papers: paper.Numbers | None = None  # its numbers on the same data, if asked for
 
     @classmethod
     def of(cls, folders: Sequence[Path], beside_paper: bool, min_test: int = 0) -> "Report":
         """From folders of comparisons, packed or not, without clients judged on fewer than `min_test` examples."""
-        comparisons = tuple(read(folder).with_min_test(min_test) for folder in folders)
+        comparisons = [read(folder).with_min_test(min_test) for folder in folders]
         numbers = None
         if beside_paper:
             numbers = paper.numbers(paper.data_set_of(comparisons[0]))
@@ -44,8 +44,8 @@ class Report:
         late = Differences(comparisons, late=True)
         return cls(
             title=findings.folder.resolve().name,
-            facts=tuple(_facts(findings)),
-            tables=tuple(_tables(late, beside_paper)),
+            facts=_facts(findings),
+            tables=_tables(late, beside_paper),
             about=_about(findings),
             findings=comparisons,
             pooled=late,
@@ -53,7 +53,7 @@ class Report:
         )
 
     @classmethod
-    def _of_several(cls, comparisons: tuple[Findings, ...], numbers: paper.Numbers | None) -> "Report":
+    def _of_several(cls, comparisons: Sequence[Findings], numbers: paper.Numbers | None) -> "Report":
         several.check(comparisons)
         shared = several.in_common(comparisons)
         left_out = several.not_in_common(comparisons, shared[0])
@@ -66,8 +66,8 @@ class Report:
             facts += [f"{findings.folder.name}, {fact}" for fact in _facts(findings)]
         return cls(
             title=", ".join(findings.folder.resolve().name for findings in comparisons),
-            facts=tuple(facts),
-            tables=tuple(tables),
+            facts=facts,
+            tables=tables,
             about={"comparisons": list(map(_about, comparisons))},
             findings=comparisons,
             pooled=late if several.differ_in_split_only(comparisons) else None,
@@ -126,10 +126,16 @@ def _facts(findings: Findings) -> list[str]:
 
 def _made(runs: Sequence[Made]) -> str:
     """Every version and commit the runs were made with, and the days."""
-    sources = dict.fromkeys(f"evenfed {run.version}, commit {(run.commit or 'unknown')[:7]}" for run in runs)
-    days = sorted(run.started[:10] for run in runs)
-    period = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
-    return f"{'; '.join(sources)}; {period}"
+    parts = []
+    days = []
+    for run in runs:
+        commit = run.commit or "unknown"
+        parts.append(f"evenfed {run.version}, commit {commit[:7]}")
+        days.append(run.started[:10])
+    first = min(days)
+    last = max(days)
+    parts.append(first if first == last else f"{first} to {last}")
+    return "; ".join(dict.fromkeys(parts))
 
 
 def _about(findings: Findings) -> dict[str, Any]:

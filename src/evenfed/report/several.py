@@ -19,17 +19,15 @@ from .tables import (
     METRIC_COLUMNS,
     SUPPRESSION_COLUMNS,
     Cell,
-    Column,
     Line,
     Table,
     floor_note,
-    is_control,
     joined,
     judged_by,
-    measured,
+    metric_cells,
+    metric_columns,
     name_of,
     suppression_cells,
-    title,
     when,
 )
 
@@ -57,20 +55,21 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
 
 def check(comparisons: Sequence[Findings]) -> None:
     """Refuse comparisons that cannot be put beside each other."""
-    if len(set(_names(comparisons))) < len(comparisons):
-        folders = ", ".join(str(findings.folder) for findings in comparisons)
-        raise InputError(
-            f"{folders}: two of them ran FedAvg on the same data in the same set-up; give comparisons that differ in "
-            "data.seed (other federations) or in what is to be compared, each once"
-        )
+    folders = []
     tasks = []
     for findings in comparisons:
         data = findings.header.data["name"]
+        folders.append(str(findings.folder))
         tasks.append(f"{data}, {findings.rounds} rounds")
-    if len(set(tasks)) > 1:
-        described = [f"{findings.folder}: {task}" for findings, task in zip(comparisons, tasks, strict=True)]
+    if len(set(_names(comparisons))) < len(comparisons):
         raise InputError(
-            f"{', '.join(described)}; report on comparisons of the same data set and number of rounds together"
+            f"{', '.join(folders)}: two of them ran FedAvg on the same data in the same set-up; give comparisons that "
+            "differ in data.seed (other federations) or in what is to be compared, each once"
+        )
+    if len(set(tasks)) > 1:
+        raise InputError(
+            f"{', '.join(folders)} are of {'; '.join(tasks)}; report on comparisons of the same data set and number of "
+            "rounds together"
         )
 
 
@@ -118,10 +117,8 @@ def in_common(comparisons: Sequence[Findings]) -> list[Findings]:
     """Only the entries that mean the same in all comparisons, in the first one's order."""
     common = []
     for label in comparisons[0].rows:
-        meanings = set()
-        for findings in comparisons:
-            meanings.add(_meaning(findings, label))
-        if None not in meanings and len(meanings) == 1:
+        meaning, *others = [_meaning(findings, label) for findings in comparisons]
+        if all(other == meaning for other in others):
             common.append(label)
     return [findings.only(common) for findings in comparisons]
 
@@ -133,7 +130,11 @@ def _meaning(findings: Findings, label: str) -> str | None:
     entry = findings.named(label)
     options = entry.config["train"]
     shared = findings.baseline.config["train"]
-    own = {key: options.get(key) for key in VARIANT if options.get(key) != shared.get(key)}
+    own = []
+    for key in VARIANT:
+        value = options.get(key)
+        if value != shared.get(key):
+            own.append((key, value))
     return repr((entry.method, entry.config["hyper_parameters"], own))
 
 
@@ -143,7 +144,9 @@ def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
     for findings in comparisons:
         labels.update(dict.fromkeys(findings.rows))
     others = [label for label in labels if label not in shared.rows]
-    return f"Left out, as not the same in all of them: {', '.join(others)}." if others else ""
+    if not others:
+        return ""
+    return f"Left out, as not the same in all of them: {', '.join(others)}."
 
 
 def _beside(differences: Differences, names: Sequence[str], numbers: Numbers | None, left_out: str) -> Table:
@@ -152,10 +155,9 @@ def _beside(differences: Differences, names: Sequence[str], numbers: Numbers | N
     late = differences.late
     lines = []
     for entry in first.everyone:
-        control = is_control(entry)
+        control = entry.is_control
         for name, findings in zip(names, differences.comparisons, strict=True):
-            row = findings.rows[entry.label]
-            cells = tuple(measured(row, late, metric) for metric in METRICS)
+            cells = metric_cells(findings.rows[entry.label], late)
             lines.append(Line(entry.label, cells, name, control))
         if numbers and entry.method in numbers and not control and not late:
             lines.append(paper_line(entry.label, numbers[entry.method]))
@@ -164,7 +166,7 @@ def _beside(differences: Differences, names: Sequence[str], numbers: Numbers | N
         name=name_of("beside", late),
         title=f"Side by side, {when(first, late)}",
         columns=METRIC_COLUMNS,
-        lines=tuple(lines),
+        lines=lines,
         notes=(note,),
     )
 
@@ -177,14 +179,14 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
     for entry in findings.everyone[1:]:
         by_metric = [differences.on_each(entry.label, BASELINE, metric) for metric in metrics]
         for name, gaps in zip(names, zip(*by_metric, strict=True), strict=True):
-            cells = tuple(map(Cell.of, gaps))
-            lines.append(Line(entry.label, cells, name, is_control(entry)))
+            cells = list(map(Cell.of, gaps))
+            lines.append(Line(entry.label, cells, name, entry.is_control))
     note = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over clients and seeds."
     return Table(
         name=name_of("paired", differences.late),
         title=f"Paired difference from FedAvg in each set-up, {when(findings, differences.late)}",
-        columns=tuple(Column(metric, title(metric)) for metric in metrics),
-        lines=tuple(lines),
+        columns=metric_columns(metrics),
+        lines=lines,
         notes=(note,),
     )
 
@@ -192,41 +194,37 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
 def _components(comparisons: Sequence[Findings], late: bool) -> Table:
     """How far federations and seeds move a figure, and its difference from FedAvg: standard deviations."""
     first = comparisons[0]
-    lines: list[Line] = []
-    some_seeds_only = False
-    for entry in first.everyone:
-        entries = [findings.named(entry.label) for findings in comparisons]
-        seeds = _common_seeds(entries)
-        some_seeds_only |= any(len(each.runs) > len(seeds) for each in entries)
-        if len(seeds) < 2:
-            continue
-        runs = [each.runs for each in entries]
-        fedavg = [_fedavg_beside(findings, each) for findings, each in zip(comparisons, entries, strict=True)]
-        own = _figures(runs, seeds, late)
-        lines += _spreads(entry, "figure", own)
-        if entry.label != BASELINE:
-            lines += _spreads(entry, "minus FedAvg", own - _figures(fedavg, seeds, late))
     note = (
         f"Points: the mean over {len(comparisons)} federations and their seeds, and standard deviations by analysis of "
         "variance: what a new federation adds to a figure, and what a new seed on the same federation adds. With so "
         "few of each they are rough; estimates below 0 count as 0."
     )
+    lines: list[Line] = []
+    only_some_seeds = ""
+    for entry in first.everyone:
+        own = []
+        fedavg = []
+        for findings in comparisons:
+            same_entry = findings.named(entry.label)
+            own.append(same_entry.runs)
+            fedavg.append(dict(zip(same_entry.runs, findings.beside(same_entry), strict=True)))
+        seeds = sorted(set.intersection(*map(set, own)))
+        if len(seeds) < max(map(len, own)):
+            only_some_seeds = "Only the seeds that all federations have."
+        if len(seeds) < 2:
+            continue
+        figures = _figures(own, seeds, late)
+        lines += _spreads(entry, "figure", figures)
+        if entry.label != BASELINE:
+            gaps = figures - _figures(fedavg, seeds, late)
+            lines += _spreads(entry, "minus FedAvg", gaps)
     return Table(
         name=name_of("components", late),
         title=f"Spread over federations and over seeds, {when(first, late)}",
         columns=METRIC_COLUMNS,
-        lines=tuple(lines),
-        notes=(joined(note, "Only the seeds that all federations have." if some_seeds_only else ""),),
+        lines=lines,
+        notes=(joined(note, only_some_seeds),),
     )
-
-
-def _common_seeds(entries: Sequence[Entry]) -> list[int]:
-    return [seed for seed in entries[0].runs if all(seed in entry.runs for entry in entries)]
-
-
-def _fedavg_beside(findings: Findings, entry: Entry) -> dict[int, History]:
-    """FedAvg's runs, by the seed of the entry's run that they are compared with."""
-    return dict(zip(entry.runs, findings.beside(entry), strict=True))
 
 
 def _figures(runs: Sequence[Mapping[int, History]], seeds: Sequence[int], late: bool) -> NDArray[np.float64]:
@@ -247,14 +245,15 @@ def _spreads(entry: Entry, what: str, values: NDArray[np.float64]) -> list[Line]
     between_seeds = []
     for k, mean in enumerate(values.mean(axis=(0, 1))):
         between, within = components(values[:, :, k])
-        means.append(Cell(float(mean), signed=what != "figure"))
+        is_gap = what != "figure"
+        means.append(Cell(float(mean), signed=is_gap))
         between_federations.append(Cell(between))
         between_seeds.append(Cell(within))
-    control = is_control(entry)
+    control = entry.is_control
     return [
-        Line(entry.label, tuple(means), what, control),
-        Line(entry.label, tuple(between_federations), f"{what}: federations", control),
-        Line(entry.label, tuple(between_seeds), f"{what}: seeds", control),
+        Line(entry.label, means, what, control),
+        Line(entry.label, between_federations, f"{what}: federations", control),
+        Line(entry.label, between_seeds, f"{what}: seeds", control),
     ]
 
 
@@ -264,13 +263,14 @@ def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
     lines = []
     for entry in first.everyone[1:]:
         row = _pooled([findings.rows[entry.label] for findings in comparisons])
-        lines.append(Line(entry.label, suppression_cells(row, late), control=is_control(entry)))
+        cells = suppression_cells(row, late)
+        lines.append(Line(entry.label, cells, control=entry.is_control))
     note = "In % of the clients, mean ± spread over federations and seeds; in brackets the mean change in points."
     table = Table(
         name=name_of("suppression", late),
         title=f"Clients against FedAvg over {len(comparisons)} federations, {when(first, late)}",
         columns=SUPPRESSION_COLUMNS,
-        lines=tuple(lines),
+        lines=lines,
         notes=(joined(note, floor_note(first)),),
     )
     return table.with_best()
@@ -288,6 +288,7 @@ def _pooled_figures(figures: Sequence[Mapping[str, MeanAndSpread]]) -> dict[str,
     pooled = {}
     for name in figures[0]:
         means, spreads = np.array([each[name] for each in figures]).T
-        variance = np.mean(np.square(spreads)) + np.var(means)
-        pooled[name] = (float(np.mean(means)), float(np.sqrt(variance)))
+        mean = np.mean(means)
+        spread = np.sqrt(np.mean(np.square(spreads)) + np.var(means))
+        pooled[name] = (float(mean), float(spread))
     return pooled

@@ -1,11 +1,11 @@
 """A report's tables, free of any format: the paper's detailed table, its Table 2, an overview, every run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..comparison.findings import BASELINE, Entry, Findings, seeds_named
+from ..comparison.findings import BASELINE, Findings, seeds_named
 from ..comparison.history import LASTING, METRICS, History, Row
 from ..comparison.plan import FLOOR_LABEL
 from ..comparison.statistics import Difference
@@ -90,7 +90,7 @@ class Line:
     """One line of a table; an entry may have several, told apart by `part`."""
 
     entry: str
-    cells: tuple[Cell, ...]
+    cells: Sequence[Cell]
     part: str = ""
     control: bool = False  # the noise floor, which does not compete
 
@@ -101,9 +101,9 @@ class Table:
 
     name: str
     title: str
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
-    notes: tuple[str, ...] = ()
+    columns: Sequence[Column]
+    lines: Sequence[Line]
+    notes: Sequence[str] = ()
     digits: int = 1  # where space is scarce; documents have room for two
     head: str = "algorithm"
 
@@ -120,8 +120,8 @@ class Table:
             for k, cell in enumerate(line.cells):
                 if cell.value is not None and cell.value == best[k] and not line.control:
                     cells[k] = replace(cell, best=True)
-            lines.append(replace(line, cells=tuple(cells)))
-        return replace(self, lines=tuple(lines))
+            lines.append(replace(line, cells=cells))
+        return replace(self, lines=lines)
 
     def _best(self, k: int) -> float | None:
         """Of the k-th column; None if neither end of it is better."""
@@ -196,46 +196,49 @@ def measured(row: Row, late: bool, name: str, points: str | None = None) -> Cell
     mean, spread = figures[name]
     if np.isnan(mean):
         return Cell()
-    return Cell(
-        value=100 * mean,
-        spread=100 * spread if row.seeds > 1 else None,
-        points=None if points is None else 100 * figures[points][0],
-    )
+    cell = Cell(100 * mean)
+    if row.seeds > 1:
+        cell = replace(cell, spread=100 * spread)
+    if points is not None:
+        amount, _ = figures[points]
+        cell = replace(cell, points=100 * amount)
+    return cell
+
+
+def metric_cells(row: Row, late: bool, metrics: Sequence[str] = METRICS) -> list[Cell]:
+    """Those figures of one entry."""
+    return [measured(row, late, metric) for metric in metrics]
+
+
+def metric_columns(metrics: Sequence[str]) -> list[Column]:
+    """Columns of figures that do not compete."""
+    return [Column(metric, title(metric)) for metric in metrics]
 
 
 def share(value: float) -> Cell:
     """In percent; weights that grow without bound move more than there is."""
     if np.isnan(value):
         return Cell()
-    return Cell(verdict="> 1000") if value > 10 else Cell(100 * value, digits=1)
+    if value > 10:
+        return Cell(verdict="> 1000")
+    return Cell(100 * value, digits=1)
 
 
 def correlation(value: float) -> Cell:
-    return Cell() if np.isnan(value) else Cell(value, signed=True, digits=2)
-
-
-def is_control(entry: Entry) -> bool:
-    """Whether the entry repeats another one: part of the noise floor, not a competitor."""
-    return entry.repeats is not None
-
-
-def lines_of(findings: Findings, cells: Callable[[Row], Sequence[Cell]]) -> list[Line]:
-    """One line per entry, the noise floor last."""
-    lines = []
-    for entry in findings.everyone:
-        row = findings.rows[entry.label]
-        lines.append(Line(entry.label, tuple(cells(row)), control=is_control(entry)))
-    return lines
+    if np.isnan(value):
+        return Cell()
+    return Cell(value, signed=True, digits=2)
 
 
 def detailed(findings: Findings, late: bool) -> Table:
     """The paper's detailed table: every metric of every entry, with its spread over seeds."""
+    note = joined(accuracy_note(findings), floor_note(findings))
     table = Table(
         name=name_of("detailed", late),
         title=f"Accuracy and fairness, {when(findings, late)}",
         columns=METRIC_COLUMNS,
-        lines=tuple(lines_of(findings, lambda row: [measured(row, late, metric) for metric in METRICS])),
-        notes=(joined(accuracy_note(findings), floor_note(findings)), *few_examples(findings.judged_sizes)),
+        lines=_lines(findings, late, METRIC_COLUMNS),
+        notes=(note, *few_examples(findings.judged_sizes)),
     )
     return table.with_best()
 
@@ -252,25 +255,37 @@ def summary(findings: Findings) -> list[Table]:
     rest = (*_AGAINST_FEDAVG, _NEGATIVE, *_WEIGHTS)
     late = _at_a_glance(findings, True, (*METRIC_COLUMNS, LASTING_COLUMN, *rest))
     last = _at_a_glance(findings, False, (*METRIC_COLUMNS, *rest))
-    notes = (*late.notes, *findings.left_out, *few_examples(findings.judged_sizes))
+    notes = [*late.notes, *findings.left_out, *few_examples(findings.judged_sizes)]
     return [replace(late, notes=()), replace(last, notes=notes)]
 
 
-def _at_a_glance(findings: Findings, late: bool, columns: tuple[Column, ...]) -> Table:
-    def cells(row: Row) -> list[Cell]:
-        return [_figure(row, late, column.key) for column in columns]
-
-    notes = [accuracy_note(findings), _IMPROVED_NOTE, _MOVED_NOTE, _OSCILLATION_NOTE, floor_note(findings)]
-    if LASTING_COLUMN in columns:
-        notes.insert(1, LASTING_NOTE)
+def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> Table:
+    note = joined(
+        accuracy_note(findings),
+        LASTING_NOTE if LASTING_COLUMN in columns else "",
+        _IMPROVED_NOTE,
+        _MOVED_NOTE,
+        _OSCILLATION_NOTE,
+        floor_note(findings),
+    )
     table = Table(
         name=name_of("overview", late),
         title=f"At a glance, {when(findings, late)}",
         columns=columns,
-        lines=tuple(lines_of(findings, cells)),
-        notes=(joined(*notes),),
+        lines=_lines(findings, late, columns),
+        notes=(note,),
     )
     return table.with_best()
+
+
+def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Line]:
+    """One line per entry, the noise floor last."""
+    lines = []
+    for entry in findings.everyone:
+        row = findings.rows[entry.label]
+        cells = [_figure(row, late, column.key) for column in columns]
+        lines.append(Line(entry.label, cells, control=entry.is_control))
+    return lines
 
 
 def _figure(row: Row, late: bool, key: str) -> Cell:
@@ -292,14 +307,15 @@ def runs(findings: Findings) -> Table:
     """Every run by itself: how far seeds are apart, and which runs oscillate."""
     columns = []
     for metric in judged_by(late=False):
-        columns.append(Column(f"{metric}-late", f"{title(metric)}, late"))
-        columns.append(Column(f"{metric}-last", f"{title(metric)}, last"))
+        name = title(metric)
+        columns.append(Column(f"{metric}-late", f"{name}, late"))
+        columns.append(Column(f"{metric}-last", f"{name}, last"))
     columns += [LASTING_COLUMN, *_WEIGHTS, _NEGATIVE, Column("skipped", "skipped rounds")]
     lines = []
     for entry in findings.everyone:
         for seed, run in entry.runs.items():
-            line = Line(entry.label, tuple(_run_cells(run)), f"seed {seed}", is_control(entry))
-            lines.append(line)
+            cells = _run_cells(run)
+            lines.append(Line(entry.label, cells, f"seed {seed}", entry.is_control))
     note = (
         f"{accuracy_on(findings.judge)} in %. Late: average of the last {findings.last_rounds} rounds; last: last "
         f"round. {LASTING_NOTE} Weight moved: half the sum of absolute differences from FedAvg's weights in %, "
@@ -307,15 +323,20 @@ def runs(findings: Findings) -> Table:
         "loss minus the mean loss, averaged over clients; below -0.85 the weights chase the last round's losses. "
         "Negative rounds: rounds with a negative weight."
     )
-    return Table("runs", "Every run", tuple(columns), tuple(lines), (note,))
+    return Table("runs", "Every run", columns, lines, (note,))
 
 
 def _run_cells(run: History) -> list[Cell]:
     cells = []
     for metric in judged_by(late=False):
-        cells.append(Cell(100 * getattr(run.late_fairness, metric)))
-        cells.append(Cell(100 * getattr(run.fairness, metric)))
-    cells.append(Cell() if run.lasting is None else Cell(100 * run.lasting))
+        late = getattr(run.late_fairness, metric)
+        last = getattr(run.fairness, metric)
+        cells.append(Cell(100 * late))
+        cells.append(Cell(100 * last))
+    lasting = Cell()
+    if run.lasting is not None:
+        lasting = Cell(100 * run.lasting)
+    cells.append(lasting)
     cells.append(share(run.moved))
     cells.append(correlation(run.oscillation))
     cells.append(Cell(float(run.negative_rounds), digits=0))
@@ -325,7 +346,10 @@ def _run_cells(run: History) -> list[Cell]:
 
 def suppression(findings: Findings, late: bool) -> Table:
     """The paper's Table 2: what happens to the clients FedAvg serves below and above its mean."""
-    lines = lines_of(findings, lambda row: suppression_cells(row, late))
+    lines = []
+    for entry in findings.everyone[1:]:
+        cells = suppression_cells(findings.rows[entry.label], late)
+        lines.append(Line(entry.label, cells, control=entry.is_control))
     fedavg = figures_at(findings.rows[BASELINE], late)
     suffering, _ = fedavg["suffering"]
     well_performing, _ = fedavg["well_performing"]
@@ -338,18 +362,18 @@ def suppression(findings: Findings, late: bool) -> Table:
         name=name_of("suppression", late),
         title=f"Clients against FedAvg, {when(findings, late)}",
         columns=SUPPRESSION_COLUMNS,
-        lines=tuple(lines[1:]),
+        lines=lines,
         notes=(joined(note, floor_note(findings)),),
     )
     return table.with_best()
 
 
-def suppression_cells(row: Row, late: bool) -> tuple[Cell, ...]:
+def suppression_cells(row: Row, late: bool) -> list[Cell]:
     """Table 2's cells of one entry."""
     improved = measured(row, late, "improved", points="suffering_gain")
     degraded = measured(row, late, "degraded", points="well_gain")
     mean_gain = measured(row, late, "mean_gain")
-    return improved, degraded, replace(mean_gain, signed=True)
+    return [improved, degraded, replace(mean_gain, signed=True)]
 
 
 def joined(*sentences: str) -> str:
@@ -375,7 +399,8 @@ def floor_note(findings: Findings) -> str:
     for entry in findings.controls:
         if entry is findings.floor:
             continue
-        sentence = f"{entry.label}: {entry.repeats} in {entry.precision} instead of {findings.baseline.precision}"
+        usual = findings.baseline.precision
+        sentence = f"{entry.label}: {entry.repeats} in {entry.precision} instead of {usual}"
         if len(entry.runs) < len(findings.seeds):
             sentence += f", {seeds_named(entry.runs)} only"
         sentences.append(f"{sentence}.")

@@ -18,6 +18,8 @@ from ..core.errors import InputError
 from ..core.server import Past, Server
 from .loop import State
 
+Tensors = dict[str, Tensor]  # by name
+
 
 def save(state: State, path: Path) -> None:
     """All of `state` that `load` cannot rebuild from the run's configuration."""
@@ -36,13 +38,16 @@ def save(state: State, path: Path) -> None:
     optimizer: dict[str, Any] = {}
     if server.optimizer_state is not None:
         numbers = {}
-        for position, values in server.optimizer_state["state"].items():
+        state_by_position = server.optimizer_state["state"]
+        for position, values in state_by_position.items():
             for name, value in values.items():
+                key = f"{position}.{name}"
                 if isinstance(value, Tensor):
-                    tensors[f"optimizer.{position}.{name}"] = value
+                    tensors[f"optimizer.{key}"] = value
                 else:
-                    numbers[f"{position}.{name}"] = value
-        optimizer = {"groups": server.optimizer_state["param_groups"], "numbers": numbers}
+                    numbers[key] = value
+        optimizer["groups"] = server.optimizer_state["param_groups"]
+        optimizer["numbers"] = numbers
     metadata = {"index": str(server.index), "optimizer": json.dumps(optimizer)}
     unfinished = path.with_name(path.name + ".new")
     save_file(_on_host(tensors), unfinished, metadata)
@@ -88,27 +93,29 @@ def model_file(server: Server, path: Path) -> None:
     parameters = server.params
     assert isinstance(parameters, dict)
     copies = {}
-    for name, tensor in _on_host({**parameters, **server.buffers}).items():
+    tensors = _on_host({**parameters, **server.buffers})
+    for name, tensor in tensors.items():
         copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
     save_file(copies, path)
 
 
-def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _on_host(tensors: Tensors) -> Tensors:
     """Copies from which a file can be written; a GPU makes them without delaying its other work."""
     copies = {}
     for name, tensor in tensors.items():
-        copies[name] = tensor.detach().contiguous().to("cpu", non_blocking=True)
+        contiguous = tensor.detach().contiguous()
+        copies[name] = contiguous.to("cpu", non_blocking=True)
     if any(tensor.is_cuda for tensor in tensors.values()):
         torch.cuda.current_stream().synchronize()
     return copies
 
 
-def _add(tensors: dict[str, Tensor], prefix: str, part: Mapping[str, Tensor]) -> None:
+def _add(tensors: Tensors, prefix: str, part: Mapping[str, Tensor]) -> None:
     for name, tensor in part.items():
         tensors[f"{prefix}.{name}"] = tensor
 
 
-def _part(tensors: dict[str, Tensor], prefix: str, device: torch.device | None = None) -> dict[str, Tensor]:
+def _part(tensors: Tensors, prefix: str, device: torch.device | None = None) -> Tensors:
     """What `_add` stored under `prefix`."""
     part = {}
     for key, tensor in tensors.items():
@@ -118,12 +125,13 @@ def _part(tensors: dict[str, Tensor], prefix: str, device: torch.device | None =
     return part
 
 
-def _optimizer_state(tensors: dict[str, Tensor], stored: dict[str, Any]) -> dict[str, Any] | None:
+def _optimizer_state(tensors: Tensors, stored: dict[str, Any]) -> dict[str, Any] | None:
     if not stored:
         return None
     entries: dict[str, Any] = {**_part(tensors, "optimizer"), **stored["numbers"]}
     state: dict[int, dict[str, Any]] = {}
     for key, value in entries.items():
         position, _, name = key.partition(".")
-        state.setdefault(int(position), {})[name] = value
+        values = state.setdefault(int(position), {})
+        values[name] = value
     return {"state": state, "param_groups": stored["groups"]}

@@ -21,7 +21,9 @@ from ..settings import Precision, Settings
 from .engines.choose import Parallel
 from .engines.memory import fitting
 from .engines.reference import Reference
-from .problem import Engine, Problem, Question, Task
+from .problem import DrawnModels, Engine, Problem, Question, Task
+
+Scores = dict[str, NDArray[np.float64]]  # [n] by kind
 
 
 @dataclass(frozen=True)
@@ -55,20 +57,23 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         )
     if settings.engine == "reference":
         return Reference(problem)
-    eligible = int((problem.train.sizes > 0).sum())
+    eligible = _eligible(problem.train.sizes)
     clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
     return Parallel(problem, clients_at_once, settings.precision)
 
 
-def start(run: Run, problem: Problem, drawn: Callable[[int], Tensor] | None = None) -> State:
+def start(run: Run, problem: Problem, drawn: DrawnModels | None = None) -> State:
     """Before round 0; `drawn(seed)` [D] replaces the problem's own initial model."""
     settings = run.settings
     sizes = problem.train.sizes
-    settings.drawn(int((sizes > 0).sum()))  # refuses more participants than there are
+    settings.drawn(_eligible(sizes))  # refuses more participants than there are
+    initial = problem.theta
+    if drawn is not None:
+        initial = drawn(settings.seed)
     local_steps = streams.local_steps(sizes.numpy(), problem.batch_size, problem.local_epochs)
     server = Server.start(
         run.algorithm,
-        problem.theta if drawn is None else drawn(settings.seed),
+        initial,
         sizes.tolist(),
         lr=settings.lr,
         seed=settings.seed,
@@ -79,10 +84,11 @@ def start(run: Run, problem: Problem, drawn: Callable[[int], Tensor] | None = No
         buffers=problem.buffers,
     )
     server = dataclasses.replace(server, layout=problem.layout)
-    return State(server, firsts=_first_models(settings, len(sizes), drawn))
+    firsts = _first_models(settings, len(sizes), drawn)
+    return State(server, firsts=firsts)
 
 
-def _first_models(settings: Settings, clients: int, drawn: Callable[[int], Tensor] | None) -> Tensor | None:
+def _first_models(settings: Settings, clients: int, drawn: DrawnModels | None) -> Tensor | None:
     """[n, D] a model for each client, each drawn with its own seed."""
     if settings.start == "common":
         return None
@@ -93,17 +99,23 @@ def _first_models(settings: Settings, clients: int, drawn: Callable[[int], Tenso
     return torch.stack([drawn(int(seed)) for seed in seeds])
 
 
+def _eligible(sizes: Tensor) -> int:
+    """How many clients have data."""
+    return int((sizes > 0).sum())
+
+
 def rounds(
     runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine
 ) -> Iterator[tuple[list[State], list[Record]]]:
     """All remaining rounds of runs that stand at the same one, one at a time."""
     settings = runs[0].settings
     current = list(states)
-    for index in range(current[0].server.index, settings.rounds):
-        finished = index + 1
+    every = settings.evaluate_every
+    first = current[0].server.index
+    for finished in range(first + 1, settings.rounds + 1):
         is_last = finished == settings.rounds
-        is_due = settings.evaluate_every > 0 and finished % settings.evaluate_every == 0
-        current, records = advance(runs, current, problem, engine, evaluate=is_last or is_due)
+        is_due = every > 0 and finished % every == 0
+        current, records = advance(runs, current, problem, engine, is_last or is_due)
         yield current, records
 
 
@@ -144,22 +156,72 @@ def advance(
                 )
 
 
+@dataclass(frozen=True)
+class _Part:
+    """One run's part in a round."""
+
+    run: Run
+    state: State  # before the round
+    turn: Turn
+    fold: Fold
+    personal: Tensor | None  # [n, D] clients' own models, which the round writes to
+
+    def task(self) -> Task:
+        """What the round asks of the run's clients."""
+        plan = self.turn.plan
+        server = self.turn.server
+        settings = self.run.settings
+        algorithm = self.run.algorithm
+        local_loss = None
+        if type(algorithm).local_loss is not Algorithm.local_loss:
+            local_loss = algorithm.local_loss
+        starts = None
+        if self.state.firsts is not None:
+            starts = self.state.firsts[plan.ids]
+        return Task(
+            index=server.index,
+            seed=settings.seed,
+            theta=server.theta,
+            ids=plan.ids,
+            lr=settings.lr,
+            prox=settings.prox,
+            starts=starts,
+            snapshot_steps=plan.snapshot_steps,
+            buffers=server.buffers,
+            local_loss=local_loss,
+        )
+
+    def store_personal(self, task: Task, update: Update) -> None:
+        """A client's own model after training; a result that is not finite is discarded."""
+        ids = update.ids
+        assert self.personal is not None
+        assert isinstance(update.delta, Tensor) and isinstance(ids, Tensor)
+        trained = task.theta.repeat(len(ids), 1)
+        if update.columns is None:
+            trained -= update.delta
+        else:
+            trained[:, update.columns] -= update.delta
+        finite = trained.isfinite().all(dim=1, keepdim=True)
+        before = self.personal[ids]
+        self.personal[ids] = torch.where(finite, trained, before)
+
+
 def _advance(
     runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
 ) -> tuple[list[State], list[Record]]:
     began = time.perf_counter()
-    turns = _open(runs, states, engine)
-    personal = []
-    for state, turn in zip(states, turns, strict=True):
-        personal.append(_personal_models(state, turn))
-    folds = _train(runs, states, turns, personal, engine)
+    parts = _open(runs, states, engine)
+    _train(parts, engine)
     new_states = []
     records = []
-    for fold, turn, own_models in zip(folds, turns, personal, strict=True):
-        server, record = fold.close(partial(_losses_at, engine, turn.server))
-        new_states.append(State(server, own_models))
+    for part in parts:
+        losses_at = partial(_losses_at, engine, part.turn.server)
+        server, record = part.fold.close(losses_at)
+        new_states.append(State(server, part.personal))
         records.append(record)
-    scores = score(new_states, problem, engine) if evaluate else [{} for _ in runs]
+    scores: list[Scores] = [{} for _ in runs]
+    if evaluate:
+        scores = score(new_states, problem, engine)
     seconds = (time.perf_counter() - began) / len(runs)
     for k, scored in enumerate(scores):
         records[k] = dataclasses.replace(
@@ -170,11 +232,12 @@ def _advance(
 
 def _losses_at(engine: Engine, server: Server, theta: Tensor, ids: Tensor) -> Tensor:
     """[len(ids)] the clients' losses at another model, with the server's buffers."""
-    (losses,) = engine.losses([Question(theta, ids, server.buffers)])
+    question = Question(theta, ids, server.buffers)
+    (losses,) = engine.losses([question])
     return losses
 
 
-def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[dict[str, NDArray[np.float64]]]:
+def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Scores]:
     """Test accuracy [n] of every run, of each client's own model where it has one; nothing without test data.
 
     For sequences with padding also the accuracy over the positions that are not padding.
@@ -184,30 +247,36 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[dic
     everyone = torch.arange(len(problem.judged.sizes))
     questions = []
     for state in states:
-        models = state.server.theta if state.personal is None else state.personal
-        questions.append(Question(models, everyone, state.server.buffers))
+        server = state.server
+        models = server.theta if state.personal is None else state.personal
+        questions.append(Question(models, everyone, server.buffers))
     accuracies = engine.scores(questions, problem.score)
     scores = [{"accuracy": accuracy.numpy()} for accuracy in accuracies]
     if problem.padding is not None:
         real = problem.real_positions()
-        for scored, correct in zip(scores, engine.scores(questions, problem.unpadded_score), strict=True):
-            scored["unpadded"] = (correct / real).numpy()
+        correct = engine.scores(questions, problem.unpadded_score)
+        for scored, share in zip(scores, correct, strict=True):
+            scored["unpadded"] = (share / real).numpy()
     return scores
 
 
-def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[Turn]:
+def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[_Part]:
     """Draw participants, measure their losses, plan."""
     questions = []
     for run, state in zip(runs, states, strict=True):
         server = state.server
-        eligible = int((server.sizes > 0).sum())
-        participants = server.draw(run.settings.drawn(eligible))
+        count = run.settings.drawn(_eligible(server.sizes))
+        participants = server.draw(count)
         models = server.theta if state.firsts is None else state.firsts
         questions.append(Question(models, participants, server.buffers))
-    turns = []
-    for state, question, losses in zip(states, questions, engine.losses(questions), strict=True):
-        turns.append(open_round(state.server, losses, question.ids))
-    return turns
+    parts = []
+    for k, losses in enumerate(engine.losses(questions)):
+        state = states[k]
+        turn = open_round(state.server, losses, questions[k].ids)
+        personal = _personal_models(state, turn)
+        part = _Part(runs[k], state, turn, Fold(turn), personal)
+        parts.append(part)
+    return parts
 
 
 def _personal_models(state: State, turn: Turn) -> Tensor | None:
@@ -216,64 +285,22 @@ def _personal_models(state: State, turn: Turn) -> Tensor | None:
         return state.personal.clone()
     if turn.plan.personal is None:
         return None
-    return state.server.theta.repeat(len(state.server.sizes), 1)
+    clients = len(state.server.sizes)
+    return state.server.theta.repeat(clients, 1)
 
 
-def _train(
-    runs: Sequence[Run],
-    states: Sequence[State],
-    turns: Sequence[Turn],
-    personal: Sequence[Tensor | None],
-    engine: Engine,
-) -> list[Fold]:
-    """Train all runs' clients: updates go into the folds, personal models into their table."""
+def _train(parts: Sequence[_Part], engine: Engine) -> None:
+    """Train all runs' clients: updates go into the folds, personal models into their tables."""
     tasks = []
-    owners: list[
-        tuple[int, Tensor | None]
-    ] = []  # of each task: its run's position, and the table of personal models if it trains those
-    for k, (run, state, turn, own_models) in enumerate(zip(runs, states, turns, personal, strict=True)):
-        plan = turn.plan
-        task = _task(run, state, turn)
+    receivers: list[Callable[[Update], None]] = []  # of each task's updates
+    for part in parts:
+        plan = part.turn.plan
+        task = part.task()
         tasks.append(task)
-        owners.append((k, None))
-        if own_models is not None and plan.personal is not None:
-            tied = dataclasses.replace(task, prox=plan.personal, starts=own_models[plan.ids], snapshot_steps=None)
+        receivers.append(part.fold.add)
+        if part.personal is not None and plan.personal is not None:
+            tied = dataclasses.replace(task, prox=plan.personal, starts=part.personal[plan.ids], snapshot_steps=None)
             tasks.append(tied)
-            owners.append((k, own_models))
-    folds = [Fold(turn) for turn in turns]
+            receivers.append(partial(part.store_personal, tied))
     for which, update in engine.train(tasks):
-        k, own_models = owners[which]
-        if own_models is None:
-            folds[k].add(update)
-        else:
-            _store_personal(own_models, tasks[which], update)
-    return folds
-
-
-def _task(run: Run, state: State, turn: Turn) -> Task:
-    """What this round asks of the run's clients."""
-    plan = turn.plan
-    server = turn.server
-    has_local_loss = type(run.algorithm).local_loss is not Algorithm.local_loss
-    return Task(
-        index=server.index,
-        seed=run.settings.seed,
-        theta=server.theta,
-        ids=plan.ids,
-        lr=run.settings.lr,
-        prox=run.settings.prox,
-        starts=None if state.firsts is None else state.firsts[plan.ids],
-        snapshot_steps=plan.snapshot_steps,
-        buffers=server.buffers,
-        local_loss=run.algorithm.local_loss if has_local_loss else None,
-    )
-
-
-def _store_personal(own_models: Tensor, task: Task, update: Update) -> None:
-    """A client's own model after training; a result that is not finite is discarded."""
-    assert isinstance(update.delta, Tensor) and isinstance(update.ids, Tensor)
-    trained = task.theta.repeat(len(update.ids), 1)
-    columns = slice(None) if update.columns is None else update.columns
-    trained[:, columns] -= update.delta
-    finite = trained.isfinite().all(dim=1, keepdim=True)
-    own_models[update.ids] = torch.where(finite, trained, own_models[update.ids])
+        receivers[which](update)

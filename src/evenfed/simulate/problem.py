@@ -18,6 +18,8 @@ from .layers.recurrent import wherever_weights_lie
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 LocalLoss = Callable[[Tensor], Tensor]
+Model = nn.Module | Callable[[], nn.Module]  # a function draws a new one for every seed
+DrawnModels = Callable[[int], Tensor]  # seed -> [D]
 Updates = Iterator[tuple[int, Update]]  # each with the position of the task it belongs to
 
 
@@ -35,7 +37,17 @@ def top1(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def per_example(values: Tensor) -> Tensor:
     """[b, ...] -> [b]: an example's value is the mean over its positions."""
-    return values.flatten(1).mean(1) if values.ndim > 1 else values
+    if values.ndim == 1:
+        return values
+    return values.flatten(1).mean(1)
+
+
+def client_means(values: Tensor, sizes: Tensor) -> Tensor:
+    """[n] the mean of each client's values, which lie client after client."""
+    clients = torch.arange(len(sizes))
+    owners = clients.repeat_interleave(sizes).to(values.device)
+    totals = values.new_zeros(len(sizes)).index_add_(0, owners, values)
+    return (totals / sizes.to(totals)).cpu()
 
 
 def slope(function: LocalLoss, at: Tensor) -> Tensor:
@@ -75,8 +87,8 @@ class Problem:
         """From clients as a user gives them."""
         trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
         dtype = next(trained, torch.float32)
-        train, test = pools(clients, dtype)
-        return cls.on(model, train, test, names(clients), settings, loss, score)
+        train, judged = pools(clients, dtype)
+        return cls.on(model, train, judged, names(clients), settings, loss, score)
 
     @classmethod
     def on(
@@ -128,12 +140,15 @@ class Problem:
     def batch_width(self) -> int:
         """Examples in the longest batch."""
         longest = int(self.train.sizes.max())
-        return longest if self.batch_size is None else min(self.batch_size, longest)
+        if self.batch_size is None:
+            return longest
+        return min(self.batch_size, longest)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
         losses = per_example(self.loss(outputs, targets))
-        return (losses * mask).sum() / mask.sum().clamp(min=1)
+        total = (losses * mask).sum()
+        return total / mask.sum().clamp(min=1)
 
     def unpadded_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The score where the target is not padding, else 0."""
@@ -144,10 +159,7 @@ class Problem:
         """[n] the share of each client's test positions that are not padding."""
         assert self.judged is not None and self.padding is not None
         is_real = self.judged.targets.ne(self.padding).double()
-        shares = per_example(is_real).cpu()
-        totals = torch.zeros(len(self.judged.sizes)).double()
-        totals.index_add_(0, self.judged.owners, shares)
-        return totals / self.judged.sizes
+        return client_means(per_example(is_real).cpu(), self.judged.sizes)
 
     def _check_forward(self, default_loss: bool) -> None:
         """One small batch through a copy of the model, in evaluation mode so that no buffer changes."""
@@ -167,11 +179,14 @@ class Problem:
                 f"the model or loss fails on a batch of inputs {list(x.shape)} ({x.dtype}) and targets {list(y.shape)} "
                 f"({y.dtype}): {first_line(error)}; give data of the shape and type your model takes"
             ) from None
-        if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.shape[0] != len(x):
-            shape = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise InputError(
-                f"loss gave {shape} for {len(x)} examples; it must return one loss per example (reduction='none')"
-            )
+        shape = type(losses).__name__
+        if isinstance(losses, Tensor):
+            if losses.shape[:1] == x.shape[:1]:
+                return
+            shape = str(list(losses.shape))
+        raise InputError(
+            f"loss gave {shape} for {len(x)} examples; it must return one loss per example (reduction='none')"
+        )
 
     def _check_classes(self, outputs: Tensor) -> None:
         classes = outputs.shape[1] if outputs.ndim > 1 else 0
@@ -195,7 +210,9 @@ def _module(model: object) -> nn.Module:
 
 def _pool_with_examples(train: Pool, judged: Pool | None) -> Pool:
     """The training data, or the test data of a site that has nothing else."""
-    return train if len(train.targets) or judged is None else judged
+    if len(train.targets) == 0 and judged is not None:
+        return judged
+    return train
 
 
 def _default_score(train: Pool, judged: Pool | None) -> LossFunction | None:
@@ -244,7 +261,9 @@ class Question:
 
     def model_of(self, client: int) -> Tensor:
         """[D] the model that is measured on this client's data."""
-        return self.models if self.models.ndim == 1 else self.models[client]
+        if self.models.ndim == 1:
+            return self.models
+        return self.models[client]
 
 
 class Engine(Protocol):
@@ -267,7 +286,7 @@ class Engine(Protocol):
         """Train fewer clients at once from now on, for lack of device memory. False if that is not possible."""
 
 
-def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+def initial_model(model: Model, seed: int) -> nn.Module:
     """The module itself, or a new one drawn with this seed."""
     if isinstance(model, nn.Module):
         return model
@@ -281,7 +300,7 @@ def initial_model(model: nn.Module | Callable[[], nn.Module], seed: int) -> nn.M
     return made
 
 
-def drawn_by(problem: Problem, model: nn.Module | Callable[[], nn.Module]) -> Callable[[int], Tensor] | None:
+def drawn_by(problem: Problem, model: Model) -> DrawnModels | None:
     """Initial models by seed, as the problem's vectors; None for a given module, which is the same for every seed."""
     if isinstance(model, nn.Module):
         return None

@@ -44,10 +44,11 @@ class Parallel:
             workers = 1 if alone else _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers, as_reference=obstacle != RANDOM)
         elif not wins:
-            self.engine = Visiting(problem, _useful_workers(problem.model, jobs))
+            workers = _useful_workers(problem.model, jobs)
+            self.engine = Visiting(problem, workers)
         elif on_cpu or problem.batch_size is None:
-            elements = STACK_ELEMENTS[problem.device.type]
-            self.engine = Stacked(problem, max(8, elements // size))
+            slots = STACK_ELEMENTS[problem.device.type] // size
+            self.engine = Stacked(problem, max(8, slots))
         else:
             slots = max(8, SLOT_ELEMENTS // size)
             self.engine = Slots(problem, min(jobs, slots), precision)
@@ -73,7 +74,7 @@ class Parallel:
         return self.engine.shrink()
 
 
-_Convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_Convolution = nn.modules.conv._ConvNd
 
 
 def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
@@ -86,9 +87,10 @@ def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
         return False, f"only {jobs} clients train at once"
     if size > STACKED_PARAMETERS:
         return False, f"{size} parameters, more than {STACKED_PARAMETERS}: memory traffic would dominate"
-    if _has(problem.model, nn.RNNBase) and (size > STACKED_RECURRENT_PARAMETERS or jobs < 16):
+    is_too_slow_unrolled = size > STACKED_RECURRENT_PARAMETERS or jobs < 16
+    if is_too_slow_unrolled and _has(problem.model, nn.RNNBase):
         return False, f"recurrent model of {size} parameters, {jobs} clients at once: torch's own kernels win"
-    if _has(problem.model, *_Convolution):
+    if _has(problem.model, _Convolution):
         flops = _forward_flops(problem)
         if flops > STACKED_CONVOLUTION_FLOPS:
             return False, f"convolutions of {flops / 1e6:.1f} MFLOP per batch: torch's own kernels win on a CPU"
@@ -97,8 +99,10 @@ def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
 
 def _useful_workers(model: nn.Module, jobs: int) -> int:
     """How many threads pay off, each with one core: torch already uses all of them for large matrix products."""
-    is_slow_alone = _has(model, nn.RNNBase, *_Convolution)
-    return cores() if is_slow_alone and jobs >= 2 * cores() else 1
+    has_small_products = _has(model, nn.RNNBase, _Convolution)
+    if has_small_products and jobs >= 2 * cores():
+        return cores()
+    return 1
 
 
 def why_not_stacked(problem: Problem) -> str | None:
@@ -122,12 +126,13 @@ def why_not_stacked(problem: Problem) -> str | None:
 
 def _why_not_vectorised(problem: Problem) -> str | None:
     """Tries one stacked step of two slots."""
+    thetas = problem.theta.repeat(2, 1)
     rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
-    mask = torch.ones_like(rows).to(problem.theta)
+    mask = torch.ones_like(rows).to(thetas)
     engine = Stacked(problem, 2)
     engine.model.train()
     try:
-        engine.gradients(problem.theta.repeat(2, 1), rows, mask)
+        engine.gradients(thetas, rows, mask)
     except RuntimeError as error:
         message = str(error)
         if "randomness" in message:
@@ -160,8 +165,11 @@ def _examples_see_each_other(problem: Problem, training: bool) -> bool:
         together = per_example(problem.loss(probe(x), y))
         for i in range(len(x)):
             one = slice(i, i + 1)
-            alone.append(per_example(problem.loss(probe(x[one]), y[one])))
-    return not torch.allclose(together, torch.cat(alone), rtol=1e-3, atol=1e-4, equal_nan=True)
+            outputs = probe(x[one])
+            loss = problem.loss(outputs, y[one])
+            alone.append(per_example(loss))
+    one_by_one = torch.cat(alone)
+    return not torch.allclose(together, one_by_one, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def _draws_random_numbers(problem: Problem) -> bool:
@@ -193,8 +201,9 @@ def _check_batches_of_one(problem: Problem) -> None:
 
 
 def _forward_flops(problem: Problem) -> int:
+    probe = copy.deepcopy(problem.model).eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        copy.deepcopy(problem.model).eval()(problem.train.inputs[:1])
+        probe(problem.train.inputs[:1])
     return int(counter.get_total_flops()) * problem.batch_width
 
 

@@ -39,6 +39,10 @@ class Network:
         """Whether products are computed with rounded copies of the weights."""
         return self.compute != self.dtype
 
+    def zeros(self, *shape: int) -> Tensor:
+        """In the type in which parameters are kept."""
+        return torch.zeros(shape, dtype=self.dtype, device=self.problem.device)
+
     def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Tensor, stacked: bool) -> Tensor:
         """The model's outputs for a batch, in full precision."""
         parameters = live.parameters(weights, rest)

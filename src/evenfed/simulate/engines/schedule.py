@@ -1,16 +1,15 @@
 """Which client trains in which slot when, and which examples it sees: all of a round, before its first step."""
 
 import heapq
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ...core import streams
-
-Integers = NDArray[np.int64]
+from .jobs import Integers
 
 
 @dataclass(frozen=True)
@@ -48,21 +47,24 @@ class Schedule:
         """
         batches = -(-sizes // batch_size)  # per epoch, rounded up
         places = _places(batches * epochs, slots)
-        steps = max((place.end for place in places), default=0)
+        steps = max([place.end for place in places], default=0)
         first = np.zeros((steps, slots), dtype=np.int64)
-        count = np.zeros((steps, slots), dtype=np.int64)
+        count = np.zeros_like(first)
+        begin = _Events()
+        end = _Events()
         offset = 0
-        for size, per_epoch, place in zip(sizes, batches, places, strict=True):
+        for job, place in enumerate(places):
+            size = sizes[job]
             step = np.arange(place.end - place.begin)
-            epoch, batch = np.divmod(step, max(1, per_epoch))
-            begins = batch * batch_size
+            epoch = step // max(1, batches[job])
+            skipped = (step - epoch * batches[job]) * batch_size
             during = slice(place.begin, place.end)
-            first[during, place.slot] = offset + epoch * size + begins
-            count[during, place.slot] = np.minimum(batch_size, size - begins)
+            first[during, place.slot] = offset + epoch * size + skipped
+            count[during, place.slot] = np.minimum(batch_size, size - skipped)
             offset += size * epochs
-        begin = _events(places, [place.begin for place in places])
-        end = _events(places, [place.end - 1 for place in places])
-        return cls(first, count, begin, end)
+            begin.add(place.begin, place.slot, job)
+            end.add(place.end - 1, place.slot, job)
+        return cls(first, count, begin.by_step(), end.by_step())
 
     def __len__(self) -> int:
         return len(self.first)
@@ -85,16 +87,23 @@ def _places(steps: Integers, slots: int) -> list[_Place]:
     return places
 
 
-def _events(places: list[_Place], steps: list[int]) -> dict[int, Event]:
-    """Jobs by the step at which something happens to them."""
-    jobs: dict[int, list[int]] = {}
-    for job, step in enumerate(steps):
-        jobs.setdefault(step, []).append(job)
-    events = {}
-    for step, together in jobs.items():
-        slots = [places[job].slot for job in together]
-        events[step] = Event(np.array(slots), np.array(together))
-    return events
+class _Events:
+    """Jobs and their slots, collected by step."""
+
+    def __init__(self) -> None:
+        self.slots: defaultdict[int, list[int]] = defaultdict(list)
+        self.jobs: defaultdict[int, list[int]] = defaultdict(list)
+
+    def add(self, step: int, slot: int, job: int) -> None:
+        self.slots[step].append(slot)
+        self.jobs[step].append(job)
+
+    def by_step(self) -> dict[int, Event]:
+        events = {}
+        for step, slots in self.slots.items():
+            jobs = self.jobs[step]
+            events[step] = Event(np.array(slots), np.array(jobs))
+        return events
 
 
 def examples(
@@ -106,7 +115,7 @@ def examples(
     """
     lengths = np.repeat(sizes, epochs)
     total = int(lengths.sum())
-    columns = [
+    per_segment = [
         np.repeat(seeds, epochs),
         np.repeat(clients, epochs),
         np.tile(np.arange(epochs), len(sizes)),
@@ -114,11 +123,13 @@ def examples(
         np.cumsum(lengths) - lengths,
         lengths,
     ]
-    on_device = torch.from_numpy(np.stack(columns)).to(device, non_blocking=True)  # one transfer
-    seed, client, epoch, row, begin, length = on_device
+    host_table = torch.from_numpy(np.stack(per_segment))
+    columns = host_table.to(device, non_blocking=True)  # one transfer
+    seed, client, epoch, start, begin, length = columns
     segments = torch.arange(len(lengths), device=device)
     segment = torch.repeat_interleave(segments, length, output_size=total)
-    example = torch.arange(total, device=device) - begin[segment]
+    place = torch.arange(total, device=device)
+    example = place - begin[segment]
     key = torch.zeros_like(example)
     key = streams.mixed(key, seed[segment])
     key = streams.mixed(key, torch.full_like(example, index))
@@ -127,8 +138,9 @@ def examples(
     key = streams.mixed(key, example)
     by_key = torch.argsort(key ^ _SIGN, stable=True)  # unsigned order
     by_segment = torch.argsort(segment[by_key], stable=True)
-    table: Tensor = (row[segment] + example)[by_key[by_segment]]
-    return table
+    order = by_key[by_segment]
+    rows: Tensor = start[segment] + example
+    return rows[order]
 
 
 _SIGN = -(1 << 63)

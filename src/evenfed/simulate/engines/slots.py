@@ -7,7 +7,7 @@ cache serves the next one. Nothing waits for the host until a round's end.
 
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ class Slots(Vectorised):
         self.wanted_slots = slots
         self.width = problem.batch_width
         self.schedule = lru_cache(maxsize=4)(self._schedule)
-        self.steps: dict[tuple[bool, tuple[LocalLoss, ...]], Step] = {}
+        self.steps: dict[Hashable, Step] = {}  # by whether clients are pulled, and the local losses
         self.local_losses: dict[Hashable, LocalLoss] = {}
         self.measures: dict[Hashable, Measure] = {}  # by the shape and type of examples
         self.measured_rows = MEASURED_ROWS
@@ -77,18 +77,22 @@ class Slots(Vectorised):
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         """All tasks in one queue; each run's updates come back together, when its last client has ended."""
-        if not any(len(task.ids) for task in tasks):
-            return
         unified = []
         local_losses: dict[LocalLoss, None] = {}  # in the order in which they occur
+        pulled = False
+        clients = 0
         for task in tasks:
             local_loss = self._unified(task.local_loss)
             unified.append(dataclasses.replace(task, local_loss=local_loss))
             if local_loss is not None:
                 local_losses[local_loss] = None
-        pulled = any(task.prox > 0 for task in tasks)
+            pulled |= task.prox > 0
+            clients += len(task.ids)
+        if clients == 0:
+            return
         step = self._step(pulled, tuple(local_losses))
-        yield from Shift(step, unified, self.schedule).updates()
+        shift = Shift(step, unified, self.schedule)
+        yield from shift.updates()
 
     def _unified(self, local_loss: LocalLoss | None) -> LocalLoss | None:
         """Methods of equal algorithms are one, so that their step is made once."""
@@ -102,18 +106,32 @@ class Slots(Vectorised):
         """The schedule with its table on the device; most rounds have the same."""
         problem = self.problem
         schedule = Schedule.of(
-            np.frombuffer(sizes, dtype=np.int64), slots, problem.batch_size or self.width, problem.local_epochs
+            sizes=np.frombuffer(sizes, dtype=np.int64),
+            slots=slots,
+            batch_size=problem.batch_size or self.width,
+            epochs=problem.local_epochs,
         )
-        first = torch.from_numpy(schedule.first).to(problem.device)
-        count = torch.from_numpy(schedule.count).to(problem.device)
-        return schedule, first, count
+        first = torch.from_numpy(schedule.first)
+        count = torch.from_numpy(schedule.count)
+        return schedule, first.to(problem.device), count.to(problem.device)
 
     def _step(self, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> Step:
         """Made when first needed, with fewer slots if the device's memory is too small."""
         resident = self.resident[id(self.problem.train)]
         key = (pulled, local_losses)
+
+        def make() -> Step:
+            return Step(
+                network=self.network,
+                resident=resident,
+                count=self.slots,
+                width=self.width,
+                pulled=pulled,
+                local_losses=local_losses,
+            )
+
         while key not in self.steps:
-            step = self._fitting(lambda: Step(self.network, resident, self.slots, self.width, pulled, local_losses))
+            step = self._fitting(make)
             if step is not None:
                 self.steps[key] = step
             elif not self.shrink():
@@ -130,7 +148,7 @@ class Slots(Vectorised):
         key = (resident.shape, resident.rows.dtype)
         while key not in self.measures:
             length = min(self.measured_rows, longest)
-            measure = self._fitting(lambda: Measure(self.network, resident, length))  # noqa: B023  (called at once)
+            measure = self._fitting(partial(Measure, self.network, resident, length))
             if measure is not None:
                 self.measures[key] = measure
             elif length == 1:
@@ -166,10 +184,15 @@ class Slots(Vectorised):
             rows = pool.rows(ids).to(device)
         measure = self._measure_of(pool)
         inputs = self.resident[id(pool)].rows
-        values = [measure(theta, inputs, pool.targets, rows, of) for theta in thetas]
+        values = [measure(theta, pool, inputs, rows, of) for theta in thetas]
         lengths = pool.sizes[ids].to(device)
         totals = torch.segment_reduce(
-            torch.stack(values, 1).double(), "sum", lengths=lengths, axis=0, initial=0.0, unsafe=True
+            data=torch.stack(values, 1).double(),
+            reduce="sum",
+            lengths=lengths,
+            axis=0,
+            initial=0.0,
+            unsafe=True,  # checking the lengths would wait for the device
         )
         return (totals.T / lengths).cpu()
 
@@ -177,13 +200,16 @@ class Slots(Vectorised):
         """[len(ids)]: each client's own model on its own rows, by the same passes."""
         measure = self._measure_of(pool)
         inputs = self.resident[id(pool)].rows
-        means = torch.full((len(question.ids),), torch.nan, dtype=torch.float64, device=inputs.device)
-        for k, client in enumerate(question.ids.tolist()):
+        no_data = inputs.new_tensor(torch.nan, dtype=torch.float64)
+        means = []
+        for client in question.ids.tolist():
             start = int(pool.starts[client])
             size = int(pool.sizes[client])
             if size == 0:
+                means.append(no_data)
                 continue
             rows = torch.arange(start, start + size, device=inputs.device)
-            values = measure(question.model_of(client), inputs, pool.targets, rows, of)
-            means[k] = values.double().mean()
-        return means.cpu()
+            model = question.model_of(client)
+            values = measure(model, pool, inputs, rows, of)
+            means.append(values.double().mean())
+        return torch.stack(means).cpu()

@@ -33,19 +33,19 @@ class Step:
         self.local_losses = local_losses
         self.live = network.live(crop=not pulled)  # if pulled, parameters without a gradient move too
         weights, rest = self.live.sizes
-        self.weights = self._zeros(count, weights)
-        self.rest = self._zeros(count, rest)
+        self.weights = network.zeros(count, weights)
+        self.rest = network.zeros(count, rest)
         self.rounded = self.weights[:, :0]
         if network.is_rounded:
             self.rounded = self.weights.to(network.compute)  # written together with the weights
-        self.anchor = self._zeros(count, len(self.live) if pulled else 0)
-        self.lr = self._zeros(count, 1)
-        self.prox = self._zeros(count, 1)
-        self.kind = torch.zeros(count, dtype=torch.int64, device=network.problem.device)
+        self.anchor = network.zeros(count, len(self.live) if pulled else 0)
+        self.lr = network.zeros(count, 1)
+        self.prox = network.zeros(count, 1)
+        self.kind = torch.zeros(count, dtype=torch.int64, device=self.lr.device)
         self.pool_targets = network.problem.train.targets
         self.inputs = _empty_rows(resident.rows, count * width)
         self.targets = _empty_rows(self.pool_targets, count * width)
-        self.mask = self._zeros(count, width)
+        self.mask = network.zeros(count, width)
         network.model.train()
         arguments = (
             self.weights,
@@ -69,6 +69,12 @@ class Step:
         self.mask.copy_(mask)
         self.replay()
 
+    def kind_of(self, local_loss: LocalLoss | None) -> int:
+        """What stands in `kind` for a slot with this local loss: 0 for the loss itself."""
+        if local_loss is None:
+            return 0
+        return 1 + self.local_losses.index(local_loss)
+
     def put(self, slots: Tensor | int, vectors: Tensor) -> None:
         """Write new parameters into some slots."""
         weights, rest = self.live.split(vectors)
@@ -79,10 +85,9 @@ class Step:
 
     def get(self, slots: Tensor | int) -> Tensor:
         """The parameters in some slots."""
-        return torch.cat([self.weights[slots], self.rest[slots]], -1)
-
-    def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self.network.dtype, device=self.network.problem.device)
+        weights = self.weights[slots]
+        rest = self.rest[slots]
+        return torch.cat([weights, rest], -1)
 
     def _descend(
         self,
@@ -99,21 +104,27 @@ class Step:
     ) -> None:
         """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
         used = rounded if self.network.is_rounded else weights
-        x = self.resident.examples(inputs.unflatten(0, mask.shape))
+        rows = inputs.unflatten(0, mask.shape)
+        x = self.resident.examples(rows)
         y = targets.unflatten(0, mask.shape)
         gradients, losses = self._gradients(used, rest, x, y, mask)
-        factors = self._factors(losses, kind)[:, None] if self.local_losses else None
-        anchors = self.live.split(anchor) if self.pulled else (None, None)
-        for theta, gradient, origin in zip((weights, rest), gradients, anchors, strict=True):
+        factors = self._factors(losses, kind)
+
+        def move(theta: Tensor, gradient: Tensor, origin: Tensor) -> Tensor:
             gradient = gradient.to(theta.dtype)
             if factors is not None:
                 gradient = gradient * factors
-            if origin is not None:
+            if self.pulled:
                 gradient = gradient + prox * (theta - origin)
             moved = theta - lr * gradient
             theta.copy_(moved)
-            if theta is weights and self.network.is_rounded:
-                rounded.copy_(moved)
+            return moved
+
+        anchors = self.live.split(anchor) if self.pulled else (anchor, anchor)
+        moved = move(weights, gradients[0], anchors[0])
+        if self.network.is_rounded:
+            rounded.copy_(moved)
+        move(rest, gradients[1], anchors[1])
 
     def _gradients(
         self, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor
@@ -125,18 +136,24 @@ class Step:
             outputs = network.outputs(self.live, weights, rest, x, stacked=True)
             return network.problem.batch_loss(outputs, y, mask)
 
-        at = (weights.detach().requires_grad_(), rest.detach().requires_grad_())
+        weights = weights.detach().requires_grad_()
+        rest = rest.detach().requires_grad_()
         with torch.enable_grad():
-            losses = vmap(batch_loss)(*at, x, y, mask)
-            gradients = torch.autograd.grad(losses.sum(), at, allow_unused=True, materialize_grads=True)
+            losses = vmap(batch_loss)(weights, rest, x, y, mask)
+            gradients = torch.autograd.grad(
+                outputs=losses.sum(), inputs=(weights, rest), allow_unused=True, materialize_grads=True
+            )
         return gradients, losses.detach()
 
-    def _factors(self, losses: Tensor, kind: Tensor) -> Tensor:
-        """The chain rule through a changed local loss: one factor per slot."""
+    def _factors(self, losses: Tensor, kind: Tensor) -> Tensor | None:
+        """[slots, 1] the chain rule through a changed local loss; None where no loss is changed."""
+        if not self.local_losses:
+            return None
         factors = torch.ones_like(losses)
         for number, local_loss in enumerate(self.local_losses, start=1):
-            factors = torch.where(kind == number, slope(local_loss, losses), factors)
-        return factors
+            is_changed = kind == number
+            factors = torch.where(is_changed, slope(local_loss, losses), factors)
+        return factors[:, None]
 
 
 def _empty_rows(like: Tensor, count: int) -> Tensor:

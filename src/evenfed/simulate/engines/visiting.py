@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...client import Pool
 from ...core.server import Update
-from ..problem import LossFunction, Problem, Question, Task, Updates, per_example
+from ..problem import LossFunction, Problem, Question, Task, Updates, client_means, per_example
 from .reference import Reference
 from .worker import Worker
 
@@ -42,27 +42,32 @@ class Visiting(Reference):
         """Run after run; few updates wait at a time, and always in the same order."""
         if len(self.workers) == 1:
             for which, position in self._jobs(tasks):
-                yield which, self.worker.train(tasks[which], position)
+                update = self.worker.train(tasks[which], position)
+                yield which, update
             return
         idle: SimpleQueue[Worker] = SimpleQueue()
         for worker in self.workers:
             idle.put(worker)
 
-        def visit(which: int, position: int) -> tuple[int, Update]:
+        def visit(task: Task, position: int) -> Update:
             worker = idle.get()
             try:
-                return which, worker.train(tasks[which], position)
+                return worker.train(task, position)
             finally:
                 idle.put(worker)
 
-        waiting: deque[Future[tuple[int, Update]]] = deque()
+        most_waiting = 2 * len(self.workers)
+        waiting: deque[tuple[int, Future[Update]]] = deque()
         with _one_torch_thread_each():
             for which, position in self._jobs(tasks):
-                waiting.append(self.threads.submit(visit, which, position))
-                if len(waiting) > 2 * len(self.workers):
-                    yield waiting.popleft().result()
+                visited = self.threads.submit(visit, tasks[which], position)
+                waiting.append((which, visited))
+                if len(waiting) > most_waiting:
+                    first, visited = waiting.popleft()
+                    yield first, visited.result()
             while waiting:
-                yield waiting.popleft().result()
+                which, visited = waiting.popleft()
+                yield which, visited.result()
 
     def _jobs(self, tasks: Sequence[Task]) -> Iterator[tuple[int, int]]:
         """(task, position of the client in it), largest client first so that no worker ends long after the others."""
@@ -78,7 +83,6 @@ class Visiting(Reference):
         """[len(ids)]: one model for all clients takes their rows in batches of one size."""
         if self.as_reference or question.models.ndim == 2:
             return super()._measure(question, pool, of)
-        ids = question.ids
         model = self.worker.model
         self.worker.load(question.models, question.buffers)
         model.eval()
@@ -86,19 +90,18 @@ class Visiting(Reference):
         def values_of(rows: Tensor) -> Tensor:
             with torch.no_grad():
                 outputs = model(pool.inputs[rows])
-                return per_example(of(outputs, pool.targets[rows])).double()
+                values = of(outputs, pool.targets[rows])
+                return per_example(values).double()
 
-        rows = pool.rows(ids).to(pool.inputs.device)
-        batches = rows.split(ROWS_AT_ONCE[self.problem.device.type])
+        device = self.problem.device
+        rows = pool.rows(question.ids).to(device)
+        batches = rows.split(ROWS_AT_ONCE[device.type])
         if len(self.workers) == 1:
-            values = torch.cat([values_of(batch) for batch in batches])
+            values = [values_of(batch) for batch in batches]
         else:
             with _one_torch_thread_each():
-                values = torch.cat(list(self.threads.map(values_of, batches)))
-        owner = torch.repeat_interleave(torch.arange(len(ids)), pool.sizes[ids]).to(values.device)
-        totals = torch.zeros(len(ids), dtype=torch.float64, device=values.device)
-        totals.index_add_(0, owner, values)
-        return (totals / pool.sizes[ids].to(totals)).cpu()
+                values = list(self.threads.map(values_of, batches))
+        return client_means(torch.cat(values), pool.sizes[question.ids])
 
 
 class _LeanWorker(Worker):
@@ -110,7 +113,8 @@ class _LeanWorker(Worker):
         with torch.no_grad():
             for parameter, gradient, anchor in zip(self.parameters, gradients, anchors, strict=True):
                 if task.prox:  # towards the incoming model before the gradient moves the parameter
-                    parameter.lerp_(anchor.view_as(parameter), task.lr * task.prox)
+                    target = anchor.view_as(parameter)
+                    parameter.lerp_(target, task.lr * task.prox)
                 if gradient is not None:
                     parameter.add_(gradient, alpha=-task.lr)
 

@@ -12,6 +12,8 @@ from ...core import streams
 from ...core.server import Update
 from ..problem import LossFunction, Problem, Task, per_example
 
+Trained = tuple[Tensor, Tensor | None]  # weights after training, and at the snapshot step
+
 ROWS_AT_ONCE = 1024  # examples in one forward pass of a measurement
 
 
@@ -26,8 +28,8 @@ class Worker:
         self.problem = problem
         self.alone = alone
         self.model = copy.deepcopy(problem.model)
-        parameters = dict(self.model.named_parameters())
-        self.parameters = [parameters[name] for name in problem.layout.names or ()]
+        by_name = dict(self.model.named_parameters())
+        self.parameters = [by_name[name] for name in problem.layout.names or ()]
         self.model_buffers = dict(self.model.named_buffers())
 
     def load(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> None:
@@ -39,7 +41,8 @@ class Worker:
                 self.model_buffers[name].copy_(value)
 
     def vector(self) -> Tensor:
-        return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
+        flat = [parameter.detach().reshape(-1) for parameter in self.parameters]
+        return torch.cat(flat)
 
     def mean(self, of: LossFunction, pool: Pool, client: int) -> float:
         """Mean of `of` over one client's rows at the loaded model, in evaluation mode, summed in float64."""
@@ -49,52 +52,68 @@ class Worker:
         self.model.eval()
         total = torch.zeros((), dtype=torch.float64, device=inputs.device)
         with torch.no_grad():
-            for x, y in zip(inputs.split(ROWS_AT_ONCE), targets.split(ROWS_AT_ONCE), strict=True):
-                values = per_example(of(self.model(x), y))
+            for start in range(0, len(inputs), ROWS_AT_ONCE):
+                part = slice(start, start + ROWS_AT_ONCE)
+                outputs = self.model(inputs[part])
+                values = per_example(of(outputs, targets[part]))
                 total += values.double().sum()
         return float(total) / len(inputs)
 
     def train(self, task: Task, position: int) -> Update:
         """Local SGD of the task's client at `position`, as the difference it makes to the incoming model."""
         trained, snapshot = self.weights_after(task, position)
-        return Update(
-            ids=task.ids[position].reshape(1),
-            delta=(task.theta - trained)[None],
-            snapshot=None if snapshot is None else (task.theta - snapshot)[None],
-            buffers=self.buffers(),
-        )
+        if snapshot is not None:
+            snapshot = (task.theta - snapshot)[None]
+        delta = (task.theta - trained)[None]
+        ids = task.ids[position].reshape(1)
+        return Update(ids, delta, snapshot, self.buffers())
 
-    def weights_after(self, task: Task, position: int) -> tuple[Tensor, Tensor | None]:
+    def weights_after(self, task: Task, position: int) -> Trained:
         """The same as new weights [D], and those at the snapshot step: what travels between machines."""
         if not self.alone:
             return self._local_steps(task, position)
         device = self.problem.device
+        devices = [device] if device.type == "cuda" else []
         client = int(task.ids[position])
         key = streams.hashed(task.seed, task.index, client)
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(int(key >> np.uint64(1)))
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(int(key) >> 1)
             return self._local_steps(task, position)
 
     def buffers(self) -> dict[str, Tensor]:
         """The buffers as the last training left them, with a leading client axis."""
-        return {name: buffer.detach().clone()[None] for name, buffer in self.model_buffers.items()}
+        copies = {}
+        for name, buffer in self.model_buffers.items():
+            copies[name] = buffer.detach().clone()[None]
+        return copies
 
-    def _local_steps(self, task: Task, position: int) -> tuple[Tensor, Tensor | None]:
+    def _local_steps(self, task: Task, position: int) -> Trained:
         problem = self.problem
         client = int(task.ids[position])
         inputs, targets = problem.train.of(client)
-        start = task.theta if task.starts is None else task.starts[position]
+        start = task.theta
+        if task.starts is not None:
+            start = task.starts[position]
         self.load(start, task.buffers or {})
         self.model.train()
         snapshot = None
-        snapshot_step = -1 if task.snapshot_steps is None else int(task.snapshot_steps[position])
+        snapshot_step = 0  # never
+        if task.snapshot_steps is not None:
+            snapshot_step = int(task.snapshot_steps[position])
         (batches,) = streams.batches(
-            task.seed, task.index, np.array([client]), np.array([len(inputs)]), problem.batch_size, problem.local_epochs
+            seeds=task.seed,
+            index=task.index,
+            clients=np.array([client]),
+            sizes=np.array([len(inputs)]),
+            batch_size=problem.batch_size,
+            epochs=problem.local_epochs,
         )
         for step, rows in enumerate(batches, start=1):
-            batch = torch.from_numpy(rows[rows >= 0]).to(problem.device)  # a short batch ends in -1
+            real = rows[rows >= 0]  # a short batch ends in -1
+            batch = torch.from_numpy(real).to(problem.device)
             outputs = self.model(inputs[batch])
-            loss = per_example(problem.loss(outputs, targets[batch])).mean()
+            losses = problem.loss(outputs, targets[batch])
+            loss = per_example(losses).mean()
             if task.local_loss is not None:
                 loss = task.local_loss(loss)
             self._descend(loss, task)
@@ -110,5 +129,6 @@ class Worker:
             for parameter, gradient, anchor in zip(self.parameters, gradients, anchors, strict=True):
                 step = torch.zeros_like(parameter) if gradient is None else gradient
                 if task.prox:
-                    step = step + task.prox * (parameter - anchor.view_as(parameter))
+                    moved = parameter - anchor.view_as(parameter)
+                    step = step + task.prox * moved
                 parameter.sub_(task.lr * step)

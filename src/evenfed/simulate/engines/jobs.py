@@ -1,0 +1,67 @@
+"""The clients of all tasks as one table. A job is one client of one task."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...client import Pool
+from ..problem import Task
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Jobs(np.recarray[Any, Any]):
+    """Each column has one entry per job."""
+
+    task: Integers  # the task's position
+    position: Integers  # among the task's clients
+    client: Integers
+    examples: Integers  # how many the client has
+    first_row: Integers  # where they begin in the pool
+    seed: Integers
+    snapshot_step: Integers  # after so many steps, 0 for never
+    lr: Floats
+    prox: Floats
+
+    @classmethod
+    def of(cls, tasks: Sequence[Task], pool: Pool) -> "Jobs":
+        """Task after task, clients in the task's order."""
+        tables = []
+        for which, task in enumerate(tasks):
+            ids = task.ids.numpy()
+            jobs = np.recarray(len(ids), dtype=_COLUMNS)
+            jobs.task = which
+            jobs.position = np.arange(len(ids))
+            jobs.client = ids
+            jobs.examples = pool.sizes.numpy()[ids]
+            jobs.first_row = pool.starts.numpy()[ids]
+            jobs.seed = task.seed
+            jobs.snapshot_step = 0
+            if task.snapshot_steps is not None:
+                jobs.snapshot_step = task.snapshot_steps.numpy()
+            jobs.lr = task.lr
+            jobs.prox = task.prox
+            tables.append(jobs)
+        return np.concatenate(tables).view(cls)
+
+    def subset(self, chosen: Integers | slice) -> "Jobs":
+        """Some of the jobs, in the order chosen."""
+        return self[chosen].view(Jobs)
+
+
+_COLUMNS = np.dtype(
+    [
+        ("task", np.int64),
+        ("position", np.int64),
+        ("client", np.int64),
+        ("examples", np.int64),
+        ("first_row", np.int64),
+        ("seed", np.int64),
+        ("snapshot_step", np.int64),
+        ("lr", np.float64),
+        ("prox", np.float64),
+    ]
+)
