@@ -207,7 +207,8 @@ def compare(
     runs, floor = plan_runs(variants, numbers, shared, noise_floor)
     first_model = initial_model(model, numbers[0])
     problem = Problem.of(first_model, clients, shared, loss, score)
-    results = _train(runs + floor, problem, callbacks, drawn_by(problem, model))
+    drawn = drawn_by(problem, model)
+    results = _train(runs + floor, problem, callbacks, drawn)
     by_label: dict[str, list[Result]] = {}
     for result in results[: len(runs)]:
         by_label.setdefault(result.label, []).append(result)
@@ -266,7 +267,10 @@ def _train(
     runs: Sequence[Run], problem: Problem, callbacks: Iterable[Callback], drawn: Callable[[int], Tensor] | None = None
 ) -> list[Result]:
     """Train the runs from the problem's model, or from the model `drawn` by each seed."""
-    trainings = [Training(run, start(run, problem, drawn)) for run in runs]
+    trainings = []
+    for run in runs:
+        state = start(run, problem, drawn)
+        trainings.append(Training(run, state))
     drive(trainings, problem, _Callbacks(callbacks))
     sizes = problem.train.sizes
     shares = (sizes / sizes.sum()).numpy().astype(np.float64)

@@ -47,7 +47,8 @@ class RunFolder:
     @classmethod
     def all_in(cls, root: Path) -> "list[RunFolder]":
         """The folders of all runs that have begun in a comparison's folder."""
-        return [cls(path.parent) for path in sorted(root.glob("*/seed-*/header.json"))]
+        headers = sorted(root.glob("*/seed-*/header.json"))
+        return [cls(path.parent) for path in headers]
 
     @property
     def label(self) -> str:
@@ -149,7 +150,8 @@ class RunFolder:
         if finished:
             checkpoint.model_file(state.server, self.path / "model.safetensors")
         else:
-            checkpoint.save(state, self.path / f"checkpoint-{state.server.index}.safetensors")
+            name = f"checkpoint-{state.server.index}.safetensors"
+            checkpoint.save(state, self.path / name)
         written = dataclasses.replace(
             header,
             seconds=header.seconds + sum(record.seconds for record in records),

@@ -44,7 +44,8 @@ class Header:
     @classmethod
     def from_json(cls, data: Table) -> "Header":
         """From the file's content. Options that did not exist when it was written have their defaults."""
-        missing = _REQUIRED - data.keys() | _REQUIRED_IN_CONFIG - data["config"].keys()
+        missing = _REQUIRED - data.keys()
+        missing |= _REQUIRED_IN_CONFIG - data["config"].keys()
         if missing:
             raise KeyError(", ".join(sorted(missing)))
         known: dict[str, Any] = {}
@@ -103,7 +104,8 @@ class Header:
         made = []
         for source in (*self.earlier, self.provenance):
             version = source["versions"]["evenfed"]
-            made.append(Made(source["started"], version, source["commit"]))
+            session = Made(source["started"], version, source["commit"])
+            made.append(session)
         return made
 
     @property

@@ -79,7 +79,8 @@ class _Reader:
                 "without private=True, then report"
             )
         findings = self._arranged(entries, header)
-        return replace(findings, made=_made(runs), left_out=tuple(self.left_out))
+        left_out = tuple(self.left_out)
+        return replace(findings, made=_made(runs), left_out=left_out)
 
     def _finished(self, folders: Sequence[RunFolder]) -> dict[str, _Runs]:
         """The finished runs by label and seed."""

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.server import Record
+from ..fairness import Vector
+
+Numbers = Sequence[float | None]
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -51,9 +53,9 @@ def _number(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _array(values: Sequence[float | None]) -> NDArray[np.float64]:
+def _array(values: Numbers) -> Vector:
     return np.array(values, dtype=np.float64)  # turns None into NaN
 
 
-def _array_or_none(values: Sequence[float | None] | None) -> NDArray[np.float64] | None:
+def _array_or_none(values: Numbers | None) -> Vector | None:
     return None if values is None else _array(values)

@@ -185,7 +185,8 @@ class _Disk(Sink):
             snapshot = self._snapshot(group)
             self.saving = self.background.submit(self._save, snapshot, self._event())
             self.saved_at = time.monotonic()
-            if self.stop() and group[0].rounds_done < runs[0].settings.rounds:
+            ended = group[0].rounds_done == runs[0].settings.rounds
+            if self.stop() and not ended:
                 self._wait()
                 raise Interruption
         return False
