@@ -55,8 +55,4 @@ class CLIMB(Algorithm):
         mean_loss = mean(own.loss)
         violation = own.loss - mean_loss - self.epsilon
         dual = own.dual + self.lr_dual * violation / own.clients
-        return Part(
-            weight=1 + own.dual - own.mean_dual,
-            objective=mean_loss,
-            dual=dual.clamp(0, 100),
-        )
+        return Part(weight=1 + own.dual - own.mean_dual, objective=mean_loss, dual=dual.clamp(0, 100))

@@ -49,13 +49,7 @@ class DRFA(Algorithm):
         )
         return plan, memory
 
-    def learn(
-        self,
-        round: Round,
-        plan: Plan,
-        probe_losses: Tensor,
-        memory: Memory,
-    ) -> Memory:
+    def learn(self, round: Round, plan: Plan, probe_losses: Tensor, memory: Memory) -> Memory:
         assert plan.probe is not None
         eligible = round.population > 0
         local_steps = round.local_steps[plan.ids]

@@ -19,20 +19,8 @@ class FCFL(Algorithm):
     reference = "Cui et al., 2021"
     needs = "gram"
     not_private = "it compares single updates with each other, which no sum of them tells"
-    temperature: float = hyper(
-        0.5,
-        "T at the start",
-        above=0,
-        reason="it divides the losses",
-        fedavg="∞ (uniform)",
-    )
-    cooling: float = hyper(
-        0.01,
-        "factor on T when it falls",
-        above=0,
-        most=1,
-        reason="T must not rise",
-    )
+    temperature: float = hyper(0.5, "T at the start", above=0, reason="it divides the losses", fedavg="∞ (uniform)")
+    cooling: float = hyper(0.01, "factor on T when it falls", above=0, most=1, reason="T must not rise")
     floor: float = hyper(1e-4, "lowest T", above=0, reason="T divides the losses")
     minimax_rounds: int = hyper(
         35,
@@ -52,14 +40,7 @@ class FCFL(Algorithm):
         tilts = round.losses / memory["temperature"]
         return Plan(round.ids, tilts.softmax(0)), memory
 
-    def mix(
-        self,
-        round: Round,
-        plan: Plan,
-        gram: Tensor,
-        ages: Tensor,
-        memory: Memory,
-    ) -> tuple[Tensor, Memory]:
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         if round.index >= self.minimax_rounds:
             return best_common_descent(gram), memory
         weights = plan.weights / plan.weights.sum()

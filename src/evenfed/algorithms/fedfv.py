@@ -21,13 +21,7 @@ class FedFV(Algorithm):
     needs = "gram"
     sums_to_one = False
     not_private = "it compares single updates with each other, which no sum of them tells"
-    alpha: float = hyper(
-        0.1,
-        "fraction of worst served that is kept",
-        least=0,
-        most=1,
-        reason="it is a fraction",
-    )
+    alpha: float = hyper(0.1, "fraction of worst served that is kept", least=0, most=1, reason="it is a fraction")
     tau: int = hyper(
         1,
         "rounds whose updates the mean may not oppose, this one included; 0 skips it",
@@ -43,14 +37,7 @@ class FedFV(Algorithm):
         uniform = torch.full_like(round.shares, 1 / len(round.ids))
         return Plan(round.ids, uniform), memory
 
-    def mix(
-        self,
-        round: Round,
-        plan: Plan,
-        gram: Tensor,
-        ages: Tensor,
-        memory: Memory,
-    ) -> tuple[Tensor, Memory]:
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         m = len(plan.ids)
         rows = torch.eye(len(gram), dtype=gram.dtype)  # each update as a mixture of all
         index = torch.arange(m)
