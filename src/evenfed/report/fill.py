@@ -23,7 +23,7 @@ from ..comparison.choose import choose
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
-from .tables import Table
+from .table import Table
 from .write import markdown_table
 
 _OPENING = re.compile(r"^<!-- evenfed .*", re.MULTILINE)
