@@ -54,17 +54,29 @@ class _Case:
     @classmethod
     def drawn(cls, rng: np.random.Generator, n: int, spread: float) -> "_Case":
         """Random; with a spread of zero all losses are equal."""
-        losses = rng.gamma(2.0, 1 + spread, n) * (spread > 0) + 0.5
+        gaps = rng.gamma(2.0, 1 + spread, n)
+        if spread == 0:
+            gaps = np.zeros(n)
+        losses = gaps + 0.5
         sizes = rng.integers(1, 100, n)
         deltas = rng.normal(size=(n, 5))
-        return cls(torch.from_numpy(losses), sizes.tolist(), torch.from_numpy(deltas))
+        return cls(
+            losses=torch.from_numpy(losses),
+            sizes=sizes.tolist(),
+            deltas=torch.from_numpy(deltas),
+        )
 
     def reordered(self, order: np.ndarray) -> "_Case":
-        sizes = [self.sizes[i] for i in order]
-        return _Case(self.losses[order], sizes, self.deltas[order])
+        return _Case(
+            losses=self.losses[order],
+            sizes=[self.sizes[i] for i in order],
+            deltas=self.deltas[order],
+        )
 
     def __str__(self) -> str:
-        return f"{len(self.sizes)} clients, losses {self.losses.numpy().round(2)}"
+        count = len(self.sizes)
+        rounded = self.losses.numpy().round(2)
+        return f"{count} clients, losses {rounded}"
 
 
 @dataclass(frozen=True)
@@ -79,87 +91,129 @@ class _Check:
 
     def start(self, sizes: list[int], width: int, seed: int = 0) -> Server:
         """A model of zeros before the first round."""
-        return Server.start(self.algorithm, torch.zeros(width).double(), sizes, lr=LR, seed=seed)
+        return Server.start(
+            self.algorithm,
+            torch.zeros(width).double(),
+            sizes,
+            lr=LR,
+            seed=seed,
+        )
 
     def one_round(self, case: _Case) -> Record:
-        server = self.start(case.sizes, case.deltas.shape[1])
+        width = case.deltas.shape[1]
+        server = self.start(case.sizes, width)
         turn = open_round(server, case.losses)
         updates = []
         for client in turn.plan.ids.tolist():
             delta = case.deltas[client]
-            updates.append(Update(client, delta, snapshot=delta))
-        server, record = close_round(turn, updates, lambda _, ids: case.losses[ids])
-        self.require(server.theta.isfinite().all(), "the model is not finite after a round")
+            update = Update(client, delta, snapshot=delta)
+            updates.append(update)
+
+        def losses_at(theta: Tensor, ids: Tensor) -> Tensor:
+            return case.losses[ids]
+
+        server, record = close_round(turn, updates, losses_at)
+        model_is_finite = server.theta.isfinite().all()
+        self.require(model_is_finite, "the model is not finite after a round")
         for value in server.memory.values():
-            self.require(value.isfinite().all(), "its memory is not finite")
+            memory_is_finite = value.isfinite().all()
+            self.require(memory_is_finite, "its memory is not finite")
         return record
 
     def round_trip(self) -> None:
         """Name and hyper-parameters lead back to the algorithm."""
         algorithm = self.algorithm
         cls = type(algorithm)
-        self.require(dataclasses.is_dataclass(algorithm), "make it a frozen dataclass")
+        is_dataclass = dataclasses.is_dataclass(algorithm)
+        self.require(is_dataclass, "make it a frozen dataclass")
         self.require(algorithm.name, f"{cls.__name__} has no name")
         text = json.dumps(algorithm.describe())
-        rebuilt = build(cls, json.loads(text))
+        options = json.loads(text)
+        rebuilt = build(cls, options)
         self.require(rebuilt == algorithm, "its hyper-parameters do not survive JSON")
         if algorithm.name in names():
-            self.require(find(algorithm.name) is cls, f"{algorithm.name} names another class")
+            named = find(algorithm.name)
+            self.require(named is cls, f"{algorithm.name} names another class")
 
     def local_loss(self) -> None:
         losses = torch.linspace(0.01, 12, 50, dtype=torch.float64)
         stacked = self.algorithm.local_loss(losses)
         for loss, together in zip(losses, stacked, strict=True):
             alone = self.algorithm.local_loss(loss)
-            self.require(torch.equal(alone, together), "local_loss must be elementwise, so that it serves a stack")
+            elementwise = torch.equal(alone, together)
+            self.require(elementwise, "local_loss must be elementwise, so that it serves a stack")
 
     def weights(self, case: _Case, record: Record) -> None:
-        finite = np.isfinite(record.weights).all()
-        self.require(finite, f"weights {record.weights} are not finite ({case})")
-        self.require(np.isfinite(record.objective), f"the objective is not finite ({case})")
+        weights = record.weights
+        weights_are_finite = np.isfinite(weights).all()
+        self.require(weights_are_finite, f"weights {weights} are not finite ({case})")
+        objective_is_finite = np.isfinite(record.objective)
+        self.require(objective_is_finite, f"the objective is not finite ({case})")
         if self.algorithm.sums_to_one:
-            total = record.weights.sum()
+            total = weights.sum()
+            error = abs(total - 1)
             complaint = f"weights sum to {total}; declare sums_to_one = False ({case})"
-            self.require(abs(total - 1) < 1e-9, complaint)
+            self.require(error < 1e-9, complaint)
 
     def order(self, case: _Case, record: Record, order: np.ndarray) -> None:
         """Renaming the clients renames the weights; algorithms that draw clients at random are left out."""
-        if len(case.losses.unique()) < len(case.losses):
+        distinct = case.losses.unique()
+        if len(distinct) < len(case.losses):
             return  # ties may be broken by position
         plan = self._plan(case, seed=0)
         for seed in range(1, 4):
             other = self._plan(case, seed)
             same_clients = torch.equal(other.ids, plan.ids)
-            if not same_clients or not torch.equal(other.weights, plan.weights):
+            same_weights = same_clients and torch.equal(other.weights, plan.weights)
+            if not same_weights:
                 return
-        renamed = self.one_round(case.reordered(order)).weights
+        reordered = case.reordered(order)
+        renamed = self.one_round(reordered).weights
         expected = record.weights[order]
-        complaint = f"weights depend on the order of the clients: {expected} became {renamed}"
-        self.require(np.allclose(renamed, expected, rtol=1e-6, atol=1e-8), complaint)
+        equal = np.allclose(renamed, expected, rtol=1e-6, atol=1e-8)
+        self.require(equal, f"weights depend on the order of the clients: {expected} became {renamed}")
 
     def _plan(self, case: _Case, seed: int) -> Plan:
-        server = self.start(case.sizes, case.deltas.shape[1], seed)
+        width = case.deltas.shape[1]
+        server = self.start(case.sizes, width, seed)
         return open_round(server, case.losses).plan
 
     def empty_clients(self, rng: np.random.Generator) -> None:
-        losses = torch.from_numpy(rng.gamma(2, 1, 5))
-        deltas = torch.from_numpy(rng.normal(size=(5, 5)))
-        record = self.one_round(_Case(losses, [0, 10, 30, 0, 5], deltas))
-        self.require(not record.weights[[0, 3]].any(), "a client without data got a weight")
-        self.require(np.isfinite(record.weights).all(), "clients without data make weights non-finite")
+        sizes = [0, 10, 30, 0, 5]
+        losses = rng.gamma(2, 1, 5)
+        deltas = rng.normal(size=(5, 5))
+        case = _Case(
+            losses=torch.from_numpy(losses),
+            sizes=sizes,
+            deltas=torch.from_numpy(deltas),
+        )
+        weights = self.one_round(case).weights
+        of_empty_clients = weights[[0, 3]]
+        self.require(not of_empty_clients.any(), "a client without data got a weight")
+        finite = np.isfinite(weights).all()
+        self.require(finite, "clients without data make weights non-finite")
 
     def partial_participation(self) -> None:
-        server = self.start([5, 0, 10, 20, 40, 8], width=3, seed=3)
+        sizes = [5, 0, 10, 20, 40, 8]
+        width = 3
+        server = self.start(sizes, width, seed=3)
+        snapshot = torch.ones(width).double()
+
+        def losses_at(theta: Tensor, ids: Tensor) -> Tensor:
+            return ids.double() + 1
+
         for k in range(6):
             ids = server.draw(2)
             losses = (ids.double() + 1 + k) / 3
             turn = open_round(server, losses, ids)
             updates = []
             for client in turn.plan.ids.tolist():
-                delta = torch.full((3,), 0.1 + client).double()
-                updates.append(Update(client, delta, snapshot=torch.ones(3).double()))
-            server, record = close_round(turn, updates, lambda _, chosen: chosen.double() + 1)
-            self.require(np.isfinite(record.weights).all(), "weights are not finite under partial participation")
+                delta = torch.full((width,), 0.1 + client).double()
+                update = Update(client, delta, snapshot)
+                updates.append(update)
+            server, record = close_round(turn, updates, losses_at)
+            finite = np.isfinite(record.weights).all()
+            self.require(finite, "weights are not finite under partial participation")
             self.require(not record.skipped, "a round of two healthy clients was skipped")
 
     def private(self, rng: np.random.Generator) -> None:
@@ -169,27 +223,37 @@ class _Check:
         except InputError:
             return  # its definition needs more than sums
         n = 6
-        server = self.start(rng.integers(1, 50, n).tolist(), width=4)
-        shares = server.sizes.double() / server.sizes.sum()
+        width = 4
+        sizes = rng.integers(1, 50, n).tolist()
+        server = self.start(sizes, width)
+        total_size = server.sizes.sum()
+        shares = server.sizes.double() / total_size
         c = self.algorithm.coefficients(shares)
         duals = torch.zeros(n).double()
         for _ in range(3):
             losses = torch.from_numpy(rng.gamma(2.0, 0.5, n))
-            deltas = torch.from_numpy(rng.normal(size=(n, 4)))
+            deltas = torch.from_numpy(rng.normal(size=(n, width)))
             computed = self._parts(losses, deltas, duals, c)
             weights = c * _column(computed, "weight")
-            step = weights @ deltas / (c @ _column(computed, "length"))
+            length = c @ _column(computed, "length")
+            step = weights @ deltas / length
             objective = c @ _column(computed, "objective")
             duals = _column(computed, "dual")
             turn = open_round(server, losses)
+            plan = turn.plan
             planned = torch.zeros(n).double()
-            planned[turn.plan.ids] = turn.plan.weights
+            planned[plan.ids] = plan.weights
             before = server.theta
-            updates = [Update(client, deltas[client]) for client in turn.plan.ids.tolist()]
+            updates = []
+            for client in plan.ids.tolist():
+                update = Update(client, deltas[client])
+                updates.append(update)
             server, record = close_round(turn, updates)
+            plain_step = before - server.theta
+            plain_objective = torch.tensor(record.objective, dtype=torch.float64)
             self._same("weights", weights, planned)
-            self._same("step", step, before - server.theta)
-            self._same("objective", objective, torch.tensor(record.objective, dtype=torch.float64))
+            self._same("step", step, plain_step)
+            self._same("objective", objective, plain_objective)
 
     def _parts(
         self,
@@ -213,31 +277,53 @@ class _Check:
         return parts(self.algorithm, clients, c.tolist())
 
     def _same(self, what: str, private: Tensor, plain: Tensor) -> None:
-        complaint = f"`private` gives the {what} {private.tolist()}, a plain round {plain.tolist()}"
-        self.require(torch.allclose(private, plain, rtol=1e-9, atol=1e-12), complaint)
+        equal = torch.allclose(private, plain, rtol=1e-9, atol=1e-12)
+        self.require(equal, f"`private` gives the {what} {private.tolist()}, a plain round {plain.tolist()}")
 
     def engines(self) -> None:
         """Both simulators agree, in double precision, on unequal clients one of which is empty."""
         draw = torch.Generator().manual_seed(0)
         clients = []
         for size in (9, 0, 4, 17):
-            inputs = torch.randn(size, 3, generator=draw, dtype=torch.float64)
+            inputs = torch.randn(
+                size,
+                3,
+                generator=draw,
+                dtype=torch.float64,
+            )
             targets = torch.randint(0, 2, (size,), generator=draw)
-            clients.append(Client((inputs, targets)))
-        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
-        options: dict[str, Any] = {"rounds": 3, "lr": LR, "batch_size": 4, "local_epochs": 2, "device": "cpu"}
+            client = Client((inputs, targets))
+            clients.append(client)
+        model = nn.Sequential(
+            nn.Linear(3, 4),
+            nn.Tanh(),
+            nn.Linear(4, 2),
+        )
+        model.double()
+        options: dict[str, Any] = {
+            "rounds": 3,
+            "lr": LR,
+            "batch_size": 4,
+            "local_epochs": 2,
+            "device": "cpu",
+        }
         reference = train(model, clients, self.algorithm, engine="reference", **options)
         parallel = train(model, clients, self.algorithm, engine="parallel", **options)
-        one = reference.server.theta
-        other = parallel.server.theta
-        self.require(torch.allclose(one, other, rtol=1e-8, atol=1e-10), "the engines disagree")
-        for ours, theirs in zip(reference.records, parallel.records, strict=True):
-            same_weights = np.allclose(ours.weights, theirs.weights, rtol=1e-7, atol=1e-9)
+        theta = reference.server.theta
+        parallel_theta = parallel.server.theta
+        same_models = torch.allclose(theta, parallel_theta, rtol=1e-8, atol=1e-10)
+        self.require(same_models, "the engines disagree")
+        for record, parallel_record in zip(reference.records, parallel.records, strict=True):
+            weights = record.weights
+            same_weights = np.allclose(weights, parallel_record.weights, rtol=1e-7, atol=1e-9)
             self.require(same_weights, "the engines' weights disagree")
-            self.require(ours.weights[1] == 0, "a client without data got a weight")
+            self.require(weights[1] == 0, "a client without data got a weight")
 
 
 def _column(computed: list[Part], name: str) -> Tensor:
     """One number of every client's part."""
-    values = [float(getattr(part, name)) for part in computed]
+    values = []
+    for part in computed:
+        value = getattr(part, name)
+        values.append(float(value))
     return torch.tensor(values, dtype=torch.float64)

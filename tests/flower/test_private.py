@@ -358,7 +358,7 @@ def test_a_private_run_is_kept_reported_and_gone_on_with(tmp_path):
     assert torch.allclose(cut.server.theta, whole.server.theta, atol=3e-7, rtol=0)
     folder = RunFolder(tmp_path / "x" / "seed-0")
     history = folder.history()
-    assert folder.header()["config"]["private"] is True and len(history.records) == 4
+    assert folder.header().config["private"] is True and len(history.records) == 4
     assert all(np.isnan(r.losses).all() and not math.isnan(r.objective) for r in history.records)
     with pytest.raises(evenfed.InputError, match="private"):
         on_flower(name, out=tmp_path, **{**options, "private": False})

@@ -187,7 +187,7 @@ def test_a_killed_server_goes_on_and_ends_as_if_undisturbed(name, tmp_path):
     rows = [lines(tmp_path / folder / folder / "seed-0") for folder in ("cut", "whole")]
     assert rows[0] == rows[1] and len(rows[0]) == OPTIONS["rounds"]
     header = RunFolder(tmp_path / "cut" / "cut" / "seed-0").header()
-    assert header["resumed_at"] == [0, 2] and header["finished"] and not list(tmp_path.rglob("checkpoint*"))
+    assert header.resumed_at == [0, 2] and header.finished and not list(tmp_path.rglob("checkpoint*"))
 
 
 def lines(folder):
@@ -199,9 +199,9 @@ def test_results_carry_provenance_and_every_clients_row(tmp_path):
     strategy, _, _ = on_flower("vred[beta=0.1]", out=tmp_path, rounds=2)
     folder = RunFolder(tmp_path / "vred[beta=0.1]" / "seed-0")
     header, history = folder.header(), folder.history()
-    assert header["config"]["algorithm"] == "vred" and header["config"]["hyper_parameters"]["beta"] == 0.1
-    assert header["clients"]["names"] == [f"site-{k}" for k in range(5)] and header["versions"]["evenfed"]
-    assert header["clients"]["train"] == [9, 0, 4, 17, 6] and header["engine"].startswith("flower")
+    assert header.config["algorithm"] == "vred" and header.config["hyper_parameters"]["beta"] == 0.1
+    assert header.clients["names"] == [f"site-{k}" for k in range(5)] and header.provenance["versions"]["evenfed"]
+    assert header.train_sizes == [9, 0, 4, 17, 6] and header.engine.startswith("flower")
     for kept, record in zip(history.records, strategy.records, strict=True):
         assert np.array_equal(kept.losses, record.losses, equal_nan=True)
         assert np.array_equal(kept.accuracy, record.accuracy, equal_nan=True)

@@ -18,17 +18,21 @@ from ..core.errors import InputError, unknown
 def _defined_in(module_name: str) -> type[Algorithm]:
     """The one Algorithm that a module of this folder defines."""
     module = importlib.import_module(module_name)
-    public = [value for value in vars(module).values() if isinstance(value, type)]
-    classes = [cls for cls in public if issubclass(cls, Algorithm) and cls.__module__ == module_name]
+    classes: list[type[Algorithm]] = []
+    for value in vars(module).values():
+        is_algorithm = isinstance(value, type) and issubclass(value, Algorithm)
+        if is_algorithm and value.__module__ == module_name:
+            classes.append(value)
     if len(classes) != 1:
         raise InputError(f"{module_name} defines {len(classes)} algorithms; a file of this folder defines exactly one")
     return classes[0]
 
 
-BUILT_IN: dict[str, type[Algorithm]] = {
-    info.name: _defined_in(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)
-}
-globals().update({cls.__name__: cls for cls in BUILT_IN.values()})
+BUILT_IN: dict[str, type[Algorithm]] = {}
+for _info in pkgutil.iter_modules(__path__):
+    _cls = _defined_in(f"{__name__}.{_info.name}")
+    BUILT_IN[_info.name] = _cls
+    globals()[_cls.__name__] = _cls
 
 
 @cache
@@ -38,9 +42,11 @@ def _all() -> dict[str, type[Algorithm]]:
         try:
             cls = point.load()
         except Exception as error:  # another package's fault must not take these down
-            warnings.warn(f"algorithm {point.name} = {point.value} cannot be loaded: {error!r}", stacklevel=3)
+            complaint = f"algorithm {point.name} = {point.value} cannot be loaded: {error!r}"
+            warnings.warn(complaint, stacklevel=3)
             continue
-        if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+        is_algorithm = isinstance(cls, type) and issubclass(cls, Algorithm)
+        if not is_algorithm:
             raise InputError(f"entry point {point.name} = {point.value} is not a subclass of Algorithm")
         cls.name = point.name
         classes.setdefault(point.name, cls)

@@ -40,5 +40,6 @@ class AFL(Algorithm):
         mixture[round.ids] += self.lr_lambda * round.losses * scale
         mixture[eligible] = project_simplex(mixture[eligible])
         drawn = mixture[round.ids]
-        weights = drawn / drawn.sum() if drawn.sum() > 0 else round.shares
+        mass = drawn.sum()
+        weights = drawn / mass if mass > 0 else round.shares
         return Plan(round.ids, weights), {"lambda": mixture}

@@ -37,10 +37,17 @@ class DRFA(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         mixture = memory["lambda"].numpy()
         drawn = len(round.ids)
-        draws = round.rng.choice(len(mixture), size=drawn, p=mixture / mixture.sum())
+        probabilities = mixture / mixture.sum()
+        draws = round.rng.choice(len(mixture), size=drawn, p=probabilities)
         ids, times = torch.from_numpy(draws).unique(return_counts=True)
-        steps = (round.rng.random() * round.local_steps[ids]).floor().long() + 1  # uniform in 1 .. τ
-        return Plan(ids, times.double() / drawn, snapshot_steps=steps, probe=round.ids), memory
+        elapsed = round.rng.random() * round.local_steps[ids]
+        plan = Plan(
+            ids=ids,
+            weights=times.double() / drawn,
+            snapshot_steps=elapsed.floor().long() + 1,  # uniform in 1 .. τ
+            probe=round.ids,
+        )
+        return plan, memory
 
     def learn(
         self,
@@ -51,7 +58,8 @@ class DRFA(Algorithm):
     ) -> Memory:
         assert plan.probe is not None
         eligible = round.population > 0
-        tau = round.local_steps[plan.ids].double().mean()
+        local_steps = round.local_steps[plan.ids]
+        tau = local_steps.double().mean()
         scale = eligible.sum() / len(plan.probe)
         mixture = memory["lambda"].clone()
         mixture[plan.probe] += tau * self.lr_lambda * probe_losses * scale

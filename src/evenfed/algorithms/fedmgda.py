@@ -32,7 +32,8 @@ class FedMGDA(Algorithm):
     )
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        return Plan(round.ids, torch.full_like(round.shares, 1 / len(round.ids))), memory
+        uniform = torch.full_like(round.shares, 1 / len(round.ids))
+        return Plan(round.ids, uniform), memory
 
     def mix(
         self,
@@ -47,5 +48,6 @@ class FedMGDA(Algorithm):
         uniform = torch.full_like(norms, 1 / len(norms))
         low = (uniform - self.epsilon).clamp(min=0)
         high = (uniform + self.epsilon).clamp(max=1)
-        mixture = least_norm_mixture(gram * inverse * inverse[:, None], low, high)
+        cosines = gram * inverse * inverse[:, None]
+        mixture = least_norm_mixture(cosines, low, high)
         return mixture * inverse, memory

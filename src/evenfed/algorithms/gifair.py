@@ -27,6 +27,8 @@ class GiFair(Algorithm):
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
-        strength = self.strength * shares.min() / max(len(shares) - 1, 1)
-        gaps = (losses[:, None] - losses).abs().sum() / 2
+        others = max(len(shares) - 1, 1)
+        strength = self.strength * shares.min() / others
+        differences = losses[:, None] - losses
+        gaps = differences.abs().sum() / 2
         return shares @ losses + strength * gaps

@@ -1,4 +1,4 @@
-"""`train` and `compare`: the Python interface for one's own model and data."""
+"""`train` and `compare`: the Python interface for your own model and data."""
 
 import copy
 import dataclasses
@@ -35,6 +35,7 @@ class Progress:
 
 
 Callback = Callable[[Progress], Any]
+Entries = Iterable[str | Algorithm | Variant] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Result:
     model: nn.Module  # the trained global model
     records: list[Record]  # one per round
     client_names: list[str]
-    shares: NDArray[np.float64]  # [n] of all training examples
+    shares: NDArray[np.float64]  # [n] each client's share of all training examples
     engine: str  # how clients were visited, and why
     server: Server
     personal: Tensor | None  # [n, D] clients' own models (Ditto)
@@ -59,7 +60,7 @@ class Result:
 
     @property
     def accuracy(self) -> NDArray[np.float64] | None:
-        """[n] test accuracies at the end (NaN for a client without test data); None without any test data."""
+        """[n] test accuracy at the end, NaN for a client without test data; None if no client has any."""
         return self.history.accuracy
 
     @property
@@ -69,7 +70,7 @@ class Result:
 
     @property
     def late_fairness(self) -> Fairness | None:
-        """The same, averaged over the last rounds (`last_rounds`)."""
+        """The same metrics, averaged over the last rounds (`last_rounds`)."""
         return self.history.late_fairness
 
     @property
@@ -79,12 +80,14 @@ class Result:
 
     @property
     def moved(self) -> float:
-        """How much of the weight stood elsewhere than with FedAvg, from 0 to 1, on average over rounds."""
+        """Share of the weight placed differently from FedAvg, from 0 to 1, averaged over rounds."""
         return self.history.moved
 
     def client_model(self, client: int) -> nn.Module:
-        """The model that serves this client: its own where the algorithm trains one."""
-        return self.model if self.personal is None else _loaded(self.model, self.server, self.personal[client])
+        """The model that serves this client: its own if the algorithm trains one."""
+        if self.personal is None:
+            return self.model
+        return _loaded(self.model, self.server, self.personal[client])
 
 
 def train(
@@ -97,14 +100,15 @@ def train(
     callbacks: Iterable[Callback] = (),
     **options: Any,
 ) -> Result:
-    """Train `model` over `clients` (`model` itself is left as it is).
+    """Train one model across `clients`. `model` itself is not changed.
 
     `algorithm`: a name, with hyper-parameters in brackets ("semi_vred[beta=1]"), or an instance.
-    `loss(outputs, targets)` gives one loss an example (default: cross entropy), `score` one number an
-    example that counts as accuracy (default: top-1 for whole-number targets). `options` are the fields of
-    `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox, server_lr,
-    server_optimizer, smooth, start, engine, device, precision, evaluate_every, last_rounds. A callback that raises
-    StopIteration ends training after that round.
+    `loss(outputs, targets)`: one loss per example; cross entropy by default.
+    `score(outputs, targets)`: one number per example that counts as accuracy; top-1 by default if targets are
+    whole numbers.
+    `callbacks`: called after every round with a `Progress`; one that raises StopIteration ends training.
+    `options`: the fields of `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox,
+    server_lr, server_optimizer, smooth, start, engine, device, precision, evaluate_every, last_rounds.
 
     >>> import torch, evenfed
     >>> clients = [evenfed.Client(train=(torch.randn(8, 4), torch.randint(0, 3, (8,)))) for _ in range(3)]
@@ -112,23 +116,19 @@ def train(
     >>> len(result.records), result.records[0].losses.shape, result.accuracy
     (2, (3,), None)
     """
-    if isinstance(algorithm, str):
-        variant = Variant.parse(algorithm)
-        label = variant.label
-        chosen = variant.algorithm
-        options = {**variant.options, **options}
-    else:
-        chosen = algorithm
-        label = getattr(algorithm, "name", "")
-    if not isinstance(chosen, Algorithm):
-        raise InputError(f"algorithm is a {type(chosen).__name__}; give a name or an instance of an Algorithm")
-    for key in (f.name for f in dataclasses.fields(chosen) if f.name in options):
-        raise InputError(f"{key} belongs to {chosen.name}: write algorithm='{chosen.name}[{key}={options[key]}]'")
-    run = Run(label, chosen, Settings.of(options))
-    if run.settings.smooth is not None and not chosen.uses_losses:
+    variant = _variant(algorithm)
+    chosen = variant.algorithm
+    for field in dataclasses.fields(chosen):
+        if field.name in options:
+            value = options[field.name]
+            written = f"{chosen.name}[{field.name}={value}]"
+            raise InputError(f"{field.name} belongs to {chosen.name}: write algorithm='{written}'")
+    settings = Settings.of({**variant.options, **options})
+    if settings.smooth is not None and not chosen.uses_losses:
         warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
-    problem = Problem.of(model, clients, run.settings, loss, score)
-    (result,) = _trained([Training(run, start(run, problem))], problem, callbacks)
+    problem = Problem.of(model, clients, settings, loss, score)
+    run = Run(variant.label, chosen, settings)
+    (result,) = _train([run], problem, callbacks)
     advice = result.history.advice(chosen.name)
     if advice:
         warnings.warn(advice, stacklevel=2)
@@ -137,38 +137,44 @@ def train(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of several algorithms and seeds on the same clients and initial models."""
+    """Several algorithms and seeds, trained on the same clients from the same initial models."""
 
-    results: dict[str, list[Result]]  # label -> one result a seed
+    results: dict[str, list[Result]]  # label -> one result per seed
     floor: list[Result]  # FedAvg again with other seeds: what chance alone does
 
     @property
     def rows(self) -> list[Row]:
-        """One row an entry: metrics, and what it does to the clients FedAvg serves worst and best."""
-        baseline = [r.history for r in self.results["fedavg"]] if "fedavg" in self.results else None
-        return [row(label, [r.history for r in runs], baseline) for label, runs in self.results.items()]
+        """One row per entry: its metrics, and what it does to the clients that FedAvg serves worst and best."""
+        baseline = None
+        if "fedavg" in self.results:
+            baseline = _histories(self.results["fedavg"])
+        rows = []
+        for label, results in self.results.items():
+            rows.append(row(label, _histories(results), baseline))
+        return rows
 
     @property
     def noise_floor(self) -> Row | None:
-        """The same row for FedAvg against FedAvg with other seeds."""
+        """The row of FedAvg with other seeds, compared with FedAvg."""
         if not self.floor:
             return None
-        return row(FLOOR_ROW, [r.history for r in self.floor], [r.history for r in self.results["fedavg"]])
+        baseline = _histories(self.results["fedavg"])
+        return row(FLOOR_ROW, _histories(self.floor), baseline)
 
     def suppression(self, label: str) -> list[Suppression]:
-        """The paper's Table 2 for one entry, a seed at a time, at the last round."""
-        pairs = zip(self.results[label], self.results["fedavg"], strict=True)
-        return [
-            Suppression.of(a.accuracy, b.accuracy)
-            for a, b in pairs
-            if a.accuracy is not None and b.accuracy is not None
-        ]
+        """The paper's Table 2 for one entry at the last round, one per seed."""
+        per_seed = []
+        fedavgs = self.results["fedavg"]
+        for result, fedavg in zip(self.results[label], fedavgs, strict=True):
+            if result.accuracy is not None and fedavg.accuracy is not None:
+                per_seed.append(Suppression.of(result.accuracy, fedavg.accuracy))
+        return per_seed
 
 
 def compare(
     model: nn.Module | Callable[[], nn.Module],
     clients: Sequence[Client],
-    algorithms: Iterable[str | Algorithm | Variant] | Mapping[str, Any] = ("fedavg", "vred", "semi_vred"),
+    algorithms: Entries = ("fedavg", "vred", "semi_vred"),
     *,
     seeds: int | Sequence[int] = 3,
     noise_floor: bool = True,
@@ -177,18 +183,20 @@ def compare(
     callbacks: Iterable[Callback] = (),
     **options: Any,
 ) -> Comparison:
-    """Train every algorithm with every seed on the same clients; all runs share the engine's stacks.
+    """Train every algorithm with every seed on the same clients. All runs share the engine.
 
-    `algorithms`: names, instances, or forms such as "semi_vred[beta=1,smooth=0.25]"; or a dict from label
-    to any of these or to a table of options. FedAvg is added if it is missing: it is what others are set
-    against. `model`: a module (the same initial model for every seed), or a function that makes one (then
-    each seed has its own). `noise_floor` runs FedAvg once more with other seeds. Other options: see `train`.
+    `model`: a module (every seed starts from it), or a function that makes one (every seed draws its own).
+    `algorithms`: names, instances, or forms such as "semi_vred[beta=1,smooth=0.25]"; or a dict from label to any of
+    these or to a table of options. FedAvg is added if it is missing: the others are compared with it.
+    `seeds`: a number of seeds, or a list of them.
+    `noise_floor`: train FedAvg once more with other seeds, to show what chance alone does.
+    Other options: see `train`.
 
     >>> import torch, evenfed
     >>> data = [(torch.randn(6, 4), torch.randint(0, 3, (6,))) for _ in range(3)]
-    >>> found = evenfed.compare(lambda: torch.nn.Linear(4, 3), [evenfed.Client(d, d) for d in data],
-    ...                         ["semi_vred"], seeds=2, rounds=2)
-    >>> list(found.results), len(found.results["semi_vred"])
+    >>> comparison = evenfed.compare(lambda: torch.nn.Linear(4, 3), [evenfed.Client(d, d) for d in data],
+    ...                              ["semi_vred"], seeds=2, rounds=2)
+    >>> list(comparison.results), len(comparison.results["semi_vred"])
     (['fedavg', 'semi_vred'], 2)
     """
     if "seed" in options:
@@ -197,35 +205,39 @@ def compare(
     variants = with_baseline(_variants(algorithms))
     numbers = seed_list(seeds)
     runs, floor = plan_runs(variants, numbers, shared, noise_floor)
-    everything = runs + floor
-    problem = Problem.of(initial_model(model, numbers[0]), clients, shared, loss, score)
+    first_model = initial_model(model, numbers[0])
+    problem = Problem.of(first_model, clients, shared, loss, score)
     drawn = drawn_by(problem, model)
-    trainings = [Training(run, start(run, problem, drawn)) for run in everything]
-    results = _trained(trainings, problem, callbacks)
-    by_label: dict[str, list[Result]] = {v.label: [] for v in variants}
+    results = _train(runs + floor, problem, callbacks, drawn)
+    by_label: dict[str, list[Result]] = {}
     for result in results[: len(runs)]:
-        by_label[result.label].append(result)
+        by_label.setdefault(result.label, []).append(result)
     return Comparison(by_label, results[len(runs) :])
 
 
-def _variants(algorithms: Iterable[str | Algorithm | Variant] | Mapping[str, Any]) -> list[Variant]:
+def _variants(algorithms: Entries) -> list[Variant]:
     if isinstance(algorithms, str):
         raise InputError(f"algorithms='{algorithms}' is one string; give a list such as ['fedavg', 'semi_vred']")
-    if not isinstance(algorithms, Mapping):
-        return [_variant(None, entry) for entry in algorithms]
-    return [_variant(label, entry) for label, entry in algorithms.items()]
+    if isinstance(algorithms, Mapping):
+        return [_variant(entry, label) for label, entry in algorithms.items()]
+    return list(map(_variant, algorithms))
 
 
-def _variant(label: str | None, entry: Any) -> Variant:
-    if isinstance(entry, Mapping):
-        return Variant.of(str(label), entry)
-    if isinstance(entry, Algorithm):
-        return Variant(label or entry.name, entry)
+def _variant(entry: Any, label: str | None = None) -> Variant:
+    """An entry as a user gives it: a name, an instance, a Variant, or under a label a table of options."""
     if isinstance(entry, str):
-        entry = Variant.parse(entry)
-    if not isinstance(entry, Variant):
-        raise InputError(f"an entry of algorithms is a {type(entry).__name__}; give a name or an Algorithm")
-    return entry if label is None else dataclasses.replace(entry, label=label)
+        variant = Variant.parse(entry)
+    elif isinstance(entry, Algorithm):
+        variant = Variant(entry.name, entry)
+    elif isinstance(entry, Variant):
+        variant = entry
+    elif isinstance(entry, Mapping) and label is not None:
+        variant = Variant.of(label, entry)
+    else:
+        raise InputError(f"algorithm is a {type(entry).__name__}; give a name or an instance of an Algorithm")
+    if label is None:
+        return variant
+    return dataclasses.replace(variant, label=label)
 
 
 class _Callbacks(Sink):
@@ -251,7 +263,14 @@ class _Callbacks(Sink):
         return stopped
 
 
-def _trained(trainings: Sequence[Training], problem: Problem, callbacks: Iterable[Callback]) -> list[Result]:
+def _train(
+    runs: Sequence[Run], problem: Problem, callbacks: Iterable[Callback], drawn: Callable[[int], Tensor] | None = None
+) -> list[Result]:
+    """Train the runs from the problem's model, or from the model `drawn` by each seed."""
+    trainings = []
+    for run in runs:
+        state = start(run, problem, drawn)
+        trainings.append(Training(run, state))
     drive(trainings, problem, _Callbacks(callbacks))
     sizes = problem.train.sizes
     shares = (sizes / sizes.sum()).numpy().astype(np.float64)
@@ -274,10 +293,14 @@ def _trained(trainings: Sequence[Training], problem: Problem, callbacks: Iterabl
     return results
 
 
+def _histories(results: Sequence[Result]) -> list[History]:
+    return [result.history for result in results]
+
+
 def _loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:
     """A copy of `model` with these parameters and the server's buffers, in evaluation mode."""
     loaded = copy.deepcopy(model).eval()
-    values = server.layout.unflatten(theta)
-    assert isinstance(values, dict)
-    loaded.load_state_dict({**values, **server.buffers}, strict=False)
+    parameters = server.layout.unflatten(theta)
+    assert isinstance(parameters, dict)
+    loaded.load_state_dict({**parameters, **server.buffers}, strict=False)
     return loaded

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Configuration = Mapping[str, Any]  # all that decides a run's result, as `Experiment.config` writes it
+Labelled = Mapping[str, Configuration]
 
 
-def without(config: Configuration, *options: str) -> dict[str, Any]:
+def without(config: Configuration, *options: str) -> Configuration:
     """The configuration without some of its training options."""
     train = dict(config["train"])
     for option in options:
@@ -14,46 +15,44 @@ def without(config: Configuration, *options: str) -> dict[str, Any]:
     return {**config, "train": train}
 
 
-def repetitions(configs: Mapping[str, Configuration], usual: str) -> dict[str, str]:
+def repetitions(configs: Labelled, usual: str) -> dict[str, str]:
     """Entries that repeat another one in a precision other than the `usual`: label -> the label it repeats."""
     return _twins(configs, "precision", usual)
 
 
-def undamped(configs: Mapping[str, Configuration]) -> dict[str, str]:
+def undamped(configs: Labelled) -> dict[str, str]:
     """Entries with smoothed losses that are also there without: label -> the label without."""
     return _twins(configs, "smooth", None)
 
 
-def _twins(configs: Mapping[str, Configuration], option: str, usual: Any) -> dict[str, str]:
+def _twins(configs: Labelled, option: str, usual: Any) -> dict[str, str]:
     """Entries that differ in `option` alone from one that has the usual value: label -> that one's label."""
-    usual_ones = {}
+    twins: dict[str, str] = {}
     for label, config in configs.items():
         if config["train"].get(option) == usual:
-            usual_ones[label] = without(config, option, "seed")
-    twins = {}
-    for label, config in configs.items():
-        if label in usual_ones:
             continue
-        shared = without(config, option, "seed")
-        for twin, config_of_twin in usual_ones.items():
-            if config_of_twin == shared:
-                twins[label] = twin
-                break
+        rest = without(config, option, "seed")
+        for candidate, other in configs.items():
+            is_usual = other["train"].get(option) == usual
+            if is_usual and without(other, option, "seed") == rest:
+                twins.setdefault(label, candidate)
     return twins
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def differences(there: Configuration, here: Configuration) -> list[str]:
     """Where two configurations differ, in words."""
     sentences = []
     for place, old, new in _leaves(there, here):
-        # Participation 1 is one client and 1.0 is every client.
-        other_kind = place == "train.participation" and isinstance(old, int) != isinstance(new, int)
-        if old != new or other_kind:
+        differs = old != new
+        if place == "train.participation" and type(old) is not type(new):
+            differs = True  # 1 is one client and 1.0 is every client
+        if differs:
             sentences.append(f"{place}: {old!r} there, {new!r} here")
     return sentences
 
 
 def _leaves(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every place of both, with its two values."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
             inside = f"{place}.{key}" if place else key

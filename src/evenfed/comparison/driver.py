@@ -17,6 +17,10 @@ class Training:
     records: list[Record] = field(default_factory=list)  # of the rounds so far, unless a sink has taken them
     engine: str = ""  # how clients are visited, and why
 
+    @property
+    def rounds_done(self) -> int:
+        return self.state.server.index
+
 
 Group = Sequence[Training]  # runs that advance together
 
@@ -38,26 +42,24 @@ class Sink:
 def drive(trainings: Sequence[Training], problem: Problem, sink: Sink) -> None:
     """Train all runs to their last round. Those at the same round and of the same precision go together."""
     groups: dict[tuple[int, str], list[Training]] = {}
-    for training in trainings:
-        shared = (training.state.server.index, training.run.settings.precision)
-        groups.setdefault(shared, []).append(training)
-    for group in sorted(groups.values(), key=_rounds_done, reverse=True):
+    for training in sorted(trainings, key=lambda training: -training.rounds_done):
+        precision = training.run.settings.precision
+        group = groups.setdefault((training.rounds_done, precision), [])
+        group.append(training)
+    for group in groups.values():
         _drive_group(group, problem, sink)
-
-
-def _rounds_done(group: Group) -> int:
-    return group[0].state.server.index
 
 
 def _drive_group(group: Group, problem: Problem, sink: Sink) -> None:
     """A function of its own so that one group's engine is gone before the next group's is made."""
     runs = [training.run for training in group]
+    states = [training.state for training in group]
     engine = engine_for(problem, runs)
     for training in group:
         training.engine = engine.how
     sink.begin(group)
-    for states, records in rounds(runs, [training.state for training in group], problem, engine):
-        for training, state, record in zip(group, states, records, strict=True):
+    for new_states, records in rounds(runs, states, problem, engine):
+        for training, state, record in zip(group, new_states, records, strict=True):
             training.state = state
             training.records.append(record)
             training.engine = engine.how  # changes where less fits into memory than was thought

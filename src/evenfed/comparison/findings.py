@@ -1,6 +1,6 @@
 """The findings of a comparison: its finished runs by entry and seed, and what they add up to."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..core.server import Record
+from ..fairness import Vector
+from .configuration import Configuration
 from .header import Header, Made
 from .history import FLOOR_ROW, History, Row, row
 from .plan import FLOOR_LABEL
@@ -23,7 +25,7 @@ class Entry:
     """The finished runs of one row of the comparison."""
 
     label: str
-    config: Mapping[str, Any]  # of its first seed; the others differ in the seed alone
+    config: Configuration  # of its first seed; the others differ in the seed alone
     runs: Mapping[int, History]  # by seed
     repeats: str | None = None  # the entry it repeats with other seeds or precision; such a control does not compete
 
@@ -65,7 +67,7 @@ class Entry:
                 return sentence
         return None
 
-    def accuracy(self, seed: int, late: bool) -> NDArray[np.float64]:
+    def accuracy(self, seed: int, late: bool) -> Vector:
         """[evaluations, clients] of one run: all evaluations of the last rounds, or the last one alone."""
         run = self.runs[seed]
         records = run.late if late else run.evaluated[-1:]
@@ -74,7 +76,7 @@ class Entry:
     def blanked(self, clients: NDArray[np.bool_]) -> "Entry":
         """The same with the accuracy of these clients unknown."""
 
-        def blank(accuracy: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+        def blank(accuracy: Vector | None) -> Vector | None:
             return None if accuracy is None else np.where(clients, np.nan, accuracy)
 
         def change(record: Record) -> Record:
@@ -91,7 +93,8 @@ class Entry:
         """The same with every record changed."""
         runs = {}
         for seed, run in self.runs.items():
-            runs[seed] = replace(run, records=[change(record) for record in run.records])
+            records = list(map(change, run.records))
+            runs[seed] = replace(run, records=records)
         return replace(self, runs=runs)
 
 
@@ -108,8 +111,8 @@ class Findings:
     controls: tuple[Entry, ...]  # FedAvg with other seeds first: its k-th run is compared with FedAvg's k-th
     repeated: tuple[tuple[Entry, ...], ...]  # FedAvg's entries, in groups whose runs differ in the seed alone
     header: Header  # of FedAvg's first run
-    made: tuple[Made, ...]  # of all runs, in order of time
-    left_out: tuple[str, ...]  # a sentence for each thing that had to be left out
+    made: tuple[Made, ...] = ()  # of all runs, in order of time
+    left_out: tuple[str, ...] = ()  # a sentence for each thing that had to be left out
     min_test: int = 0  # clients judged on fewer examples are left out
 
     @property
@@ -120,7 +123,7 @@ class Findings:
     @property
     def floor(self) -> Entry | None:
         """FedAvg with other seeds."""
-        return next((entry for entry in self.controls if entry.label == FLOOR_LABEL), None)
+        return self.by_label.get(FLOOR_LABEL)
 
     @property
     def everyone(self) -> list[Entry]:
@@ -132,13 +135,18 @@ class Findings:
         """What was asked for: everyone but FedAvg with other seeds."""
         return [entry for entry in self.everyone if entry.label != FLOOR_LABEL]
 
+    @cached_property
+    def by_label(self) -> Mapping[str, Entry]:
+        """Everyone by label."""
+        return {entry.label: entry for entry in self.everyone}
+
     @property
-    def configs(self) -> dict[str, Mapping[str, Any]]:
+    def configs(self) -> dict[str, Configuration]:
         """The configurations of the entries, by label."""
         return {entry.label: entry.config for entry in self.entries}
 
     def named(self, label: str) -> Entry:
-        return next(entry for entry in self.everyone if entry.label == label)
+        return self.by_label[label]
 
     @property
     def seeds(self) -> list[int]:
@@ -186,7 +194,8 @@ class Findings:
         """The figures of every entry and control, by label."""
         rows = {}
         for entry in self.everyone:
-            rows[entry.label] = row(entry.label, entry.histories, self.beside(entry))
+            baseline = self.beside(entry)
+            rows[entry.label] = row(entry.label, entry.histories, baseline)
         return rows
 
     def beside(self, entry: Entry) -> list[History]:
@@ -230,21 +239,28 @@ class Findings:
             )
         note = f"{few.sum()} of {judged.sum()} clients left out: judged on fewer than {examples} examples"
         blanked = self._with(lambda entry: entry.blanked(few))
-        return replace(blanked, left_out=(*self.left_out, note), min_test=examples)
+        left_out = (*self.left_out, note)
+        return replace(blanked, left_out=left_out, min_test=examples)
 
     def only(self, labels: Collection[str]) -> "Findings":
         """The same with fewer entries."""
-        entries = [entry for entry in self.entries if entry.label in labels]
-        controls = [entry for entry in self.controls if entry.label in labels]
-        return replace(self, entries=tuple(entries), controls=tuple(controls))
+
+        def chosen(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+            return tuple(entry for entry in entries if entry.label in labels)
+
+        return replace(self, entries=chosen(self.entries), controls=chosen(self.controls))
 
     def _with(self, change: Callable[[Entry], Entry]) -> "Findings":
         """The same with every entry changed, wherever it stands."""
+
+        def changed(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+            return tuple(map(change, entries))
+
         return replace(
             self,
-            entries=tuple(map(change, self.entries)),
-            controls=tuple(map(change, self.controls)),
-            repeated=tuple(tuple(map(change, group)) for group in self.repeated),
+            entries=changed(self.entries),
+            controls=changed(self.controls),
+            repeated=tuple(map(changed, self.repeated)),
         )
 
 

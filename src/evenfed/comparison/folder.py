@@ -47,7 +47,8 @@ class RunFolder:
     @classmethod
     def all_in(cls, root: Path) -> "list[RunFolder]":
         """The folders of all runs that have begun in a comparison's folder."""
-        return [cls(path.parent) for path in sorted(root.glob("*/seed-*/header.json"))]
+        headers = sorted(root.glob("*/seed-*/header.json"))
+        return [cls(path.parent) for path in headers]
 
     @property
     def label(self) -> str:
@@ -89,8 +90,10 @@ class RunFolder:
         header = self.header()
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
-        lines = self.rounds_path.read_text().splitlines()
-        records = [record_json.from_json(json.loads(line)) for line in lines]
+        records = []
+        for line in self.rounds_path.read_text().splitlines():
+            data = json.loads(line)
+            records.append(record_json.from_json(data))
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
         return History(records, sizes / sizes.sum(), header.last_rounds)
 
@@ -147,10 +150,15 @@ class RunFolder:
         if finished:
             checkpoint.model_file(state.server, self.path / "model.safetensors")
         else:
-            checkpoint.save(state, self.path / f"checkpoint-{state.server.index}.safetensors")
-        seconds = header.seconds + sum(record.seconds for record in records)
-        engine = engine or header.engine
-        self._write_header(dataclasses.replace(header, seconds=seconds, finished=finished, engine=engine))
+            name = f"checkpoint-{state.server.index}.safetensors"
+            checkpoint.save(state, self.path / name)
+        written = dataclasses.replace(
+            header,
+            seconds=header.seconds + sum(record.seconds for record in records),
+            finished=finished,
+            engine=engine or header.engine,
+        )
+        self._write_header(written)
 
     def forget(self, keep: int | None = None) -> None:
         """Delete all checkpoints but that of round `keep`."""
@@ -161,13 +169,15 @@ class RunFolder:
     def _append(self, records: Iterable[Record]) -> None:
         with self.rounds_path.open("a") as file:
             for record in records:
-                file.write(json.dumps(record_json.to_json(record)) + "\n")
+                line = json.dumps(record_json.to_json(record))
+                file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def _write_header(self, header: Header) -> None:
+        text = json.dumps(header.to_json(), indent=1)
         self.path.mkdir(parents=True, exist_ok=True)
-        replace_text(self.header_path, json.dumps(header.to_json(), indent=1) + "\n")
+        replace_text(self.header_path, text + "\n")
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 from ..settings import Settings
 from . import provenance
 
-_REQUIRED = ("clients", "config", "started", "versions")
-_REQUIRED_IN_CONFIG = ("data", "train")
+Table = Mapping[str, Any]
+_REQUIRED = {"clients", "config", "started", "versions"}
+_REQUIRED_IN_CONFIG = {"data", "train"}
 
 
 @dataclass(frozen=True, order=True)
@@ -25,31 +26,31 @@ class Made:
 class Header:
     """All that is known of a run but its rounds."""
 
-    config: Mapping[str, Any]  # all that decides the result
-    clients: Mapping[str, Any]  # their names, numbers of examples and classes, and how the data were split
+    config: Table  # all that decides the result
+    clients: Table  # their names, numbers of examples and classes, and how the data were split
     label: str = ""
     seed: int = 0
     selected_on: str | None = None  # the data its values were chosen on, if `evenfed tune` chose them
     engine: str | None = None
     device: str | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)  # of the last session
+    provenance: Table = field(default_factory=dict)  # of the last session
     finished: bool = False
     seconds: float = 0.0
     resumed_at: Sequence[int] = ()  # the round each session started at, the first one's 0 included
-    earlier: Sequence[Mapping[str, Any]] = ()  # provenance of earlier sessions whose rounds are kept
+    earlier: Sequence[Table] = ()  # provenance of earlier sessions whose rounds are kept
     taken_from: str | None = None  # the comparison that made this run, if another did
-    extra: Mapping[str, Any] = field(default_factory=dict)  # keys this version does not know
+    extra: Table = field(default_factory=dict)  # keys this version does not know
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Header":
+    def from_json(cls, data: Table) -> "Header":
         """From the file's content. Options that did not exist when it was written have their defaults."""
-        missing = {key for key in _REQUIRED if key not in data}
-        missing |= {key for key in _REQUIRED_IN_CONFIG if key not in data["config"]}
+        missing = _REQUIRED - data.keys()
+        missing |= _REQUIRED_IN_CONFIG - data["config"].keys()
         if missing:
             raise KeyError(", ".join(sorted(missing)))
         known: dict[str, Any] = {}
-        source: dict[str, Any] = {}
-        extra: dict[str, Any] = {}
+        source = {}
+        extra = {}
         for key, value in data.items():
             if key in provenance.KEYS:
                 source[key] = value
@@ -100,19 +101,23 @@ class Header:
     @property
     def made(self) -> list[Made]:
         """One for each session whose rounds are kept, the last one's last."""
-        sources = [*self.earlier, self.provenance]
-        return [Made(source["started"], source["versions"]["evenfed"], source["commit"]) for source in sources]
+        made = []
+        for source in (*self.earlier, self.provenance):
+            version = source["versions"]["evenfed"]
+            session = Made(source["started"], version, source["commit"])
+            made.append(session)
+        return made
 
     @property
-    def data(self) -> Mapping[str, Any]:
+    def data(self) -> Table:
         """The options of the data."""
-        options: Mapping[str, Any] = self.config["data"]
+        options: Table = self.config["data"]
         return options
 
     @property
-    def train(self) -> Mapping[str, Any]:
+    def train(self) -> Table:
         """The options of the training."""
-        options: Mapping[str, Any] = self.config["train"]
+        options: Table = self.config["train"]
         return options
 
     @property
@@ -138,12 +143,6 @@ class Header:
     def judged_sizes(self) -> list[int]:
         """The number of examples each client is judged on."""
         return list(self.clients["test"])
-
-    def __getitem__(self, key: str) -> Any:
-        return self.to_json()[key]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.to_json().get(key, default)
 
 
 _FIELDS = {f.name for f in dataclasses.fields(Header)} - {"provenance", "extra"}

@@ -1,172 +1,232 @@
-"""What the rounds of a run add up to, and what runs of several algorithms and seeds say beside each other."""
+"""What the rounds of a run add up to, and the figures of an entry over its seeds."""
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.server import Record
-from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, moved, oscillation
+from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, Vector, moved, oscillation
 
-METRICS = tuple(f.name for f in dataclasses.fields(Fairness))
-_WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1
+Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread over seeds)
+
+METRICS = tuple(metric.name for metric in dataclasses.fields(Fairness))
 FLOOR_ROW = "fedavg, other seeds"
 LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
+_WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1
+_REMEDIES = "smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
 
 
 @dataclass(frozen=True)
 class History:
-    """The records of one run, with what can be read off them."""
+    """The records of one run, and what they add up to."""
 
     records: Sequence[Record]
-    shares: NDArray[np.float64]  # [n]
+    shares: Vector  # [n]
     last_rounds: int
 
     @property
     def evaluated(self) -> list[Record]:
-        return [r for r in self.records if r.accuracy is not None]
+        """The rounds whose model was evaluated."""
+        return [record for record in self.records if record.accuracy is not None]
 
     @property
     def late(self) -> list[Record]:
-        """Evaluations in the last rounds: the typical state of a run that still moves."""
+        """The evaluated ones of the last rounds: the typical state of a run that still moves."""
         first = len(self.records) - self.last_rounds
-        return [r for r in self.evaluated if r.index >= first]
+        return [record for record in self.evaluated if record.index >= first]
 
     @property
-    def accuracy(self) -> NDArray[np.float64] | None:
+    def accuracy(self) -> Vector | None:
         """[n] at the last evaluation."""
-        return self.evaluated[-1].accuracy if self.evaluated else None
+        evaluated = self.evaluated
+        return evaluated[-1].accuracy if evaluated else None
 
     @property
-    def late_accuracy(self) -> NDArray[np.float64] | None:
+    def late_accuracy(self) -> Vector | None:
         """[n] each client's mean over the last rounds."""
-        found = [r.accuracy for r in self.late if r.accuracy is not None]
-        return np.mean(found, axis=0) if found else None
+        if not self.late:
+            return None
+        mean: Vector = np.mean(_accuracies(self.late), axis=0)
+        return mean
 
     @property
     def fairness(self) -> Fairness | None:
-        return None if self.accuracy is None else Fairness.of(self.accuracy)
+        accuracy = self.accuracy
+        return None if accuracy is None else Fairness.of(accuracy)
 
     @property
     def late_fairness(self) -> Fairness | None:
         """Each metric's mean over the last rounds."""
         if not self.late:
             return None
-        return Fairness.average([Fairness.of(r.accuracy) for r in self.late if r.accuracy is not None])
+        each_round = map(Fairness.of, _accuracies(self.late))
+        return Fairness.average(list(each_round))
 
     @property
     def lasting(self) -> float | None:
-        """The worst 10 % of `late_accuracy`: above `late_fairness.worst10` as far as clients take turns being last."""
-        return None if self.late_accuracy is None else Fairness.of(self.late_accuracy).worst10
+        """The worst 10 % of `late_accuracy`. Above `late_fairness.worst10` if the worst clients change."""
+        accuracy = self.late_accuracy
+        return None if accuracy is None else Fairness.of(accuracy).worst10
 
     @property
     def oscillation(self) -> float:
-        return oscillation(np.array([r.losses for r in self.records]), self.shares)
+        return oscillation(self._losses, self.shares)
 
     @property
     def moved(self) -> float:
-        weights, losses = (np.array([getattr(r, k) for r in self.records]) for k in ("weights", "losses"))
-        return moved(weights, losses, self.shares)
+        weights = np.array([record.weights for record in self.records])
+        return moved(weights, self._losses, self.shares)
+
+    @property
+    def _losses(self) -> Vector:
+        """[rounds, n]"""
+        return np.array([record.losses for record in self.records])
 
     @property
     def negative_rounds(self) -> int:
-        return sum(r.negative_weights > 0 for r in self.records)
+        return sum(record.negative_weights > 0 for record in self.records)
 
     @property
     def skipped_rounds(self) -> int:
-        return sum(r.skipped for r in self.records)
+        return sum(record.skipped for record in self.records)
 
     @property
     def breakdown(self) -> str | None:
-        """In words, where nothing usable came back from some round to the end, or losses grew without bound."""
-        idle = list(itertools.takewhile(lambda r: r.skipped, reversed(self.records)))
-        if idle:
-            return f"no finite loss and update from round {len(self.records) - len(idle) + 1} on"
-        measured = [r.losses[~np.isnan(r.losses)] for r in self.records]
-        means = [float(losses.mean()) for losses in measured if len(losses)]
-        if means and means[-1] > _WITHOUT_BOUND * max(means[0], 1.0):
-            return f"the mean loss grew from {means[0]:.3g} to {means[-1]:.3g}"
+        """How the run broke down: nothing usable came back up to the end, or losses grew without bound."""
+        usable = 0  # rounds up to the last one that moved the model
+        means = []
+        for number, record in enumerate(self.records, start=1):
+            if not record.skipped:
+                usable = number
+            losses = record.losses[~np.isnan(record.losses)]
+            if len(losses):
+                means.append(float(losses.mean()))
+        if usable < len(self.records):
+            return f"no finite loss and update from round {usable + 1} on"
+        if not means:
+            return None
+        first = means[0]
+        last = means[-1]
+        if last > _WITHOUT_BOUND * max(first, 1.0):
+            return f"the mean loss grew from {first:.3g} to {last:.3g}"
         return None
 
     def advice(self, algorithm: str) -> str | None:
-        """What to try where the run broke down, or its weights chase last round's losses."""
-        tries = "smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
-        if self.breakdown is not None:
-            return f"{algorithm} broke down: {self.breakdown}. Try {tries}"
-        found = self.oscillation
-        if not found < OSCILLATES_BELOW:
+        """What to try if the run broke down, or if its weights chase the losses of the round before."""
+        breakdown = self.breakdown
+        if breakdown is not None:
+            return f"{algorithm} broke down: {breakdown}. Try {_REMEDIES}"
+        correlation = self.oscillation
+        if not correlation < OSCILLATES_BELOW:  # NaN is no oscillation
             return None
         return (
-            f"{algorithm} oscillates: the lag-1 correlation of the clients' losses is {found:.2f} (below "
+            f"{algorithm} oscillates: the lag-1 correlation of the clients' losses is {correlation:.2f} (below "
             f"{OSCILLATES_BELOW}), so the clients worst served in one round are over-served in the next. Try "
-            f"{tries}"
+            f"{_REMEDIES}"
         )
+
+
+Histories = Sequence[History]  # the runs of one entry, one per seed
 
 
 @dataclass(frozen=True)
 class Row:
-    """One entry of a comparison: every figure at the last round and averaged over the last rounds."""
+    """One entry of a comparison: every figure at the last round, and its late value, the mean over the last rounds."""
 
     label: str
     seeds: int
-    last: Mapping[str, tuple[float, float]]  # figure -> (mean over seeds, spread over seeds)
-    late: Mapping[str, tuple[float, float]]
+    last: Figures
+    late: Figures
     negative_rounds: float
     oscillation: float
-    moved: float  # share of the weight that stands elsewhere than with FedAvg
+    moved: float  # share of the weight placed differently from FedAvg
     skipped_rounds: float
     seconds: float
 
     def describe(self) -> dict[str, Any]:
-        def plain(figures: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-            return {k: {"mean": _json(m), "spread": _json(s)} for k, (m, s) in figures.items()}
+        """The row as JSON."""
+        return {
+            "label": self.label,
+            "seeds": self.seeds,
+            "last": _described(self.last),
+            "late": _described(self.late),
+            "negative_rounds": _json(self.negative_rounds),
+            "oscillation": _json(self.oscillation),
+            "moved": _json(self.moved),
+            "skipped_rounds": _json(self.skipped_rounds),
+            "seconds": _json(self.seconds),
+        }
 
-        names = ("negative_rounds", "oscillation", "moved", "skipped_rounds", "seconds")
-        rest = {k: _json(getattr(self, k)) for k in names}
-        return {"label": self.label, "seeds": self.seeds, "last": plain(self.last), "late": plain(self.late), **rest}
 
+def row(label: str, runs: Histories, baseline: Histories | None) -> Row:
+    """The figures of one entry over seeds; `baseline` are FedAvg's runs with the same seeds."""
 
-def row(label: str, runs: Sequence[History], baseline: Sequence[History] | None) -> Row:
-    """The runs of one entry over seeds; `baseline` are FedAvg's runs with the same seeds."""
+    def mean(name: str) -> float:
+        per_seed = [getattr(run, name) for run in runs]
+        return _over_seeds(per_seed)[0]
 
-    def figures(late: bool) -> dict[str, tuple[float, float]]:
-        found: dict[str, list[float]] = {}
-        for k, run in enumerate(runs):
-            fair = run.late_fairness if late else run.fairness
-            if fair is None:
-                continue
-            for name, value in dataclasses.asdict(fair).items():
-                found.setdefault(name, []).append(value)
-            if late and run.lasting is not None:
-                found.setdefault(LASTING, []).append(run.lasting)
-            if baseline:
-                ours, base = (h.late_accuracy if late else h.accuracy for h in (run, baseline[k]))
-                if ours is not None and base is not None:
-                    for name, value in dataclasses.asdict(Suppression.of(ours, base)).items():
-                        found.setdefault(name, []).append(value)
-        return {name: _over_seeds(values) for name, values in found.items()}
-
+    seconds = []
+    for run in runs:
+        seconds += [record.seconds for record in run.records]
     return Row(
-        label,
-        len(runs),
-        figures(late=False),
-        figures(late=True),
-        negative_rounds=float(np.mean([r.negative_rounds for r in runs])),
-        oscillation=_over_seeds([r.oscillation for r in runs])[0],
-        moved=_over_seeds([r.moved for r in runs])[0],
-        skipped_rounds=float(np.mean([r.skipped_rounds for r in runs])),
-        seconds=float(np.sum([record.seconds for r in runs for record in r.records])),
+        label=label,
+        seeds=len(runs),
+        last=_figures(runs, baseline, late=False),
+        late=_figures(runs, baseline, late=True),
+        negative_rounds=mean("negative_rounds"),
+        oscillation=mean("oscillation"),
+        moved=mean("moved"),
+        skipped_rounds=mean("skipped_rounds"),
+        seconds=float(np.sum(seconds)),
     )
 
 
+def _figures(runs: Histories, baseline: Histories | None, late: bool) -> Figures:
+    values: dict[str, list[float]] = {}
+    for k, run in enumerate(runs):
+        fairness = run.late_fairness if late else run.fairness
+        if fairness is None:
+            continue
+        figures = dataclasses.asdict(fairness)
+        if late:
+            figures[LASTING] = run.lasting
+        if baseline:
+            figures |= _suppression(run, baseline[k], late)
+        for name, value in figures.items():
+            values.setdefault(name, []).append(value)
+    return {name: _over_seeds(per_seed) for name, per_seed in values.items()}
+
+
+def _suppression(run: History, baseline: History, late: bool) -> dict[str, float]:
+    """What the run does to the clients that FedAvg serves worst and best."""
+    own = run.late_accuracy if late else run.accuracy
+    fedavgs = baseline.late_accuracy if late else baseline.accuracy
+    if own is None or fedavgs is None:
+        return {}
+    return dataclasses.asdict(Suppression.of(own, fedavgs))
+
+
+def _accuracies(records: Sequence[Record]) -> Sequence[Vector]:
+    return [record.accuracy for record in records if record.accuracy is not None]
+
+
 def _over_seeds(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation (seeds in the denominator, as the paper's tables) of the known values."""
-    known = [v for v in values if v is not None and not np.isnan(v)]
-    return (float(np.mean(known)), float(np.std(known))) if known else (float("nan"), float("nan"))
+    """Mean and standard deviation (seeds in the denominator, as in the paper's tables) of the known values."""
+    every = np.array(values, dtype=np.float64)
+    known = every[~np.isnan(every)]
+    if not len(known):
+        return np.nan, np.nan
+    return float(known.mean()), float(known.std())
+
+
+def _described(figures: Figures) -> dict[str, Any]:
+    described = {}
+    for name, (mean, spread) in figures.items():
+        described[name] = {"mean": _json(mean), "spread": _json(spread)}
+    return described
 
 
 def _json(value: float) -> float | None:

@@ -77,7 +77,9 @@ def _refuse_another(run: RunFolder, target: Path) -> None:
         return
     changes = []
     for part in ("data", "model"):
-        changes += differences(old.config.get(part, {}), new.config.get(part, {}))
+        there = old.config.get(part, {})
+        here = new.config.get(part, {})
+        changes += differences(there, here)
     if changes:
         raise InputError(
             f"{target} holds another comparison ({'; '.join(changes)}); give another folder, or remove "
@@ -93,8 +95,10 @@ def _write(runs: list[RunFolder], folder: Path, target: Path) -> Path:
         tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
         for run in runs:
-            _add(tar, run.header_path.relative_to(folder), run.header_path.read_text())
-            _add(tar, run.rounds_path.relative_to(folder), _shortened(run.rounds_path.read_text()))
+            header = run.header_path.read_text()
+            rounds = _shortened(run.rounds_path.read_text())
+            _add(tar, run.header_path.relative_to(folder), header)
+            _add(tar, run.rounds_path.relative_to(folder), rounds)
     return beside.replace(target / PACKED)
 
 
@@ -113,7 +117,8 @@ def _shortened(lines: str) -> str:
         for key, value in record.items():
             if key not in _EXACT:
                 record[key] = _rounded(value)
-        short_lines.append(json.dumps(record, separators=(",", ":")) + "\n")
+        short = json.dumps(record, separators=(",", ":"))
+        short_lines.append(short + "\n")
     return "".join(short_lines)
 
 

@@ -35,7 +35,9 @@ def read_runs(root: Path, runs: Sequence[Run]) -> Findings:
 
 
 @dataclass(frozen=True)
-class _FinishedRun:
+class _Run:
+    """A run with its header."""
+
     folder: RunFolder
     header: Header
 
@@ -49,7 +51,7 @@ class _FinishedRun:
             ) from None
 
 
-_Runs = Mapping[int, _FinishedRun]  # of one label, by seed in ascending order
+_Runs = Mapping[int, _Run]  # of one label, by seed in ascending order
 
 
 @dataclass
@@ -76,57 +78,66 @@ class _Reader:
                 f"fedavg in {self.folder} has no test accuracy of its clients; compare on clients with test data and "
                 "without private=True, then report"
             )
-        return self._arranged(entries, header, _made(runs))
+        findings = self._arranged(entries, header)
+        left_out = tuple(self.left_out)
+        return replace(findings, made=_made(runs), left_out=left_out)
 
     def _finished(self, folders: Sequence[RunFolder]) -> dict[str, _Runs]:
         """The finished runs by label and seed."""
-        finished: dict[str, dict[int, _FinishedRun]] = {}
-        unfinished: dict[str, list[int]] = {}
+        begun: dict[str, dict[int, _Run]] = {}
         for folder in folders:
             header = folder.header()
-            if header is None or folder.seed is None:
-                continue
-            if header.finished:
-                finished.setdefault(folder.label, {})[folder.seed] = _FinishedRun(folder, header)
-            else:
-                unfinished.setdefault(folder.label, []).append(folder.seed)
-        for label, seeds in unfinished.items():
-            self.left_out.append(f"{label}: {seeds_named(sorted(seeds))} left out, not finished")
-        return {label: dict(sorted(by_seed.items())) for label, by_seed in finished.items()}
+            if header is not None and folder.seed is not None:
+                by_seed = begun.setdefault(folder.label, {})
+                by_seed[folder.seed] = _Run(folder, header)
+        finished: dict[str, _Runs] = {}
+        for label, by_seed in begun.items():
+            runs = {}
+            unfinished = []
+            for seed in sorted(by_seed):
+                if by_seed[seed].header.finished:
+                    runs[seed] = by_seed[seed]
+                else:
+                    unfinished.append(seed)
+            if unfinished:
+                self._leave_out(label, f"{seeds_named(unfinished)} left out, not finished")
+            if runs:
+                finished[label] = runs
+        return finished
+
+    def _leave_out(self, label: str, reason: str) -> None:
+        self.left_out.append(f"{label}: {reason}")
 
     def _no_baseline(self, labels: Sequence[str]) -> InputError:
-        content = f"finished runs of {', '.join(labels)} but none of fedavg" if labels else "no finished run"
-        unfinished = f" ({'; '.join(self.left_out)})" if self.left_out else ""
-        return InputError(
-            f"{self.folder} holds {content}{unfinished}; every figure is compared with FedAvg's, so {_WHICH_FOLDER}"
-        )
+        content = "no finished run"
+        if labels:
+            content = f"finished runs of {', '.join(labels)} but none of fedavg"
+        if self.left_out:
+            content += f" ({'; '.join(self.left_out)})"
+        return InputError(f"{self.folder} holds {content}; every figure is compared with FedAvg's, so {_WHICH_FOLDER}")
 
     def _entry(self, label: str, runs: _Runs, baseline: Header) -> Entry | None:
         """The histories of one label; None if they cannot be compared with FedAvg's."""
         first_seed = next(iter(runs))
         first = runs[first_seed].header
-        for condition, own, fedavgs in (
-            ("other clients", first.clients, baseline.clients),
-            ("other data", first.data, baseline.data),
-            ("another number of rounds", first.rounds, baseline.rounds),
-        ):
-            if own != fedavgs:
-                self.left_out.append(f"{label}: left out, run on {condition} than fedavg")
-                return None
-        histories = {}
+        mismatch = _mismatch(first, baseline)
+        if mismatch is not None:
+            self._leave_out(label, f"left out, run on {mismatch} than fedavg")
+            return None
+        config = without(first.config, "seed")
+        histories: dict[int, History] = {}
         for seed, run in runs.items():
-            if without(run.header.config, "seed") == without(first.config, "seed"):
+            if without(run.header.config, "seed") == config:
                 histories[seed] = run.history()
             else:
-                self.left_out.append(
-                    f"{label}: seed {seed} left out, made with another configuration than seed {first_seed}"
-                )
-        if self.needs_accuracy and not all(_has_accuracy(history) for history in histories.values()):
-            self.left_out.append(f"{label}: left out, it has no test accuracy")
+                self._leave_out(label, f"seed {seed} left out, made with another configuration than seed {first_seed}")
+        have_accuracy = all(map(_has_accuracy, histories.values()))
+        if self.needs_accuracy and not have_accuracy:
+            self._leave_out(label, "left out, it has no test accuracy")
             return None
         return Entry(label, first.config, histories)
 
-    def _arranged(self, entries: dict[str, Entry], header: Header, made: Sequence[Made]) -> Findings:
+    def _arranged(self, entries: dict[str, Entry], header: Header) -> Findings:
         """Entries and controls, in order, with the seeds they share with FedAvg."""
         baseline = entries.pop(BASELINE)
         floor = entries.pop(FLOOR_LABEL, None)
@@ -136,7 +147,9 @@ class _Reader:
             if shared is not None:
                 others.append(shared)
         others.sort(key=_place)
-        floors = [] if floor is None else [self._with_as_many_seeds(floor, baseline)]
+        floors = []
+        if floor is not None:
+            floors.append(self._with_as_many_seeds(floor, baseline))
         configs = {entry.label: entry.config for entry in (baseline, *others)}
         twins = repetitions(configs, baseline.precision)
         competing = [baseline]
@@ -155,41 +168,54 @@ class _Reader:
             controls=tuple(controls),
             repeated=tuple(repeated),
             header=header,
-            made=tuple(made),
-            left_out=tuple(self.left_out),
         )
 
     def _with_shared_seeds(self, entry: Entry, baseline: Entry) -> Entry | None:
         """The entry with the seeds that FedAvg has too."""
+        if entry.runs.keys() == baseline.runs.keys():
+            return entry
         shared = {seed: run for seed, run in entry.runs.items() if seed in baseline.runs}
         if not shared:
-            self.left_out.append(f"{entry.label}: left out, no seed in common with fedavg")
+            self._leave_out(entry.label, "left out, no seed in common with fedavg")
             return None
-        if set(shared) != set(entry.runs) or set(shared) != set(baseline.runs):
-            self.left_out.append(f"{entry.label}: {seeds_named(sorted(shared))} alone, those in common with fedavg")
+        self._leave_out(entry.label, f"{seeds_named(shared)} alone, those in common with fedavg")
         return replace(entry, runs=shared)
 
     def _with_as_many_seeds(self, floor: Entry, baseline: Entry) -> Entry:
         """FedAvg with other seeds, as many as FedAvg has."""
-        count = len(baseline.runs)
-        if len(floor.runs) != count:
-            self.left_out.append(f"{FLOOR_LABEL}: {len(floor.runs)} seeds beside fedavg's {count}")
-        runs = dict(list(floor.runs.items())[:count])
-        return replace(floor, runs=runs, repeats=baseline.label)
+        own = len(floor.runs)
+        fedavgs = len(baseline.runs)
+        if own != fedavgs:
+            self._leave_out(FLOOR_LABEL, f"{own} seeds beside fedavg's {fedavgs}")
+        first_runs = list(floor.runs.items())[:fedavgs]
+        return replace(floor, runs=dict(first_runs), repeats=baseline.label)
+
+
+def _mismatch(header: Header, baseline: Header) -> str | None:
+    """Why the two cannot be compared, if they cannot."""
+    if header.clients != baseline.clients:
+        return "other clients"
+    if header.data != baseline.data:
+        return "other data"
+    if header.rounds != baseline.rounds:
+        return "another number of rounds"
+    return None
 
 
 def _has_accuracy(history: History) -> bool:
     accuracy = history.accuracy
-    return accuracy is not None and bool(history.late) and not np.isnan(accuracy).all()
+    if accuracy is None or not history.late:
+        return False
+    return not np.isnan(accuracy).all()
 
 
-def _made(runs: Mapping[str, _Runs]) -> list[Made]:
+def _made(runs: Mapping[str, _Runs]) -> tuple[Made, ...]:
     """When and from which sources all the runs were made, in order of time."""
-    made = set()
+    made: set[Made] = set()
     for by_seed in runs.values():
         for run in by_seed.values():
             made.update(run.header.made)
-    return sorted(made)
+    return tuple(sorted(made))
 
 
 def _place(entry: Entry) -> tuple[int, str]:

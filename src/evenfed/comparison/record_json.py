@@ -5,16 +5,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.server import Record
+from ..fairness import Vector
+
+Numbers = Sequence[float | None]
 
 
 def to_json(record: Record) -> dict[str, Any]:
     """The fields of a record; `scores` only where there are any."""
-    data = {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
-    if record.scores is None:
-        del data["scores"]
+    data = {}
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if field.name != "scores" or value is not None:
+            data[field.name] = _plain(value)
     return data
 
 
@@ -37,7 +41,7 @@ def from_json(data: Mapping[str, Any]) -> Record:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return [_plain(float(number)) for number in value]
+        return [_plain(number) for number in value.tolist()]
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     if isinstance(value, tuple):
@@ -49,9 +53,9 @@ def _number(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _array(values: Sequence[float | None]) -> NDArray[np.float64]:
+def _array(values: Numbers) -> Vector:
     return np.array(values, dtype=np.float64)  # turns None into NaN
 
 
-def _array_or_none(values: Sequence[float | None] | None) -> NDArray[np.float64] | None:
+def _array_or_none(values: Numbers | None) -> Vector | None:
     return None if values is None else _array(values)

@@ -24,12 +24,13 @@ from ..core.errors import InputError
 from ..core.server import Record
 from ..data import DataSettings, Federation, federate
 from ..simulate.loop import Run, start
+from ..simulate.problem import Problem
 from .configuration import differences
 from .driver import Group, Sink, Training, drive
 from .experiment import Experiment
 from .findings import Findings
 from .folder import RunFolder
-from .header import Header
+from .header import Header, Table
 from .pack import unpacked
 from .reading import read_runs
 
@@ -48,11 +49,11 @@ def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds:
     runs = _runs_of(experiment)
     with _locked(root):
         unfinished = []
-        for r in runs:
-            folder = RunFolder.of(root, r)
-            folder.refuse_other(experiment.config(r))
+        for planned in runs:
+            folder = RunFolder.of(root, planned)
+            folder.refuse_other(experiment.config(planned))
             if not folder.finished:
-                unfinished.append(r)
+                unfinished.append(planned)
         if unfinished and experiment.train.engine == "flower":
             _run_on_flower(experiment, unfinished, root, listen)
         elif unfinished:
@@ -72,22 +73,22 @@ def take_over(experiment: Experiment, out: Path, folder: Path) -> list[str]:
             header = candidate.header()
             if header is not None and header.finished:
                 finished.append((candidate, header))
-        for r in _runs_of(experiment):
-            target = RunFolder.of(root, r)
+        for planned in _runs_of(experiment):
+            target = RunFolder.of(root, planned)
             if target.header() is not None:
                 continue
-            config = experiment.config(r)
+            config = experiment.config(planned)
             for candidate, header in finished:
                 if differences(header.config, config):
                     continue
                 relabelled = dataclasses.replace(
                     header,
-                    label=r.label,
+                    label=planned.label,
                     selected_on=experiment.selected_on,
                     taken_from=header.taken_from or str(folder),  # where it was first taken from
                 )
                 target.take_over(candidate, relabelled)
-                taken.append(f"{r.label} seed {r.settings.seed}")
+                taken.append(f"{planned.label} seed {planned.settings.seed}")
                 break
     return taken
 
@@ -97,14 +98,14 @@ def _runs_of(experiment: Experiment) -> list[Run]:
     return runs + floor
 
 
-def _header(experiment: Experiment, r: Run, clients: Mapping[str, Any], device: torch.device) -> Header:
+def _header(experiment: Experiment, planned: Run, clients: Table, problem: Problem) -> Header:
     return Header(
-        label=r.label,
-        seed=r.settings.seed,
+        label=planned.label,
+        seed=planned.settings.seed,
         selected_on=experiment.selected_on,
-        config=experiment.config(r),
+        config=experiment.config(planned),
         clients=clients,
-        device=str(device),
+        device=str(problem.device),
     )
 
 
@@ -114,24 +115,25 @@ def _run_here(
     """Train in this process; usually all runs stand at the same round and share the engine."""
     federation = federate(experiment.data)
     problem, initial = experiment.problem(federation, federation.judged)
-    folders = [RunFolder.of(root, r) for r in unfinished]
-    common = _common_round(folders)
     clients = federation.describe()
+    common = _common_round(root, unfinished)
     headers = {}
     trainings = []
-    for r, folder in zip(unfinished, folders, strict=True):
-        headers[r.name] = _header(experiment, r, clients, problem.device)
-        trainings.append(Training(r, folder.resumed(start(r, problem, initial), at=common)))
+    for planned in unfinished:
+        headers[planned.name] = _header(experiment, planned, clients, problem)
+        fresh = start(planned, problem, initial)
+        state = RunFolder.of(root, planned).resumed(fresh, at=common)
+        trainings.append(Training(planned, state))
     with _stop_requested() as stop, ThreadPoolExecutor(1) as background:
         sink = _Disk(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
         drive(trainings, problem, sink)
 
 
-def _common_round(folders: Sequence[RunFolder]) -> int:
+def _common_round(root: Path, runs: Sequence[Run]) -> int:
     """The latest round at which every run that has begun left a checkpoint."""
     rounds_kept = []
-    for folder in folders:
-        checkpoints = folder.checkpoints()
+    for planned in runs:
+        checkpoints = RunFolder.of(root, planned).checkpoints()
         if checkpoints:
             rounds_kept.append(set(checkpoints))
     if not rounds_kept:
@@ -166,29 +168,36 @@ class _Disk(Sink):
         if self.stop():
             raise Interruption
         for training in group:
-            header = dataclasses.replace(self.headers[training.run.name], engine=training.engine)
-            RunFolder.of(self.root, training.run).begin(header, training.state)
+            header = self.headers[training.run.name]
+            header = dataclasses.replace(header, engine=training.engine)
+            self._folder(training).begin(header, training.state)
         self.saved_at = time.monotonic()
 
     def after_round(self, group: Group) -> bool:
         runs = [training.run for training in group]
         records = [training.records[-1] for training in group]
         self.listen(runs, records, group[0].engine)
-        saved_long_ago = time.monotonic() - self.saved_at >= self.checkpoint_seconds
         idle = self.saving is None or self.saving.done()
-        if self.stop() or (saved_long_ago and idle):
+        seconds = time.monotonic() - self.saved_at
+        due = idle and seconds >= self.checkpoint_seconds
+        if self.stop() or due:
             self._wait()
-            self.saving = self.background.submit(self._save, self._taken(group), self._event())
+            snapshot = self._snapshot(group)
+            self.saving = self.background.submit(self._save, snapshot, self._event())
             self.saved_at = time.monotonic()
-            rounds_left = group[0].state.server.index < runs[0].settings.rounds
-            if self.stop() and rounds_left:
+            ended = group[0].rounds_done == runs[0].settings.rounds
+            if self.stop() and not ended:
                 self._wait()
                 raise Interruption
         return False
 
     def end(self, group: Group) -> None:
         self._wait()
-        self._save(self._taken(group), self._event(), finished=True)
+        snapshot = self._snapshot(group)
+        self._save(snapshot, self._event(), finished=True)
+
+    def _folder(self, training: Training) -> RunFolder:
+        return RunFolder.of(self.root, training.run)
 
     def _wait(self) -> None:
         """Until the last checkpoint is written; an error in writing it is raised here."""
@@ -196,10 +205,11 @@ class _Disk(Sink):
             self.saving.result()
         self.saving = None
 
-    def _taken(self, group: Group) -> list[Training]:
-        """The group as it stands now, with the records that are not written yet, which it gives away."""
-        copies = [dataclasses.replace(training) for training in group]
+    def _snapshot(self, group: Group) -> Group:
+        """The group as it stands now, with the records not written yet; the group itself forgets them."""
+        copies = []
         for training in group:
+            copies.append(dataclasses.replace(training))
             training.records = []
         return copies
 
@@ -213,14 +223,13 @@ class _Disk(Sink):
 
     def _save(self, group: Group, ready: torch.cuda.Event | None, finished: bool = False) -> None:
         """All checkpoints of this round before any old one goes: a common round always exists."""
-        folders = [RunFolder.of(self.root, training.run) for training in group]
         with _own_stream(ready, self.device):
-            for folder, training in zip(folders, group, strict=True):
-                engine = training.engine if finished else None
-                folder.write(training.records, training.state, finished, engine)
-        kept_round = None if finished else group[0].state.server.index
-        for folder in folders:
-            folder.forget(keep=kept_round)
+            for training in group:
+                folder = self._folder(training)
+                folder.write(training.records, training.state, finished, training.engine)
+        kept_round = None if finished else group[0].rounds_done
+        for training in group:
+            self._folder(training).forget(keep=kept_round)
 
 
 @contextmanager
@@ -245,27 +254,30 @@ def _run_on_flower(experiment: Experiment, unfinished: Sequence[Run], root: Path
     problem, initial = experiment.problem(federation, federation.judged)
     site = _Site(experiment)
     personal = root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
-    app = client_app(site.model, site.data, padding=federation.padding, device=experiment.train.device, state=personal)
+    device = experiment.train.device
+    app = client_app(site.model, site.data, padding=federation.padding, device=device, state=personal)
     shape = Shape(problem.layout, tuple(problem.buffers))
     clients = federation.describe()
 
-    def after_round(strategy: FairStrategy, r: Run, record: Record) -> bool:
-        listen([r], [record], strategy.how)
+    def after_round(strategy: FairStrategy, planned: Run, record: Record) -> bool:
+        listen([planned], [record], strategy.how)
         return stop()
 
     def serve(grid: Any) -> None:
-        for r in unfinished:
-            options = dict(vars(r.settings))
+        for planned in unfinished:
+            options = dict(vars(planned.settings))
             del options["engine"], options["device"]
-            header = _header(experiment, r, clients, problem.device)
-            strategy = FairStrategy(r.algorithm, out=root, label=r.label, ordered=True, header=header, **options)
-            strategy.listen = functools.partial(after_round, strategy, r)
-            strategy.start(grid, shape.arrays(initial(r.settings.seed), problem.buffers))
+            options["header"] = _header(experiment, planned, clients, problem)
+            strategy = FairStrategy(planned.algorithm, out=root, label=planned.label, ordered=True, **options)
+            strategy.listen = functools.partial(after_round, strategy, planned)
+            theta = initial(planned.settings.seed)
+            strategy.start(grid, shape.arrays(theta, problem.buffers))
             if stop():
                 return
 
     with _stop_requested() as stop:
-        simulate(serve, app, len(federation.names), gpu=problem.device.type == "cuda")
+        on_gpu = problem.device.type == "cuda"
+        simulate(serve, app, len(federation.names), gpu=on_gpu)
         if stop():
             raise Interruption
     shutil.rmtree(personal, ignore_errors=True)
@@ -287,7 +299,8 @@ class _Site:
         return self.experiment.new_model(_federated(self.experiment.data))
 
     def data(self, context: Any) -> Client:
-        return _federated(self.experiment.data).client(int(context.node_config["partition-id"]))
+        position = int(context.node_config["partition-id"])
+        return _federated(self.experiment.data).client(position)
 
 
 @contextmanager

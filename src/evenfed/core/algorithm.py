@@ -109,12 +109,15 @@ class Algorithm:
         if "name" in cls.__dict__:
             return
         package, _, module = cls.__module__.rpartition(".")
-        cls.name = module if package == "evenfed.algorithms" else cls.__name__.lower()
+        is_built_in = package == "evenfed.algorithms"
+        cls.name = module if is_built_in else cls.__name__.lower()
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for spec in dataclasses.fields(self):
-            object.__setattr__(self, spec.name, _checked(self, spec, hints[spec.name]))
+            hint = hints[spec.name]
+            value = _checked(self, spec, hint)
+            object.__setattr__(self, spec.name, value)
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         """F(f_1 .. f_n), differentiable in `losses`; the mean loss unless overridden."""
@@ -198,7 +201,8 @@ def gradient(algorithm: Algorithm, losses: Tensor, shares: Tensor) -> Tensor:
     with torch.enable_grad():
         at = losses.detach().double().requires_grad_()
         value = algorithm.objective(at, shares.double())
-        return torch.autograd.grad(value, at)[0]
+        (slope,) = torch.autograd.grad(value, at)
+        return slope
 
 
 def build(cls: type[Algorithm], options: dict[str, Any]) -> Algorithm:
@@ -217,12 +221,15 @@ def _checked(algorithm: Algorithm, spec: "dataclasses.Field[Any]", hint: Any) ->
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         if value not in choices:
-            raise InputError(f"{where}={value!r} is not one of {', '.join(map(repr, choices))}")
+            listed = ", ".join(map(repr, choices))
+            raise InputError(f"{where}={value!r} is not one of {listed}")
         return value
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    is_union = isinstance(hint, types.UnionType)
+    kinds = typing.get_args(hint) if is_union else (hint,)
     if value is None and type(None) in kinds:
         return value
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and float in kinds:
         value = float(value)
     _check_type(value, kinds, where)
     if isinstance(value, float) and not math.isfinite(value):
@@ -238,8 +245,13 @@ def _check_type(value: Any, kinds: tuple[Any, ...], where: str) -> None:
     unwanted_bool = isinstance(value, bool) and bool not in classes  # Python counts True as an int
     if isinstance(value, classes) and not unwanted_bool:
         return
-    names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in classes)
-    raise InputError(f"{where}={value!r} is a {type(value).__name__}; give a value of type {names}")
+    names = []
+    for kind in classes:
+        is_none = kind is type(None)
+        names.append("nothing" if is_none else kind.__name__)
+    wanted = " or ".join(names)
+    received = type(value).__name__
+    raise InputError(f"{where}={value!r} is a {received}; give a value of type {wanted}")
 
 
 def _check_bounds(value: Any, meta: Mapping[str, Any], where: str) -> None:
@@ -254,4 +266,5 @@ def _check_bounds(value: Any, meta: Mapping[str, Any], where: str) -> None:
     elif most is not None and not value <= most:
         broken = f"at most {most}"
     if broken:
-        raise InputError(f"{where}={value} is out of range; it must be {broken}: {meta['reason']}")
+        reason = meta["reason"]
+        raise InputError(f"{where}={value} is out of range; it must be {broken}: {reason}")

@@ -18,9 +18,10 @@ DEFINING = {"objective", "plan", "rescale", "local_loss", "coefficients"}
 def number_of_means(algorithm: Algorithm) -> int:
     """How many sums come before the updates; an algorithm that cannot run from sums is refused with its reason."""
     for cls in type(algorithm).__mro__:
-        if "private" in vars(cls):
+        defined = vars(cls).keys()
+        if "private" in defined:
             break
-        if DEFINING & vars(cls).keys():  # an inherited `private` is another algorithm's
+        if DEFINING & defined:  # an inherited `private` is another algorithm's
             raise InputError(f"{algorithm.name} cannot run with private=True: {algorithm.not_private}")
     terms = []
 
@@ -60,7 +61,8 @@ def parts(algorithm: Algorithm, clients: Sequence[Own], coefficients: Sequence[f
     for _ in range(number_of_means(algorithm)):
         mean = 0.0
         for own, coefficient in zip(clients, coefficients, strict=True):
-            mean += coefficient * next_term(algorithm, own, means)
+            term = next_term(algorithm, own, means)
+            mean += coefficient * term
         means.append(mean)
     return [part(algorithm, own, means) for own in clients]
 

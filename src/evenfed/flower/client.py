@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +23,12 @@ from ..simulate.engines.worker import Worker
 from ..simulate.problem import LossFunction, Problem, Task, initial_model
 from . import secure, wire
 from .private import MEAN, RECORD, SCORE, MaskedTask
-from .shelf import InContext, InFolder, Shelf
+from .shelf import InContext, InFolder, Shelf, Store
 from .wire import Shape
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
 DataFunction = Callable[[Context], Client]
+Buffers = dict[str, Tensor]
 MEASURED_LOSS = "evenfed.loss"  # in the client's state, for the sums of one round
 
 
@@ -87,52 +88,57 @@ class Site:
     def describe(self, message: Message, context: Context) -> Message:
         """Who this is, how much it holds, and which arrays its model has."""
         client = self._client(context)
-        task = wire.Task(
-            run="",
-            index=0,
-            seed=0,
-        )  # any: nothing is trained
+        task = wire.Task(run="", index=0, seed=0)  # any: nothing is trained
         model = self._desk(client, context, task).problem.model
         trained = []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 trained.append(name)
         at = position(context)
+        partitions = context.node_config.get("num-partitions", 0)
+        buffers = dict(model.named_buffers())
         facts: dict[str, Any] = {
             "partition-id": at,
-            "num-partitions": int(context.node_config.get("num-partitions", 0)),
+            "num-partitions": int(partitions),
             "name": client.name or str(at),
             "train": len(client.train[0]),
             "test": 0 if client.test is None else len(client.test[0]),
             "parameters": trained,
-            "buffers": list(dict(model.named_buffers())),
+            "buffers": list(buffers),
         }
-        return Message(RecordDict({wire.CONFIG: ConfigRecord(facts)}), reply_to=message)
+        content = RecordDict({wire.CONFIG: ConfigRecord(facts)})
+        return Message(content, reply_to=message)
 
     def measure(self, message: Message, context: Context) -> Message:
         """The loss of the received model on all training examples, before any training."""
         task = wire.Task.read(message)
-        desk = self._desk(self._client(context), context, task)
+        client = self._client(context)
+        desk = self._desk(client, context, task)
         desk.receive(message)
         problem = desk.problem
         loss = desk.worker.mean(problem.loss, problem.train, desk.position)
-        return wire.reply(message, {"loss": loss, "num-examples": desk.train_size})
+        metrics = {"loss": loss, "num-examples": desk.train_size}
+        return wire.reply(message, metrics)
 
     def train(self, message: Message, context: Context) -> Message:
         """The received model after local training; a personal model is trained beside it and stays here."""
         task = wire.Task.read(message)
-        desk = self._desk(self._client(context), context, task)
+        client = self._client(context)
+        desk = self._desk(client, context, task)
         theta, buffers = desk.receive(message)
         training = desk.training(task, theta, buffers)
         trained, snapshot = desk.worker.weights_after(training, 0)
-        trained_buffers = {name: rows[0] for name, rows in desk.worker.buffers().items()}
+        trained_buffers = {}
+        for name, rows in desk.worker.buffers().items():
+            trained_buffers[name] = rows[0]
         shape = desk.shape(message)
         records = {wire.ARRAYS: shape.arrays(trained, trained_buffers)}
         if snapshot is not None:
             records[wire.SNAPSHOT] = shape.arrays(snapshot, trained_buffers)
         if task.personal is not None:
             self._train_personal(desk, training, context, task)
-        return wire.reply(message, {"num-examples": desk.train_size}, **records)
+        metrics = {"num-examples": desk.train_size}
+        return wire.reply(message, metrics, **records)
 
     def _train_personal(
         self,
@@ -145,7 +151,9 @@ class Site:
         assert task.personal is not None
         shelf = self._shelf(context, task)
         model = shelf.at(task.index)
-        start = desk.problem.theta if model is None else model.to(training.theta)
+        start = desk.problem.theta
+        if model is not None:
+            start = model.to(training.theta)
         tied = dataclasses.replace(
             training,
             prox=task.personal,
@@ -153,35 +161,43 @@ class Site:
             snapshot_steps=None,
         )
         trained, _ = desk.worker.weights_after(tied, 0)
-        shelf.put(task.index, trained if trained.isfinite().all() else start)
+        stayed_finite = trained.isfinite().all()
+        shelf.put(task.index, trained if stayed_finite else start)
 
     def evaluate(self, message: Message, context: Context) -> Message:
         """The test score of the received model, or of the client's own where the algorithm trains one."""
         task = wire.Task.read(message)
-        desk = self._desk(self._client(context), context, task)
+        client = self._client(context)
+        desk = self._desk(client, context, task)
         theta, buffers = desk.receive(message)
         problem = desk.problem
         if problem.judged is None or problem.score is None:
             return wire.reply(message, {"num-examples": 0})
         if task.personal is not None:
-            model = self._shelf(context, task).at(task.index)
+            shelf = self._shelf(context, task)
+            model = shelf.at(task.index)
             personal = problem.theta if model is None else model.to(theta)
             desk.worker.load(personal, buffers)
         at = desk.position
+        judged = problem.judged
         metrics: dict[str, Any] = {}
-        metrics["accuracy"] = desk.worker.mean(problem.score, problem.judged, at)
+        metrics["accuracy"] = desk.worker.mean(problem.score, judged, at)
         if self.padding is not None:
-            right = desk.worker.mean(problem.unpadded_score, problem.judged, at)
+            right = desk.worker.mean(problem.unpadded_score, judged, at)
             real = problem.real_positions()[at]
             metrics["unpadded"] = right / float(real)
-        metrics["num-examples"] = int(problem.judged.sizes[at])
+        metrics["num-examples"] = int(judged.sizes[at])
         return wire.reply(message, metrics)
 
     def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """A Flower mod: this site's part in a masked sum; mods further in clip or add noise before the mask."""
         if secure.PROTOCOL not in message.content.config_records:
             return call_next(message, context)
-        return secure.respond(message, context, lambda m, c: self._contribution(m, c, call_next))
+
+        def contribute(message: Message, context: Context) -> secure.Vector:
+            return self._contribution(message, context, call_next)
+
+        return secure.respond(message, context, contribute)
 
     def _contribution(self, message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
         """What is masked: a number for a mean, the scores, or the weighted update with three numbers."""
@@ -198,13 +214,16 @@ class Site:
             return secure.split([c * score, c * score**2])
         algorithm = wire.algorithm_from(masked.algorithm)
         shelf = self._shelf(context, task, "memory")
-        loss = self._loss(message, context, task, first=not masked.means)
-        own = _own(masked, task, loss, shelf.at(masked.since))
+        first = not masked.means
+        loss = self._loss(message, context, task, first)
+        memory_before = shelf.at(masked.since)
+        own = _own(masked, task, loss, memory_before)
         if masked.kind == MEAN:
             term = sums.next_term(algorithm, own, masked.means)
             return secure.split([c * term])
         update = _update(message, context, call_next)
-        own = dataclasses.replace(own, sq_norm=float(update @ update))
+        sq_norm = float(update @ update)
+        own = dataclasses.replace(own, sq_norm=sq_norm)
         part = sums.part(algorithm, own, masked.means)
         dual = float(part.dual)
         smoothed = float(own.loss)
@@ -212,7 +231,8 @@ class Site:
         shelf.put(task.index, memory, masked.since)
         objective = c * float(part.objective)
         length = c * float(part.length)
-        numbers = secure.split([objective, length, dual - own.dual])
+        dual_change = dual - own.dual
+        numbers = secure.split([objective, length, dual_change])
         weight = c * float(part.weight)
         return np.concatenate([weight * update, numbers])
 
@@ -229,13 +249,19 @@ class Site:
             loss = wire.number(reply, "loss")
             if loss is None or not math.isfinite(loss):
                 raise InputError("its loss is not finite")
-            measured: dict[str, Any] = {"run": task.run, "index": task.index, "loss": loss}
+            measured: dict[str, Any] = {
+                "run": task.run,
+                "index": task.index,
+                "loss": loss,
+            }
             context.state[MEASURED_LOSS] = ConfigRecord(measured)
             return loss
-        kept = context.state.config_records.get(MEASURED_LOSS, ConfigRecord())
-        if kept.get("run") != task.run or kept.get("index") != task.index:
+        known: wire.Values = context.state.config_records.get(MEASURED_LOSS, {})
+        same_run = known.get("run") == task.run
+        same_round = known.get("index") == task.index
+        if not (same_run and same_round):
             raise InputError("it came into the round after the losses were measured")
-        return float(cast(float, kept["loss"]))
+        return float(known["loss"])
 
     def _client(self, context: Context) -> Client:
         client = self.data(context)
@@ -250,7 +276,8 @@ class Site:
             device=self.device,
         )
         module = initial_model(self.model, task.seed)
-        dtype = next((p.dtype for p in module.parameters() if p.requires_grad), torch.float32)
+        dtypes = [p.dtype for p in module.parameters() if p.requires_grad]
+        dtype = dtypes[0] if dtypes else torch.float32
         at = position(context)
         train, test = alone(client, at, dtype)
         names = [str(k) for k in range(at)]
@@ -268,7 +295,9 @@ class Site:
         return _Desk(at, problem, Worker(problem))
 
     def _shelf(self, context: Context, task: wire.Task, kind: str = "personal") -> Shelf:
-        store = InContext(context.state) if self.state is None else InFolder(self.state)
+        store: Store = InContext(context.state)
+        if self.state is not None:
+            store = InFolder(self.state)
         return Shelf(store, kind, task.run, position(context))
 
 
@@ -282,7 +311,8 @@ def _own(
     dual = 0.0
     if memory is not None:
         smoothed, dual = memory.tolist()
-        loss = (1 - masked.smooth) * smoothed + masked.smooth * loss
+        smooth = masked.smooth
+        loss = (1 - smooth) * smoothed + smooth * loss
     return Own(
         loss=torch.tensor(loss, dtype=torch.float64),
         lr=task.lr,
@@ -300,7 +330,8 @@ def _update(message: Message, context: Context, call_next: ClientAppCallable) ->
     reply = call_next(message, context)
     if reply.has_error():
         raise InputError(reply.error.reason)
-    trained, _ = shape.read(reply.content.array_records[wire.ARRAYS])
+    returned = reply.content.array_records[wire.ARRAYS]
+    trained, _ = shape.read(returned)
     difference = before - trained.to(before)
     update: secure.Vector = difference.double().numpy()
     return update
@@ -321,21 +352,27 @@ class _Desk:
     def shape(self, message: Message) -> Shape:
         """The arrays of the message, in its order, which Flower's mods want back."""
         arrays = message.content.array_records[wire.ARRAYS]
-        buffers = [name for name in arrays if name in self.problem.buffers]
-        return Shape.of(arrays, self.problem.layout.names or (), buffers)
+        problem = self.problem
+        parameters = problem.layout.names or ()
+        buffers = [name for name in arrays if name in problem.buffers]
+        return Shape.of(arrays, parameters, buffers)
 
-    def receive(self, message: Message) -> tuple[Tensor, dict[str, Tensor]]:
+    def receive(self, message: Message) -> tuple[Tensor, Buffers]:
         """The model of the message, loaded."""
         arrays = message.content.array_records[wire.ARRAYS]
-        theta, buffers = self.shape(message).read(arrays)
+        shape = self.shape(message)
+        theta, buffers = shape.read(arrays)
         theta = theta.to(self.problem.theta)
         for name, buffer in buffers.items():
             buffers[name] = buffer.to(self.problem.device)
         self.worker.load(theta, buffers)
         return theta, buffers
 
-    def training(self, task: wire.Task, theta: Tensor, buffers: dict[str, Tensor]) -> Task:
+    def training(self, task: wire.Task, theta: Tensor, buffers: Buffers) -> Task:
         """The message's task as the simulator's worker takes it."""
+        snapshot_steps = None
+        if task.snapshot_step:
+            snapshot_steps = torch.tensor([task.snapshot_step])
         return Task(
             index=task.index,
             seed=task.seed,
@@ -343,7 +380,7 @@ class _Desk:
             ids=torch.tensor([self.position]),
             lr=task.lr,
             prox=task.prox,
-            snapshot_steps=torch.tensor([task.snapshot_step]) if task.snapshot_step else None,
+            snapshot_steps=snapshot_steps,
             local_loss=task.local_loss(),
             buffers=buffers,
         )

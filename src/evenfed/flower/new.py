@@ -20,16 +20,24 @@ FILES = {
 def write_app(folder: Path) -> list[Path]:
     """Write the app's files into `folder`, which must be new or empty; returns their paths."""
     absolute = folder.resolve()
-    name = re.sub(r"[^a-z0-9]+", "-", absolute.name.lower()).strip("-")
+    lowered = absolute.name.lower()
+    name = re.sub(r"[^a-z0-9]+", "-", lowered).strip("-")
     module = name.replace("-", "_")
     if not name or not name[0].isalpha():
         raise InputError(f"'{folder.name}' cannot name a Flower app; begin with a letter, e.g. my-app")
     if importlib.util.find_spec(module) is not None:
         raise InputError(f"'{name}' is the name of an installed Python package; give the folder another name")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    in_use = folder.exists()
+    if folder.is_dir():
+        in_use = any(folder.iterdir())
+    if in_use:
         raise InputError(f"{folder} exists and is not empty; give a new folder")
     results = absolute / "runs"
-    words = {"MODULE": module, "NAME": name, "OUT": results.as_posix()}
+    words = {
+        "MODULE": module,
+        "NAME": name,
+        "OUT": results.as_posix(),
+    }
     written = []
     try:
         for place, text in _texts().items():
@@ -58,4 +66,8 @@ def _texts() -> dict[str, str]:
 
 def _filled(text: str, words: dict[str, str]) -> str:
     any_word = "|".join(words)
-    return re.sub(rf"\b({any_word})\b", lambda match: words[match[0]], text)
+
+    def meaning(word: re.Match[str]) -> str:
+        return words[word[0]]
+
+    return re.sub(rf"\b({any_word})\b", meaning, text)

@@ -1,6 +1,7 @@
 """A round in the clear: the server sees every client's loss, update and score."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from logging import INFO
 from typing import Any
@@ -16,7 +17,7 @@ from ..core.round import Fold, open_round
 from ..core.server import Record, Server
 from . import wire
 from .roster import Connection, replies
-from .wire import Shape, Task
+from .wire import Shape, Task, Values
 
 
 class PlainRound:
@@ -36,30 +37,40 @@ class PlainRound:
         self.fold: Fold | None = None
         self.unanswered: dict[int, int] = {}  # node -> client, of the tasks without a reply
 
-    def open(self, drawn: Tensor, arrays: ArrayRecord, config: Mapping[str, Any]) -> list[Message]:
+    def open(self, drawn: Tensor, arrays: ArrayRecord, config: Values) -> list[Message]:
         """Ask those drawn for the loss of the model, plan, and give training tasks to those with a weight."""
+        server = self.server
         losses = self._losses(arrays, drawn)
-        turn = open_round(self.server, losses, drawn)
+        turn = open_round(server, losses, drawn)
         self.fold = Fold(turn)
-        self.task = dataclasses.replace(self.task, personal=turn.plan.personal)
-        tasks = dict.fromkeys(turn.plan.ids.tolist(), self.task)
-        if turn.plan.snapshot_steps is not None:
-            for client, step in zip(tasks, turn.plan.snapshot_steps.tolist(), strict=True):
+        plan = turn.plan
+        self.task = dataclasses.replace(self.task, personal=plan.personal)
+        clients = plan.ids.tolist()
+        tasks = dict.fromkeys(clients, self.task)
+        if plan.snapshot_steps is not None:
+            steps = plan.snapshot_steps.tolist()
+            for client, step in zip(clients, steps, strict=True):
                 tasks[client] = dataclasses.replace(self.task, snapshot_step=step)
-        log(INFO, "round %s: %s drawn, %s train", self.server.index, len(drawn), len(tasks))
+        log(INFO, "round %s: %s drawn, %s train", server.index, len(drawn), len(tasks))
         return self._messages(wire.TRAIN, tasks, arrays, config)
 
     def collect(self, answers: Iterable[Message]) -> None:
         """Fold each reply into the step and let it go; what fails or does not fit is dropped and named."""
         assert self.fold is not None
         for reply in answers:
-            client = self.unanswered.pop(reply.metadata.src_node_id, None)
+            client = self._sender(reply)
             if client is None:
                 continue
             try:
                 if reply.has_error():
                     raise InputError(reply.error.reason)
-                update = wire.update_of(reply, client, self.shape, self.server.theta, self.server.buffers)
+                update = wire.update_of(
+                    reply=reply,
+                    client=client,
+                    shape=self.shape,
+                    theta=self.server.theta,
+                    buffers=self.server.buffers,
+                )
                 self.fold.add(update)
             except InputError as error:
                 self._log_dropped(client, error)
@@ -72,10 +83,12 @@ class PlainRound:
         assert self.fold is not None
         return self.fold.close(self._losses_at)
 
-    def ask_scores(self, arrays: ArrayRecord, config: Mapping[str, Any]) -> list[Message]:
+    def ask_scores(self, arrays: ArrayRecord, config: Values) -> list[Message]:
         """Tasks to test the new model, for every client that holds test data."""
-        task = dataclasses.replace(self.task, index=self.server.index + 1)
-        tasks = dict.fromkeys(self.connection.roster.tested(), task)
+        following = self.server.index + 1
+        task = dataclasses.replace(self.task, index=following)
+        tested = self.connection.roster.tested()
+        tasks = dict.fromkeys(tested, task)
         return self._messages(wire.EVALUATE, tasks, arrays, config)
 
     def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
@@ -83,18 +96,24 @@ class PlainRound:
         everyone = len(self.server.sizes)
         columns: dict[str, Any] = {}
         for reply in answers:
-            client = self.unanswered.pop(reply.metadata.src_node_id, None)
+            client = self._sender(reply)
             if client is None:
                 continue
             for name in ("accuracy", "unpadded"):
                 value = wire.number(reply, name)
-                if value is not None:
-                    column = columns.setdefault(name, np.full(everyone, np.nan))
-                    column[client] = value
+                if value is None:
+                    continue
+                if name not in columns:
+                    columns[name] = np.full(everyone, np.nan)
+                columns[name][client] = value
         return columns
 
     def _messages(
-        self, kind: str, tasks: Mapping[int, Task], arrays: ArrayRecord, config: Mapping[str, Any]
+        self,
+        kind: str,
+        tasks: Mapping[int, Task],
+        arrays: ArrayRecord,
+        config: Values,
     ) -> list[Message]:
         """A message for each client that is connected."""
         self.unanswered = {}
@@ -104,22 +123,37 @@ class PlainRound:
             if node is None:
                 continue
             self.unanswered[node] = client
-            record = task.record(config)
-            messages.append(wire.message(node, kind, arrays, record, self.connection.timeout))
+            message = wire.message(
+                node=node,
+                kind=kind,
+                arrays=arrays,
+                config=task.record(config),
+                lifetime=self.connection.timeout,
+            )
+            messages.append(message)
         return messages
 
+    def _sender(self, reply: Message) -> int | None:
+        """The client whose reply was awaited, which it is no longer; None for anyone else's."""
+        node = reply.metadata.src_node_id
+        return self.unanswered.pop(node, None)
+
     def _losses_at(self, theta: Tensor, ids: Tensor) -> Tensor:
-        return self._losses(self.shape.arrays(theta, self.server.buffers), ids)
+        arrays = self.shape.arrays(theta, self.server.buffers)
+        return self._losses(arrays, ids)
 
     def _losses(self, arrays: ArrayRecord, ids: Tensor) -> Tensor:
         """The clients' losses [len(ids)] at a model; NaN where none came."""
         clients = ids.tolist()
-        messages = self._messages(wire.LOSS, dict.fromkeys(clients, self.task), arrays, {})
+        tasks = dict.fromkeys(clients, self.task)
+        messages = self._messages(wire.LOSS, tasks, arrays, {})
         missing = dict.fromkeys(clients, "not connected")
-        missing |= dict.fromkeys(self.unanswered.values(), "no reply")
-        losses = dict.fromkeys(clients, float("nan"))
-        for reply in replies(self.connection.grid, messages, self.connection.timeout):  # nothing is summed: any order
-            client = self.unanswered.pop(reply.metadata.src_node_id, None)
+        for connected in self.unanswered.values():
+            missing[connected] = "no reply"
+        losses = dict.fromkeys(clients, math.nan)
+        connection = self.connection
+        for reply in replies(connection.grid, messages, connection.timeout):  # nothing is summed: any order
+            client = self._sender(reply)
             if client is None:
                 continue
             loss = wire.number(reply, "loss")
@@ -132,7 +166,8 @@ class PlainRound:
                 missing[client] = "the reply holds no loss"
         for absent, reason in missing.items():
             self._log_dropped(absent, reason)
-        return torch.tensor(list(losses.values()), dtype=torch.float64)
+        values = list(losses.values())
+        return torch.tensor(values, dtype=torch.float64)
 
     def _log_dropped(self, client: int, reason: object) -> None:
         self.connection.log_dropped(self.server.index, client, reason)

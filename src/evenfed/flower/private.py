@@ -1,7 +1,7 @@
 """A private round: the server learns sums alone. First the means that weights need, then a sum of weighted updates."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from logging import WARNING
 from typing import Any
@@ -22,7 +22,7 @@ from ..core.sums import number_of_means
 from . import wire
 from .roster import Connection
 from .secure import LEAST, RANGES, SecureSum, TooFewError, Vector, joined
-from .wire import Shape, Task
+from .wire import Shape, Task, Values
 
 RECORD = "private"
 
@@ -64,7 +64,8 @@ def check_algorithm(algorithm: Algorithm) -> None:
     try:
         number_of_means(algorithm)
     except InputError as reason:
-        raise InputError(f"{reason}. Those that can: {', '.join(_private_names())}") from None
+        able = ", ".join(_private_names())
+        raise InputError(f"{reason}. Those that can: {able}") from None
 
 
 def _private_names() -> list[str]:
@@ -103,7 +104,8 @@ def check_wrapper(wrapped: Strategy) -> None:
 
 def with_private_memory(server: Server) -> Server:
     """The server of a private run remembers which round last counted a client, and the sum of the clients' duals."""
-    counted = torch.zeros(len(server.sizes), dtype=torch.int64)
+    everyone = len(server.sizes)
+    counted = torch.zeros(everyone, dtype=torch.int64)
     dual_total = torch.zeros(1, dtype=torch.float64)
     memory = {"counted": counted, "dual_total": dual_total}
     return dataclasses.replace(server, memory=memory, smoothed=None)
@@ -120,16 +122,18 @@ class PrivateRound:
         connection: Connection,
     ) -> None:
         self.server = server
-        self.task = dataclasses.replace(task, personal=server.algorithm.personal())
+        personal = server.algorithm.personal()
+        self.task = dataclasses.replace(task, personal=personal)
         self.connection = connection
         self.sums = MaskedSums(server, connection)
         self.scores: dict[str, float] | None = None
 
-    def open(self, drawn: Tensor, arrays: ArrayRecord, config: Mapping[str, Any]) -> list[Message]:
+    def open(self, drawn: Tensor, arrays: ArrayRecord, config: Values) -> list[Message]:
         """The means, one masked sum after another; then the tasks to train. None if too few clients are left."""
         self.sums.admit(drawn.tolist())
         try:
-            for phase in range(number_of_means(self.server.algorithm)):
+            means = number_of_means(self.server.algorithm)
+            for phase in range(means):
                 sent = arrays if phase == 0 else None  # the loss is measured once
                 (mean,) = self.sums.averages(MEAN, self.task, sent)
                 self.sums.means.append(mean)
@@ -155,9 +159,11 @@ class PrivateRound:
             if self.sums.running:
                 size = len(server.theta)
                 entries, covered = self.sums.finish()
-                total, length, dual_change = joined(entries[size:])
-                objective = total / covered
-                server = self._moved(entries[:size], length, dual_change)
+                update = entries[:size]
+                numbers = joined(entries[size:])
+                total_objective, length, dual_change = numbers
+                objective = total_objective / covered
+                server = self._moved(update, length, dual_change)
                 weights[self.sums.clients] = np.nan  # known to each client alone
                 skipped = False
         except TooFewError as reason:
@@ -171,22 +177,29 @@ class PrivateRound:
             dropped=tuple(self.sums.dropped),
             skipped=skipped,
         )
-        return dataclasses.replace(server, index=server.index + 1), record
+        following = server.index + 1
+        return dataclasses.replace(server, index=following), record
 
-    def ask_scores(self, arrays: ArrayRecord, config: Mapping[str, Any]) -> list[Message]:
+    def ask_scores(self, arrays: ArrayRecord, config: Values) -> list[Message]:
         """Mean and deviation of the clients' test scores. The sum is taken here, so no messages are left to send."""
         index = self.server.index + 1
         task = dataclasses.replace(self.task, index=index)
-        sums = MaskedSums(dataclasses.replace(self.server, index=index), self.connection)
-        nodes = self.connection.nodes
-        sums.clients = [client for client in self.connection.roster.tested() if client in nodes]
+        server = dataclasses.replace(self.server, index=index)
+        connection = self.connection
+        sums = MaskedSums(server, connection)
+        for client in connection.roster.tested():
+            if client in connection.nodes:
+                sums.clients.append(client)
         try:
             mean, square = sums.averages(SCORE, task, arrays)
         except TooFewError as reason:
             log(WARNING, "round %s: no scores: %s", index, reason)
         else:
-            deviation = max(square - mean**2, 0.0) ** 0.5
-            self.scores = {"mean-accuracy": mean, "std-accuracy": deviation}
+            variance = max(square - mean**2, 0.0)
+            self.scores = {
+                "mean-accuracy": mean,
+                "std-accuracy": variance**0.5,
+            }
         return []
 
     def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
@@ -200,8 +213,12 @@ class PrivateRound:
         step = torch.from_numpy(update)
         counted = server.memory["counted"].clone()
         counted[self.sums.clients] = server.index + 1
-        memory = {"counted": counted, "dual_total": server.memory["dual_total"] + dual_change}
-        return moved(dataclasses.replace(server, memory=memory), step)
+        memory = {
+            "counted": counted,
+            "dual_total": server.memory["dual_total"] + dual_change,
+        }
+        remembering = dataclasses.replace(server, memory=memory)
+        return moved(remembering, step)
 
     def _skip(self, reason: object) -> None:
         self.sums.running = None
@@ -237,12 +254,21 @@ class MaskedSums:
         return [number / covered for number in joined(entries)]
 
     def begin(
-        self, kind: str, task: Task, arrays: ArrayRecord | None, config: Mapping[str, Any], size: int = 0
+        self,
+        kind: str,
+        task: Task,
+        arrays: ArrayRecord | None,
+        config: Values,
+        size: int = 0,
     ) -> list[Message]:
         """Open a masked sum over those left, and return the tasks for it."""
-        entries = size + NUMBERS[kind] * len(RANGES)
-        nodes = [self.connection.nodes[client] for client in self.clients]
-        self.running = SecureSum(nodes, entries, self.connection.replies, self.connection.timeout)
+        nodes = self.connection.nodes
+        self.running = SecureSum(
+            nodes=[nodes[client] for client in self.clients],
+            size=size + NUMBERS[kind] * len(RANGES),
+            ask=self.connection.replies,
+            lifetime=self.connection.timeout,
+        )
         try:
             self.running.open()
         finally:
@@ -250,11 +276,13 @@ class MaskedSums:
         self._set_coefficients(kind)
         contents = {}
         for client in self.clients:
-            content = RecordDict({wire.CONFIG: task.record(config)})
+            content = RecordDict()
+            content[wire.CONFIG] = task.record(config)
             if arrays is not None:
                 content[wire.ARRAYS] = arrays
-            content[RECORD] = self._masked_task(kind, client).record()
-            contents[self.connection.nodes[client]] = content
+            masked_task = self._masked_task(kind, client)
+            content[RECORD] = masked_task.record()
+            contents[nodes[client]] = content
         return self.running.tasks(contents)
 
     def add(self, reply: Message) -> None:
@@ -271,8 +299,8 @@ class MaskedSums:
             entries = finished.close()
         finally:
             self._drop_lost(finished)
-        covered = sum(self.coefficients[client] for client in self.clients)
-        return entries, covered
+        coefficients = [self.coefficients[client] for client in self.clients]
+        return entries, sum(coefficients)
 
     def _set_coefficients(self, kind: str) -> None:
         """c_i of those left: the algorithm's own, or 1/m for scores."""
@@ -281,21 +309,26 @@ class MaskedSums:
         coefficients = torch.full_like(shares, 1 / len(shares))
         if kind != SCORE:
             coefficients = self.server.algorithm.coefficients(shares)
-        self.coefficients = dict(zip(self.clients, coefficients.tolist(), strict=True))
+        by_client = zip(self.clients, coefficients.tolist(), strict=True)
+        self.coefficients = dict(by_client)
 
     def _masked_task(self, kind: str, client: int) -> MaskedTask:
         server = self.server
-        clients = int((server.sizes > 0).sum())
-        smooth = server.smooth if server.algorithm.uses_losses else None
+        memory = server.memory
+        with_data = server.sizes > 0
+        clients = int(with_data.sum())
+        smooth = 1.0
+        if server.algorithm.uses_losses and server.smooth is not None:
+            smooth = server.smooth
         return MaskedTask(
             kind=kind,
             algorithm=wire.algorithm_text(server.algorithm),
             coefficient=self.coefficients[client],
             means=list(self.means),
             clients=clients,
-            since=int(server.memory["counted"][client]),
-            mean_dual=float(server.memory["dual_total"]) / clients,
-            smooth=1.0 if smooth is None else smooth,
+            since=int(memory["counted"][client]),
+            mean_dual=float(memory["dual_total"]) / clients,
+            smooth=smooth,
         )
 
     def _drop_lost(self, masked: SecureSum) -> None:
@@ -303,7 +336,8 @@ class MaskedSums:
         left = []
         for client in self.clients:
             node = self.connection.nodes[client]
-            if node in masked.lost and node not in masked.gave:
+            lost_before_giving = node in masked.lost and node not in masked.gave
+            if lost_before_giving:
                 self._drop(client, masked.lost[node])
             else:
                 left.append(client)

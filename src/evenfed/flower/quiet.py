@@ -31,7 +31,8 @@ def be_quiet() -> None:
 
 def keep_ray_at_home() -> None:
     """Ray asks clouds' metadata services where it runs even if its statistics are off: that process is not started."""
-    if os.environ["RAY_USAGE_STATS_ENABLED"] == "0" and importlib.util.find_spec("ray") is not None:
+    no_statistics = os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    if no_statistics and importlib.util.find_spec("ray") is not None:
         from ray._private import services
 
         services.start_api_server = _not_started

@@ -32,16 +32,19 @@ def replies(
     """
     waiting: list[str] = []
     for message in messages:
-        waiting += [name for name in grid.push_messages([message]) if name is not None]
+        pushed = grid.push_messages([message])
+        waiting += [name for name in pushed if name is not None]
     deadline = time.monotonic() + timeout
     together = 1 if ordered else AT_ONCE
     pause = SHORTEST_PAUSE
     while waiting:
         late = time.monotonic() >= deadline
-        reach = 1 if ordered and not late else len(waiting)
+        only_next = ordered and not late
+        reach = 1 if only_next else len(waiting)
         arrived: set[str] = set()
         for start in range(0, reach, together):
-            names = waiting[start : start + together]
+            end = start + together
+            names = waiting[start:end]
             pulled = list(grid.pull_messages(names))
             arrived |= {message.metadata.reply_to_message_id for message in pulled}
             while pulled:
@@ -65,10 +68,10 @@ class Roster:
 
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
-    facts: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # position -> what the client told of itself
+    facts: dict[int, wire.Values] = field(default_factory=dict)  # position -> what the client told of itself
     positions: dict[int, int | None] = field(default_factory=dict)  # node -> position; None: left out
 
-    def gather(self, grid: Grid, wait: float, known: Mapping[str, Any] | None = None) -> None:
+    def gather(self, grid: Grid, wait: float, known: wire.Values | None = None) -> None:
         """Wait until all clients are there; `known` (an earlier header's clients) stands in for those that are not."""
         deadline = time.monotonic() + wait
         while not self._complete():
@@ -80,23 +83,29 @@ class Roster:
             if time.monotonic() >= deadline:
                 if known is not None and self.nodes:
                     break
-                wanted = "any" if self.clients is None else str(self.clients)
+                wanted = "any" if self.clients is None else self.clients
+                connected = len(self.nodes)
                 raise InputError(
-                    f"{len(self.nodes)} of {wanted} clients connected within {wait:g} s; start the missing SuperNodes "
+                    f"{connected} of {wanted} clients connected within {wait:g} s; start the missing SuperNodes "
                     'with --node-config "partition-id=K num-partitions=N", or give `clients` or a longer `wait`'
                 )
             time.sleep(0.2)
         self._recall(known)
 
     def _complete(self) -> bool:
-        return self.clients is not None and len(self.nodes) >= self.clients
+        if self.clients is None:
+            return False
+        return len(self.nodes) >= self.clients
 
     def refresh(self, grid: Grid, timeout: float) -> list[str]:
         """Note who is connected, and ask new nodes who they are. Returns what failed."""
         present = set(grid.get_node_ids())
-        new = sorted(present - set(self.positions))
+        new = present - self.positions.keys()
         config = ConfigRecord({"server-round": 0})
-        questions = [wire.message(node, wire.DESCRIBE, None, config) for node in new]
+        questions = []
+        for node in sorted(new):
+            question = wire.message(node, wire.DESCRIBE, None, config)
+            questions.append(question)
         failures = []
         for reply in replies(grid, questions, timeout):
             node = reply.metadata.src_node_id
@@ -116,51 +125,61 @@ class Roster:
         """The position of the client on a node."""
         if reply.has_error():
             raise InputError(reply.error.reason)
-        record = reply.content.config_records.get(wire.CONFIG)
-        facts: dict[str, Any] = dict(record or {})
-        if not set(facts) >= FACTS:
+        facts: wire.Values = reply.content.config_records.get(wire.CONFIG, {})
+        if not facts.keys() >= FACTS:
             raise InputError("it runs another client app; use evenfed.flower.client_app")
         position = int(facts["partition-id"])
-        self.clients = self.clients or int(facts["num-partitions"]) or None
+        partitions = int(facts["num-partitions"])
+        self.clients = self.clients or partitions or None
         if self.clients is None:
             raise InputError(
                 'it does not say how many clients there are; start it with --node-config "partition-id=K '
                 'num-partitions=N", or give `clients`'
             )
         if not 0 <= position < self.clients:
+            last = self.clients - 1
             raise InputError(
-                f"partition-id={position}, but there are {self.clients} clients; give each node one of "
-                f"0 .. {self.clients - 1}"
+                f"partition-id={position}, but there are {self.clients} clients; give each node one of 0 .. {last}"
             )
         if position in self.nodes:
+            older = self.nodes[position]
             text = "nodes %s and %s both say partition-id=%s; the newer is asked"
-            log(WARNING, text, self.nodes[position], node, position)
-        self.facts.setdefault(position, facts)
+            log(WARNING, text, older, node, position)
+        self.facts.setdefault(position, dict(facts))
         log(INFO, "client %s (%s) is on node %s", position, facts["name"], node)
         return position
 
-    def _recall(self, known: Mapping[str, Any] | None) -> None:
+    def _recall(self, known: wire.Values | None) -> None:
         """Take from an earlier run's header the facts of clients that are not there."""
         model = next(iter(self.facts.values()))  # the same for all: names of parameters and buffers
         for position in range(self.clients or 0):
             if position in self.facts:
                 continue
             assert known is not None
+            name = known["names"][position]
             self.facts[position] = {
                 **model,
-                "name": known["names"][position],
+                "name": name,
                 "train": known["train"][position],
                 "test": known["test"][position],
             }
-            log(WARNING, "client %s (%s) is not connected", position, known["names"][position])
+            log(WARNING, "client %s (%s) is not connected", position, name)
 
     def column(self, fact: str) -> list[Any]:
         """One fact of every client, by position."""
-        return [self.facts[position][fact] for position in range(self.clients or 0)]
+        values = []
+        for position in range(self.clients or 0):
+            facts = self.facts[position]
+            values.append(facts[fact])
+        return values
 
     def tested(self) -> list[int]:
         """Clients that hold test data."""
-        return [client for client, size in enumerate(self.column("test")) if size]
+        tested = []
+        for client, size in enumerate(self.column("test")):
+            if size:
+                tested.append(client)
+        return tested
 
     def describe(self) -> dict[str, Any]:
         """As a run's header keeps it."""
@@ -192,5 +211,6 @@ class Connection:
         return replies(self.grid, messages, self.timeout, self.ordered)
 
     def log_dropped(self, index: int, client: int, reason: object) -> None:
-        name = self.roster.facts[client]["name"]
+        facts = self.roster.facts[client]
+        name = facts["name"]
         log(WARNING, "round %s: client %s (%s) is dropped: %s", index, client, name, reason)

@@ -38,26 +38,39 @@ STEPS = 2**30  # and are rounded to this many steps
 RANGES = (2.0**50, 2.0**20, 2.0**-10)  # a number travels in three parts, each half a step of the one before
 
 Vector = NDArray[np.float64]
-Ask = Callable[[Iterable[Message]], Iterable[Message]]
+Messages = Iterable[Message]
+Ask = Callable[[Messages], Messages]
+Contribute = Callable[[Message, Context], Vector]
+Box = tuple[int, bytes]  # from whom, encrypted shares
+Questions = Mapping[int, wire.Values]  # by node
 
 
 class TooFewError(Exception):
     """So many dropped out that the masks cannot be taken off."""
 
 
-def respond(message: Message, context: Context, contribute: Callable[[Message, Context], Vector]) -> Message:
+def respond(message: Message, context: Context, contribute: Contribute) -> Message:
     """A client's reply in whichever stage this is; `contribute` gives the vector that is masked."""
 
     def inner(message: Message, context: Context) -> Message:
         vector = contribute(message, context)
-        if not bool((np.abs(vector) <= CLIP).all()):  # also where it is not a number
+        within = np.abs(vector) <= CLIP  # False where it is not a number
+        if not bool(within.all()):
             raise InputError(f"an entry to be masked is not finite or beyond {CLIP:g}; lower the learning rate")
-        result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([vector]), 1, {})
-        return Message(fitres_to_recorddict(result, False), reply_to=message)
+        result = FitRes(
+            status=Status(Code.OK, ""),
+            parameters=ndarrays_to_parameters([vector]),
+            num_examples=1,
+            metrics={},
+        )
+        content = fitres_to_recorddict(result, keep_input=False)
+        return Message(content, reply_to=message)
 
     reply = secaggplus_mod(message, context, inner)
-    masked = reply.content[PROTOCOL]
-    reply.content = RecordDict({PROTOCOL: masked, wire.METRICS: MetricRecord({"num-examples": 1})})
+    content = RecordDict()
+    content[PROTOCOL] = reply.content[PROTOCOL]
+    content[wire.METRICS] = MetricRecord({"num-examples": 1})
+    reply.content = content
     return reply
 
 
@@ -96,20 +109,24 @@ class SecureSum:
         self.size = size  # entries of each vector
         self.ask = ask
         self.lifetime = lifetime
-        self.shares = min(len(nodes), NEIGHBOURS)
-        self.threshold = max(2, math.ceil(2 * self.shares / 3))
+        count = len(nodes)
+        self.shares = min(count, NEIGHBOURS)
+        two_thirds = math.ceil(2 * self.shares / 3)
+        self.threshold = max(2, two_thirds)
         self.near = _ring(nodes, self.shares)
-        self.modulus = 2 ** (STEPS.bit_length() + len(nodes).bit_length())
+        bits = STEPS.bit_length() + count.bit_length()
+        self.modulus = 2**bits
         self.keys: dict[int, list[bytes]] = {}
-        self.boxes: dict[int, list[tuple[int, bytes]]] = {}  # to whom: (from whom, encrypted shares)
+        self.boxes: dict[int, list[Box]] = {}  # by the node that they are for
         self.gave: set[int] = set()
         self.total: list[NDArray[Any]] | None = None
         self.lost: dict[int, str] = {}
 
     def open(self) -> None:
         """Everyone makes keys, and hands encrypted shares of its secrets to its neighbours."""
-        if len(self.near) < LEAST:
-            raise TooFewError(f"{len(self.near)} clients left; a masked sum needs {LEAST}")
+        left = len(self.near)
+        if left < LEAST:
+            raise TooFewError(f"{left} clients left; a masked sum needs {LEAST}")
         self._exchange_keys()
         self._exchange_shares()
 
@@ -123,7 +140,8 @@ class SecureSum:
             Key.MOD_RANGE: self.modulus,
             Key.MAX_WEIGHT: 1.0,
         }
-        answers = self._stage(Stage.SETUP, dict.fromkeys(self.near, setup))
+        questions = dict.fromkeys(self.near, setup)
+        answers = self._stage(Stage.SETUP, questions)
         for node, answer in answers.items():
             first = answer[Key.PUBLIC_KEY_1]
             second = answer[Key.PUBLIC_KEY_2]
@@ -131,19 +149,22 @@ class SecureSum:
         self._check_enough(self.keys)
 
     def _exchange_shares(self) -> None:
-        neighbours_keys: dict[int, dict[str, Any]] = {}
+        questions = {}
         for node in self.keys:
-            neighbours_keys[node] = {}
-            for neighbour in self.near[node] & self.keys.keys():
-                neighbours_keys[node][str(neighbour)] = self.keys[neighbour]
-        answers = self._stage(Stage.SHARE_KEYS, neighbours_keys)
+            neighbours = self.near[node] & self.keys.keys()
+            neighbours_keys: dict[str, Any] = {}
+            for neighbour in neighbours:
+                neighbours_keys[str(neighbour)] = self.keys[neighbour]
+            questions[node] = neighbours_keys
+        answers = self._stage(Stage.SHARE_KEYS, questions)
         self.boxes = {node: [] for node in answers}
         for source, answer in answers.items():
             receivers = answer[Key.DESTINATION_LIST]
             encrypted = answer[Key.CIPHERTEXT_LIST]
             for node, box in zip(receivers, encrypted, strict=True):
                 if node in self.boxes:
-                    self.boxes[node].append((source, box))
+                    received = self.boxes[node]
+                    received.append((source, box))
         self._check_enough(self.boxes)
 
     def tasks(self, contents: Mapping[int, RecordDict]) -> list[Message]:
@@ -152,19 +173,27 @@ class SecureSum:
         for node, boxes in self.boxes.items():
             sources = [source for source, _ in boxes]
             shares = [box for _, box in boxes]
-            values = {Key.SOURCE_LIST: sources, Key.CIPHERTEXT_LIST: shares}
-            messages.append(self._message(node, Stage.COLLECT_MASKED_VECTORS, values, contents[node]))
+            message = self._message(
+                node=node,
+                stage=Stage.COLLECT_MASKED_VECTORS,
+                values={Key.SOURCE_LIST: sources, Key.CIPHERTEXT_LIST: shares},
+                content=contents[node],
+            )
+            messages.append(message)
         return messages
 
     def add(self, reply: Message) -> None:
         """Add a masked vector to the sum and let it go."""
         node = reply.metadata.src_node_id
         answer = self._answer(reply)
-        if answer is None or node not in self.boxes or node in self.gave:
+        awaited = node in self.boxes and node not in self.gave
+        if answer is None or not awaited:
             return
-        vectors = [bytes_to_ndarray(packed) for packed in answer[Key.MASKED_PARAMETERS]]
-        shapes = [(vector.shape, vector.dtype.name) for vector in vectors]
-        if shapes != [((1,), "int64"), ((self.size,), "int64")]:
+        packed = answer[Key.MASKED_PARAMETERS]
+        vectors = [bytes_to_ndarray(vector) for vector in packed]
+        shapes = [vector.shape for vector in vectors]
+        types = {vector.dtype.name for vector in vectors}
+        if shapes != [(1,), (self.size,)] or types != {"int64"}:
             self.lost[node] = "its masked vector has another shape than was asked for"
             return
         self.gave.add(node)
@@ -179,13 +208,16 @@ class SecureSum:
         for node, shares in self._collected_shares().items():
             if len(shares) < self.threshold:
                 raise TooFewError("too few clients helped to take off the masks")
-            self._unmask(node, combine_shares(shares))
+            secret = combine_shares(shares)
+            self._unmask(node, secret)
         assert self.total is not None
-        count, masked_sum = parameters_mod(self.total, self.modulus)
-        if int(count[0]) != len(self.gave) * STEPS:
+        givers = len(self.gave)
+        count, unmasked = parameters_mod(self.total, self.modulus)
+        if int(count[0]) != givers * STEPS:
             raise TooFewError("the masks did not cancel: a client answered with wrong shares")
-        offset = (len(self.gave) - 1) * CLIP  # every vector is shifted by CLIP; dequantize takes off one shift
-        total: Vector = dequantize([masked_sum], CLIP, STEPS)[0] - offset
+        (shifted,) = dequantize([unmasked], CLIP, STEPS)
+        offset = (givers - 1) * CLIP  # every vector is shifted by CLIP; dequantize takes off one shift
+        total: Vector = shifted - offset
         return total
 
     def _collected_shares(self) -> dict[int, list[bytes]]:
@@ -193,28 +225,34 @@ class SecureSum:
         absent = self.boxes.keys() - self.gave
         questions = {}
         for node in self.gave:
+            neighbours = self.near[node]
             questions[node] = {
-                Key.ACTIVE_NODE_ID_LIST: sorted(self.near[node] & self.gave),
-                Key.DEAD_NODE_ID_LIST: sorted(self.near[node] & absent),
+                Key.ACTIVE_NODE_ID_LIST: sorted(neighbours & self.gave),
+                Key.DEAD_NODE_ID_LIST: sorted(neighbours & absent),
             }
-        shares: dict[int, list[bytes]] = {node: [] for node in self.boxes}
-        for answer in self._stage(Stage.UNMASK, questions).values():
+        collected: dict[int, list[bytes]] = {node: [] for node in self.boxes}
+        answers = self._stage(Stage.UNMASK, questions)
+        for answer in answers.values():
             owners = answer[Key.NODE_ID_LIST]
-            for owner, share in zip(owners, answer[Key.SHARE_LIST], strict=True):
-                shares[owner].append(share)
-        return shares
+            shares = answer[Key.SHARE_LIST]
+            for owner, share in zip(owners, shares, strict=True):
+                collected[owner].append(share)
+        return collected
 
     def _unmask(self, node: int, secret: bytes) -> None:
         """Off the sum: the own mask of one who gave, or what the pairwise masks of one who left leave behind."""
         assert self.total is not None
         shapes = [vector.shape for vector in self.total]
         if node in self.gave:
-            self.total = parameters_subtraction(self.total, pseudo_rand_gen(secret, self.modulus, shapes))
+            mask = pseudo_rand_gen(secret, self.modulus, shapes)
+            self.total = parameters_subtraction(self.total, mask)
             return
+        private_key = bytes_to_private_key(secret)
         for other in self.near[node] & self.gave:
             public, _ = self.keys[other]
-            key = generate_shared_key(bytes_to_private_key(secret), bytes_to_public_key(public))
-            mask = pseudo_rand_gen(key, self.modulus, shapes)
+            public_key = bytes_to_public_key(public)
+            shared_key = generate_shared_key(private_key, public_key)
+            mask = pseudo_rand_gen(shared_key, self.modulus, shapes)
             combine = parameters_addition if node > other else parameters_subtraction
             self.total = combine(self.total, mask)
 
@@ -226,14 +264,17 @@ class SecureSum:
             if len(neighbours) < self.threshold:
                 enough = False
         if not enough:
-            raise TooFewError(
-                f"{len(left)} of {len(self.near)} clients are left; taking off masks needs {self.threshold}"
-            )
+            present = len(left)
+            everyone = len(self.near)
+            raise TooFewError(f"{present} of {everyone} clients are left; taking off masks needs {self.threshold}")
 
-    def _stage(self, stage: str, questions: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+    def _stage(self, stage: str, questions: Questions) -> dict[int, Any]:
         """What each node answered in a stage."""
+        messages = []
+        for node, values in questions.items():
+            message = self._message(node, stage, values)
+            messages.append(message)
         answers = {}
-        messages = [self._message(node, stage, values) for node, values in questions.items()]
         for reply in self.ask(messages):
             node = reply.metadata.src_node_id
             answer = self._answer(reply)
@@ -251,11 +292,11 @@ class SecureSum:
         self,
         node: int,
         stage: str,
-        values: Mapping[str, Any],
+        values: wire.Values,
         content: RecordDict | None = None,
     ) -> Message:
-        record = ConfigRecord({**values, Key.STAGE: stage})
-        whole = RecordDict({**(content or {}), PROTOCOL: record})
+        whole = RecordDict(dict(content or {}))
+        whole[PROTOCOL] = ConfigRecord({**values, Key.STAGE: stage})
         return Message(
             whole,
             dst_node_id=node,
@@ -279,10 +320,14 @@ def _ring(nodes: Sequence[int], shares: int) -> dict[int, set[int]]:
     """For each node the neighbours it shares masks with, itself among them: those near it on a random ring."""
     ring = list(nodes)
     random.SystemRandom().shuffle(ring)
+    length = len(ring)
     half = shares // 2
     near: dict[int, set[int]] = {}
     for position, node in enumerate(ring):
         near[node] = set()
-        for k in range(position - half, position + half + 1):
-            near[node].add(ring[k % len(ring)])
+        first = position - half
+        last = position + half
+        for k in range(first, last + 1):
+            neighbour = ring[k % length]
+            near[node].add(neighbour)
     return near

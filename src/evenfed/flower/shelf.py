@@ -12,13 +12,15 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
+Array = NDArray[np.generic]
+
 
 class Store(Protocol):
     """Arrays by name."""
 
     def names(self) -> Iterable[str]: ...
-    def read(self, name: str) -> NDArray[np.generic]: ...
-    def write(self, name: str, values: NDArray[np.generic]) -> None: ...
+    def read(self, name: str) -> Array: ...
+    def write(self, name: str, values: Array) -> None: ...
     def remove(self, name: str) -> None: ...
 
 
@@ -31,11 +33,13 @@ class InContext:
     def names(self) -> list[str]:
         return list(self.state)
 
-    def read(self, name: str) -> NDArray[np.generic]:
-        return self.state.array_records[name]["theta"].numpy()
+    def read(self, name: str) -> Array:
+        record = self.state.array_records[name]
+        return record["theta"].numpy()
 
-    def write(self, name: str, values: NDArray[np.generic]) -> None:
-        self.state[name] = ArrayRecord({"theta": torch.from_numpy(values)})
+    def write(self, name: str, values: Array) -> None:
+        theta = torch.from_numpy(values)
+        self.state[name] = ArrayRecord({"theta": theta})
 
     def remove(self, name: str) -> None:
         del self.state[name]
@@ -48,26 +52,36 @@ class InFolder:
         self.folder = folder
 
     def names(self) -> list[str]:
-        return [path.stem for path in self.folder.glob("*.npy")]
+        files = self.folder.glob("*.npy")
+        return [path.stem for path in files]
 
-    def read(self, name: str) -> NDArray[np.generic]:
-        values: NDArray[np.generic] = np.load(self.folder / f"{name}.npy")
+    def read(self, name: str) -> Array:
+        values: Array = np.load(self._path(name))
         return values
 
-    def write(self, name: str, values: NDArray[np.generic]) -> None:
+    def write(self, name: str, values: Array) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self.folder / f"{name}.new.npy"
+        unfinished = self._path(f"{name}.new")
         np.save(unfinished, values)
-        os.replace(unfinished, self.folder / f"{name}.npy")
+        os.replace(unfinished, self._path(name))
 
     def remove(self, name: str) -> None:
-        (self.folder / f"{name}.npy").unlink()
+        self._path(name).unlink()
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"
 
 
 class Shelf:
     """One kind of array by the round it stands before. The last two are kept, since a round may be run again."""
 
-    def __init__(self, store: Store, kind: str, run: str, position: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        kind: str,
+        run: str,
+        position: int,
+    ) -> None:
         readable = re.sub(r"[^A-Za-z0-9=.]+", "-", run)
         self.store = store
         self.prefix = f"{kind}.{readable}.client-{position}.round-"
@@ -82,7 +96,9 @@ class Shelf:
 
     def put(self, index: int, values: Tensor, since: int | None = None) -> None:
         """The array after round `index`, made from that of `since`; what no round can ask for again goes."""
-        source = self._last_until(index if since is None else since)
+        if since is None:
+            since = index
+        source = self._last_until(since)
         following = index + 1
         array = values.detach().cpu().numpy()
         self.store.write(self._name(following), array)
@@ -101,7 +117,9 @@ class Shelf:
     def _rounds(self) -> list[int]:
         rounds = []
         for name in self.store.names():
+            if not name.startswith(self.prefix):
+                continue
             number = name.removeprefix(self.prefix)
-            if name.startswith(self.prefix) and number.isdigit():
+            if number.isdigit():
                 rounds.append(int(number))
         return rounds

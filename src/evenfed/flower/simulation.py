@@ -25,7 +25,9 @@ def simulate(
         raise InputError("Flower's simulation needs Ray; pip install 'evenfed[flower]' adds it")
     from flwr.simulation import run_simulation
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        cores = len(os.sched_getaffinity(0))
     server = ServerApp()
 
     @server.main()

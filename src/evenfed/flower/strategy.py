@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
+from numpy.typing import NDArray
 
 from ..comparison.folder import RunFolder
 from ..comparison.header import Header
@@ -63,10 +64,12 @@ class FairStrategy(Strategy):
         variant = _variant(algorithm, label)
         self.algorithm = variant.algorithm
         self.label = variant.label
-        self.settings = Settings.of({**variant.options, **options, "engine": "flower"})
+        chosen = {**variant.options, **options, "engine": "flower"}
+        self.settings = Settings.of(chosen)
         self.folder: RunFolder | None = None
         if out is not None:
-            self.folder = RunFolder.at(Path(out), self.label, self.settings.seed)
+            root = Path(out)
+            self.folder = RunFolder.at(root, self.label, self.settings.seed)
         if clients is not None:
             check_whole("clients", clients, 1)
         self.wait = _seconds("wait", wait)
@@ -81,7 +84,8 @@ class FairStrategy(Strategy):
         self.listen = listen
         self.roster = Roster(clients)
         self.records: list[Record] = []
-        self.how = f"flower: {'replies in order' if ordered else 'replies as they arrive'}"
+        order = "in order" if ordered else "as they arrive"
+        self.how = f"flower: replies {order}"
         self._begun: _Progress | None = None
 
     @property
@@ -99,7 +103,8 @@ class FairStrategy(Strategy):
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
         log(INFO, "\t├──> %s", self.settings)
-        log(INFO, "\t└──> results: %s", self.folder.path if self.folder else "not kept (no `out`)")
+        place = self.folder.path if self.folder else "not kept (no `out`)"
+        log(INFO, "\t└──> results: %s", place)
 
     def start(
         self,
@@ -128,7 +133,9 @@ class FairStrategy(Strategy):
         arrays = self._begin(initial_arrays, grid)
         connection = self._connection(grid)
         result = Result(arrays=ArrayRecord())
-        for number in range(self.server.index + 1, self.settings.rounds + 1):
+        first = self.server.index + 1
+        last = self.settings.rounds
+        for number in range(first, last + 1):
             config = ConfigRecord(dict(train_config or {}))
             messages = outer.configure_train(number, arrays, config, grid)
             replies: Iterable[Message] = connection.replies(messages)
@@ -141,7 +148,8 @@ class FairStrategy(Strategy):
                 result.train_metrics_clientapp[number] = metrics
             config = ConfigRecord(dict(evaluate_config or {}))
             messages = outer.configure_evaluate(number, arrays, config, grid)
-            scores = outer.aggregate_evaluate(number, connection.replies(messages))
+            score_replies = connection.replies(messages)
+            scores = outer.aggregate_evaluate(number, score_replies)
             if scores is not None:
                 result.evaluate_metrics_clientapp[number] = scores
             central = evaluate_fn(number, arrays) if evaluate_fn else None
@@ -153,7 +161,11 @@ class FairStrategy(Strategy):
         return result
 
     def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
     ) -> Iterable[Message]:
         """Find the clients' weights, and give training tasks to those with a weight."""
         if self._begun is None:
@@ -164,12 +176,23 @@ class FairStrategy(Strategy):
         progress = self._progress
         progress.began = time.perf_counter()
         server = progress.server
-        run = f"{self.label}, seed {self.settings.seed}"
-        task = Task.of(run, server.index, self.settings, self.algorithm)
+        settings = self.settings
+        task = Task.of(
+            run=f"{self.label}, seed {settings.seed}",
+            index=server.index,
+            settings=settings,
+            algorithm=self.algorithm,
+        )
         kind = PrivateRound if self.private else PlainRound
-        progress.round = kind(server, progress.shape, task, self._connection(grid))
-        with_data = int((server.sizes > 0).sum())
-        drawn = server.draw(self.settings.drawn(with_data))
+        progress.round = kind(
+            server=server,
+            shape=progress.shape,
+            task=task,
+            connection=self._connection(grid),
+        )
+        with_data = server.sizes > 0
+        count = settings.drawn(int(with_data.sum()))
+        drawn = server.draw(count)
         return progress.round.open(drawn, progress.arrays, config)
 
     def aggregate_train(
@@ -181,15 +204,22 @@ class FairStrategy(Strategy):
             raise InputError(f"round {server_round} was not configured; call configure_train first")
         progress.round.collect(replies)
         record = progress.close()
-        metrics: dict[str, Any] = {"objective": record.objective, "dropped": len(record.dropped)}
-        losses = record.losses[~np.isnan(record.losses)]
+        metrics: dict[str, Any] = {
+            "objective": record.objective,
+            "dropped": len(record.dropped),
+        }
+        losses = _known(record.losses)
         if len(losses):
             metrics["mean-loss"] = float(losses.mean())
             metrics["worst-loss"] = float(losses.max())
         return progress.arrays, MetricRecord(metrics)
 
     def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
     ) -> Iterable[Message]:
         """Ask every client that holds test data for a score of the new model, in rounds that are due."""
         progress = self._progress
@@ -199,7 +229,8 @@ class FairStrategy(Strategy):
         finished_rounds = progress.server.index
         every = self.settings.evaluate_every
         due = every != 0 and finished_rounds % every == 0
-        if not due and finished_rounds < self.settings.rounds:
+        last = finished_rounds >= self.settings.rounds
+        if not due and not last:
             return []
         assert progress.round is not None
         return progress.round.ask_scores(progress.arrays, config)
@@ -216,16 +247,22 @@ class FairStrategy(Strategy):
         self.records.append(record)
         finished = progress.server.index >= self.settings.rounds
         if self.folder is not None:
-            self.folder.write([record], State(progress.server), finished)
-            self.folder.forget(keep=None if finished else progress.server.index)
+            state = State(progress.server)
+            self.folder.write([record], state, finished)
+            keep = None if finished else progress.server.index
+            self.folder.forget(keep)
         if self.listen is not None:
             progress.stopped = bool(self.listen(record))
         if record.accuracy is not None:
-            known = record.accuracy[~np.isnan(record.accuracy)]
-            mean = float(known.mean())
-            worst = float(known.min())
-            return MetricRecord({"mean-accuracy": mean, "worst-accuracy": worst})
-        return None if record.scores is None else MetricRecord(dict(record.scores))
+            accuracies = _known(record.accuracy)
+            summary: dict[str, Any] = {
+                "mean-accuracy": float(accuracies.mean()),
+                "worst-accuracy": float(accuracies.min()),
+            }
+            return MetricRecord(summary)
+        if record.scores is not None:
+            return MetricRecord(dict(record.scores))
+        return None
 
     def _connection(self, grid: Grid) -> Connection:
         return Connection(grid, self.roster, self.timeout, self.ordered)
@@ -233,14 +270,17 @@ class FairStrategy(Strategy):
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
         """Meet the clients, and stand where the run was left."""
         header = None if self.folder is None else self.folder.header()
-        self.roster.gather(grid, self.wait, None if header is None else header.clients)
+        earlier_clients = None if header is None else header.clients
+        self.roster.gather(grid, self.wait, earlier_clients)
         parameters = self.roster.column("parameters")[0]
         buffer_names = self.roster.column("buffers")[0]
         shape = Shape.of(arrays, parameters, buffer_names)
-        theta, buffers = shape.read(shape.chosen(arrays))
+        travelling = shape.chosen(arrays)
+        theta, buffers = shape.read(travelling)
         sizes = np.array(self.roster.column("train"))
         settings = self.settings
-        count = settings.drawn(int((sizes > 0).sum()))  # refuses more participants than there are
+        with_data = sizes > 0
+        count = settings.drawn(int(with_data.sum()))  # refuses more participants than there are
         local_steps = streams.local_steps(sizes, settings.batch_size, settings.local_epochs)
         server = Server.start(
             self.algorithm,
@@ -257,7 +297,8 @@ class FairStrategy(Strategy):
         if self.private:
             check_run(count, shape)
             server = with_private_memory(server)
-        state = State(dataclasses.replace(server, layout=shape.layout))
+        server = dataclasses.replace(server, layout=shape.layout)
+        state = State(server)
         if self.folder is not None:
             state = self._resumed(self.folder, state)
         self._begun = _Progress(state.server, shape)
@@ -286,8 +327,12 @@ class FairStrategy(Strategy):
         state = folder.resumed(fresh)
         if state.server.index:
             log(INFO, "goes on from round %s of %s", state.server.index, folder.path)
-        versions = {"flwr": version("flwr")}
-        folder.begin(dataclasses.replace(header, engine=self.how, extra=versions), state)
+        header = dataclasses.replace(
+            header,
+            engine=self.how,
+            extra={"flwr": version("flwr")},
+        )
+        folder.begin(header, state)
         return state
 
 
@@ -295,9 +340,12 @@ def _variant(algorithm: str | Algorithm, label: str | None) -> Variant:
     """The algorithm with its label and options of its own."""
     if isinstance(algorithm, str):
         variant = Variant.parse(algorithm)
-        return variant if label is None else dataclasses.replace(variant, label=label)
+        if label is None:
+            return variant
+        return dataclasses.replace(variant, label=label)
     if not isinstance(algorithm, Algorithm):
-        raise InputError(f"algorithm is a {type(algorithm).__name__}; give a name or an instance of an Algorithm")
+        received = type(algorithm).__name__
+        raise InputError(f"algorithm is a {received}; give a name or an instance of an Algorithm")
     return Variant(label or algorithm.name, algorithm)
 
 
@@ -306,6 +354,12 @@ def _seconds(name: str, value: float) -> float:
     if not is_number or not value > 0:
         raise InputError(f"{name}={value!r}: give a number of seconds above 0")
     return float(value)
+
+
+def _known(values: NDArray[Any]) -> NDArray[Any]:
+    """Those that are numbers."""
+    is_number = ~np.isnan(values)
+    return values.compress(is_number)
 
 
 class _Progress:
@@ -331,6 +385,8 @@ class _Progress:
     def close(self) -> Record:
         """Take the step of the open round."""
         assert self.round is not None
-        self.server, self.record = self.round.close()
-        self.arrays = self.shape.arrays(self.server.theta, self.server.buffers)
-        return self.record
+        server, record = self.round.close()
+        self.server = server
+        self.record = record
+        self.arrays = self.shape.arrays(server.theta, server.buffers)
+        return record

@@ -33,6 +33,9 @@ SNAPSHOT = "snapshot"
 CONFIG = "config"
 METRICS = "metrics"
 
+Values = Mapping[str, Any]  # by name
+Buffers = Mapping[str, Tensor]  # by name
+
 PREFIX = "evenfed."  # of a task's fields in the configuration, which wrappers write to as well
 
 
@@ -72,7 +75,7 @@ class Task:
             algorithm="" if own_loss else algorithm_text(algorithm),
         )
 
-    def record(self, others: Mapping[str, Any] = {}) -> ConfigRecord:
+    def record(self, others: Values = {}) -> ConfigRecord:
         """As Flower sends it, together with the round's other settings (a wrapper's clipping norm)."""
         values = dict(others)
         for name, value in vars(self).items():
@@ -87,8 +90,9 @@ class Task:
         config = message.content.config_records[CONFIG]
         fields: dict[str, Any] = {}
         for name in cls.__dataclass_fields__:
-            if PREFIX + name in config:
-                fields[name] = config[PREFIX + name]
+            key = PREFIX + name
+            if key in config:
+                fields[name] = config[key]
         if "run" not in fields:
             raise InputError("the message carries no evenfed task; run this client app with evenfed's FairStrategy")
         fields["seed"] = int(fields["seed"])
@@ -96,12 +100,18 @@ class Task:
 
     def local_loss(self) -> Any:
         """The loss to descend as a function of the batch's; None: the loss itself."""
-        return algorithm_from(self.algorithm).local_loss if self.algorithm else None
+        if not self.algorithm:
+            return None
+        return algorithm_from(self.algorithm).local_loss
 
 
 def algorithm_text(algorithm: Algorithm) -> str:
     """Name and hyper-parameters as JSON."""
-    return json.dumps({"name": algorithm.name, "options": algorithm.describe()})
+    description = {
+        "name": algorithm.name,
+        "options": algorithm.describe(),
+    }
+    return json.dumps(description)
 
 
 def algorithm_from(text: str) -> Algorithm:
@@ -123,24 +133,31 @@ class Shape:
         names = tuple(parameters)
         missing = [name for name in names if name not in arrays]
         if missing:
+            listed = ", ".join(missing[:3])
             raise InputError(
-                f"the initial model lacks {', '.join(missing[:3])}, which the clients' model trains; "
+                f"the initial model lacks {listed}, which the clients' model trains; "
                 "start from the state_dict of the same model"
             )
-        shapes = tuple(torch.Size(arrays[name].shape) for name in names)
+        shapes = []
+        for name in names:
+            shape = torch.Size(arrays[name].shape)
+            shapes.append(shape)
+        layout = Layout(names, tuple(shapes))
         present = tuple(name for name in buffers if name in arrays)
-        return cls(Layout(names, shapes), present)
+        return cls(layout, present)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Everything that travels, in its order."""
-        return (*(self.layout.names or ()), *self.buffers)
+        parameters = self.layout.names or ()
+        return (*parameters, *self.buffers)
 
     def chosen(self, arrays: ArrayRecord) -> ArrayRecord:
         """Of these arrays, those that travel."""
-        return ArrayRecord({name: arrays[name] for name in self.names})
+        travelling = {name: arrays[name] for name in self.names}
+        return ArrayRecord(travelling)
 
-    def arrays(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> ArrayRecord:
+    def arrays(self, theta: Tensor, buffers: Buffers) -> ArrayRecord:
         tensors = self.layout.unflatten(theta.detach().cpu())
         assert isinstance(tensors, dict)
         for name in self.buffers:
@@ -151,9 +168,12 @@ class Shape:
         """(theta [D], buffers); other names, shapes or non-finite numbers are refused."""
         unexpected = sorted(set(arrays) ^ set(self.names))
         if unexpected:
-            raise InputError(f"the model has other arrays than was sent ({', '.join(unexpected[:3])})")
+            listed = ", ".join(unexpected[:3])
+            raise InputError(f"the model has other arrays than was sent ({listed})")
         tensors = arrays.to_torch_state_dict()
-        buffers = {name: tensors.pop(name) for name in self.buffers}
+        buffers = {}
+        for name in self.buffers:
+            buffers[name] = tensors.pop(name)
         theta = self.layout.flatten(tensors)
         _check_finite("its parameters", theta)
         for name, values in buffers.items():
@@ -162,7 +182,9 @@ class Shape:
 
 
 def _check_finite(name: str, values: Tensor) -> None:
-    if values.is_floating_point() and not bool(values.isfinite().all()):
+    if not values.is_floating_point():
+        return
+    if not bool(values.isfinite().all()):
         raise InputError(f"NaN or infinity in {name}")
 
 
@@ -171,7 +193,7 @@ def update_of(
     client: int,
     shape: Shape,
     theta: Tensor,
-    buffers: Mapping[str, Tensor],
+    buffers: Buffers,
 ) -> Update:
     """A train reply as the fold takes it; refused where it does not fit the model that was sent."""
     records = reply.content.array_records
@@ -189,14 +211,25 @@ def update_of(
     if SNAPSHOT in records:
         kept, _ = shape.read(records[SNAPSHOT])
         snapshot = theta - kept.to(theta)
-    return Update(client, theta - trained.to(theta), snapshot, rows)
+    return Update(
+        ids=client,
+        delta=theta - trained.to(theta),
+        snapshot=snapshot,
+        buffers=rows,
+    )
 
 
 def message(
-    node: int, kind: str, arrays: ArrayRecord | None, config: ConfigRecord, lifetime: float | None = None
+    node: int,
+    kind: str,
+    arrays: ArrayRecord | None,
+    config: ConfigRecord,
+    lifetime: float | None = None,
 ) -> Message:
     """A task for one node."""
-    content = RecordDict() if arrays is None else RecordDict({ARRAYS: arrays})
+    content = RecordDict()
+    if arrays is not None:
+        content[ARRAYS] = arrays
     content[CONFIG] = config
     return Message(
         content,
@@ -206,7 +239,7 @@ def message(
     )
 
 
-def reply(to: Message, metrics: Mapping[str, Any], **arrays: ArrayRecord) -> Message:
+def reply(to: Message, metrics: Values, **arrays: ArrayRecord) -> Message:
     """What a client answers; exactly one record of metrics, as Flower's wrappers expect."""
     content = RecordDict(dict(arrays))
     content[METRICS] = MetricRecord(dict(metrics))
@@ -221,4 +254,6 @@ def number(reply: Message, name: str) -> float | None:
     if metrics is None:
         return None
     value = metrics.get(name)
-    return float(value) if isinstance(value, int | float) else None
+    if not isinstance(value, int | float):
+        return None
+    return float(value)
