@@ -5,7 +5,8 @@ from ._version import __version__
 from .client import Client
 from .comparison.api import Comparison, Progress, Result, compare, train
 from .core.errors import InputError
-from .core.round import Turn, close_round, open_round
+from .core.fold import Turn
+from .core.round import close_round, open_round
 from .core.server import Record, Server, Update
 from .fairness import Fairness, Suppression
 from .settings import Settings

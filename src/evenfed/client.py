@@ -12,6 +12,7 @@ from torch import Tensor
 from .core.errors import InputError
 
 Examples = tuple[Any, Any]
+SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,23 @@ class Pool:
         """Rows of the clients `ids`, client after client."""
         starts = self.starts[ids]
         ends = starts + self.sizes[ids]
-        rows = list(map(torch.arange, starts.tolist(), ends.tolist()))
+        ranges = map(torch.arange, starts.tolist(), ends.tolist())
+        rows = tuple(ranges)
         return torch.cat(rows)
 
     def of(self, client: int) -> tuple[Tensor, Tensor]:
         """(inputs, targets) of one client, as views."""
         start = int(self.starts[client])
-        rows = slice(start, start + int(self.sizes[client]))
+        size = int(self.sizes[client])
+        rows = slice(start, start + size)
         return self.inputs[rows], self.targets[rows]
 
     def to(self, device: torch.device) -> "Pool":
         """On `device`, in plain memory order: other orders (channels last) cannot be stacked."""
         with holding(self.inputs):
-            inputs = self.inputs.to(device).contiguous()
-            inputs = inputs.view(-1).view(self.inputs.shape)
+            inputs = self.inputs.to(device)
+            flat = inputs.contiguous().view(-1)
+            inputs = flat.view(self.inputs.shape)
             targets = self.targets.to(device)
         return Pool(inputs, targets, self.starts, self.sizes)
 
@@ -79,26 +83,35 @@ def holding(data: Tensor) -> Iterator[None]:
 def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
     """Training data, and test data if any client has some; floating inputs become `dtype`."""
     _check_clients(clients)
-    train = _pool([client.train for client in clients], clients, "train", dtype)
-    if int(train.sizes.sum()) == 0:
+    trains = [client.train for client in clients]
+    train = _pool(trains, clients, "train", dtype)
+    if len(train.inputs) == 0:
         raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
-    empty = (train.inputs[:0], train.targets[:0])
-    tests = [empty if client.test is None else client.test for client in clients]
+    no_inputs = train.inputs[:0]
+    no_targets = train.targets[:0]
+    tests: list[Examples] = []
+    for client in clients:
+        if client.test is None:
+            tests.append((no_inputs, no_targets))
+        else:
+            tests.append(client.test)
     test = _pool(tests, clients, "test", dtype)
-    if int(test.sizes.sum()) == 0:
+    if len(test.inputs) == 0:
         return train, None
     return train, test
 
 
 def _check_clients(clients: object) -> None:
-    if not isinstance(clients, Sequence) or len(clients) == 0:
-        length = len(clients) if hasattr(clients, "__len__") else "unknown"
-        raise InputError(
-            f"clients={type(clients).__name__} of length {length}: give a sequence of at least one evenfed.Client"
-        )
+    length: int | str = "unknown"
+    if hasattr(clients, "__len__"):
+        length = len(clients)
+    if not isinstance(clients, Sequence) or length == 0:
+        kind = type(clients).__name__
+        raise InputError(f"clients={kind} of length {length}: give a sequence of at least one evenfed.Client")
     for i, client in enumerate(clients):
         if not isinstance(client, Client):
-            raise InputError(f"clients[{i}] is a {type(client).__name__}; give evenfed.Client(train=(inputs, targets))")
+            kind = type(client).__name__
+            raise InputError(f"clients[{i}] is a {kind}; give evenfed.Client(train=(inputs, targets))")
 
 
 def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
@@ -108,19 +121,25 @@ def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     >>> train.sizes.tolist(), train.of(4)[0].shape, test
     ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
     """
-    where = f"client {client.name or position}"
-    train = _pool_at(position, client.train, f"{where}, train", dtype)
+    name = client.name or position
+    train = _pool_at(position, client.train, f"client {name}, train", dtype)
     if client.test is None:
         return train, None
-    test = _pool_at(position, client.test, f"{where}, test", dtype)
+    test = _pool_at(position, client.test, f"client {name}, test", dtype)
     if len(test.inputs) == 0:
         return train, None
     return train, test
 
 
-def _pool_at(position: int, examples: Examples, where: str, dtype: torch.dtype) -> Pool:
+def _pool_at(
+    position: int,
+    examples: Examples,
+    where: str,
+    dtype: torch.dtype,
+) -> Pool:
     inputs, targets = _examples(examples, where, dtype)
-    sizes = torch.zeros(position + 1, dtype=torch.int64)
+    clients = position + 1
+    sizes = torch.zeros(clients, dtype=torch.int64)
     sizes[position] = len(inputs)
     starts = torch.zeros_like(sizes)
     return Pool(inputs, targets, starts, sizes)
@@ -141,18 +160,22 @@ def _pool(
     inputs: list[Tensor] = []
     targets: list[Tensor] = []
     first = ""  # the first client with examples: the others must be like it
+    first_shapes = ""
     for name, part in zip(names(clients), parts, strict=True):
-        x, y = _examples(part, f"client {name}, {what}", dtype)
-        sizes.append(len(x))
-        if len(x) == 0:
+        where = f"client {name}, {what}"
+        x, y = _examples(part, where, dtype)
+        size = len(x)
+        sizes.append(size)
+        if size == 0:
             continue
+        shapes = _shapes(x, y)
         if not inputs:
             first = name
-        elif _shapes(x, y) != _shapes(inputs[0], targets[0]):
+            first_shapes = shapes
+        elif shapes != first_shapes:
             raise InputError(
-                f"client {name}, {what}: examples are {_shapes(x, y)}, but client {first} has "
-                f"{_shapes(inputs[0], targets[0])}; give all clients the same shapes and types "
-                "(pad sequences to one length)"
+                f"{where}: examples are {shapes}, but client {first} has {first_shapes}; "
+                "give all clients the same shapes and types (pad sequences to one length)"
             )
         inputs.append(x)
         targets.append(y)
@@ -168,13 +191,22 @@ def _pool(
     )
 
 
-def _examples(part: Examples, where: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    if not isinstance(part, Sequence) or len(part) != 2:
-        raise InputError(f"{where}: give a pair (inputs, targets), not a {type(part).__name__}")
-    inputs = _tensor(part[0], f"{where} inputs", dtype)
-    targets = _tensor(part[1], f"{where} targets", dtype)
-    if len(inputs) != len(targets):
-        raise InputError(f"{where}: {len(inputs)} inputs but {len(targets)} targets; give one target for each input")
+def _examples(
+    part: Examples,
+    where: str,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    is_sequence = isinstance(part, Sequence)
+    if not is_sequence or len(part) != 2:
+        kind = type(part).__name__
+        raise InputError(f"{where}: give a pair (inputs, targets), not a {kind}")
+    given_inputs, given_targets = part
+    inputs = _tensor(given_inputs, f"{where} inputs", dtype)
+    targets = _tensor(given_targets, f"{where} targets", dtype)
+    examples = len(inputs)
+    answers = len(targets)
+    if examples != answers:
+        raise InputError(f"{where}: {examples} inputs but {answers} targets; give one target for each input")
     return inputs, targets
 
 
@@ -190,7 +222,7 @@ def _tensor(values: Any, where: str, dtype: torch.dtype) -> Tensor:
     if tensor.is_floating_point():
         tensor = tensor.to(dtype)
         _check_finite(tensor, where)
-    elif tensor.dtype in (torch.int8, torch.int16, torch.int32):
+    elif tensor.dtype in SMALL_INTEGERS:
         tensor = tensor.long()
     return tensor.detach()
 
@@ -199,8 +231,9 @@ def _check_finite(tensor: Tensor, where: str) -> None:
     finite = tensor.isfinite()
     if bool(finite.all()):
         return
-    by_example = finite.reshape(len(tensor), -1).all(1)
-    example = int((~by_example).nonzero()[0])
+    rows = finite.reshape(len(tensor), -1)
+    spoilt = ~rows.all(1)
+    example = int(spoilt.nonzero()[0])
     raise InputError(f"{where}: NaN or infinity in example {example}; clean or drop it")
 
 

@@ -38,12 +38,15 @@ class Fairness:
         >>> f.worst10, f.best10, round(f.std, 8)
         (3.0, 48.0, 14.43086969)
         """
-        values = np.sort(np.asarray(accuracy, dtype=np.float64))
-        values = values[~np.isnan(values)]
-        if len(values) == 0:
+        values = np.asarray(accuracy, dtype=np.float64)
+        values = np.sort(values)
+        known = ~np.isnan(values)
+        values = values[known]
+        count = len(values)
+        if count == 0:
             return cls(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN)
-        tenth = _part(0.1, len(values))
-        fifth = _part(0.2, len(values))
+        tenth = _part(0.1, count)
+        fifth = _part(0.2, count)
         return cls(
             mean=float(values.mean()),
             std=float(values.std()),
@@ -56,14 +59,16 @@ class Fairness:
     @classmethod
     def average(cls, several: Sequence["Fairness"]) -> "Fairness":
         """Each metric averaged over evaluations, e.g. those of the last rounds of a run."""
-        table = np.array([dataclasses.astuple(fairness) for fairness in several])
+        rows = [dataclasses.astuple(fairness) for fairness in several]
+        table = np.array(rows)
         means = table.mean(axis=0)
         return cls(*means.tolist())
 
 
 def _part(fraction: float, count: int) -> int:
     """How many clients this fraction is, at least one."""
-    return max(1, int(fraction * count + 1e-9))
+    clients = int(fraction * count + 1e-9)
+    return max(1, clients)
 
 
 @dataclass(frozen=True)
@@ -88,11 +93,13 @@ class Suppression:
         """
         ours = np.asarray(accuracy, dtype=np.float64)
         base = np.asarray(fedavg, dtype=np.float64)
-        known = ~np.isnan(ours) & ~np.isnan(base)
+        unknown = np.isnan(ours) | np.isnan(base)
+        known = ~unknown
         base = base[known]
         gain = ours[known] - base
-        suffering = base < base.mean()
-        well_performing = base > base.mean()
+        mean = base.mean()
+        suffering = base < mean
+        well_performing = base > mean
         suffering_gain = gain[suffering]
         well_gain = gain[well_performing]
         return cls(
@@ -124,14 +131,19 @@ def oscillation(losses: Vector, shares: Vector) -> float:
         return _NAN
     mass = present @ shares
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.nan_to_num(later) @ shares / mass
+        total = np.nan_to_num(later) @ shares
+        mean = total / mass
         gaps = later - mean[:, None]
-    size = float(np.nanmean(np.abs(later)))
+    magnitudes = np.abs(later)
+    size = float(np.nanmean(magnitudes))
     smallest = 1e-5 * size  # less is rounding, not a swing
     correlations = []
     for gap, took_part in zip(gaps.T, present.T, strict=True):
         series = gap[took_part]
-        if len(series) < 5 or not series.std() > smallest:
+        if len(series) < 5:
+            continue
+        swings = series.std() > smallest
+        if not swings:
             continue
         correlation = _lag_one(series)
         if correlation is not None:
@@ -141,12 +153,16 @@ def oscillation(losses: Vector, shares: Vector) -> float:
 
 def _lag_one(series: Vector) -> float | None:
     """The correlation of a series with itself one step later; None for a constant one."""
-    before = series[:-1] - series[:-1].mean()
-    after = series[1:] - series[1:].mean()
-    scale = np.sqrt((before**2).sum() * (after**2).sum())
+    earlier = series[:-1]
+    later = series[1:]
+    earlier = earlier - earlier.mean()
+    later = later - later.mean()
+    earlier_square = (earlier**2).sum()
+    later_square = (later**2).sum()
+    scale = np.sqrt(earlier_square * later_square)
     if not scale > 0:
         return None
-    covariance = (before * after).sum()
+    covariance = (earlier * later).sum()
     return float(covariance / scale)
 
 
@@ -159,18 +175,24 @@ def moved(weights: Vector, losses: Vector, shares: Vector) -> float:
     >>> moved(np.array([[0.75, 0.25]]), np.zeros((1, 2)), np.array([0.5, 0.5]))
     0.25
     """
-    base = ~np.isnan(losses) * shares
+    present = ~np.isnan(losses)
+    base = present * shares
     our_totals = weights.sum(1)
     base_totals = base.sum(1)
     known = (our_totals > 0) & (base_totals > 0)
     if not known.any():
         return _NAN
-    ours = weights[known] / our_totals[known, None]
-    theirs = base[known] / base_totals[known, None]
-    differences = np.abs(ours - theirs).sum(1)
-    return float(0.5 * differences.mean())
+    our_totals = our_totals[known, None]
+    base_totals = base_totals[known, None]
+    ours = weights[known] / our_totals
+    theirs = base[known] / base_totals
+    differences = np.abs(ours - theirs)
+    moved_weight = differences.sum(1)
+    return float(0.5 * moved_weight.mean())
 
 
 def _mean(values: ArrayLike) -> float:
     array = np.asarray(values, dtype=np.float64)
-    return float(array.mean()) if array.size else _NAN
+    if array.size == 0:
+        return _NAN
+    return float(array.mean())

@@ -22,7 +22,8 @@ class FromBytes(nn.Module):
         self.normalise = normalise
 
     def forward(self, images: Tensor) -> Tensor:
-        scaled = images.to(torch.get_default_dtype()) / 255
+        dtype = torch.get_default_dtype()
+        scaled = images.to(dtype) / 255
         if self.normalise:
             return (scaled - 0.5) / 0.25
         return scaled
@@ -30,29 +31,33 @@ class FromBytes(nn.Module):
 
 def mlp(inputs: int, classes: int, hidden: Sequence[int] = (32,)) -> nn.Module:
     """Fully connected layers with ReLU between them."""
-    if not isinstance(hidden, Sequence) or isinstance(hidden, str):
+    is_list = isinstance(hidden, Sequence)
+    is_text = isinstance(hidden, str)
+    if not is_list or is_text:
         raise InputError(f"model.hidden={hidden!r}: give a list of widths, e.g. [32]")
     for width in hidden:
         check_whole("model.hidden", width, 1)
     layers: list[nn.Module] = [nn.Flatten()]
     width = inputs
     for wider in hidden:
-        layers.append(nn.Linear(width, wider))
-        layers.append(nn.ReLU())
+        linear = nn.Linear(width, wider)
+        layers += [linear, nn.ReLU()]
         width = wider
-    layers.append(nn.Linear(width, classes))
+    output = nn.Linear(width, classes)
+    layers.append(output)
     return nn.Sequential(*layers)
 
 
 def cnn(channels: int, classes: int, width: int = 16) -> nn.Module:
     """Three 3x3 convolutions with GroupNorm, pooled to one vector."""
     widest = 2 * width
+    convolution = partial(_convolution, kernel=3, stride=1, groups=2, bias=True)
     return nn.Sequential(
-        *_convolution(channels, width, 3, 1, groups=2, bias=True),
+        *convolution(channels, width),
         nn.MaxPool2d(2),
-        *_convolution(width, widest, 3, 1, groups=2, bias=True),
+        *convolution(width, widest),
         nn.MaxPool2d(2),
-        *_convolution(widest, widest, 3, 1, groups=2, bias=True),
+        *convolution(widest, widest),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(widest, classes),
@@ -60,37 +65,55 @@ def cnn(channels: int, classes: int, width: int = 16) -> nn.Module:
 
 
 def _convolution(
-    inputs: int, outputs: int, kernel: int, stride: int, groups: int, bias: bool = False
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    stride: int,
+    groups: int,
+    bias: bool = False,
 ) -> tuple[nn.Module, ...]:
     """A convolution that keeps the image's size, or divides it by `stride`; GroupNorm and ReLU."""
     padding = kernel // 2
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias)
-    return convolution, nn.GroupNorm(groups, outputs), nn.ReLU()
+    norm = nn.GroupNorm(groups, outputs)
+    return convolution, norm, nn.ReLU()
 
 
 class Block(nn.Module):
     """Two 3x3 convolutions with GroupNorm and a shortcut: ResNet's basic block."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, groups: int) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        stride: int,
+        groups: int,
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.norm1 = nn.GroupNorm(groups, outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.norm2 = nn.GroupNorm(groups, outputs)
         self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
+        keeps_shape = stride == 1 and inputs == outputs
+        if not keeps_shape:
             projection = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
             norm = nn.GroupNorm(groups, outputs)
             self.shortcut = nn.Sequential(projection, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.norm1(self.conv1(x))
-        out = self.norm2(self.conv2(torch.relu(out)))
+        out = self.conv1(x)
+        out = torch.relu(self.norm1(out))
+        out = self.conv2(out)
+        out = self.norm2(out)
         return torch.relu(out + self.shortcut(x))
 
 
 def resnet18_gn(
-    classes: int, channels: int = 3, stem: Literal["imagenet", "cifar"] = "imagenet", groups: int = 2
+    classes: int,
+    channels: int = 3,
+    stem: Literal["imagenet", "cifar"] = "imagenet",
+    groups: int = 2,
 ) -> nn.Module:
     """ResNet-18 with GroupNorm in place of BatchNorm; the authors have the ImageNet stem and 2 groups.
 
@@ -108,12 +131,12 @@ def resnet18_gn(
     width = 64
     for wider in (64, 128, 256, 512):
         stride = 1 if wider == width else 2
-        layers.append(Block(width, wider, stride, groups))
-        layers.append(Block(wider, wider, 1, groups))
+        widening = Block(width, wider, stride, groups)
+        keeping = Block(wider, wider, 1, groups)
+        layers += [widening, keeping]
         width = wider
-    layers.append(nn.AdaptiveAvgPool2d(1))
-    layers.append(nn.Flatten())
-    layers.append(nn.Linear(width, classes))
+    output = nn.Linear(width, classes)
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), output]
     model = nn.Sequential(*layers)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
@@ -145,7 +168,8 @@ class NextToken(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         embedded = self.embedding(tokens)
         states, _ = self.lstm(embedded)
-        scores: Tensor = self.output(self.between(states))
+        states = self.between(states)
+        scores: Tensor = self.output(states)
         return scores.transpose(1, 2)
 
 
@@ -197,7 +221,9 @@ def _lstm_chars(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
     return lstm_chars(classes, **options)
 
 
-BY_NAME: dict[str, Callable[..., nn.Module]] = {
+Maker = Callable[..., nn.Module]
+
+BY_NAME: dict[str, Maker] = {
     "mlp": _mlp,
     "cnn": _cnn,
     "resnet18_gn": _resnet18_gn,
@@ -206,7 +232,13 @@ BY_NAME: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def get(name: str, inputs: Tensor, classes: int, normalise: bool = False, **options: Any) -> nn.Module:
+def get(
+    name: str,
+    inputs: Tensor,
+    classes: int,
+    normalise: bool = False,
+    **options: Any,
+) -> nn.Module:
     """A freshly initialised model for such inputs; a dotted path names your own, called with the options.
 
     `normalise`: images that come as bytes are centred, not only scaled to [0, 1].
@@ -216,7 +248,7 @@ def get(name: str, inputs: Tensor, classes: int, normalise: bool = False, **opti
     2410
     """
     if name in BY_NAME:
-        make: Callable[..., Any] = partial(BY_NAME[name], inputs, classes)
+        make: Maker = partial(BY_NAME[name], inputs, classes)
     elif "." in name:
         make = _imported(name)
     else:
@@ -226,9 +258,11 @@ def get(name: str, inputs: Tensor, classes: int, normalise: bool = False, **opti
     except TypeError as error:
         raise InputError(f"model {name}: {error}; see evenfed.models for its options") from None
     if not isinstance(model, nn.Module):
-        raise InputError(f"model {name} made a {type(model).__name__}; it must make a torch.nn.Module")
+        kind = type(model).__name__
+        raise InputError(f"model {name} made a {kind}; it must make a torch.nn.Module")
     if inputs.dtype == torch.uint8:
-        return nn.Sequential(FromBytes(normalise), model)
+        numbers = FromBytes(normalise)
+        return nn.Sequential(numbers, model)
     if normalise:
         raise InputError(
             f"model.normalise=true centres images that come as bytes; these are {inputs.dtype}: leave it out"
@@ -236,10 +270,11 @@ def get(name: str, inputs: Tensor, classes: int, normalise: bool = False, **opti
     return model
 
 
-def _imported(path: str) -> Callable[..., Any]:
-    module, _, name = path.rpartition(".")
+def _imported(path: str) -> Maker:
+    package, _, name = path.rpartition(".")
     try:
-        make: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        module = importlib.import_module(package)
+        make: Maker = getattr(module, name)
     except (ImportError, AttributeError) as error:
         raise InputError(
             f"model '{path}' cannot be imported ({error}); give package.module.Class on Python's path"
@@ -248,13 +283,13 @@ def _imported(path: str) -> Callable[..., Any]:
 
 
 def _channels(inputs: Tensor) -> int:
-    if inputs.ndim != 4:
-        raise InputError(f"this model needs images [n, channels, height, width]; the data are {list(inputs.shape)}")
-    return inputs.shape[1]
+    shape = list(inputs.shape)
+    if len(shape) != 4:
+        raise InputError(f"this model needs images [n, channels, height, width]; the data are {shape}")
+    return shape[1]
 
 
 def _check_symbols(inputs: Tensor) -> None:
-    if inputs.is_floating_point() or inputs.ndim != 2:
-        raise InputError(
-            f"this model needs sequences of symbols [n, time]; the data are {list(inputs.shape)} {inputs.dtype}"
-        )
+    shape = list(inputs.shape)
+    if inputs.is_floating_point() or len(shape) != 2:
+        raise InputError(f"this model needs sequences of symbols [n, time]; the data are {shape} {inputs.dtype}")

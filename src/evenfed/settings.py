@@ -49,12 +49,14 @@ class Settings:
             check_whole("batch_size", self.batch_size, 1)
         _check_positive("lr", self.lr)
         _check_positive("server_lr", self.server_lr)
-        if not _is_number(self.prox) or self.prox < 0:
+        is_number = _is_number(self.prox)
+        if not is_number or self.prox < 0:
             raise InputError(f"prox={self.prox!r}: give a finite number of at least 0")
-        if self.smooth is not None:
-            _check_positive("smooth", self.smooth)
-            if self.smooth > 1:
-                raise InputError(f"smooth={self.smooth} is out of range; give a number in (0, 1], or leave it out")
+        smooth = self.smooth
+        if smooth is not None:
+            _check_positive("smooth", smooth)
+            if smooth > 1:
+                raise InputError(f"smooth={smooth} is out of range; give a number in (0, 1], or leave it out")
         _check_participation(self.participation)
         _check_choice("engine", self.engine, get_args(EngineName))
         _check_choice("start", self.start, get_args(Start))
@@ -75,14 +77,16 @@ class Settings:
 
     def drawn(self, eligible: int) -> int:
         """How many of the `eligible` clients (those with data) take part in a round."""
-        if isinstance(self.participation, float):
-            return max(1, round(self.participation * eligible))
-        if self.participation > eligible:
+        participation = self.participation
+        if isinstance(participation, float):
+            clients = round(participation * eligible)
+            return max(1, clients)
+        if participation > eligible:
             raise InputError(
-                f"participation={self.participation} clients, but only {eligible} have training data; give at "
+                f"participation={participation} clients, but only {eligible} have training data; give at "
                 "most that many, or a fraction such as 0.5"
             )
-        return self.participation
+        return participation
 
     def optimizer_factory(self) -> OptimizerFactory | None:
         """The server's optimiser as a function of the parameters; None for theta - server_lr * step."""
@@ -93,15 +97,16 @@ class Settings:
             if self.server_lr != 1:
                 raise InputError("server_lr and a server_optimizer of your own: set the learning rate inside yours")
             return choice
-        options = {"name": choice} if isinstance(choice, str) else dict(choice)
+        if isinstance(choice, str):
+            choice = {"name": choice}
+        options = dict(choice)
         name = str(options.pop("name", ""))
-        optimizers = {}
-        for member_name, member in vars(torch.optim).items():
-            if isinstance(member, type):
-                optimizers[member_name.lower()] = member
-        if name.lower() not in optimizers:
+        key = name.lower()
+        optimizers = _torch_optimizers()
+        if key not in optimizers:
             raise unknown("server_optimizer", name, optimizers)
-        factory = functools.partial(optimizers[name.lower()], lr=self.server_lr, **options)
+        optimizer = optimizers[key]
+        factory = functools.partial(optimizer, lr=self.server_lr, **options)
         try:
             factory([torch.zeros(1)])
         except (TypeError, ValueError) as error:
@@ -110,24 +115,29 @@ class Settings:
 
     def torch_device(self) -> torch.device:
         """The device, checked to exist."""
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = self.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            device = torch.device(self.device)
+            device = torch.device(name)
         except RuntimeError:
             device = None
         if device is None or device.type not in ("cpu", "cuda"):
-            raise InputError(f"device='{self.device}' is not known; give cpu, cuda, cuda:1 or auto")
+            raise InputError(f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto")
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError(f"device='{self.device}': this torch ({torch.__version__}) sees no GPU; use cpu or auto")
+            version = torch.__version__
+            raise InputError(f"device='{name}': this torch ({version}) sees no GPU; use cpu or auto")
         return device
 
     def describe(self) -> dict[str, Any]:
         """As JSON stores it; a callable optimiser by its name."""
-        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        options = {}
+        for field in dataclasses.fields(self):
+            options[field.name] = getattr(self, field.name)
         optimizer = self.server_optimizer
         if callable(optimizer):
-            options["server_optimizer"] = getattr(optimizer, "__qualname__", repr(optimizer))
+            written = repr(optimizer)
+            options["server_optimizer"] = getattr(optimizer, "__qualname__", written)
         elif isinstance(optimizer, Mapping):
             options["server_optimizer"] = dict(optimizer)
         return options
@@ -136,8 +146,19 @@ class Settings:
 VARIANT = ("lr", "participation", "precision", "prox", "server_lr", "server_optimizer", "smooth", "start")
 
 
+def _torch_optimizers() -> dict[str, type]:
+    """The classes of torch.optim, by their names in lower case."""
+    optimizers = {}
+    for name, member in vars(torch.optim).items():
+        if isinstance(member, type):
+            optimizers[name.lower()] = member
+    return optimizers
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _check_positive(name: str, value: Any) -> None:
@@ -151,9 +172,12 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def _check_participation(value: Any) -> None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    is_fraction = isinstance(value, float) and 0 < value <= 1
-    if not is_count and not is_fraction:
+    valid = False
+    if isinstance(value, float):
+        valid = 0 < value <= 1
+    elif isinstance(value, int) and not isinstance(value, bool):
+        valid = value >= 1
+    if not valid:
         raise InputError(
             f"participation={value!r}: give a fraction in (0, 1] such as 0.5 (1.0 is everyone), or a whole number of "
             "clients, at least 1"

@@ -19,7 +19,7 @@ from torch import nn
 import evenfed
 from evenfed.comparison.folder import RunFolder
 from evenfed.core.algorithm import Algorithm, Own, Part, hyper
-from evenfed.core.round import Fold
+from evenfed.core.fold import Fold
 from evenfed.core.sums import number_of_means, parts
 from evenfed.flower import FairStrategy, client_app, secure
 from evenfed.flower.client import Site

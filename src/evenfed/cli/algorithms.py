@@ -18,7 +18,9 @@ from .console import console
 _BOUNDS = {"above": "above", "least": "at least", "most": "at most"}
 
 
-def algorithms(name: Annotated[str | None, typer.Argument(help="Show this algorithm in full.")] = None) -> None:
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="Show this algorithm in full.")] = None,
+) -> None:
     """List the algorithms: what each minimises, its hyper-parameters and their dangers."""
     page = console()
     if name is not None:
@@ -29,10 +31,16 @@ def algorithms(name: Annotated[str | None, typer.Argument(help="Show this algori
         table.add_column(title)
     for each in names():
         algorithm = find(each)
-        summary = _about(algorithm)[0].rstrip(".")
-        defaults = [f"{field.name}={field.default!r}" for field in dataclasses.fields(algorithm)]
+        first_line = _about(algorithm)[0]
+        summary = first_line.rstrip(".")
+        fields = dataclasses.fields(algorithm)
+        defaults = [f"{field.name}={field.default!r}" for field in fields]
         hyper_parameters = ", ".join(defaults)
-        table.add_row(f"[bold]{each}[/]", escape(summary), escape(hyper_parameters))
+        table.add_row(
+            f"[bold]{each}[/]",
+            escape(summary),
+            escape(hyper_parameters),
+        )
     page.print(table)
     page.print("\n[dim]evenfed algorithms NAME: formula, FedAvg values and danger bounds[/]")
 
@@ -51,9 +59,10 @@ def _show(page: Console, algorithm: type[Algorithm]) -> None:
     page.print(f"\nReference: {reference}", markup=False)
     page.print(f"With every algorithm: {common}; smooth=0.25 damps weights that oscillate.", markup=False)
     for field in dataclasses.fields(algorithm):
+        limits = _limits(field.metadata)
         meaning = escape(field.metadata.get("help", ""))
         page.print(f"\n[bold]{field.name}[/] = {field.default!r}  {meaning}")
-        for word, value in _limits(field.metadata).items():
+        for word, value in limits.items():
             page.print(f"    {word}: {value}", markup=False)
 
 

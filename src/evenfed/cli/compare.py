@@ -51,19 +51,25 @@ def compare(
     format: Annotated[Format, typer.Option(help="json prints only the table, on stdout.")] = Format.table,
 ) -> None:
     """Train several algorithms on the same clients and show how each serves the worst-served."""
-    settings = {"rounds": rounds, "engine": engine, "device": device, "precision": precision}
+    settings = {
+        "rounds": rounds,
+        "engine": engine,
+        "device": device,
+        "precision": precision,
+    }
     assignments = list(set)
     if data is not None:
         assignments.insert(0, f"data.name='{data}'")
     chosen = _experiment(experiment, quick, algorithms, seeds, settings, assignments)
     for folder in reuse:
-        taken = ", ".join(take_over(chosen, out, folder))
-        say(f"taken from {folder}: {taken or 'nothing'}")
+        taken = ", ".join(take_over(chosen, out, folder)) or "nothing"
+        say(f"taken from {folder}: {taken}")
     checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
     with live() as progress:
         findings = run(chosen, out, progress, checkpoint_seconds)
     if format is Format.json:
-        print(json.dumps(findings.describe(), indent=1))
+        description = findings.describe()
+        print(json.dumps(description, indent=1))
     else:
         _show(findings, out / chosen.name)
 
@@ -74,13 +80,15 @@ def _show(findings: Findings, folder: Path) -> None:
     from ..report.write import pages
 
     page = console()
-    page.print(pages(summary(findings), page))
+    tables = summary(findings)
+    page.print(pages(tables, page))
     for sentence in findings.advice:
         page.print(f"! {sentence}", style="yellow", markup=False)
     drawn = figures.draw(findings, folder / "figures")
     shown = NOT_DRAWN
     if drawn:
-        names = ", ".join(path.name for path in drawn if path.suffix == ".png")
+        pngs = [path.name for path in drawn if path.suffix == ".png"]
+        names = ", ".join(pngs)
         shown = f"{folder}/figures: {names}"
     page.print(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
     page.print(f"Figures: {shown}", markup=False)
@@ -115,9 +123,20 @@ def tune(
     from ..report.figures import tuning as figures
     from ..report.write import prepare
 
-    settings = {"rounds": rounds, "device": device, "precision": precision}
+    settings = {
+        "rounds": rounds,
+        "device": device,
+        "precision": precision,
+    }
     chosen = _experiment(experiment, quick, algorithms, seeds, settings, set)
-    search = Search(method, trials, select_on, metric, storage, batch)  # type: ignore[arg-type]
+    search = Search(
+        method=method,  # type: ignore[arg-type]
+        trials=trials,
+        select_on=select_on,  # type: ignore[arg-type]
+        metric=metric,
+        storage=storage,
+        batch=batch,
+    )
     folder = out / f"{chosen.name}-tune"
     prepare(folder)
     progress = progress_page()
@@ -128,12 +147,13 @@ def tune(
     tuned = tuning.tune(chosen, search, folder, show_progress)
     result.write_toml(tuned, folder / "tuned.toml")
     if format is Format.json:
-        print(json.dumps(result.describe(tuned), indent=1))
+        description = result.describe(tuned)
+        print(json.dumps(description, indent=1))
         return
     page = console()
     page.print(result.render(tuned))
     drawn = figures.draw(tuned, folder)
-    shown = str(drawn[-1]) if drawn else NOT_DRAWN
+    shown = drawn[-1] if drawn else NOT_DRAWN
     page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)
 
 
@@ -160,7 +180,8 @@ def _experiment(
     if seeds is not None:
         is_number = seeds.strip().lstrip("-").isdigit()
         if not is_number:
-            seeds = f"[{seeds.strip('[] ')}]"
+            without_brackets = seeds.strip("[] ")
+            seeds = f"[{without_brackets}]"
         numbers = seed_list(value_of(seeds))
         experiment = replace(experiment, seeds=tuple(numbers))
     changes = {name: value for name, value in settings.items() if value is not None}

@@ -21,8 +21,8 @@ _LABELS_SHOWN = 4
 def console() -> Console:
     """The terminal, or a wide page where output goes to a file and COLUMNS does not say how wide."""
     page = Console(highlight=False)
-    is_wide_enough = page.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    if is_wide_enough:
+    columns = os.environ.get("COLUMNS", "")
+    if page.is_terminal or columns.isdigit():
         return page
     return Console(highlight=False, width=_FILE_WIDTH)
 
@@ -74,13 +74,19 @@ class Live:
         self.rounds_before = 0
         self.share_printed = 0.0
 
-    def __call__(self, runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
+    def __call__(
+        self,
+        runs: Sequence[Run],
+        records: Sequence[Record],
+        engine: str,
+    ) -> None:
         done = records[0].index + 1
         total = runs[0].settings.rounds
         names = [run.name for run in runs]
         if names != self.names:
             self.names = names
-            self.began = time.monotonic() - sum(record.seconds for record in records)
+            elapsed = sum(record.seconds for record in records)
+            self.began = time.monotonic() - elapsed
             self.rounds_before = done - 1
             self.share_printed = 0.0
             self._introduce(runs, total)
@@ -88,19 +94,25 @@ class Live:
             self.engine = engine
             self.page.print(f"engine: {engine}", markup=False)
         seconds = max(time.monotonic() - self.began, 1e-9)
-        pace = (done - self.rounds_before) * len(runs) / seconds
+        rounds = done - self.rounds_before
+        pace = rounds * len(runs) / seconds
+        shown_pace = f"{pace:.0f} rounds/s"
+        share = done / total
         if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, completed=done, pace=f"{pace:.0f} rounds/s")
-        elif done == total or done / total >= self.share_printed + 0.1:
-            self.share_printed = done / total
-            left = (total - done) * len(runs) / pace
-            self.page.print(f"round {done} of {total}, {len(runs)} runs, {pace:.0f} rounds/s, {left:.0f} s left")
+            self.bar.update(self.task, completed=done, pace=shown_pace)
+        elif done == total or share >= self.share_printed + 0.1:
+            self.share_printed = share
+            rounds_left = total - done
+            seconds_left = rounds_left * len(runs) / pace
+            progress = f"round {done} of {total}, {len(runs)} runs"
+            self.page.print(f"{progress}, {shown_pace}, {seconds_left:.0f} s left")
 
     def _introduce(self, runs: Sequence[Run], total: int) -> None:
         labels = list(dict.fromkeys(run.label for run in runs))
         shown = ", ".join(labels[:_LABELS_SHOWN])
-        if len(labels) > _LABELS_SHOWN:
-            shown += f" and {len(labels) - _LABELS_SHOWN} more"
+        more = len(labels) - _LABELS_SHOWN
+        if more > 0:
+            shown += f" and {more} more"
         self.page.print(f"{len(runs)} runs, {total} rounds each: {shown}", markup=False)
         if not self.page.is_terminal:
             return

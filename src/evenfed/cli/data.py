@@ -34,11 +34,17 @@ def list_() -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("name", "what", "here", "terms"):
         table.add_column(title)
-    for name in dict.fromkeys([*SOURCES, *cached]):
+    known = dict.fromkeys([*SOURCES, *cached])
+    for name in known:
         source = SOURCES.get(name)
         about = escape(source.about) if source else ""
         terms = escape(source.terms) if source else ""
-        table.add_row(f"[bold]{name}[/]", about, _presence(name, cached), f"[dim]{terms}[/]")
+        table.add_row(
+            f"[bold]{name}[/]",
+            about,
+            _presence(name, cached),
+            f"[dim]{terms}[/]",
+        )
     page.print(table)
     page.print(f"\nCache: {store.root()} (EVENFED_DATA)\n", markup=False)
     page.print("[dim]evenfed data fetch NAME downloads; evenfed data add NAME PATH takes files on disk[/]")
@@ -47,7 +53,8 @@ def list_() -> None:
 def _presence(name: str, cached: list[str]) -> str:
     if name in cached:
         rows, size = store.size(name)
-        return f"{rows:,} rows, {size / 1e6:,.0f} MB"
+        megabytes = size / 1e6
+        return f"{rows:,} rows, {megabytes:,.0f} MB"
     if SOURCES[name].bundled:
         return "bundled"
     return "[dim]no[/]"
@@ -61,7 +68,8 @@ def fetch(
     from ..data.fetch import fetch as fetch_files
 
     if name in store.names() and not again:
-        console().print(f"{name} is in the cache already: {store.folder(name)}", markup=False)
+        folder = store.folder(name)
+        console().print(f"{name} is in the cache already: {folder}", markup=False)
         return
     fetch_files(name)
     _say_added(name)
@@ -81,7 +89,9 @@ def add(
 def _say_added(name: str) -> None:
     page = console()
     rows, size = store.size(name)
-    page.print(f"{name}: {rows:,} examples, {size / 1e6:,.0f} MB in {store.folder(name)}", markup=False)
+    megabytes = size / 1e6
+    folder = store.folder(name)
+    page.print(f"{name}: {rows:,} examples, {megabytes:,.0f} MB in {folder}", markup=False)
     for note in store.read(name).notes:
         page.print(f"! {note}", markup=False)
 
@@ -96,7 +106,8 @@ def verify(
     names = store.names() if name is None else [name]
     for each in names:
         if each in SOURCES and SOURCES[each].bundled:
-            page.print(f"{each}: {find(each).how_to_get}", markup=False)
+            how_to_get = find(each).how_to_get
+            page.print(f"{each}: {how_to_get}", markup=False)
             continue
         damage = store.damage(each)
         broken += damage
@@ -146,4 +157,5 @@ def show(
         console().print(split.render(federation))
     if out is not None:
         drawn = figures.draw(federation, out)
-        say(f"Figures: {', '.join(map(str, drawn)) or NOT_DRAWN}")
+        paths = ", ".join(map(str, drawn))
+        say(f"Figures: {paths or NOT_DRAWN}")

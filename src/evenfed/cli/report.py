@@ -50,7 +50,8 @@ def report(
     drawn = figures.draw(document, target)
     written = write.save(document, target, drawn)
     if format is not ReportFormat.table:
-        sys.stdout.write(write.FORMATS[format.value](document))
+        in_format = write.FORMATS[format.value]
+        sys.stdout.write(in_format(document))
         return
     page = console()
     page.print(write.terminal(document, page))
@@ -93,14 +94,17 @@ def choose(
     from ..report.figures import choice as figures
     from ..report.tuning import save_toml
 
-    if out.exists() and "# Chosen from" not in out.read_text(errors="replace"):
+    previous = out.read_text(errors="replace") if out.exists() else None
+    if previous is not None and "# Chosen from" not in previous:
         raise InputError(f"{out} exists and was not written by `evenfed choose`; choose another --out")
     chosen = choose_entries(folder, floor)
     confirming = chosen.experiment(out.stem, range(seeds))
     noise = f", noise floor from {floor}" if floor else ""
-    save_toml(out, f"Chosen from {folder}{noise}. {chosen.rule}", tables(confirming, "validation"))
+    origin = f"Chosen from {folder}{noise}. {chosen.rule}"
+    save_toml(out, origin, tables(confirming, "validation"))
     page = console()
-    page.print(write.pages(choice.tables(chosen), page))
+    shown = choice.tables(chosen)
+    page.print(write.pages(shown, page))
     written = str(out)
     for path in figures.draw(chosen, folder / "report"):
         if path.suffix == ".svg":
@@ -117,7 +121,10 @@ def fill(
     from ..report.fill import filled, missing
 
     texts = {path: filled(path) for path in files}
-    stale = [path for path, text in texts.items() if text != path.read_text()]
+    stale = []
+    for path, text in texts.items():
+        if text != path.read_text():
+            stale.append(path)
     if check and stale:
         names = ", ".join(map(str, stale))
         raise InputError(f"{names}: not what the results say; bring up to date with: evenfed fill {names}")
@@ -126,4 +133,5 @@ def fill(
     for path in files:
         places = missing(path)
         if places:
-            say(f"{path}: not run yet, looked for beside that file: {', '.join(places)}")
+            names = ", ".join(places)
+            say(f"{path}: not run yet, looked for beside that file: {names}")

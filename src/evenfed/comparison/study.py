@@ -47,7 +47,8 @@ BATCH = 12
 STALE_SECONDS = 300.0  # without a heartbeat before a trial's worker counts as dead
 HEARTBEAT_SECONDS = STALE_SECONDS / 10
 
-Space = dict[str, tuple[float, ...]]  # values to try, by hyper-parameter
+Choices = tuple[float, ...]
+Space = dict[str, Choices]  # values to try, by hyper-parameter
 Values = dict[str, float]  # of a candidate, by hyper-parameter
 Figures = dict[str, float]  # what a candidate scored, by metric
 
@@ -131,26 +132,31 @@ class _Entry:
 
     def revive(self) -> None:
         """Hand out again the trials of workers that died."""
+        storage = self.study._storage
         for trial in self.trials(self.states.RUNNING):
             if not _is_abandoned(trial):
                 continue
-            self.study._storage.set_trial_state_values(trial._trial_id, self.states.FAIL)
+            storage.set_trial_state_values(trial._trial_id, self.states.FAIL)
             values = trial.user_attrs.get("planned", trial.params)
             if values:
                 self.enqueue(values)
 
     def next_job(self) -> "Job | None":
         """A candidate that no one else works on."""
-        waiting = self.trials(self.states.WAITING)
+        states = self.states
+        is_grid = self.search.method == "grid"
+        waiting = self.trials(states.WAITING)
         if not waiting:
-            begun = self.trials(self.states.COMPLETE, self.states.RUNNING)
-            if self.search.method == "grid" or len(begun) >= self.search.trials:
+            begun = self.trials(states.COMPLETE, states.RUNNING)
+            if is_grid or len(begun) >= self.search.trials:
                 return None
         trial = self.study.ask()
-        if self.search.method == "grid" and "planned" not in trial.user_attrs:
-            self.study.tell(trial, state=self.states.FAIL)  # another machine took the last one
+        if is_grid and "planned" not in trial.user_attrs:
+            self.study.tell(trial, state=states.FAIL)  # another machine took the last one
             return None
-        trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
+        host = socket.gethostname()
+        process = os.getpid()
+        trial.set_user_attr("worker", f"{host}:{process}")
         job = Job(self, trial, self._suggest(trial))
         job.beat()
         return job
@@ -164,9 +170,14 @@ class _Entry:
                 continue
             low = min(choices)
             high = max(choices)
-            is_wide = high / max(low, 1e-9) > 20
-            log = is_wide or name == "lr"
-            values[name] = trial.suggest_float(name, max(low, 1e-4), high, log=log)
+            ratio = high / max(low, 1e-9)
+            is_wide = ratio > 20
+            values[name] = trial.suggest_float(
+                name,
+                low=max(low, 1e-4),
+                high=high,
+                log=is_wide or name == "lr",
+            )
         return values
 
 
@@ -194,14 +205,22 @@ class Job:
 
     def put_back(self) -> None:
         """Stopped before it was finished: let whoever resumes try the same values again."""
-        self.entry.study.tell(self.trial, state=self.entry.states.FAIL)
-        self.entry.enqueue(self.values)
+        entry = self.entry
+        entry.study.tell(self.trial, state=entry.states.FAIL)
+        entry.enqueue(self.values)
 
 
 class Studies:
     """One Optuna study per entry of the experiment, opened or continued."""
 
-    def __init__(self, optuna: Any, experiment: Experiment, search: Search, spaces: Mapping[str, Space], out: Path):
+    def __init__(
+        self,
+        optuna: Any,
+        experiment: Experiment,
+        search: Search,
+        spaces: Mapping[str, Space],
+        out: Path,
+    ) -> None:
         database = (out / "tune.db").resolve()
         self.search = search
         self.storage = search.storage or f"sqlite:///{database}"
@@ -209,8 +228,14 @@ class Studies:
         self.entries: list[_Entry] = []
         with self._alone():
             for variant in experiment.variants:
-                study = self._open(optuna, experiment, variant.label)
-                entry = _Entry(variant.label, spaces[variant.label], search, study, self.states)
+                label = variant.label
+                entry = _Entry(
+                    label=label,
+                    space=spaces[label],
+                    search=search,
+                    study=self._open(optuna, experiment, label),
+                    states=self.states,
+                )
                 self.entries.append(entry)
                 entry.revive()
                 if search.method == "grid":
@@ -227,14 +252,16 @@ class Studies:
 
     def progress(self) -> tuple[int, int]:
         """(candidates finished, candidates in all)."""
+        states = self.states
         finished = 0
-        open_ = 0
+        unfinished = 0
         for entry in self.entries:
-            finished += len(entry.trials(self.states.COMPLETE))
-            open_ += len(entry.trials(self.states.WAITING, self.states.RUNNING))
-        if self.search.method == "grid":
-            return finished, finished + open_
-        return finished, self.search.trials * len(self.entries)
+            finished += len(entry.trials(states.COMPLETE))
+            unfinished += len(entry.trials(states.WAITING, states.RUNNING))
+        total = finished + unfinished
+        if self.search.method == "bayes":
+            total = self.search.trials * len(self.entries)
+        return finished, total
 
     def candidates(self) -> list[Candidate]:
         """All that are finished, by this process or another."""
@@ -242,22 +269,34 @@ class Studies:
         for entry in self.entries:
             for trial in entry.trials(self.states.COMPLETE):
                 figures = trial.user_attrs["figures"]
-                candidates.append(Candidate(entry.label, trial.params, figures))
+                candidate = Candidate(entry.label, trial.params, figures)
+                candidates.append(candidate)
         return candidates
 
     def _open(self, optuna: Any, experiment: Experiment, label: str) -> "optuna.Study":
         """The study's name carries what decides its results, so that other searches do not mix in."""
-        name = (experiment.name, label, self.search.method, self.search.select_on, self.search.metric, mark(experiment))
+        search = self.search
+        name = (
+            experiment.name,
+            label,
+            search.method,
+            search.select_on,
+            search.metric,
+            mark(experiment),
+        )
+        direction = "minimize" if search.metric == "std" else "maximize"
+        sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
         try:
             return optuna.create_study(  # type: ignore[no-any-return]
                 storage=self.storage,
                 load_if_exists=True,
-                direction="minimize" if self.search.metric == "std" else "maximize",
+                direction=direction,
                 study_name="/".join(name),
-                sampler=optuna.samplers.TPESampler(seed=0, constant_liar=True),
+                sampler=sampler,
             )
         except Exception as error:
-            if type(error).__module__.startswith(("sqlalchemy", "optuna")):
+            origin = type(error).__module__
+            if origin.startswith(("sqlalchemy", "optuna")):
                 raise self._unusable(first_line(error)) from None
             raise
 
@@ -293,7 +332,12 @@ def mark(experiment: Experiment) -> str:
     train = experiment.train.describe()
     for irrelevant in ("engine", "device", "seed"):
         del train[irrelevant]
-    deciding = [dataclasses.asdict(experiment.data), dict(experiment.model), train, list(experiment.seeds)]
+    deciding = [
+        dataclasses.asdict(experiment.data),
+        dict(experiment.model),
+        train,
+        list(experiment.seeds),
+    ]
     text = json.dumps(deciding, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return digest[:12]

@@ -32,17 +32,29 @@ class Tuned:
     search: Search
 
 
-def tune(experiment: Experiment, search: Search, out: Path, listen: Callable[[int, int], None]) -> Tuned:
+def tune(
+    experiment: Experiment,
+    search: Search,
+    out: Path,
+    listen: Callable[[int, int], None],
+) -> Tuned:
     """Carry out what is left of the search in its database; `listen(finished, all)` is called after each batch."""
     optuna = load_optuna()
-    if experiment.data.judge != "test":
+    judge = experiment.data.judge
+    if judge != "test":
         raise InputError(
-            f"data.judge='{experiment.data.judge}': a search sets aside its own validation examples; leave judge at "
+            f"data.judge='{judge}': a search sets aside its own validation examples; leave judge at "
             "'test', and say --select-on validation or test"
         )
     out.mkdir(parents=True, exist_ok=True)
     bench = _Bench(_with_validation(experiment, search), search)
-    studies = Studies(optuna, bench.experiment, search, bench.spaces(), out)
+    studies = Studies(
+        optuna=optuna,
+        experiment=bench.experiment,
+        search=search,
+        spaces=bench.spaces(),
+        out=out,
+    )
     for batch in studies.batches():
         try:
             figures = bench.carry_out(batch)
@@ -76,14 +88,20 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
             train[option.name] = value
     entries = {}
     for variant in experiment.variants:
+        algorithm = variant.algorithm
         own = {name: value for name, value in variant.options.items() if name in VARIANT}
-        entry = {"algorithm": variant.algorithm.name, **variant.algorithm.describe(), **own}
+        entry = {
+            "algorithm": algorithm.name,
+            **algorithm.describe(),
+            **own,
+        }
         entries[variant.label] = _without_none(entry)
+    data = dataclasses.asdict(experiment.data)
     return {
         "name": experiment.name,
         "seeds": list(experiment.seeds),
         "selected_on": selected_on,
-        "data": _without_none(dataclasses.asdict(experiment.data)),
+        "data": _without_none(data),
         "model": dict(experiment.model),
         "train": train,
         "algorithms": entries,
@@ -119,7 +137,11 @@ class _Bench:
             for key, value in job.values.items():
                 variant = variant.changed(key, value)
             for seed in experiment.seeds:
-                settings = dataclasses.replace(experiment.train, seed=seed, **variant.options)
+                settings = dataclasses.replace(
+                    experiment.train,
+                    seed=seed,
+                    **variant.options,
+                )
                 run = Run(job.label, variant.algorithm, settings)
                 state = start(run, self.problem, self.initial)
                 trainings.append(Training(run, state))
@@ -127,7 +149,8 @@ class _Bench:
         seeds = len(experiment.seeds)
         figures = []
         for first in range(0, len(trainings), seeds):
-            one_candidate = trainings[first : first + seeds]
+            end = first + seeds
+            one_candidate = trainings[first:end]
             figures.append(self._figures(one_candidate))
         return figures
 
@@ -137,12 +160,14 @@ class _Bench:
         fairness = []
         for training in trainings:
             history = History(training.records, self.shares, last_rounds)
-            if history.late_fairness is not None:
-                fairness.append(history.late_fairness)
+            of_seed = history.late_fairness
+            if of_seed is not None:
+                fairness.append(of_seed)
         figures = {}
         for metric in METRICS:
-            over_seeds = [getattr(one, metric) for one in fairness]
-            figures[metric] = float(np.mean(over_seeds))
+            over_seeds = [getattr(of_seed, metric) for of_seed in fairness]
+            mean = np.mean(over_seeds)
+            figures[metric] = float(mean)
         return figures
 
 
@@ -154,7 +179,8 @@ class _Heartbeat(Sink):
         self.last = 0.0
 
     def after_round(self, group: Group) -> bool:
-        if time.time() - self.last > HEARTBEAT_SECONDS:
+        silent = time.time() - self.last
+        if silent > HEARTBEAT_SECONDS:
             self.last = time.time()
             for job in self.batch:
                 job.beat()

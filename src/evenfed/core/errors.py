@@ -17,18 +17,23 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     """
     names = list(allowed)
     nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{nearest[0]}'? Allowed" if nearest else "allowed"
+    hint = "allowed"
+    if nearest:
+        hint = f"did you mean '{nearest[0]}'? Allowed"
     choices = ", ".join(names) or "none"
     return InputError(f"unknown {kind} '{given}'; {hint}: {choices}")
 
 
 def first_line(error: BaseException) -> str:
     """The first line of another library's error, to quote in a sentence."""
-    return str(error).strip().partition("\n")[0]
+    text = str(error).strip()
+    line, _, _ = text.partition("\n")
+    return line
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
     """Refuse what is not a whole number of at least `least`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least:
+    is_whole = isinstance(value, int)
+    is_flag = isinstance(value, bool)
+    if not is_whole or is_flag or value < least:
         raise InputError(f"{name}={value!r}: give a whole number, at least {least}")

@@ -16,10 +16,12 @@ def project_simplex(y: Tensor) -> Tensor:
     >>> project_simplex(torch.tensor([1.339, 1.180, 0.753, 0.447], dtype=torch.float64))
     tensor([0.5795, 0.4205, 0.0000, 0.0000], dtype=torch.float64)
     """
+    n = len(y)
     u = y.sort(descending=True).values
     excess = u.cumsum(0) - 1  # the sum must run to j <= k: stopping at j < k breaks the projection
-    k = torch.arange(1, len(y) + 1, dtype=y.dtype)
-    rho = int((u * k > excess).sum())
+    k = torch.arange(1, n + 1, dtype=y.dtype)
+    positive = u * k > excess
+    rho = int(positive.sum())
     tau = excess[rho - 1] / rho
     return (y - tau).clamp(min=0)
 
@@ -29,23 +31,31 @@ def project_box_simplex(y: Vector, low: Vector, high: Vector) -> Vector:
 
     x = clip(y - tau): the sum falls piecewise linearly in tau, so tau is exact between two breakpoints.
     """
-    breaks = np.sort(np.concatenate([y - low, y - high]))
-    sums = _clip(y - breaks[:, None], low, high).sum(1)  # decreasing
+    breaks = np.concatenate([y - low, y - high])
+    breaks.sort()
+    shifted = y - breaks[:, None]
+    sums = _clip(shifted, low, high).sum(1)  # decreasing
     above = int((sums >= 1).sum())
-    right = min(max(above, 1), len(breaks) - 1)
+    last = len(breaks) - 1
+    right = max(above, 1)
+    right = min(right, last)
     left = right - 1
-    width = breaks[right] - breaks[left]
-    fall = sums[left] - sums[right]
+    start = breaks[left]
+    width = breaks[right] - start
+    most = sums[left]
+    fall = most - sums[right]
     fraction = 0.0
     if fall > 0:
-        fraction = min((sums[left] - 1) / fall, 1.0)
-    tau = breaks[left] + fraction * width
-    return _clip(y - tau, low, high)
+        fraction = min((most - 1) / fall, 1.0)
+    tau = start + fraction * width
+    moved = y - tau
+    return _clip(moved, low, high)
 
 
 def _clip(x: Vector, low: Vector, high: Vector) -> Vector:
     """np.clip without its overhead, which is most of its time on short vectors."""
-    clipped: Vector = np.minimum(np.maximum(x, low), high)
+    raised = np.maximum(x, low)
+    clipped: Vector = np.minimum(raised, high)
     return clipped
 
 
@@ -59,21 +69,26 @@ def least_norm_mixture(
     g = gram.numpy()
     bottom = low.numpy()
     top = high.numpy()
-    largest = np.linalg.eigvalsh(g)[-1]
-    scaled = g / max(largest, _TINY)
-    uniform = np.full(len(g), 1 / len(g))
+    eigenvalues = np.linalg.eigvalsh(g)
+    scaled = g / max(eigenvalues[-1], _TINY)
+    n = len(g)
+    uniform = np.full(n, 1 / n)
     x = project_box_simplex(uniform, bottom, top)
     y = x
     momentum = 1.0
     for _ in range(5000):
-        x_next = project_box_simplex(y - scaled @ y, bottom, top)
-        if np.abs(x_next - y).max() < tolerance:
+        descended = y - scaled @ y
+        x_next = project_box_simplex(descended, bottom, top)
+        change = y - x_next
+        if np.abs(change).max() < tolerance:
             return torch.from_numpy(x_next)
         step = x_next - x
-        if (y - x_next) @ step > 0:
+        if change @ step > 0:
             momentum = 1.0
-        grown = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-        y = x_next + (momentum - 1) / grown * step
+        root = (1 + 4 * momentum**2) ** 0.5
+        grown = (1 + root) / 2
+        inertia = (momentum - 1) / grown
+        y = x_next + inertia * step
         x = x_next
         momentum = grown
     return torch.from_numpy(x)
@@ -83,9 +98,10 @@ def kept_tail(losses: Tensor, shares: Tensor, mass: float) -> Tensor:
     """[n] bool: the clients at or above the share-weighted (1 - mass) quantile of the losses."""
     ordered, by_loss = losses.sort()
     cumulative = shares[by_loss].cumsum(0)
-    below = cumulative < (1 - mass) - 1e-9
+    before_tail = (1 - mass) - 1e-9
+    below = cumulative < before_tail
     last = len(ordered) - 1
-    quantile = int(below.sum().clamp(max=last))
+    quantile = min(int(below.sum()), last)
     return losses >= ordered[quantile]
 
 
@@ -94,28 +110,43 @@ def capped(beta: float, safe: float | None, spread: Tensor) -> Tensor:
     wanted = torch.as_tensor(beta, dtype=spread.dtype)
     if safe is None:
         return wanted
-    limit = safe * (1 - 1e-12) / (2 * spread.detach())
+    width = 2 * spread.detach()
+    limit = safe * (1 - 1e-12) / width
     return torch.minimum(wanted, limit)
 
 
-def off_conflict(vectors: Tensor, other: Tensor, gram: Tensor, where: Tensor) -> Tensor:
+def off_conflict(
+    vectors: Tensor,
+    other: Tensor,
+    gram: Tensor,
+    where: Tensor,
+) -> Tensor:
     """Each of `vectors` [c, k] projected off `other` [k] where the two conflict.
 
     All are mixtures of k updates with inner products `gram`; the updates themselves are never touched.
     """
     dots = vectors @ gram @ other
     square = other @ gram @ other
-    conflict = where & (dots < 0) & (square > 0)
+    opposed = dots < 0
+    conflict = where & opposed & (square > 0)
     slopes = dots / square.clamp(min=_TINY)
     lengths = torch.where(conflict, slopes, 0.0)
-    return vectors - lengths[:, None] * other
+    projections = lengths[:, None] * other
+    return vectors - projections
 
 
 def stretched(mixture: Tensor, model: Tensor, gram: Tensor) -> Tensor:
     """The mixture at the length of another, `model`; zero where it has no length of its own."""
-    length = (mixture @ gram @ mixture).clamp(min=0).sqrt()
-    wanted = (model @ gram @ model).clamp(min=0).sqrt()
-    return mixture * (wanted / length if length > 0 else 0.0)
+    length = _length(mixture, gram)
+    if not length > 0:
+        return mixture * 0.0
+    wanted = _length(model, gram)
+    return mixture * (wanted / length)
+
+
+def _length(mixture: Tensor, gram: Tensor) -> Tensor:
+    square = mixture @ gram @ mixture
+    return square.clamp(min=0).sqrt()
 
 
 def best_common_descent(gram: Tensor) -> Tensor:
@@ -126,8 +157,9 @@ def best_common_descent(gram: Tensor) -> Tensor:
     from scipy.optimize import linprog  # optional: only the second stage of FCFL needs it
 
     k = len(gram)
-    largest = gram.diagonal().max().clamp(min=_TINY)
-    scaled = (gram / largest).numpy()
+    largest = gram.diagonal().max()
+    relative = gram / largest.clamp(min=_TINY)
+    scaled = relative.numpy()
     solution = linprog(
         c=-scaled.mean(0),
         A_ub=-scaled,

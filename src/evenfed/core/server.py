@@ -97,26 +97,33 @@ class Server:
                 "evenfed.algorithms.get('semi_vred')"
             )
         counts = torch.as_tensor(sizes, dtype=torch.int64)
-        if len(counts) == 0 or int(counts.max()) == 0:
+        clients = len(counts)
+        if clients == 0 or int(counts.max()) == 0:
             raise InputError(f"sizes={list(sizes)[:5]}: no client has training data; give at least one that has")
         if int(counts.min()) < 0:
             raise InputError("sizes holds a negative number; a client's size counts its training examples")
         if smooth is not None and not 0 < smooth <= 1:
             raise InputError(f"smooth={smooth} is out of range; it must be above 0 and at most 1 (1 is no smoothing)")
-        steps = torch.as_tensor(local_steps, dtype=torch.int64) if local_steps is not None else (counts > 0).long()
+        steps = counts > 0
+        if local_steps is not None:
+            steps = torch.as_tensor(local_steps)
+        smoothed = None
+        if smooth is not None:
+            smoothed = torch.full((clients,), torch.nan).double()
         layout = Layout.of(params)
+        shares = counts.double() / counts.sum()
         return cls(
             algorithm=algorithm,
             layout=layout,
             theta=layout.flatten(params),
             sizes=counts,
-            local_steps=steps,
-            memory=algorithm.init(counts.double() / counts.sum()),
+            local_steps=steps.to(torch.int64),
+            memory=algorithm.init(shares),
             lr=lr,
             seed=seed,
             server_lr=server_lr,
             smooth=smooth,
-            smoothed=None if smooth is None else torch.full((len(counts),), torch.nan).double(),
+            smoothed=smoothed,
             optimizer=optimizer,
             buffers=dict(buffers or {}),
         )
@@ -128,6 +135,7 @@ class Server:
 
     def draw(self, count: int) -> Tensor:
         """Ids of this round's participants: `count` clients with data, uniformly, from the run's own seed."""
-        with_data = torch.nonzero(self.sizes).flatten()
-        drawn = streams.sample(self.seed, self.index, with_data.numpy(), count)
+        with_data = torch.nonzero(self.sizes)
+        eligible = with_data.flatten().numpy()
+        drawn = streams.sample(self.seed, self.index, eligible, count)
         return torch.from_numpy(drawn)

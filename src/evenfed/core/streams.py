@@ -35,7 +35,8 @@ def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
     state: Indices = np.zeros((), dtype=np.int64)
     with np.errstate(over="ignore"):
         for key in keys:
-            integers = np.asarray(key).astype(np.int64)
+            integers = np.asarray(key)
+            integers = integers.astype(np.int64)
             state = mixed(state, integers)
     return np.asarray(state).view(np.uint64)
 
@@ -43,15 +44,17 @@ def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
 def mixed(state: Integers, key: Integers) -> Integers:
     """One more key folded into a hash: SplitMix64's finaliser, in signed numbers that wrap around."""
     state = state + key + _STEP
-    state = (state ^ _shifted(state, 30)) * _FIRST
-    state = (state ^ _shifted(state, 27)) * _SECOND
-    return state ^ _shifted(state, 31)
+    state = _folded(state, 30) * _FIRST
+    state = _folded(state, 27) * _SECOND
+    return _folded(state, 31)
 
 
-def _shifted(state: Integers, bits: int) -> Integers:
-    """To the right, filled with zeros."""
+def _folded(state: Integers, bits: int) -> Integers:
+    """`state` xor itself shifted to the right by `bits`, filled with zeros."""
     low_bits = (1 << (64 - bits)) - 1
-    return (state >> bits) & low_bits
+    shifted = state >> bits
+    shifted = shifted & low_bits
+    return state ^ shifted
 
 
 def generator(seed: int, index: int, purpose: int) -> np.random.Generator:
@@ -60,7 +63,12 @@ def generator(seed: int, index: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng(int(key))
 
 
-def sample(seed: int, index: int, among: Indices, count: int) -> Indices:
+def sample(
+    seed: int,
+    index: int,
+    among: Indices,
+    count: int,
+) -> Indices:
     """`count` of the clients `among`, uniformly without replacement, in ascending order."""
     keys = hashed(seed, index, SAMPLING, among)
     order = np.argsort(keys, kind="stable")
@@ -69,7 +77,12 @@ def sample(seed: int, index: int, among: Indices, count: int) -> Indices:
 
 
 def batches(
-    seeds: ArrayLike, index: int, clients: Indices, sizes: Indices, batch_size: int | None, epochs: int
+    seeds: ArrayLike,
+    index: int,
+    clients: Indices,
+    sizes: Indices,
+    batch_size: int | None,
+    epochs: int,
 ) -> Indices:
     """Which examples each client sees at each local step: [c, steps, batch], -1 where there is none.
 
@@ -87,23 +100,28 @@ def batches(
     # [c, epochs, longest * width]: each epoch's order, padded to whole batches
     seed = np.reshape(seeds, (-1, 1, 1))
     client = clients[:, None, None]
-    epoch = np.arange(epochs)[:, None]
+    size = sizes[:, None, None]
+    epoch = np.arange(epochs)
+    epoch = epoch[:, None]
     example = np.arange(longest * width)
     keys = hashed(seed, index, client, epoch, example)
-    beyond = example >= sizes[:, None, None]
+    beyond = example >= size
     keys = np.where(beyond, _LAST, keys)
     order = np.argsort(keys, axis=-1, kind="stable")
     order = np.where(beyond, -1, order)
-    by_epoch = order.reshape(len(clients), epochs, longest, width)
+    count = len(clients)
+    by_epoch = order.reshape(count, epochs, longest, width)
     if epochs == 1:
         return by_epoch[:, 0]
 
     # a client's epochs follow each other without the steps that only pad the longest
     step = np.arange(longest * epochs)
     epoch, batch = np.divmod(step, per_epoch[:, None])
-    row = np.arange(len(clients))
     done = epoch >= epochs
-    table = by_epoch[row[:, None], np.where(done, 0, epoch), batch]
+    epoch = np.where(done, 0, epoch)
+    row = np.arange(count)
+    row = row[:, None]
+    table = by_epoch[row, epoch, batch]
     table[done] = -1
     return table
 

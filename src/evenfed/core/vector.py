@@ -24,8 +24,9 @@ class Layout:
             return cls(None, (params.shape,))
         if not params:
             raise InputError("the model has no parameters; nothing can be trained: give a model with at least one")
+        names = tuple(params)
         shapes = tuple(tensor.shape for tensor in params.values())
-        return cls(tuple(params), shapes)
+        return cls(names, shapes)
 
     @property
     def sizes(self) -> list[int]:
@@ -38,18 +39,33 @@ class Layout:
         >>> layout.flatten({"w": torch.ones(2, 2), "b": torch.zeros(1)})
         tensor([1., 1., 1., 1., 0.])
         """
-        if isinstance(params, Mapping) and self.names is not None and set(params) == set(self.names):
-            params = {name: params[name] for name in self.names}
+        if isinstance(params, Mapping):
+            params = self._in_order(params)
         layout = Layout.of(params)
         if layout != self:
-            raise InputError(f"parameters of shape {layout.describe()} were given where {self.describe()} is expected")
-        tensors = [params] if isinstance(params, Tensor) else params.values()
-        return torch.cat([tensor.detach().flatten() for tensor in tensors])
+            given = layout.describe()
+            expected = self.describe()
+            raise InputError(f"parameters of shape {given} were given where {expected} is expected")
+        if isinstance(params, Tensor):
+            params = {"tensor": params}
+        rows = []
+        for tensor in params.values():
+            row = tensor.detach().flatten()
+            rows.append(row)
+        return torch.cat(rows)
+
+    def _in_order(self, params: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The same tensors in this layout's order, where they have its names."""
+        names = self.names
+        if names is None or set(params) != set(names):
+            return params
+        return {name: params[name] for name in names}
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """The tensors as views of `vector` [D]; a single split, so that its gradient is a single cat."""
         views = []
-        for part, shape in zip(vector.split(self.sizes), self.shapes, strict=True):
+        parts = vector.split(self.sizes)
+        for part, shape in zip(parts, self.shapes, strict=True):
             view = part.view(shape)
             views.append(view)
         return views

@@ -34,7 +34,9 @@ class Source:
 
     @property
     def add_command(self) -> str:
-        path = self.files[0].name if len(self.files) == 1 else self.give
+        path = self.give
+        if len(self.files) == 1:
+            path = self.files[0].name
         return f"evenfed data add {self.name} {path}"
 
     @property
@@ -68,7 +70,11 @@ def find(name: str) -> Source:
 
 
 def _idx(site: str, name: str, archive_md5: str, content_md5: str) -> OfficialFile:
-    return OfficialFile(f"{site}/{name}-ubyte.gz", f"md5:{archive_md5}", f"md5:{content_md5}")
+    return OfficialFile(
+        url=f"{site}/{name}-ubyte.gz",
+        digest=f"md5:{archive_md5}",
+        content=f"md5:{content_md5}",
+    )
 
 
 def _cifar(archive: str, md5: str) -> OfficialFile:

@@ -51,7 +51,8 @@ class DataSettings:
         _check_choice("data.partition", self.partition, PARTITIONS)
         _check_choice("data.small", self.small, SMALL)
         _check_choice("data.judge", self.judge, JUDGES)
-        if (self.name == "folder") != (self.path is not None):
+        is_own_folder = self.name == "folder"
+        if is_own_folder != (self.path is not None):
             raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
         fewest = 0 if self.partition == "natural" else 1
         check_whole("data.clients", self.clients, fewest)
@@ -105,7 +106,9 @@ class Federation:
 
     def describe(self) -> dict[str, Any]:
         """Who holds how much, from which split, as JSON: saved with every run."""
-        counts = None if self.class_counts is None else self.class_counts.tolist()
+        counts = None
+        if self.class_counts is not None:
+            counts = self.class_counts.tolist()
         return {
             "names": self.names,
             "train": self.train_sizes.tolist(),
@@ -118,7 +121,7 @@ class Federation:
     def clients(self) -> list[Client]:
         """Clients for `evenfed.train`; their examples are views, not copies."""
         positions = range(len(self.names))
-        return [self.client(position) for position in positions]
+        return list(map(self.client, positions))
 
     def client(self, position: int) -> Client:
         """One of them, with the judged examples as its test."""
@@ -130,7 +133,8 @@ class Federation:
 def dataset(settings: DataSettings) -> Dataset:
     """The data set by name: bundled, from your own folder, or from the cache."""
     if settings.name == "folder":
-        return read_folder(Path(str(settings.path)))
+        path = Path(str(settings.path))
+        return read_folder(path)
     return store.read(settings.name)
 
 
@@ -143,23 +147,25 @@ def federate(settings: DataSettings) -> Federation:
     """
     data = _thinned(dataset(settings), settings)
     draw = _draw(data, settings)
+    splits = draw.splits
     notes = [*data.notes, *draw.notes]
+    train = _pool(data, [split.train for split in splits])
     validation = None
     if settings.validation_fraction:
-        validation = _pool(data, [split.validation for split in draw.splits])
+        validation = _pool(data, [split.validation for split in splits])
     if settings.judge == "validation" and validation is not None:
         judged = validation
         notes.append("judged on the validation examples")
     else:
-        judged = _pool(data, [split.test for split in draw.splits])
+        judged = _pool(data, [split.test for split in splits])
     return Federation(
         name=data.name,
         names=draw.names,
         classes=data.classes,
-        train=_pool(data, [split.train for split in draw.splits]),
+        train=train,
         validation=validation,
         judged=judged,
-        class_counts=_class_counts(data, draw.splits),
+        class_counts=_class_counts(data, splits),
         padding=data.padding,
         seed=draw.seed,
         notes=tuple(notes),
@@ -174,7 +180,8 @@ def _class_counts(data: Dataset, splits: Sequence[Split]) -> NDArray[np.int64] |
     for split in splits:
         rows = split.all_rows()
         labels = data.targets[rows]
-        counts.append(np.bincount(labels, minlength=data.classes))
+        of_client = np.bincount(labels, minlength=data.classes)
+        counts.append(of_client)
     return np.stack(counts)
 
 
@@ -182,17 +189,22 @@ def _thinned(data: Dataset, settings: DataSettings) -> Dataset:
     """Only `examples` of the rows, drawn uniformly; natural clients are drawn first and thinned out afterwards."""
     total = len(data.targets)
     wanted = settings.examples
-    if wanted is None or wanted >= total or settings.partition == "natural":
+    if settings.partition == "natural":
+        return data
+    if wanted is None or wanted >= total:
         return data
     rng = np.random.default_rng(settings.seed)
     drawn = rng.choice(total, wanted, replace=False)
     rows = np.sort(drawn)
     note = f"{wanted} of {total} examples are used"
+    owners = None
+    if data.owners is not None:
+        owners = data.owners[rows]
     return replace(
         data,
         inputs=_gather(data.inputs, rows),
         targets=data.targets[rows],
-        owners=None if data.owners is None else data.owners[rows],
+        owners=owners,
         notes=(*data.notes, note),
     )
 
@@ -221,7 +233,8 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
     """Draw the clients; small ones are kept, dropped or drawn again."""
     draws = MOST_DRAWS if settings.small == "redraw" else 1
     for attempt in range(draws):
-        draw = _partition(data, settings, settings.seed + attempt)
+        seed = settings.seed + attempt
+        draw = _partition(data, settings, seed)
         total = len(draw.splits)
         large = []
         for position, split in enumerate(draw.splits):
@@ -231,14 +244,15 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
                 large.append(position)
         few = total - len(large)
         if not few and attempt:
-            return draw.noted(f"drawn with seed {draw.seed} after {attempt} tries")
+            return draw.noted(f"drawn with seed {seed} after {attempt} tries")
         if not few:
             return draw
         if settings.small == "keep":
             return draw.noted(f"{few} of {total} clients are small and kept")
         if settings.small == "drop" and large:
             least = f"fewer than {settings.min_train} train or {settings.min_test} test examples"
-            return draw.only(large).noted(f"{few} of {total} clients dropped: {least}")
+            remaining = draw.only(large)
+            return remaining.noted(f"{few} of {total} clients dropped: {least}")
     raise InputError(
         f"data.small='{settings.small}': no client or no draw has {settings.min_train} training and "
         f"{settings.min_test} test examples everywhere; ask for fewer clients, a larger concentration, or lower minima"
@@ -246,12 +260,14 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
 
 
 def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
-    labels = data.targets if data.targets.ndim == 1 else None
+    has_classes = data.targets.ndim == 1
+    labels = data.targets if has_classes else None
     if settings.partition == "natural":
         parts, names = _natural_parts(data, settings, seed)
     else:
         parts = _artificial_parts(data, labels, settings, seed)
-        names = [f"{data.name}-{k}" for k in range(settings.clients)]
+        positions = range(settings.clients)
+        names = [f"{data.name}-{k}" for k in positions]
     shuffle = None if settings.partition == "dirichlet" else seed  # the authors keep the data set's order
     splits = []
     for rows in parts:
@@ -266,24 +282,35 @@ def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
     return _Draw(names, splits, seed)
 
 
-def _natural_parts(data: Dataset, settings: DataSettings, seed: int) -> tuple[Parts, list[str]]:
+def _natural_parts(
+    data: Dataset,
+    settings: DataSettings,
+    seed: int,
+) -> tuple[Parts, list[str]]:
     if data.owners is None:
         raise InputError(f"data set '{data.name}' has no natural clients; use partition = dirichlet, shards or iid")
     least = settings.min_examples
-    parts, owners = partition.natural(data.owners, settings.clients, least, seed)
+    parts, owners = partition.natural(
+        data.owners,
+        clients=settings.clients,
+        least=least,
+        seed=seed,
+    )
     if not parts:
         raise InputError(f"no owner of '{data.name}' has {least} examples; lower data.min_examples")
-    total = sum(len(rows) for rows in parts)
-    share = min((settings.examples or total) / total, 1.0)
+    total = sum(map(len, parts))
+    wanted = settings.examples or total
+    share = min(wanted / total, 1.0)
     thinned = []
     for rows in parts:
         rng = np.random.default_rng(seed)
         shuffled = rng.permutation(rows)
-        count = np.ceil(share * len(rows))
-        thinned.append(shuffled[: int(count)])
+        count = int(np.ceil(share * len(rows)))
+        thinned.append(shuffled[:count])
+    names = list(map(str, owners))
     if data.owner_names:
-        return thinned, [data.owner_names[k] for k in owners]
-    return thinned, [str(k) for k in owners]
+        names = [data.owner_names[k] for k in owners]
+    return thinned, names
 
 
 def _artificial_parts(
@@ -292,17 +319,18 @@ def _artificial_parts(
     settings: DataSettings,
     seed: int,
 ) -> Parts:
+    clients = settings.clients
     if settings.partition == "iid":
         total = len(data.targets)
-        parts = partition.iid(total, settings.clients, seed)
-        return [np.sort(rows) for rows in parts]
+        parts = partition.iid(total, clients, seed)
+        return list(map(np.sort, parts))
     if labels is None:
         raise InputError(
             f"partition = {settings.partition} needs classes; '{data.name}' holds sequences: use natural or iid"
         )
     if settings.partition == "shards":
-        return partition.shards(labels, settings.clients, settings.shards_per_client, seed)
-    return partition.dirichlet(labels, settings.clients, settings.concentration, seed)
+        return partition.shards(labels, clients, settings.shards_per_client, seed)
+    return partition.dirichlet(labels, clients, settings.concentration, seed)
 
 
 def _pool(data: Dataset, parts: Parts) -> Pool:
@@ -310,7 +338,7 @@ def _pool(data: Dataset, parts: Parts) -> Pool:
     rows = np.concatenate(parts)
     inputs = torch.from_numpy(_gather(data.inputs, rows))
     targets = torch.from_numpy(_gather(data.targets, rows))
-    sizes = torch.tensor([len(part) for part in parts])
+    sizes = torch.tensor(list(map(len, parts)))
     starts = sizes.cumsum(0) - sizes
     return Pool(inputs, targets, starts, sizes)
 
@@ -318,13 +346,15 @@ def _pool(data: Dataset, parts: Parts) -> Pool:
 def _gather(array: NDArray[Any], rows: Rows) -> NDArray[Any]:
     """array[rows], read in the file's order one piece at a time: pages are released once they were read."""
     row_shape = array.shape[1:]
-    gathered = np.empty((len(rows), *row_shape), dtype=array.dtype)
+    shape = (len(rows), *row_shape)
+    gathered = np.empty(shape, dtype=array.dtype)
     pieces = max(1, gathered.nbytes // PIECE)
     in_file_order = np.argsort(rows, kind="stable")
-    mapped = getattr(array, "_mmap", None)
+    mapped: Any = getattr(array, "_mmap", None)
+    releases_pages = mapped is not None and hasattr(mmap, "MADV_DONTNEED")
     for piece in np.array_split(in_file_order, pieces):
         gathered[piece] = array[rows[piece]]
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        if releases_pages:
             mapped.madvise(mmap.MADV_DONTNEED)
     return gathered
 
@@ -335,4 +365,5 @@ def _check_choice(what: str, value: Any, allowed: Sequence[str]) -> None:
 
 
 def _real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    is_boolean = isinstance(value, bool)
+    return isinstance(value, int | float) and not is_boolean

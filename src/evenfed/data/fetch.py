@@ -52,7 +52,10 @@ def fetch(name: str) -> None:
     for file in source.files:
         target = downloads / file.name
         _download_with_bar(source, file, target)
-    add(name, target if len(source.files) == 1 else downloads)
+    path = downloads
+    if len(source.files) == 1:
+        path = target
+    add(name, path)
     shutil.rmtree(downloads)  # the arrays hold all of it
 
 
@@ -110,8 +113,9 @@ def unpack(archive: Path, folder: Path) -> None:
 
 def _refuse_escape(archive: Path, member: tarfile.TarInfo) -> None:
     path = PurePosixPath(member.name)
-    windows_path = "\\" in member.name or re.match("[A-Za-z]:", member.name)
-    if path.is_absolute() or ".." in path.parts or windows_path:
+    drive = re.match("[A-Za-z]:", member.name)
+    is_windows_path = drive or "\\" in member.name
+    if path.is_absolute() or ".." in path.parts or is_windows_path:
         why = "its path leads outside the folder it is unpacked to"
     elif not (member.isfile() or member.isdir()):
         why = "it is a link or a device"
@@ -182,7 +186,8 @@ def _content_digest(path: Path, like: str) -> str:
 
 
 def _check_rows(source: Source, path: Path, fresh: Path) -> None:
-    rows = len(np.load(fresh / "inputs.npy", mmap_mode="r"))
+    inputs = np.load(fresh / "inputs.npy", mmap_mode="r")
+    rows = len(inputs)
     if source.rows is not None and rows != source.rows:
         raise InputError(
             f"{path}: {rows:,} training examples, {source.name} has {source.rows:,}; files are missing or cut short: "
@@ -243,13 +248,15 @@ def _receive_all(url: str, part: Path, progress: Progress) -> None:
 
 def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | None:
     """Append what the server has beyond `offset`; return the file's whole size, None if the server does not say."""
-    request = urllib.request.Request(url, headers={"User-Agent": "evenfed", "Accept-Encoding": "identity"})
+    headers = {"User-Agent": "evenfed", "Accept-Encoding": "identity"}
+    request = urllib.request.Request(url, headers=headers)
     if offset:
         request.add_header("Range", f"bytes={offset}-")
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and offset:
+        is_beyond_end = error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE
+        if offset and is_beyond_end:
             return offset  # nothing beyond: it is complete, or of another version, which its digest will show
         raise
     with response, part.open("ab", buffering=0) as file:

@@ -26,23 +26,25 @@ def read_folder(path: Path) -> Dataset:
     """
     kind, files = _client_files(path)
     read = _READERS[kind]
+    first = files[0]
     inputs = []
     targets = []
     for file in files:
-        x, y = read(file, files[0])
+        x, y = read(file, first)
         inputs.append(x)
         targets.append(y)
         _check(file, x, y)
-        _check_alike("x", files[0], inputs[0], file, x)
-        _check_alike("y", files[0], targets[0], file, y)
+        _check_alike("x", first, inputs[0], file, x)
+        _check_alike("y", first, targets[0], file, y)
     all_targets = np.concatenate(targets).astype(np.int64)
     clients = np.arange(len(files), dtype=np.int64)
+    sizes = list(map(len, targets))
     return Dataset(
         name=path.resolve().name,
         inputs=np.concatenate(inputs),
         targets=all_targets,
         classes=int(all_targets.max()) + 1,
-        owners=np.repeat(clients, [len(y) for y in targets]),
+        owners=np.repeat(clients, sizes),
         owner_names=tuple(file.stem for file in files),
     )
 
@@ -82,7 +84,8 @@ def _read_npz(file: Path, _: Path) -> Arrays:
             f"{file} cannot be read ({error}); expected are plain arrays, as np.savez(file, x=..., y=...) writes them: "
             "write it again"
         ) from error
-    raise InputError(f"{file} has the arrays {', '.join(names) or '(none)'}; it must have x and y: rename them")
+    present = ", ".join(names) or "(none)"
+    raise InputError(f"{file} has the arrays {present}; it must have x and y: rename them")
 
 
 def _read_parquet(file: Path, first: Path) -> Arrays:
@@ -99,14 +102,11 @@ def _read_parquet(file: Path, first: Path) -> Arrays:
         table = pq.read_table(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{file} is not a whole parquet file ({error}); write it again") from error
-    if "y" not in table.column_names or len(table.column_names) < 2:
-        raise InputError(
-            f"{file} has the columns {table.column_names}; it must have y and at least one feature: add them"
-        )
-    if sorted(table.column_names) != sorted(expected):
-        raise InputError(
-            f"{file} has the columns {table.column_names}, {first.name} has {expected}: make them the same"
-        )
+    names = table.column_names
+    if "y" not in names or len(names) < 2:
+        raise InputError(f"{file} has the columns {names}; it must have y and at least one feature: add them")
+    if sorted(names) != sorted(expected):
+        raise InputError(f"{file} has the columns {names}, {first.name} has {expected}: make them the same")
     columns = {}
     for name in expected:
         column = table.column(name).to_numpy()
@@ -132,10 +132,12 @@ def _check(file: Path, inputs: Array, targets: Array) -> None:
             f"{file}: x has shape {inputs.shape}, y has {targets.shape}; both must have the same number of rows, "
             "at least one: complete or remove the file"
         )
-    if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+    is_float = inputs.dtype.kind == "f"
+    if is_float and not np.isfinite(inputs).all():
         raise InputError(f"{file}: x holds values that are not finite; fill the gaps or leave those rows out")
-    if targets.min() < 0:
-        raise InputError(f"{file}: y has {targets.min()} in it; classes are counted from 0: shift them")
+    lowest = targets.min()
+    if lowest < 0:
+        raise InputError(f"{file}: y has {lowest} in it; classes are counted from 0: shift them")
 
 
 def _check_alike(

@@ -199,10 +199,11 @@ def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error}); get the official one again") from error
     start = 4 + 4 * axes
-    lengths = np.frombuffer(content[4:start], ">u4").astype(int)
     magic = bytes([0, 0, 8, axes])
+    lengths = np.frombuffer(content[4:start], ">u4").astype(int)
     size = start + lengths.prod()
-    if content[:4] != magic or len(content) != size:
+    is_idx = content.startswith(magic)
+    if not is_idx or len(content) != size:
         raise InputError(f"{path}: not an idx file of bytes with {axes} axes, or cut short; get the official one again")
     values = np.frombuffer(content, np.uint8, offset=start)
     return values.reshape(lengths)
@@ -242,7 +243,8 @@ def _read_binary(path: Path, kind: _Cifar) -> Batch:
             f"{path}: {size:,} bytes, which is not a whole number of records of {record:,}; "
             "the file is cut short or not CIFAR's: unpack the archive again"
         )
-    records = np.memmap(path, np.uint8, mode="r").reshape(-1, record)
+    content = np.memmap(path, np.uint8, mode="r")
+    records = content.reshape(-1, record)
     labels = records[:, kind.label_bytes - 1]
     images = records[:, kind.label_bytes :]
     return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
@@ -326,7 +328,8 @@ def _rgb_chunks(files: list[Labelled], targets: list[int], notes: list[str]) -> 
         if chunk:
             yield np.stack(chunk)
     if skipped:
-        notes.append(f"{skipped:,} of {len(files):,} images are not RGB and were skipped")
+        total = len(files)
+        notes.append(f"{skipped:,} of {total:,} images are not RGB and were skipped")
 
 
 def _rgb(path: Path) -> Images | None:

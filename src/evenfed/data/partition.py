@@ -41,17 +41,19 @@ def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Pa
     [1129, 960, 285, 693, 1044, 889, 587, 1596, 705, 567]
     """
     rng = np.random.RandomState(seed)  # the legacy generator: the authors' splits come from it
+    prior = np.full(clients, concentration)
     parts: list[Parts] = [[] for _ in range(clients)]  # of each client, class by class
     for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        proportions = rng.dirichlet(np.full(clients, concentration))
+        is_of_class = labels == label
+        rows = np.flatnonzero(is_of_class)
+        proportions = rng.dirichlet(prior)
         shares = proportions * len(rows)
         counts = np.floor(shares).astype(np.int64)
         remainder = len(rows) - counts.sum()
         lucky = rng.choice(clients)
         counts[lucky] += remainder
-        ends = counts.cumsum()
-        cells = np.split(rows, ends[:-1])
+        ends = counts.cumsum()[:-1]
+        cells = np.split(rows, ends)
         for part, cell in zip(parts, cells, strict=True):
             part.append(cell)
     return [np.concatenate(part) for part in parts]
@@ -65,9 +67,10 @@ def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> Par
     True
     """
     by_class = np.argsort(labels, kind="stable")
-    pieces = np.array_split(by_class, clients * shards_per_client)
+    total = clients * shards_per_client
+    pieces = np.array_split(by_class, total)
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(pieces))
+    order = rng.permutation(total)
     parts = []
     for drawn in order.reshape(clients, shards_per_client):
         own = [pieces[k] for k in drawn]
@@ -77,8 +80,9 @@ def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> Par
 
 def iid(rows: int, clients: int, seed: int) -> Parts:
     """Everyone the same: a random permutation cut into equal parts."""
-    shuffled = np.random.default_rng(seed).permutation(rows)
-    return list(np.array_split(shuffled, clients))
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permutation(rows)
+    return np.array_split(shuffled, clients)
 
 
 def natural(
@@ -93,8 +97,13 @@ def natural(
     [0, 2]
     """
     by_owner = np.argsort(owners, kind="stable")
-    ids, starts, counts = np.unique(owners[by_owner], return_index=True, return_counts=True)
-    chosen = np.flatnonzero(counts >= max(least, 1))
+    ids, starts, counts = np.unique(
+        owners[by_owner],
+        return_index=True,
+        return_counts=True,
+    )
+    is_large_enough = counts >= max(least, 1)
+    chosen = np.flatnonzero(is_large_enough)
     if clients and clients < len(chosen):
         rng = np.random.default_rng(seed)
         drawn = rng.choice(chosen, clients, replace=False)
@@ -104,11 +113,16 @@ def natural(
         start = starts[k]
         end = start + counts[k]
         parts.append(by_owner[start:end])
-    return parts, ids[chosen].tolist()
+    chosen_ids = ids[chosen]
+    return parts, chosen_ids.tolist()
 
 
 def split(
-    rows: Rows, labels: Rows | None, train_fraction: float, validation_fraction: float = 0.0, shuffle: int | None = None
+    rows: Rows,
+    labels: Rows | None,
+    train_fraction: float,
+    validation_fraction: float = 0.0,
+    shuffle: int | None = None,
 ) -> Split:
     """Train, validation and test rows of one client, class by class (`labels` None: all rows as one class).
 
@@ -117,14 +131,18 @@ def split(
     `shuffle` draws a new order with this seed; None keeps the data set's.
     """
     if shuffle is not None:
-        rows = np.random.default_rng(shuffle).permutation(rows)
-    classes = np.zeros_like(rows) if labels is None else labels[rows]
+        rng = np.random.default_rng(shuffle)
+        rows = rng.permutation(rows)
+    classes = np.zeros_like(rows)
+    if labels is not None:
+        classes = labels[rows]
     none = rows[:0]
     train = [none]
     validation = [none]
     test = [none]
     for label in np.unique(classes):
-        cell = rows[classes == label]
+        is_of_class = classes == label
+        cell = rows[is_of_class]
         test_start = int(train_fraction * len(cell))
         validation_size = int(validation_fraction * test_start)
         validation_start = test_start - validation_size

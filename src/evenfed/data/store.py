@@ -22,7 +22,8 @@ from .dataset import Dataset, digits
 Array = NDArray[Any]
 DType = np.dtype[Any]
 Shape = tuple[int, ...]
-Rows = Array | Sequence[int] | Iterator[Array]  # an array, or its chunks one after the other
+Chunks = Iterator[Array]  # of an array, one after the other
+Rows = Array | Sequence[int] | Chunks
 Header = dict[str, Any]  # shape, dtype and sha256 of an array
 INTEGER = np.dtype(np.int64)  # of targets and owners
 META = "meta.json"
@@ -134,7 +135,8 @@ def size(name: str) -> tuple[int, int]:
 def damage(name: str) -> list[str]:
     """What is wrong with a data set on disk: arrays missing or changed since they were written."""
     faults = []
-    for which, header in _meta(name)["arrays"].items():
+    headers = _meta(name)["arrays"]
+    for which, header in headers.items():
         path = _array_file(name, which)
         if not path.is_file():
             faults.append(f"{path} is missing")
@@ -176,8 +178,9 @@ def workplace(prefix: str) -> Iterator[Path]:
         age = time.time() - leftover.stat().st_mtime
         if age > ABANDONED_AFTER:
             shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f".{prefix}-", dir=root()) as place_to_work:
-        yield Path(place_to_work)
+    temporary = tempfile.TemporaryDirectory(prefix=f".{prefix}-", dir=root())
+    with temporary as path:
+        yield Path(path)
 
 
 @contextmanager
@@ -194,8 +197,11 @@ def _all_or_nothing(destination: Path) -> Iterator[Path]:
 
 def _folder_beside(destination: Path, what: str = "") -> Path:
     """A new hidden folder on the same disk."""
-    prefix = f".{destination.name}{what}-"
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=destination.parent))
+    path = tempfile.mkdtemp(
+        prefix=f".{destination.name}{what}-",
+        dir=destination.parent,
+    )
+    return Path(path)
 
 
 def _array_file(name: str, which: str) -> Path:
@@ -204,7 +210,11 @@ def _array_file(name: str, which: str) -> Path:
 
 def _save(path: Path, rows: Rows, dtype: DType | None = None) -> Header:
     """Write an .npy file chunk by chunk; its header is written again once the number of rows is known."""
-    chunks = rows if isinstance(rows, Iterator) else iter([np.asarray(rows)])
+    if isinstance(rows, Iterator):
+        chunks = rows
+    else:
+        whole = np.asarray(rows)
+        chunks = iter([whole])
     length = 0
     row_shape: Shape = ()
     kind = dtype or np.dtype(np.uint8)
@@ -215,9 +225,10 @@ def _save(path: Path, rows: Rows, dtype: DType | None = None) -> Header:
                 if dtype is None:
                     kind = chunk.dtype
                 _write_header(file, (0, *row_shape), kind)
-            if chunk.shape[1:] != row_shape:
+            shape = chunk.shape[1:]
+            if shape != row_shape:
                 raise InputError(
-                    f"{path.stem}: rows of shape {chunk.shape[1:]} follow rows of shape {row_shape}; "
+                    f"{path.stem}: rows of shape {shape} follow rows of shape {row_shape}; "
                     "all rows of a data set have one shape: check the source files"
                 )
             contiguous = np.ascontiguousarray(chunk, dtype=kind)
@@ -226,13 +237,21 @@ def _save(path: Path, rows: Rows, dtype: DType | None = None) -> Header:
         file.seek(0)
         _write_header(file, (length, *row_shape), kind)
     digest = file_digest(path, "sha256")
-    return {"shape": [length, *row_shape], "dtype": kind.str, "sha256": digest}
+    return {
+        "shape": [length, *row_shape],
+        "dtype": kind.str,
+        "sha256": digest,
+    }
 
 
 def _write_header(file: IO[bytes], shape: Shape, kind: DType) -> None:
     # NumPy pads this header so that the first axis can grow without moving the data.
     descr = np.lib.format.dtype_to_descr(kind)
-    header = {"shape": shape, "fortran_order": False, "descr": descr}
+    header = {
+        "shape": shape,
+        "fortran_order": False,
+        "descr": descr,
+    }
     np.lib.format.write_array_header_1_0(file, header)
 
 
@@ -255,7 +274,8 @@ def _meta(name: str) -> dict[str, Any]:
     if not path.is_file():
         source = SOURCES.get(name)
         if source is None:
-            raise unknown("data set", name, sorted({*SOURCES, *names()}))
+            known = {*SOURCES, *names()}
+            raise unknown("data set", name, sorted(known))
         raise InputError(f"data set '{name}' is not in {root()}; {source.how_to_get}")
     text = path.read_text(encoding="utf-8")
     meta: dict[str, Any] = json.loads(text)
@@ -275,7 +295,8 @@ def _mapped(name: str, which: str, headers: Mapping[str, Header]) -> Array:
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path, str(error)) from error
     shape = tuple(header["shape"])
-    if array.shape != shape or array.dtype.str != header["dtype"]:
+    kind = array.dtype.str
+    if array.shape != shape or kind != header["dtype"]:
         raise _damaged(path, f"its shape is {array.shape}, {shape} was written")
     return array
 

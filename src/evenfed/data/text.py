@@ -24,7 +24,8 @@ SYMBOLS = VOCABULARY + 4
 WINDOW = 80  # characters of a row
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's 80 symbols
 
-Speeches = list[tuple[str, str]]  # role, what is said
+Speech = tuple[str, str]  # role, what is said
+Speeches = list[Speech]
 Paragraph = list[str]  # its lines
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*(?:\s+|--)|\n+")
@@ -62,7 +63,8 @@ class NextWordRows:
         ids = []
         for word in words:
             unused_id = len(self._ids)
-            ids.append(self._ids.setdefault(word, unused_id))
+            word_id = self._ids.setdefault(word, unused_id)
+            ids.append(word_id)
         self._counts.update(ids)
         if len(ids) > LENGTH:
             self._cut += 1
@@ -80,25 +82,31 @@ class NextWordRows:
         """The most frequent words, ties in alphabetical order; word k of this list has id k + 1."""
 
         def frequent_first(word: str) -> tuple[int, str]:
-            count = self._counts[self._ids[word]]
+            word_id = self._ids[word]
+            count = self._counts[word_id]
             return -count, word
 
-        return sorted(self._ids, key=frequent_first)[:VOCABULARY]
+        ranked = sorted(self._ids, key=frequent_first)
+        return ranked[:VOCABULARY]
 
     def dataset(self, name: str, notes: Iterable[str]) -> Dataset:
         """All rows: bos, up to 20 words, eos if fewer, padding; inputs are symbols 0..19 of these 21, targets 1..20."""
         known = len(self._ids)
         symbol_of = np.full(known + 1, OOV, np.int64)
         for symbol, word in enumerate(self.vocabulary(), start=1):
-            symbol_of[self._ids[word]] = symbol
+            word_id = self._ids[word]
+            symbol_of[word_id] = symbol
         symbol_of[-1] = PAD  # where the provisional id -1 points
         rows = len(self)
-        provisional = np.array(self._rows, np.int32).reshape(rows, LENGTH)
-        tokens = np.full((rows, LENGTH + 1), BOS, np.int64)
+        provisional = np.array(self._rows, np.int32)
+        provisional = provisional.reshape(rows, LENGTH)
+        shape = (rows, LENGTH + 1)
+        tokens = np.full(shape, BOS, np.int64)
         tokens[:, 1:] = symbol_of[provisional]
         is_word = provisional >= 0
         lengths = is_word.sum(axis=1)
-        short = np.flatnonzero(lengths < LENGTH)
+        is_short = lengths < LENGTH
+        short = np.flatnonzero(is_short)
         ends = lengths[short] + 1
         tokens[short, ends] = EOS
         return Dataset(
@@ -144,7 +152,8 @@ def read_shakespeare(source: Path, task: Literal["words", "chars"] = "words") ->
         )
     notes = ["a role printed under two names in one play ('KING.', 'KING HENRY.') is two clients"]
     if without_roles:
-        notes.append(f"skipped, as they have no speaking roles: {', '.join(without_roles)}")
+        titles = ", ".join(without_roles)
+        notes.append(f"skipped, as they have no speaking roles: {titles}")
     if task == "words":
         return _next_word(speeches, notes)
     return _next_character(speeches, notes)
@@ -162,7 +171,8 @@ def _next_word(speeches: Speeches, notes: list[str]) -> Dataset:
 def _next_character(speeches: Speeches, notes: list[str]) -> Dataset:
     texts: dict[str, list[str]] = {}
     for role, speech in speeches:
-        texts.setdefault(role, []).append(speech)
+        said = texts.setdefault(role, [])
+        said.append(speech)
     symbol_of = {character: symbol for symbol, character in enumerate(ALPHABET)}
     inputs = []
     targets = []
@@ -174,10 +184,11 @@ def _next_character(speeches: Speeches, notes: list[str]) -> Dataset:
         text = "\n".join(parts)
         known = [symbol_of[character] for character in text if character in symbol_of]
         symbols = np.array(known, np.int64)
-        count = max(0, (len(symbols) - 1) // WINDOW)
+        predicted = max(0, len(known) - 1)
+        count = predicted // WINDOW
         used = count * WINDOW
-        foreign += len(text) - len(symbols)
-        unused += len(symbols) - used
+        foreign += len(text) - len(known)
+        unused += len(known) - used
         if count:
             current = symbols[:used]
             following = symbols[1 : used + 1]
@@ -186,19 +197,21 @@ def _next_character(speeches: Speeches, notes: list[str]) -> Dataset:
             windows.append(count)
             roles.append(role)
     if not roles:
-        raise InputError(f"no role has {WINDOW + 1} characters, which one row needs; give plays with longer roles")
+        least = WINDOW + 1
+        raise InputError(f"no role has {least} characters, which one row needs; give plays with longer roles")
+    alphabet = len(ALPHABET)
     short = len(texts) - len(roles)
     ids = np.arange(len(roles), dtype=np.int64)
     return Dataset(
         name="shakespeare_chars",
         inputs=np.concatenate(inputs),
         targets=np.concatenate(targets),
-        classes=len(ALPHABET),
+        classes=alphabet,
         owners=np.repeat(ids, windows),
         owner_names=tuple(roles),
         notes=(
             *notes,
-            f"{foreign:,} characters outside LEAF's alphabet of {len(ALPHABET)} are left out; they have no symbol",
+            f"{foreign:,} characters outside LEAF's alphabet of {alphabet} are left out; they have no symbol",
             f"{unused:,} characters at the ends of roles fill no window of {WINDOW} and are left out",
             f"{short:,} roles are shorter than one window and are left out",
         ),
@@ -207,7 +220,8 @@ def _next_character(speeches: Speeches, notes: list[str]) -> Dataset:
 
 def _plays(folder: Path) -> Iterator[tuple[str, str]]:
     """(title, text) of every file named `*_gut.txt` at any depth, by name."""
-    by_name = sorted(folder.rglob("*_gut.txt"), key=lambda path: path.name)
+    files = folder.rglob("*_gut.txt")
+    by_name = sorted(files, key=lambda path: path.name)
     for path in by_name:
         stem = path.name.removesuffix("_gut.txt")
         title = stem.replace("_", " ").upper()
@@ -224,7 +238,7 @@ _NAME = re.compile(rf"(?:{_NAME_PART},?\s){{0,5}}{_NAME_PART}")
 _ORNAMENT = re.compile(r"(?:SONG|DUMB SHOW|[IVX]+)\.?", re.IGNORECASE)  # alone on a line like a role, but none
 
 
-def _speeches(text: str) -> Iterator[tuple[str, str]]:
+def _speeches(text: str) -> Iterator[Speech]:
     """(role, speech) in a play's order: a role is a name alone on the first line of a paragraph; a poem has none.
 
     What comes before the first act or scene lists the persons, so it is left out.
@@ -236,9 +250,11 @@ def _speeches(text: str) -> Iterator[tuple[str, str]]:
         head = lines[0]
         speech = lines[1:]
         is_name = _is_name(head)
-        if is_name and _key(head) in roles:
-            role = roles[_key(head)]
-        elif _DIVISION.match(head) or (is_name and head.isupper()):
+        key = _key(head)
+        is_heading = is_name and head.isupper()
+        if is_name and key in roles:
+            role = roles[key]
+        elif is_heading or _DIVISION.match(head):
             role = ""
         elif not _ORNAMENT.fullmatch(head):
             speech = lines
@@ -254,7 +270,10 @@ def _paragraphs_of_play(text: str) -> list[Paragraph]:
         stripped = paragraph.strip()
         if not stripped:
             continue
-        lines = [" ".join(line.split()) for line in stripped.split("\n")]
+        lines = []
+        for line in stripped.split("\n"):
+            words = line.split()
+            lines.append(" ".join(words))
         if play or _DIVISION.match(lines[0]):
             play.append(lines)
     return play
@@ -266,7 +285,8 @@ def _roles(play: list[Paragraph]) -> dict[str, str]:
     for lines in play:
         head = lines[0]
         if len(lines) > 1 and _is_name(head):
-            roles.setdefault(_key(head), head.rstrip("-"))
+            role = head.rstrip("-")
+            roles.setdefault(_key(head), role)
     return roles
 
 
@@ -286,9 +306,11 @@ def _key(name: str) -> str:
 
 def convert_shakespeare(source: Path, destination: Path) -> None:
     """Plays to the stored form, next word."""
-    store.save(read_shakespeare(source, "words"), destination)
+    plays = read_shakespeare(source, "words")
+    store.save(plays, destination)
 
 
 def convert_shakespeare_chars(source: Path, destination: Path) -> None:
     """Plays to the stored form, next character."""
-    store.save(read_shakespeare(source, "chars"), destination)
+    plays = read_shakespeare(source, "chars")
+    store.save(plays, destination)

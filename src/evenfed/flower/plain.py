@@ -13,7 +13,8 @@ from flwr.supercore import log
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.round import Fold, open_round
+from ..core.fold import Fold
+from ..core.round import open_round
 from ..core.server import Record, Server
 from . import wire
 from .roster import Connection, replies

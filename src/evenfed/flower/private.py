@@ -16,7 +16,7 @@ from torch import Tensor
 from ..algorithms import get, names
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
-from ..core.round import moved
+from ..core.fold import moved
 from ..core.server import Record, Server
 from ..core.sums import number_of_means
 from . import wire

@@ -27,9 +27,12 @@ def label_skew(counts: Counts) -> Floats:
     >>> label_skew(np.array([[10, 0], [0, 10], [5, 5]])).tolist()
     [0.5, 0.5, 0.0]
     """
-    overall = counts.sum(0) / max(counts.sum(), 1)
+    of_class = counts.sum(0)
+    total = max(counts.sum(), 1)
+    overall = of_class / total
     gaps = np.abs(shares(counts) - overall)
-    is_empty = counts.sum(1) == 0
+    sizes = counts.sum(1)
+    is_empty = sizes == 0
     skew: Floats = gaps.sum(1) / 2
     skew[is_empty] = np.nan
     return skew
@@ -47,21 +50,34 @@ def describe(federation: Federation) -> dict[str, Any]:
     counts = federation.class_counts
     clients = []
     for i, name in enumerate(federation.names):
+        classes = None
+        if counts is not None:
+            classes = counts[i].tolist()
         client = {
             "name": name,
             "train": int(federation.train_sizes[i]),
             "test": int(federation.judged_sizes[i]),
-            "classes": None if counts is None else counts[i].tolist(),
+            "classes": classes,
         }
         clients.append(client)
-    return {"name": federation.name, "clients": clients, "notes": list(federation.notes)}
+    return {
+        "name": federation.name,
+        "clients": clients,
+        "notes": list(federation.notes),
+    }
 
 
 def render(federation: Federation) -> RenderableType:
     """One line per client; darker cells hold a larger share of that client's own examples."""
     counts = federation.class_counts
-    largest = max(max(federation.train_sizes + federation.judged_sizes), 1)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, collapse_padding=True)
+    sizes = federation.train_sizes + federation.judged_sizes
+    largest = max(sizes.max(), 1)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        collapse_padding=True,
+    )
     name_width = 40 if counts is None else 14
     table.add_column("client", no_wrap=True, max_width=name_width, overflow="ellipsis")
     if counts is not None:
@@ -73,31 +89,43 @@ def render(federation: Federation) -> RenderableType:
     table.add_column("train", justify="right")
     table.add_column("test", justify="right")
     table.add_column("size", no_wrap=True, width=BAR_WIDTH)
-    for i, name in enumerate(federation.names[:SHOWN]):
+    names = federation.names[:SHOWN]
+    for i, name in enumerate(names):
         row: list[RenderableType] = [Text(name)]
         if counts is not None:
             row.append(_heat(shades[i]))
-            row.append("-" if np.isnan(skew[i]) else f"{skew[i]:.2f}")
+            row.append(_skew_text(skew[i]))
         train = federation.train_sizes[i]
         test = federation.judged_sizes[i]
+        share = sizes[i] / largest
         row.append(f"{train:,}")
         row.append(f"{test:,}")
-        row.append(_bar((train + test) / largest))
+        row.append(_bar(share))
         table.add_row(*row)
     summary = "\n".join(_summary(federation))
     return Group(table, Text(summary, style="dim"))
+
+
+def _skew_text(skew: float) -> str:
+    if np.isnan(skew):
+        return "-"
+    return f"{skew:.2f}"
 
 
 def _map_title(classes: int) -> str:
     if classes > MAP_WIDTH:
         return f"classes 0 to {classes - 1}"
     width = _cell_width(classes)
-    digits = [f"{k % 10}".ljust(width) for k in range(classes)]
-    return "".join(digits)
+    title = ""
+    for k in range(classes):
+        digit = str(k % 10)
+        title += digit.ljust(width)
+    return title
 
 
 def _cell_width(classes: int) -> int:
-    return max(1, min(3, MAP_WIDTH // classes))
+    room = MAP_WIDTH // classes
+    return max(1, min(3, room))
 
 
 def _columns(counts: Counts) -> Floats:
@@ -116,12 +144,13 @@ def _heat(strengths: Floats) -> Text:
     width = _cell_width(len(strengths))
     darkest_level = len(SHADES) - 1
     for strength in strengths:
-        level = int(np.ceil(strength * darkest_level))
+        level = np.ceil(strength * darkest_level)
+        shade = SHADES[int(level)]
         red = int(60 - 20 * strength)
         green = int(90 + 60 * strength)
         blue = int(140 + 115 * strength)
         colour = Style(color=f"rgb({red},{green},{blue})")
-        line.append(SHADES[level] * width, style=colour)
+        line.append(shade * width, style=colour)
     return line
 
 
@@ -141,18 +170,22 @@ def _summary(federation: Federation) -> list[str]:
     clients = len(sizes)
     lines = []
     if clients > SHOWN:
-        lines.append(f"... and {clients - SHOWN:,} more clients; --format json lists all.")
+        more = clients - SHOWN
+        lines.append(f"... and {more:,} more clients; --format json lists all.")
     lines.append(
         f"{clients:,} clients, {train:,} train and {test:,} test examples; "
         f"{least:,} to {most:,} per client, median {median:,.0f}."
     )
     counts = federation.class_counts
     if counts is not None:
-        darkest = 100 * _columns(counts).max()
+        largest_share = _columns(counts).max()
+        darkest = 100 * largest_share
         skew = label_skew(counts)
         skews = "none"
         if not np.isnan(skew).all():
-            skews = f"mean {np.nanmean(skew):.2f}, most {np.nanmax(skew):.2f}"
+            mean_skew = np.nanmean(skew)
+            most_skew = np.nanmax(skew)
+            skews = f"mean {mean_skew:.2f}, most {most_skew:.2f}"
         lines.append(
             f"Shade: share of the client's own examples, darkest {darkest:.0f} %. "
             f"Skew: distance of its classes from everyone's, 0 to 1 ({skews})."

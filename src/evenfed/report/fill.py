@@ -34,10 +34,16 @@ _MIN_TEST = re.compile(r"min_test=(\d+)")
 _TABLES_OF_THE_PAPER = ("paper", "claims")
 _TABLES_OF_A_CHOICE = ("chosen", "grid")
 _FIGURE_ENDINGS = (".svg", ".png")
-_DRAWN_BY = {"differences": "report", "mean-and-worst10": "report", "worst20": "report", "dials": "choose"}
+_DRAWN_BY = {
+    "differences": "report",
+    "mean-and-worst10": "report",
+    "worst20": "report",
+    "dials": "choose",
+}
 
 # Report.of with a memory: many blocks show tables of the same folders
-Reports = Callable[[tuple[Path, ...], bool, int], Report]
+Folders = tuple[Path, ...]
+Reports = Callable[[Folders, bool, int], Report]
 
 
 def filled(path: Path) -> str:
@@ -49,7 +55,8 @@ def filled(path: Path) -> str:
     closed = [match.start() for match in _BLOCK.finditer(text)]
     for opening in _OPENING.finditer(text):
         if opening.start() not in closed:
-            raise InputError(f"{path}: {opening[0]} has no end; write <!-- /evenfed --> after the text it holds")
+            line = opening[0]
+            raise InputError(f"{path}: {line} has no end; write <!-- /evenfed --> after the text it holds")
     if not closed:
         raise InputError(
             f"{path} has no block to fill; write <!-- evenfed DIR TABLE --> and <!-- /evenfed --> around it"
@@ -59,7 +66,9 @@ def filled(path: Path) -> str:
     def fill(match: re.Match[str]) -> str:
         block = _Block.parse(path, match["words"])
         content = _content(block, reports)
-        return f"{match['opening']}{content}\n{match['closing']}"
+        opening = match["opening"]
+        closing = match["closing"]
+        return f"{opening}{content}\n{closing}"
 
     return _BLOCK.sub(fill, text)
 
@@ -80,7 +89,7 @@ class _Block:
     where: str  # the file and the comment, for errors
     page: Path
     places: Sequence[str]  # folders as written, relative to the page
-    folders: Sequence[Path]  # those that exist
+    folders: Folders  # those that exist
     missing: Sequence[str]  # those that do not
     name: str  # of a table or figure
     min_test: int
@@ -96,7 +105,8 @@ class _Block:
             if option is None:
                 places.append(word)
             else:
-                min_test = max(min_test, int(option[1]))
+                fewest = int(option[1])
+                min_test = max(min_test, fewest)
         for word in (*places, name):
             if "=" in word:
                 raise InputError(f"{where}: unknown word {word!r}; write folders, min_test=N if wanted, then a table")
@@ -108,7 +118,15 @@ class _Block:
                 folders.append(folder)
             else:
                 missing.append(place)
-        return cls(where, page, places, tuple(folders), missing, name, min_test)
+        return cls(
+            where=where,
+            page=page,
+            places=places,
+            folders=tuple(folders),
+            missing=missing,
+            name=name,
+            min_test=min_test,
+        )
 
     @property
     def is_figure(self) -> bool:
@@ -145,33 +163,39 @@ def _table(block: _Block, reports: Reports) -> list[str]:
         tables: Sequence[Table] = choice.tables(chosen)
     else:
         beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)
-        report = reports(tuple(block.folders), beside_paper, block.min_test)
+        report = reports(block.folders, beside_paper, block.min_test)
         tables = report.tables
         if block.name == "facts":
             facts = [f"* {fact}" for fact in report.facts]
             return ["\n".join(facts)]
     by_name = {table.name: table for table in tables}
     if block.name in by_name:
-        return [markdown_table(by_name[block.name])]
+        table = by_name[block.name]
+        return [markdown_table(table)]
     if block.missing:
         return []
-    raise unknown(f"table of {block.page}", block.name, [*by_name, "facts"])
+    known = [*by_name, "facts"]
+    raise unknown(f"table of {block.page}", block.name, known)
 
 
 def _figure(block: _Block) -> str:
     first = block.places[0]
+    root = block.page.parent
     figure = Path(first, "report", block.name)
     if figure.stem not in _DRAWN_BY:
         known = [stem + figure.suffix for stem in _DRAWN_BY]
         raise unknown(f"figure of {block.page}", block.name, known)
     command = f"{_DRAWN_BY[figure.stem]} {first}"
     is_current = True
-    if figure.stem == "differences" and len(block.places) > 1:  # pooled over all folders
+    is_pooled = figure.stem == "differences" and len(block.places) > 1
+    if is_pooled:
+        places = " ".join(block.places)
         figure = Path(first, "beside", block.name)
-        command = f"report {' '.join(block.places)}"
-        report = block.page.parent / figure.with_name("report.md")
+        command = f"report {places}"
+        report = root / figure.with_name("report.md")
         is_current = _is_report_of(report, block.places)
-    is_drawn = (block.page.parent / figure).exists()
+    drawing = root / figure
+    is_drawn = drawing.exists()
     if is_drawn and is_current:
         return f"![{figure.stem}]({figure.as_posix()})"
     return f"Not drawn yet: `evenfed {command}`."
@@ -181,5 +205,6 @@ def _is_report_of(report: Path, places: Sequence[str]) -> bool:
     """Whether a pooled report is of these folders: the first folder keeps one, whichever folders it pools."""
     if not report.exists():
         return False
-    names = ", ".join(Path(place).name for place in places)
-    return report.read_text().startswith(f"# {names}\n")
+    names = [Path(place).name for place in places]
+    heading = "# " + ", ".join(names)
+    return report.read_text().startswith(f"{heading}\n")

@@ -1,6 +1,7 @@
 """What a search chose: a table, JSON with all candidates, and the chosen values as an experiment's TOML."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,31 +28,46 @@ def render(tuned: Tuned) -> Table:
     table.add_column("mean", justify="right")
     table.add_column("worst10", justify="right")
     table.add_column("candidates", justify="right")
+    tried = Counter(candidate.label for candidate in tuned.candidates)
     for label, best in tuned.chosen.items():
         mean = 100 * best.figures["mean"]
         worst10 = 100 * best.figures["worst10"]
-        candidates = [candidate for candidate in tuned.candidates if candidate.label == label]
-        table.add_row(escape(label), values_of(best), f"{mean:.1f}", f"{worst10:.1f}", str(len(candidates)))
+        table.add_row(
+            escape(label),
+            values_of(best),
+            f"{mean:.1f}",
+            f"{worst10:.1f}",
+            str(tried[label]),
+        )
     return table
 
 
 def values_of(candidate: Candidate) -> str:
     """As a reader sees them."""
-    return ", ".join(f"{name}={value:g}" for name, value in candidate.values.items())
+    values = candidate.values.items()
+    assignments = [f"{name}={value:g}" for name, value in values]
+    return ", ".join(assignments)
 
 
 def describe(tuned: Tuned) -> dict[str, Any]:
     """All candidates and the chosen ones, for programs."""
+    chosen = {}
+    for label, candidate in tuned.chosen.items():
+        chosen[label] = _describe(candidate)
     return {
         "metric": tuned.search.metric,
         "selected_on": tuned.search.select_on,
-        "chosen": {label: _describe(candidate) for label, candidate in tuned.chosen.items()},
+        "chosen": chosen,
         "candidates": list(map(_describe, tuned.candidates)),
     }
 
 
 def _describe(candidate: Candidate) -> dict[str, Any]:
-    return {"label": candidate.label, "values": dict(candidate.values), "figures": dict(candidate.figures)}
+    return {
+        "label": candidate.label,
+        "values": dict(candidate.values),
+        "figures": dict(candidate.figures),
+    }
 
 
 def write_toml(tuned: Tuned, path: Path) -> None:

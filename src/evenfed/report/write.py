@@ -56,7 +56,8 @@ def pages(tables: Sequence[Table], page: Console) -> RenderableType:
     parts: list[RenderableType] = []
     for table in tables:
         for columns in _blocks(table, page.width):
-            label_room = page.width - _width_beside_label(table, columns)
+            other_width = _width_beside_label(table, columns)
+            label_room = page.width - other_width
             heading = Text(table.title, style="bold")
             block = _block(table, columns, label_room)
             parts += ["", heading, block]
@@ -87,7 +88,8 @@ def _width_beside_label(table: Table, columns: Sequence[int]) -> int:
 
 
 def _column_width(table: Table, k: int) -> int:
-    texts = _headline(table.columns[k]).split("\n")
+    headline = _headline(table.columns[k])
+    texts = headline.split("\n")
     for line in table.lines:
         cell = line.cells[k]
         texts.append(cell.text(table.digits))
@@ -106,7 +108,12 @@ def _block(table: Table, columns: Sequence[int], label_room: int) -> RichTable:
         heading = escape(_headline(column))
         side: JustifyMethod = "left" if _holds_words(column) else "right"
         width = _column_width(table, k)
-        block.add_column(heading, justify=side, no_wrap=True, min_width=width)
+        block.add_column(
+            heading,
+            justify=side,
+            no_wrap=True,
+            min_width=width,
+        )
     for entry, lines in _by_entry(table):
         label = title(entry)
         labels = _in_lines(label, label_room)
@@ -121,7 +128,8 @@ def _block(table: Table, columns: Sequence[int], label_room: int) -> RichTable:
 
 def _by_entry(table: Table) -> Iterator[tuple[str, list[Line]]]:
     """Lines that follow each other and belong to the same entry."""
-    for entry, lines in itertools.groupby(table.lines, key=lambda line: line.entry):
+    groups = itertools.groupby(table.lines, key=lambda line: line.entry)
+    for entry, lines in groups:
         yield entry, list(lines)
 
 
@@ -129,7 +137,13 @@ def _holds_words(column: Column) -> bool:
     return column.key == "verdict"
 
 
-def _add_row(block: RichTable, table: Table, columns: Sequence[int], label: str, line: Line) -> None:
+def _add_row(
+    block: RichTable,
+    table: Table,
+    columns: Sequence[int],
+    label: str,
+    line: Line,
+) -> None:
     cells = [Text(label)]
     if table.has_parts:
         part = title(line.part)
@@ -137,7 +151,9 @@ def _add_row(block: RichTable, table: Table, columns: Sequence[int], label: str,
     for k in columns:
         cell = line.cells[k]
         text = cell.text(table.digits)
-        style = "bold" if cell.best else _STYLES.get(cell.verdict, "")
+        style = _STYLES.get(cell.verdict, "")
+        if cell.best:
+            style = "bold"
         cells.append(Text(text, style=style))
     row_style = "dim" if line.control else None
     block.add_row(*cells, style=row_style)
@@ -153,7 +169,8 @@ def _in_lines(label: str, room: int) -> list[str]:
     between_options = before_options.replace(",", ",\n")
     for broken in (label, before_options, between_options):
         lines = broken.split("\n")
-        if max(map(len, lines)) <= room:
+        longest = max(map(len, lines))
+        if longest <= room:
             break
     return lines
 
@@ -167,11 +184,13 @@ def _headline(column: Column) -> str:
 
 def markdown(report: Report, figures: Sequence[Path] = ()) -> str:
     """A document to read, or to paste into one's own."""
-    paragraphs = [f"# {report.title}", *report.facts]
+    heading = f"# {report.title}"
+    paragraphs = [heading, *report.facts]
     for table in report.tables:
         paragraphs.append(f"## {table.title}")
         paragraphs.append(markdown_table(table))
-    paragraphs += [f"![{path.stem}]({path.name})" for path in figures if path.suffix == ".svg"]
+    drawings = [path for path in figures if path.suffix == ".svg"]
+    paragraphs += [f"![{path.stem}]({path.name})" for path in drawings]
     text = "\n\n".join(paragraphs)
     return text.rstrip() + "\n"
 
@@ -228,9 +247,16 @@ def comma_separated(report: Report) -> str:
     for table in report.tables:
         for line in table.lines:
             for column, cell in zip(table.columns, line.cells, strict=True):
-                place = [table.name, line.entry, line.part, column.key]
                 numbers = cell.numbers().values()  # csv writes None as nothing
-                writer.writerow([*place, *numbers, cell.verdict])
+                row = [
+                    table.name,
+                    line.entry,
+                    line.part,
+                    column.key,
+                    *numbers,
+                    cell.verdict,
+                ]
+                writer.writerow(row)
     return out.getvalue()
 
 
@@ -257,7 +283,8 @@ def _latex_table(table: Table) -> Iterator[str]:
     yield _latex_row(heads)
     yield "\\midrule"
     for entry, lines in _by_entry(table):
-        if table.has_parts and lines[0] is not table.lines[0]:
+        is_first = lines[0] is table.lines[0]
+        if table.has_parts and not is_first:
             yield "\\addlinespace"
         label = title(entry)
         for line in lines:
@@ -285,7 +312,8 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 
 def _latex_cell(cell: Cell) -> str:
-    escaped = latex_escape(cell.text(_DOCUMENT_DIGITS))
+    plain = cell.text(_DOCUMENT_DIGITS)
+    escaped = latex_escape(plain)
     text = re.sub(r"(?<![\d.])-(?=\d)", "$-$", escaped)
     if _is_bold(cell):
         return f"\\textbf{{{text}}}"
@@ -298,21 +326,24 @@ def latex_escape(text: str) -> str:
     >>> print(latex_escape("semi_vred[beta=1] 10 % ± 2"))
     semi\_vred{[}beta=1{]} 10 \% $\pm$ 2
     """
-    return "".join(_LATEX.get(c, c) for c in text)
+    escaped = [_LATEX.get(character, character) for character in text]
+    return "".join(escaped)
 
 
 def as_json(report: Report) -> str:
     """Everything, for programs; numbers in per cent or points, left out where unknown."""
     tables = []
     for table in report.tables:
+        lines = [_describe_line(table, line) for line in table.lines]
         description = {
             "name": table.name,
             "title": table.title,
-            "lines": [_describe_line(table, line) for line in table.lines],
+            "lines": lines,
             "notes": table.notes,
         }
         tables.append(description)
-    text = json.dumps({**report.about, "tables": tables}, indent=1)
+    content = {**report.about, "tables": tables}
+    text = json.dumps(content, indent=1)
     return f"{text}\n"
 
 
@@ -321,8 +352,13 @@ def _describe_line(table: Table, line: Line) -> dict[str, Any]:
     for column, cell in zip(table.columns, line.cells, strict=True):
         figure: dict[str, Any] = cell.numbers()
         figure["verdict"] = cell.verdict or None
-        figures[column.key] = {name: value for name, value in figure.items() if value is not None}
-    return {"entry": line.entry, "part": line.part or None, "figures": figures}
+        known = {name: value for name, value in figure.items() if value is not None}
+        figures[column.key] = known
+    return {
+        "entry": line.entry,
+        "part": line.part or None,
+        "figures": figures,
+    }
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

@@ -63,13 +63,16 @@ def load(fresh: State, path: Path) -> State:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+            tensors = {}
+            for name in file.keys():  # noqa: SIM118  (not a dict)
+                tensors[name] = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"{path} cannot be read as a checkpoint ({error}); remove it to start that run again"
         ) from None
     device = fresh.server.theta.device
     past = _part(tensors, "past")
+    stored = json.loads(metadata["optimizer"])
     server = dataclasses.replace(
         fresh.server,
         index=int(metadata["index"]),
@@ -77,7 +80,7 @@ def load(fresh: State, path: Path) -> State:
         memory=_part(tensors, "memory"),
         buffers=_part(tensors, "buffers", device),
         smoothed=tensors.get("smoothed"),
-        optimizer_state=_optimizer_state(tensors, json.loads(metadata["optimizer"])),
+        optimizer_state=_optimizer_state(tensors, stored),
         past=Past(**past) if past else None,
     )
     personal = tensors.get("personal")

@@ -15,7 +15,8 @@ from torch import Tensor
 from ..core import streams
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
-from ..core.round import Fold, Turn, open_round
+from ..core.fold import Fold, Turn
+from ..core.round import open_round
 from ..core.server import Record, Server, Update
 from ..settings import Precision, Settings
 from .engines.choose import Parallel
@@ -48,6 +49,9 @@ class State:
     firsts: Tensor | None = None  # [n, D] where clients start in round 0, if not at the server's model
 
 
+Advanced = tuple[list[State], list[Record]]  # the new states, and the round's records
+
+
 def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     """The engine that the runs ask for; the parallel one is sized for as many clients as train at once."""
     settings = runs[0].settings
@@ -62,15 +66,24 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     return Parallel(problem, clients_at_once, settings.precision)
 
 
-def start(run: Run, problem: Problem, drawn: DrawnModels | None = None) -> State:
+def start(
+    run: Run,
+    problem: Problem,
+    drawn: DrawnModels | None = None,
+) -> State:
     """Before round 0; `drawn(seed)` [D] replaces the problem's own initial model."""
     settings = run.settings
     sizes = problem.train.sizes
-    settings.drawn(_eligible(sizes))  # refuses more participants than there are
+    eligible = _eligible(sizes)
+    settings.drawn(eligible)  # refuses more participants than there are
     initial = problem.theta
     if drawn is not None:
         initial = drawn(settings.seed)
-    local_steps = streams.local_steps(sizes.numpy(), problem.batch_size, problem.local_epochs)
+    local_steps = streams.local_steps(
+        sizes.numpy(),
+        problem.batch_size,
+        problem.local_epochs,
+    )
     server = Server.start(
         run.algorithm,
         initial,
@@ -88,25 +101,35 @@ def start(run: Run, problem: Problem, drawn: DrawnModels | None = None) -> State
     return State(server, firsts=firsts)
 
 
-def _first_models(settings: Settings, clients: int, drawn: DrawnModels | None) -> Tensor | None:
+def _first_models(
+    settings: Settings,
+    clients: int,
+    drawn: DrawnModels | None,
+) -> Tensor | None:
     """[n, D] a model for each client, each drawn with its own seed."""
     if settings.start == "common":
         return None
     if drawn is None:
         raise InputError("start='own' draws a model for every client; give `compare` a function that makes the model")
-    keys = streams.hashed(settings.seed, streams.INITIAL_MODEL, np.arange(clients))
+    ids = np.arange(clients)
+    keys = streams.hashed(settings.seed, streams.INITIAL_MODEL, ids)
     seeds = keys >> np.uint64(33)
-    return torch.stack([drawn(int(seed)) for seed in seeds])
+    models = [drawn(seed) for seed in seeds.tolist()]
+    return torch.stack(models)
 
 
 def _eligible(sizes: Tensor) -> int:
     """How many clients have data."""
-    return int((sizes > 0).sum())
+    with_data = sizes > 0
+    return int(with_data.sum())
 
 
 def rounds(
-    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine
-) -> Iterator[tuple[list[State], list[Record]]]:
+    runs: Sequence[Run],
+    states: Sequence[State],
+    problem: Problem,
+    engine: Engine,
+) -> Iterator[Advanced]:
     """All remaining rounds of runs that stand at the same one, one at a time."""
     settings = runs[0].settings
     current = list(states)
@@ -136,8 +159,12 @@ def arithmetic(precision: Precision) -> Iterator[None]:
 
 
 def advance(
-    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
-) -> tuple[list[State], list[Record]]:
+    runs: Sequence[Run],
+    states: Sequence[State],
+    problem: Problem,
+    engine: Engine,
+    evaluate: bool,
+) -> Advanced:
     """One round of every run; runs share the engine's stacks but nothing else.
 
     A round that runs out of device memory has changed no state: it starts again with fewer clients at once.
@@ -195,20 +222,27 @@ class _Part:
         """A client's own model after training; a result that is not finite is discarded."""
         ids = update.ids
         assert self.personal is not None
-        assert isinstance(update.delta, Tensor) and isinstance(ids, Tensor)
+        assert isinstance(ids, Tensor)
+        delta = update.delta
+        assert isinstance(delta, Tensor)
         trained = task.theta.repeat(len(ids), 1)
         if update.columns is None:
-            trained -= update.delta
+            trained -= delta
         else:
-            trained[:, update.columns] -= update.delta
-        finite = trained.isfinite().all(dim=1, keepdim=True)
+            trained[:, update.columns] -= delta
+        finite = trained.isfinite()
+        usable = finite.all(dim=1, keepdim=True)
         before = self.personal[ids]
-        self.personal[ids] = torch.where(finite, trained, before)
+        self.personal[ids] = torch.where(usable, trained, before)
 
 
 def _advance(
-    runs: Sequence[Run], states: Sequence[State], problem: Problem, engine: Engine, evaluate: bool
-) -> tuple[list[State], list[Record]]:
+    runs: Sequence[Run],
+    states: Sequence[State],
+    problem: Problem,
+    engine: Engine,
+    evaluate: bool,
+) -> Advanced:
     began = time.perf_counter()
     parts = _open(runs, states, engine)
     _train(parts, engine)
@@ -217,20 +251,30 @@ def _advance(
     for part in parts:
         losses_at = partial(_losses_at, engine, part.turn.server)
         server, record = part.fold.close(losses_at)
-        new_states.append(State(server, part.personal))
+        new_state = State(server, part.personal)
+        new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
     if evaluate:
         scores = score(new_states, problem, engine)
-    seconds = (time.perf_counter() - began) / len(runs)
+    elapsed = time.perf_counter() - began
+    seconds = elapsed / len(runs)
     for k, scored in enumerate(scores):
         records[k] = dataclasses.replace(
-            records[k], seconds=seconds, accuracy=scored.get("accuracy"), unpadded=scored.get("unpadded")
+            records[k],
+            seconds=seconds,
+            accuracy=scored.get("accuracy"),
+            unpadded=scored.get("unpadded"),
         )
     return new_states, records
 
 
-def _losses_at(engine: Engine, server: Server, theta: Tensor, ids: Tensor) -> Tensor:
+def _losses_at(
+    engine: Engine,
+    server: Server,
+    theta: Tensor,
+    ids: Tensor,
+) -> Tensor:
     """[len(ids)] the clients' losses at another model, with the server's buffers."""
     question = Question(theta, ids, server.buffers)
     (losses,) = engine.losses([question])
@@ -242,21 +286,25 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Sco
 
     For sequences with padding also the accuracy over the positions that are not padding.
     """
-    if problem.judged is None or problem.score is None:
+    judged = problem.judged
+    if judged is None or problem.score is None:
         return [{} for _ in states]
-    everyone = torch.arange(len(problem.judged.sizes))
+    clients = len(judged.sizes)
+    everyone = torch.arange(clients)
     questions = []
     for state in states:
         server = state.server
         models = server.theta if state.personal is None else state.personal
-        questions.append(Question(models, everyone, server.buffers))
+        question = Question(models, everyone, server.buffers)
+        questions.append(question)
     accuracies = engine.scores(questions, problem.score)
     scores = [{"accuracy": accuracy.numpy()} for accuracy in accuracies]
     if problem.padding is not None:
         real = problem.real_positions()
         correct = engine.scores(questions, problem.unpadded_score)
         for scored, share in zip(scores, correct, strict=True):
-            scored["unpadded"] = (share / real).numpy()
+            unpadded = share / real
+            scored["unpadded"] = unpadded.numpy()
     return scores
 
 
@@ -265,10 +313,12 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     questions = []
     for run, state in zip(runs, states, strict=True):
         server = state.server
-        count = run.settings.drawn(_eligible(server.sizes))
+        eligible = _eligible(server.sizes)
+        count = run.settings.drawn(eligible)
         participants = server.draw(count)
         models = server.theta if state.firsts is None else state.firsts
-        questions.append(Question(models, participants, server.buffers))
+        question = Question(models, participants, server.buffers)
+        questions.append(question)
     parts = []
     for k, losses in enumerate(engine.losses(questions)):
         state = states[k]
@@ -285,8 +335,9 @@ def _personal_models(state: State, turn: Turn) -> Tensor | None:
         return state.personal.clone()
     if turn.plan.personal is None:
         return None
-    clients = len(state.server.sizes)
-    return state.server.theta.repeat(clients, 1)
+    server = state.server
+    clients = len(server.sizes)
+    return server.theta.repeat(clients, 1)
 
 
 def _train(parts: Sequence[_Part], engine: Engine) -> None:
@@ -299,8 +350,14 @@ def _train(parts: Sequence[_Part], engine: Engine) -> None:
         tasks.append(task)
         receivers.append(part.fold.add)
         if part.personal is not None and plan.personal is not None:
-            tied = dataclasses.replace(task, prox=plan.personal, starts=part.personal[plan.ids], snapshot_steps=None)
+            tied = dataclasses.replace(
+                task,
+                prox=plan.personal,
+                starts=part.personal[plan.ids],
+                snapshot_steps=None,
+            )
+            receiver = partial(part.store_personal, tied)
             tasks.append(tied)
-            receivers.append(partial(part.store_personal, tied))
+            receivers.append(receiver)
     for which, update in engine.train(tasks):
         receivers[which](update)

@@ -31,7 +31,8 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 def top1(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 where the target has the highest score, else 0. Scores that are not finite are wrong."""
     highest, predicted = outputs.max(1)
-    correct = (predicted == targets) & highest.isfinite()
+    hit = predicted == targets
+    correct = hit & highest.isfinite()
     return correct.to(outputs.dtype)
 
 
@@ -54,7 +55,8 @@ def slope(function: LocalLoss, at: Tensor) -> Tensor:
     """The derivative of `function`, entry by entry."""
     at = at.detach().requires_grad_()
     with torch.enable_grad():
-        (derivative,) = torch.autograd.grad(function(at).sum(), at)
+        total = function(at).sum()
+        (derivative,) = torch.autograd.grad(total, at)
     return derivative
 
 
@@ -104,24 +106,33 @@ class Problem:
     ) -> "Problem":
         """On pooled data. One small forward pass checks it before anything is trained."""
         device = settings.torch_device()
-        model = copy.deepcopy(_module(model)).to(device)
-        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        model = copy.deepcopy(_module(model))
+        model = model.to(device)
+        trained = _trained(model)
         layout = Layout.of(trained)
-        dtypes = {p.dtype for p in trained.values()}
+        dtypes = {str(parameter.dtype) for parameter in trained.values()}
         if len(dtypes) > 1:
-            raise InputError(f"the model mixes parameter types {sorted(map(str, dtypes))}; convert it to one")
+            mixed = sorted(dtypes)
+            raise InputError(f"the model mixes parameter types {mixed}; convert it to one")
         if loss is None:
             _check_class_targets(train)
             if judged is not None:
                 _check_class_targets(judged)
+        buffers = {}
+        for name, buffer in model.named_buffers():
+            buffers[name] = buffer.detach().clone()
+        if score is None:
+            score = _default_score(train, judged)
+        if judged is not None:
+            judged = judged.to(device)
         problem = cls(
             model=model,
             layout=layout,
-            buffers={name: buffer.detach().clone() for name, buffer in model.named_buffers()},
+            buffers=buffers,
             train=train.to(device),
-            judged=None if judged is None else judged.to(device),
+            judged=judged,
             loss=loss or cross_entropy,
-            score=score or _default_score(train, judged),
+            score=score,
             client_names=client_names,
             batch_size=settings.batch_size,
             local_epochs=settings.local_epochs,
@@ -152,8 +163,11 @@ class Problem:
 
     def unpadded_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The score where the target is not padding, else 0."""
-        assert self.score is not None and self.padding is not None
-        return self.score(outputs, targets) * targets.ne(self.padding)
+        assert self.score is not None
+        assert self.padding is not None
+        scores = self.score(outputs, targets)
+        is_real = targets.ne(self.padding)
+        return scores * is_real
 
     def real_positions(self) -> Tensor:
         """[n] the share of each client's test positions that are not padding."""
@@ -170,7 +184,8 @@ class Problem:
             return
         try:
             with torch.no_grad(), wherever_weights_lie():
-                outputs = copy.deepcopy(self.model).eval()(x)
+                model = copy.deepcopy(self.model)
+                outputs = model.eval()(x)
                 if default_loss:
                     self._check_classes(outputs)
                 losses = self.loss(outputs, y)
@@ -189,23 +204,34 @@ class Problem:
         )
 
     def _check_classes(self, outputs: Tensor) -> None:
-        classes = outputs.shape[1] if outputs.ndim > 1 else 0
+        classes = 0
+        if outputs.ndim > 1:
+            classes = outputs.shape[1]
         highest = -1
         for pool in (self.train, self.judged):
             if pool is not None and len(pool.targets):
-                highest = max(highest, int(pool.targets.max()))
+                largest = int(pool.targets.max())
+                highest = max(highest, largest)
         if highest >= classes:
             raise InputError(
                 f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
             )
 
 
+def _trained(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that are trained, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 def _module(model: object) -> nn.Module:
     if not isinstance(model, nn.Module):
-        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+        kind = type(model).__name__
+        raise InputError(f"model is a {kind}; give a torch.nn.Module")
     # What torch.compile wraps: the engines trace and compile by themselves.
     unwrapped = getattr(model, "_orig_mod", model)
-    return unwrapped if isinstance(unwrapped, nn.Module) else model
+    if isinstance(unwrapped, nn.Module):
+        return unwrapped
+    return model
 
 
 def _pool_with_examples(train: Pool, judged: Pool | None) -> Pool:
@@ -217,8 +243,10 @@ def _pool_with_examples(train: Pool, judged: Pool | None) -> Pool:
 
 def _default_score(train: Pool, judged: Pool | None) -> LossFunction | None:
     """Accuracy where targets are classes."""
-    targets = _pool_with_examples(train, judged).targets
-    return None if targets.is_floating_point() else top1
+    pool = _pool_with_examples(train, judged)
+    if pool.targets.is_floating_point():
+        return None
+    return top1
 
 
 def _check_class_targets(pool: Pool) -> None:
@@ -226,8 +254,9 @@ def _check_class_targets(pool: Pool) -> None:
         return
     dtype = pool.targets.dtype
     if dtype != torch.int64:
+        kind = str(dtype).removeprefix("torch.")
         raise InputError(
-            f"targets are {str(dtype).removeprefix('torch.')}; cross entropy takes whole class numbers (int64): "
+            f"targets are {kind}; cross entropy takes whole class numbers (int64): "
             "convert them, or give `loss` for another kind of target"
         )
     lowest = int(pool.targets.min())
@@ -291,12 +320,14 @@ def initial_model(model: Model, seed: int) -> nn.Module:
     if isinstance(model, nn.Module):
         return model
     if not callable(model):
-        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module or a function that makes one")
+        kind = type(model).__name__
+        raise InputError(f"model is a {kind}; give a torch.nn.Module or a function that makes one")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = model()
     if not isinstance(made, nn.Module):
-        raise InputError(f"model() gave a {type(made).__name__}; it must make a torch.nn.Module")
+        kind = type(made).__name__
+        raise InputError(f"model() gave a {kind}; it must make a torch.nn.Module")
     return made
 
 
@@ -304,11 +335,18 @@ def drawn_by(problem: Problem, model: Model) -> DrawnModels | None:
     """Initial models by seed, as the problem's vectors; None for a given module, which is the same for every seed."""
     if isinstance(model, nn.Module):
         return None
-    return lambda seed: theta_of(problem, initial_model(model, seed))
+
+    def draw(seed: int) -> Tensor:
+        drawn = initial_model(model, seed)
+        return theta_of(problem, drawn)
+
+    return draw
 
 
 def theta_of(problem: Problem, model: nn.Module) -> Tensor:
     """This module's parameters as the problem's vector."""
     parameters = dict(model.named_parameters())
-    trained = {name: parameters[name] for name in problem.layout.names or ()}
-    return problem.layout.flatten(trained).to(problem.device)
+    layout = problem.layout
+    trained = {name: parameters[name] for name in layout.names or ()}
+    theta = layout.flatten(trained)
+    return theta.to(problem.device)

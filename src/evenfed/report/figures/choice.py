@@ -24,15 +24,18 @@ def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:
     """One line per value of the second dial over the values of the first, beside FedAvg."""
     findings = choice.findings
     data = findings.header.data["name"]
-    first = " or ".join(dict.fromkeys(grid.dials[0] for grid in methods))
-    second = " or ".join(dict.fromkeys(grid.dials[1] for grid in methods))
+    first = _dial_names(methods, 0)
+    second = _dial_names(methods, 1)
     second_values = list(map(shown, methods[0].values(1)))
     colour = category(
         "second",
         scale={"domain": second_values, "range": _SHADES[-len(second_values) :]},
         legend={"title": second, "orient": "bottom", "symbolType": "circle"},
     )
-    fedavg = {"mark": {"type": "rule", "strokeDash": [5, 4]}, "encoding": {"y": quantity("fedavg", aggregate="mean")}}
+    fedavg = {
+        "mark": {"type": "rule", "strokeDash": [5, 4]},
+        "encoding": {"y": quantity("fedavg", aggregate="mean")},
+    }
     lines = {
         "mark": {"type": "line", "point": {"size": 45}, "strokeWidth": 2},
         "encoding": {
@@ -56,6 +59,11 @@ def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:
         "spec": {"width": 210, "height": 170, "layer": [fedavg, lines]},
         "config": {"axis": AXIS, "view": NO_FRAME},
     }
+
+
+def _dial_names(methods: Sequence[Grid], position: int) -> str:
+    names = dict.fromkeys(grid.dials[position] for grid in methods)
+    return " or ".join(names)
 
 
 def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[Point]:

@@ -10,6 +10,8 @@ from ...fairness import Fairness
 from ..tables import accuracy_on
 from .drawing import GREY, Point, Spec, category, colour_by_kind, kind, quantity, save
 
+Box = tuple[float, float, float]  # start, end and height of a label or point
+
 _WIDTH = 620
 _HEIGHT = 440
 
@@ -71,26 +73,35 @@ def _place_labels(points: Sequence[Point]) -> None:
     """Set every `label_y`: the point itself, or far enough above it to keep labels off each other and off points."""
     means = [point["mean"] for point in points]
     heights = [point["worst10"] for point in points]
-    letter_width = 6.5 * (max(means) - min(means)) / _WIDTH
-    line_height = 14 * (max(heights) - min(heights)) / _HEIGHT
+    x_range = max(means) - min(means)
+    y_range = max(heights) - min(heights)
+    letter_width = 6.5 * x_range / _WIDTH
+    line_height = 14 * y_range / _HEIGHT
     for point in points:
         letters = len(point["algorithm"]) + 2
-        point["label_end"] = point["mean"] + letters * letter_width
-    placed: list[Point] = []
-    for point in sorted(points, key=lambda point: (point["worst10"], -point["mean"])):
+        label_width = letters * letter_width
+        point["label_end"] = point["mean"] + label_width
+    occupied: list[Box] = []
+    for point in points:
+        mean = point["mean"]
+        occupied.append((mean, mean, point["worst10"]))
+    from_below = sorted(points, key=lambda point: (point["worst10"], -point["mean"]))
+    for point in from_below:
         point["label_y"] = point["worst10"]
-        boxes = [(other["mean"], other["label_end"], other["label_y"]) for other in placed]
-        boxes += [(other["mean"], other["mean"], other["worst10"]) for other in points]
-        while _is_covered(point, boxes, line_height):
+        while _is_covered(point, occupied, line_height):
             point["label_y"] += line_height
-        placed.append(point)
+        label = (point["mean"], point["label_end"], point["label_y"])
+        occupied.append(label)
 
 
-def _is_covered(point: Point, boxes: Sequence[tuple[float, float, float]], line_height: float) -> bool:
-    """Whether the point's label would lie on one of the boxes (start, end, height)."""
+def _is_covered(point: Point, boxes: Sequence[Box], line_height: float) -> bool:
+    """Whether the point's label would lie on one of the boxes."""
+    label_start = point["mean"]
+    label_end = point["label_end"]
     for start, end, height in boxes:
-        is_near = abs(point["label_y"] - height) < 0.99 * line_height
-        is_beside = end <= point["mean"] or point["label_end"] < start
+        distance = abs(point["label_y"] - height)
+        is_near = distance < 0.99 * line_height
+        is_beside = end <= label_start or label_end < start
         if is_near and not is_beside:
             return True
     return False
@@ -130,7 +141,11 @@ def _worst_by_round(entry: Entry) -> list[Point]:
     points = []
     evaluated = [run.evaluated for run in entry.histories]
     for records in zip(*evaluated, strict=False):  # one record per seed
-        worst10 = [Fairness.of(record.accuracy).worst10 for record in records if record.accuracy is not None]
+        worst10 = []
+        for record in records:
+            if record.accuracy is not None:
+                fairness = Fairness.of(record.accuracy)
+                worst10.append(fairness.worst10)
         point = {
             "algorithm": entry.label,
             "kind": kind(entry),
@@ -148,7 +163,11 @@ def clients(findings: Findings) -> Spec:
         of_seeds = [run.late_accuracy for run in entry.histories if run.late_accuracy is not None]
         for accuracy in np.mean(of_seeds, axis=0):
             if not np.isnan(accuracy):
-                tick = {"algorithm": entry.label, "accuracy": 100 * float(accuracy), "kind": kind(entry)}
+                tick = {
+                    "algorithm": entry.label,
+                    "accuracy": 100 * float(accuracy),
+                    "kind": kind(entry),
+                }
                 ticks.append(tick)
     return {
         "title": "Every client, mean over seeds and last rounds",

@@ -15,7 +15,8 @@ PART_COLOURS = {"domain": ["train", "test"], "range": [BLUE, "#a9c4e4"]}
 
 def draw(federation: Federation, folder: Path) -> list[Path]:
     """The figure as SVG and PNG in `folder`; an empty list where `evenfed[report]` is not installed."""
-    return save(figure(federation), folder, f"federation-{federation.name}")
+    name = f"federation-{federation.name}"
+    return save(figure(federation), folder, name)
 
 
 def figure(federation: Federation) -> Spec:
@@ -23,9 +24,14 @@ def figure(federation: Federation) -> Spec:
     labels = _labels(federation)[:MOST_CLIENTS]
     counts = federation.class_counts
     sizes = _sizes(federation, labels)
-    panels = [sizes] if counts is None else [_classes(counts, labels), sizes, _skews(counts, labels)]
+    panels = [sizes]
+    if counts is not None:
+        classes = _classes(counts, labels)
+        skews = _skews(counts, labels)
+        panels = [classes, sizes, skews]
     scale = {"domain": labels}  # the same rows in every panel, also for empty clients
-    row_height = max(3, min(14, 700 // len(labels)))
+    room = 700 // len(labels)
+    row_height = max(3, min(14, room))
     for k, panel in enumerate(panels):
         axis = {"labelOverlap": True} if k == 0 else None
         heading = "client" if k == 0 else None
@@ -36,9 +42,10 @@ def figure(federation: Federation) -> Spec:
             scale=scale,
         )
         panel["height"] = {"step": row_height}
+    total = len(federation.names)
     clients = f"{len(labels)} clients"
-    if len(labels) < len(federation.names):
-        clients = f"the first {len(labels)} of {len(federation.names):,} clients"
+    if len(labels) < total:
+        clients = f"the first {len(labels)} of {total:,} clients"
     return {
         "title": {"text": f"{federation.name}: {clients}", "subtitle": list(federation.notes)},
         "spacing": 12,
@@ -49,10 +56,12 @@ def figure(federation: Federation) -> Spec:
 
 def _labels(federation: Federation) -> list[str]:
     """Names without the data set's prefix, or numbers where names are not unique."""
-    names = [name.removeprefix(f"{federation.name}-") for name in federation.names]
+    prefix = f"{federation.name}-"
+    names = [name.removeprefix(prefix) for name in federation.names]
     if len(set(names)) == len(names):
         return names
-    return list(map(str, range(len(names))))
+    positions = range(len(names))
+    return list(map(str, positions))
 
 
 def _classes(counts: NDArray[np.int64], labels: list[str]) -> Spec:
@@ -60,7 +69,11 @@ def _classes(counts: NDArray[np.int64], labels: list[str]) -> Spec:
     cells = []
     for label, of_client in zip(labels, shares(counts), strict=False):
         for k in np.flatnonzero(of_client):
-            cell = {"client": label, "class": int(k), "share": 100 * float(of_client[k])}
+            cell = {
+                "client": label,
+                "class": int(k),
+                "share": 100 * float(of_client[k]),
+            }
             cells.append(cell)
     return {
         "title": "classes",
@@ -86,7 +99,8 @@ def _classes(counts: NDArray[np.int64], labels: list[str]) -> Spec:
 
 def _sizes(federation: Federation, labels: list[str]) -> Spec:
     bars = []
-    for part, sizes in (("train", federation.train_sizes), ("test", federation.judged_sizes)):
+    parts = {"train": federation.train_sizes, "test": federation.judged_sizes}
+    for part, sizes in parts.items():
         for label, size in zip(labels, sizes, strict=False):
             bar = {"client": label, "part": part, "examples": int(size)}
             bars.append(bar)
@@ -106,7 +120,8 @@ def _sizes(federation: Federation, labels: list[str]) -> Spec:
 def _skews(counts: NDArray[np.int64], labels: list[str]) -> Spec:
     bars = []
     for label, skew in zip(labels, label_skew(counts), strict=False):
-        bar = {"client": label, "skew": None if np.isnan(skew) else float(skew)}
+        height = None if np.isnan(skew) else float(skew)
+        bar = {"client": label, "skew": height}
         bars.append(bar)
     return {
         "title": "label skew",

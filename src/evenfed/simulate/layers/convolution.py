@@ -34,20 +34,23 @@ def conv2d(
     form = geometry(input, stride, padding, dilation, groups)
     if form is None:
         return None
+    image = input.shape[2:]
     kernel = weight.shape[2:] if taps is None else taps.kernel
-    acting = Taps.of(input.shape[2:], kernel, *form)
+    acting = Taps.of(image, kernel, *form)
     if acting.count == 0:
         return None
     if taps is None:
         weight = acting.crop(weight)
-    images = input.to(weight.dtype).permute(0, 2, 3, 1)
+    images = input.to(weight.dtype)
+    images = images.permute(0, 2, 3, 1)
     kernels = weight.permute(0, 2, 3, 1)
     out = _product(images, kernels, acting, *form)
     out = out.permute(0, 3, 1, 2)
     if bias is None:
         return out
     bias = bias.to(out.dtype)
-    return out + bias[:, None, None]
+    per_channel = bias[:, None, None]
+    return out + per_channel
 
 
 def _product(
@@ -59,7 +62,8 @@ def _product(
     dilation: Pair,
 ) -> Tensor:
     """[b, h, w, out], without patches in memory where a kernel does that."""
-    if taps.whole and taps.count > 1 and dilation == (1, 1):
+    dilated = dilation != (1, 1)
+    if taps.whole and taps.count > 1 and not dilated:
         convolved = implicit.convolution(x, kernels, stride, padding)
         if convolved is not None:
             return convolved
@@ -68,9 +72,11 @@ def _product(
     kernels = kernels.reshape(-1, depth)
     missing = -depth % ALIGNED
     if missing:  # the zeros are written with the patches
-        patches = F.pad(patches, (0, missing))
-        kernels = F.pad(kernels, (0, missing))
-    product = patches.flatten(0, 2) @ kernels.T
+        zeros = (0, missing)
+        patches = F.pad(patches, zeros)
+        kernels = F.pad(kernels, zeros)
+    rows = patches.flatten(0, 2)
+    product = rows @ kernels.T
     return product.view(batch, height, width, -1)
 
 
@@ -82,29 +88,38 @@ def _patches(
     dilation: Pair,
 ) -> Tensor:
     """[b, h, w, taps x channels]: what each output position sees."""
-    rows, columns = map(Axis, x.shape[1:3], taps.kernel, stride, padding, dilation)
+    image = x.shape[1:3]
+    rows, columns = map(Axis, image, taps.kernel, stride, padding, dilation)
     x = _reached(x, 1, rows, taps.rows)
     x = _reached(x, 2, columns, taps.columns)
     if taps.count == 1:
-        return x[:, :: stride[0], :: stride[1]]
+        down, across = stride
+        return x[:, ::down, ::across]
     windows: Tensor = _Windows.apply(x, taps.shape, stride, dilation)
     return windows
 
 
-def _reached(x: Tensor, dim: int, axis: Axis, taps: range) -> Tensor:
+def _reached(
+    x: Tensor,
+    dim: int,
+    axis: Axis,
+    taps: range,
+) -> Tensor:
     """The image cut or padded along one axis to what the taps reach."""
     first = taps.start * axis.dilation - axis.padding
     across_taps = (len(taps) - 1) * axis.dilation
     across_places = (axis.outputs - 1) * axis.stride
     end = first + across_taps + across_places + 1
     inside = max(0, first)
-    x = x.narrow(dim, inside, min(axis.size, end) - inside)
+    inside_end = min(axis.size, end)
+    x = x.narrow(dim, inside, inside_end - inside)
     low = max(0, -first)
     high = max(0, end - axis.size)
     if low == 0 and high == 0:
         return x
-    other_axes = (0, 0) * (3 - dim)  # those after it, in torch's order of the last axis first
-    return F.pad(x, (*other_axes, low, high))
+    axes_after = 3 - dim
+    unpadded = (0, 0) * axes_after  # torch's order has the last axis first
+    return F.pad(x, (*unpadded, low, high))
 
 
 class _Windows(torch.autograd.Function):
@@ -114,20 +129,30 @@ class _Windows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(x: Tensor, taps: Pair, stride: Pair, dilation: Pair) -> Tensor:
+    def forward(
+        x: Tensor,
+        taps: Pair,
+        stride: Pair,
+        dilation: Pair,
+    ) -> Tensor:
         x = x.contiguous()
-        batch, _, _, channels = x.shape
-        rows, columns = map(Axis, x.shape[1:3], taps, stride, (0, 0), dilation)
+        batch, *image, channels = x.shape
+        no_padding = (0, 0)
+        rows, columns = map(Axis, image, taps, stride, no_padding, dilation)
         places = (batch, rows.outputs, columns.outputs)
         sample, row, column, _ = x.stride()
-        place_steps = (sample, row * stride[0], column * stride[1])
+        next_row = row * stride[0]
+        next_column = column * stride[1]
+        place_steps = (sample, next_row, next_column)
         tall, wide = taps
         down = row * dilation[0]
         across = column * dilation[1]
+        size: tuple[int, ...] = (*places, tall, wide, channels)
+        steps: tuple[int, ...] = (*place_steps, down, across, 1)
         if dilation[1] == 1:  # a row of taps lies together
-            windows = x.as_strided((*places, tall, wide * channels), (*place_steps, down, 1))
-        else:
-            windows = x.as_strided((*places, tall, wide, channels), (*place_steps, down, across, 1))
+            size = (*places, tall, wide * channels)
+            steps = (*place_steps, down, 1)
+        windows = x.as_strided(size, steps)
         return windows.reshape(*places, -1)
 
     @staticmethod
@@ -138,48 +163,65 @@ class _Windows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         taps, stride, dilation = ctx.form
-        batch, _, width, channels = ctx.shape
+        tap_rows, tap_columns = taps
+        row_step, column_step = stride
+        row_gap, column_gap = dilation
+        shape = ctx.shape
+        batch, _, width, channels = shape
         shifts = gradient.unflatten(3, (*taps, channels))
         rows, columns = shifts.shape[1:3]
         across = (batch, rows, width, channels)
-        tall = (rows - 1) * stride[0] + 1
-        wide = (columns - 1) * stride[1] + 1
+        tall = (rows - 1) * row_step + 1
+        wide = (columns - 1) * column_step + 1
         total = None
-        for i in range(taps[0]):
-            for j in range(taps[1]):
-                y = i * dilation[0]
-                x = j * dilation[1]
+        for i in range(tap_rows):
+            for j in range(tap_columns):
+                y = i * row_gap
+                x = j * column_gap
                 shift = shifts[:, :, :, i, j]
-                shift = _unslice(shift, across, 2, x, x + wide, stride[1])
-                shift = _unslice(shift, ctx.shape, 1, y, y + tall, stride[0])
+                shift = _unslice(shift, across, 2, x, x + wide, column_step)
+                shift = _unslice(shift, shape, 1, y, y + tall, row_step)
                 total = shift if total is None else total + shift
         return total, None, None, None
 
     @staticmethod
-    def vmap(info: Any, dims: tuple[int | None, ...], x: Tensor, *form: Any) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any,
+        dims: tuple[int | None, ...],
+        x: Tensor,
+        *form: Any,
+    ) -> tuple[Tensor, int]:
         """Clients are more images of the same batch."""
-        assert dims[0] is not None
-        stacked = x.movedim(dims[0], 0)
+        client_dim = dims[0]
+        assert client_dim is not None
+        stacked = x.movedim(client_dim, 0)
         images = stacked.flatten(0, 1)
         windows: Tensor = _Windows.apply(images, *form)
-        return windows.unflatten(0, stacked.shape[:2]), 0
+        by_client = windows.unflatten(0, stacked.shape[:2])
+        return by_client, 0
 
 
 _unslice = torch.ops.aten.slice_backward.default
 
 
 def group_norm(
-    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """torch's group_norm in any memory order, computed in float32 at least."""
     wide = torch.promote_types(x.dtype, torch.float32)
-    groups = x.to(wide).unflatten(1, (num_groups, -1))
+    groups = x.to(wide)
+    groups = groups.unflatten(1, (num_groups, -1))
     axes = tuple(range(2, groups.ndim))
     variance, mean = torch.var_mean(groups, axes, correction=0, keepdim=True)
     scale = torch.rsqrt(variance + eps)
     out = (groups - mean) * scale
     out = out.flatten(1, 2)
-    per_channel = (-1, *[1] * (x.ndim - 2))
+    places = [1] * (x.ndim - 2)
+    per_channel = (-1, *places)
     if weight is not None:
         weight = weight.to(wide)
         out = out * weight.view(per_channel)
@@ -192,8 +234,13 @@ def group_norm(
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """torch's prelu with the few numbers of its weight in the type of its input."""
-    return torch.prelu(input, weight.to(input.dtype))
+    slope = weight.to(input.dtype)
+    return torch.prelu(input, slope)
 
 
 OTHERS = ("conv1d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")  # torch's own, stacked or not
-RULES: Rules = {torch.conv2d: conv2d, F.group_norm: group_norm, torch.prelu: prelu}
+RULES: Rules = {
+    torch.conv2d: conv2d,
+    F.group_norm: group_norm,
+    torch.prelu: prelu,
+}

@@ -17,7 +17,13 @@ from torch.nn.grad import conv2d_weight
     schema="(Tensor x, Tensor w, SymInt[] size, SymInt up, SymInt down, SymInt[] padding, bool transposed) -> Tensor",
 )
 def correlate(
-    x: Tensor, w: Tensor, size: list[int], up: int, down: int, padding: list[int], transposed: bool
+    x: Tensor,
+    w: Tensor,
+    size: list[int],
+    up: int,
+    down: int,
+    padding: list[int],
+    transposed: bool,
 ) -> Tensor:
     """Place o and tap i see x at (o up + i - padding) / down, where that is whole and inside.
 
@@ -60,7 +66,13 @@ def _transposed(
 
 @correlate.register_fake
 def _correlate(
-    x: Tensor, w: Tensor, size: list[int], up: int, down: int, padding: list[int], transposed: bool
+    x: Tensor,
+    w: Tensor,
+    size: list[int],
+    up: int,
+    down: int,
+    padding: list[int],
+    transposed: bool,
 ) -> Tensor:
     clients, batch = x.shape[:2]
     outputs = w.shape[4] if transposed else w.shape[1]

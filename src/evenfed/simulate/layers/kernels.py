@@ -49,6 +49,7 @@ def _correlate(
     tile = tl.program_id(0)
     m = (tile // n_blocks) * BM + tl.arange(0, BM)
     n = (tile % n_blocks) * BN + tl.arange(0, BN)
+    exists = m < rows
     image = m // places
     place = m % places
     row = place // OW * UP - TOP
@@ -59,7 +60,7 @@ def _correlate(
         k = step % k_blocks * BK + tl.arange(0, BK)
         h = row + tap // KW
         v = column + tap % KW
-        inside = (m < rows) & (h >= 0) & (h < H * DOWN) & (v >= 0) & (v < W * DOWN)
+        inside = exists & (h >= 0) & (h < H * DOWN) & (v >= 0) & (v < W * DOWN)
         if DOWN > 1:
             inside = inside & (h % DOWN == 0) & (v % DOWN == 0)
             h = h // DOWN
@@ -74,7 +75,7 @@ def _correlate(
             weight = tl.load(w + kernel * K + k[:, None])
         total = tl.dot(seen, weight, total)
     rounded = total.to(y.dtype.element_ty)
-    tl.store(y + m[:, None] * N + n[None, :], rounded, mask=(m < rows)[:, None])
+    tl.store(y + m[:, None] * N + n[None, :], rounded, mask=exists[:, None])
 
 
 @triton.jit
@@ -122,10 +123,14 @@ def _weight_gradient(
         place = m % places
         h = place // OW * UP + row
         v = place % OW * UP + column
-        inside = (m < rows) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        exists = m < rows
+        inside = exists & (h >= 0) & (h < H)
+        inside = inside & (v >= 0) & (v < W)
         pixel = (image * H + h) * W + v
-        seen = tl.load(x + pixel[:, None] * K + k[None, :], mask=inside[:, None], other=0.0)
-        slope = tl.load(g + m[:, None] * N + n[None, :], mask=(m < rows)[:, None], other=0.0)
+        entry = pixel[:, None] * K + k[None, :]
+        seen = tl.load(x + entry, mask=inside[:, None], other=0.0)
+        result = m[:, None] * N + n[None, :]
+        slope = tl.load(g + result, mask=exists[:, None], other=0.0)
         total = tl.dot(tl.trans(slope), seen, total)
     kernel = n[:, None] * taps + tap
     tl.store(d + kernel * K + k[None, :], total)
@@ -133,18 +138,27 @@ def _weight_gradient(
 
 @correlate.register_kernel("cuda")
 def correlated(
-    x: Tensor, w: Tensor, size: list[int], up: int, down: int, padding: list[int], transposed: bool
+    x: Tensor,
+    w: Tensor,
+    size: list[int],
+    up: int,
+    down: int,
+    padding: list[int],
+    transposed: bool,
 ) -> Tensor:
     x = x.contiguous()  # a compiler may have padded it
     w = w.contiguous()
     clients, batch, height, width, depth = x.shape
-    count = w.shape[4] if transposed else w.shape[1]
-    rows = batch * size[0] * size[1]
+    _, outputs, kernel_height, kernel_width, inputs = w.shape
+    count = inputs if transposed else outputs
+    out_height, out_width = size
+    rows = batch * out_height * out_width
     bm = 128
     bn = min(128, _divisor(count))
     bk = min(64, _divisor(depth))
     y = x.new_empty(clients, batch, *size, count)
-    tiles = triton.cdiv(rows, bm) * (count // bn)
+    row_tiles = triton.cdiv(rows, bm)
+    tiles = row_tiles * (count // bn)
     _correlate[tiles, clients](
         x,
         w,
@@ -153,11 +167,11 @@ def correlated(
         H=height,
         W=width,
         K=depth,
-        OH=size[0],
-        OW=size[1],
+        OH=out_height,
+        OW=out_width,
         N=count,
-        KH=w.shape[2],
-        KW=w.shape[3],
+        KH=kernel_height,
+        KW=kernel_width,
         UP=up,
         DOWN=down,
         TOP=padding[0],
@@ -188,12 +202,18 @@ def weight_gradients(
     bm = 64
     bn = min(128, _divisor(count))
     bk = min(64, _divisor(depth))
-    tiles = kernel[0] * kernel[1] * (count // bn) * (depth // bk)
+    kernel_height, kernel_width = kernel
+    taps = kernel_height * kernel_width
+    blocks = (count // bn) * (depth // bk)
+    tiles = taps * blocks
     most = _PROGRAMS // (tiles * clients)
-    parts = max(1, min(most, rows // (8 * bm)))
-    steps = triton.cdiv(triton.cdiv(rows, parts), bm)  # of one part
+    useful = rows // (8 * bm)
+    parts = max(1, min(most, useful))
+    part_rows = triton.cdiv(rows, parts)
+    steps = triton.cdiv(part_rows, bm)  # of one part
     parts = triton.cdiv(rows, steps * bm)
-    d = x.new_empty(parts, clients, count, *kernel, depth, dtype=torch.float32)
+    shape = (parts, clients, count, *kernel, depth)
+    d = x.new_empty(shape, dtype=torch.float32)
     _weight_gradient[tiles, clients, parts](
         x,
         gradient,
@@ -206,8 +226,8 @@ def weight_gradients(
         OH=out_height,
         OW=out_width,
         N=count,
-        KH=kernel[0],
-        KW=kernel[1],
+        KH=kernel_height,
+        KW=kernel_width,
         UP=stride,
         TOP=padding[0],
         LEFT=padding[1],
@@ -217,7 +237,9 @@ def weight_gradients(
         num_warps=_warps(bn),
         num_stages=3,
     )
-    return d.sum(0) if parts > 1 else d[0]
+    if parts == 1:
+        return d[0]
+    return d.sum(0)
 
 
 def _warps(block: int) -> int:

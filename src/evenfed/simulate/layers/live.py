@@ -58,14 +58,17 @@ class Live:
     ) -> "Live":
         """Determined by one forward pass over `example`, a batch of inputs."""
         uses = _uses(model, example)
-        indices = layout.unflatten(torch.arange(sum(layout.sizes)))
+        total = sum(layout.sizes)
+        everything = torch.arange(total)
+        indices = layout.unflatten(everything)
         assert isinstance(indices, dict)
         weights: list[Part] = []
         rest: list[Part] = []
         weight_columns: list[Tensor] = []
         rest_columns: list[Tensor] = []
         for name, index in indices.items():
-            part, live_index = _part(name, index, uses.get(name), crop)
+            taps = uses.get(name)
+            part, live_index = _part(name, index, taps, crop)
             columns = live_index.reshape(-1)
             if index.ndim > 1:
                 weights.append(part)
@@ -74,7 +77,11 @@ class Live:
                 rest.append(part)
                 rest_columns.append(columns)
         all_columns = torch.cat(weight_columns + rest_columns)
-        return cls(all_columns.to(example.device), tuple(weights), tuple(rest))
+        return cls(
+            columns=all_columns.to(example.device),
+            weights=tuple(weights),
+            rest=tuple(rest),
+        )
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -92,7 +99,9 @@ class Live:
 
     def parameters(self, weights: Tensor, rest: Tensor) -> dict[str, Tensor]:
         """The model's parameters by name, as views of the two vectors."""
-        return _views(weights, self.weights) | _views(rest, self.rest)
+        parameters = _views(weights, self.weights)
+        parameters |= _views(rest, self.rest)
+        return parameters
 
     @contextmanager
     def rewriting(self, parameters: Mapping[str, Tensor], plain: set[str] | None) -> Iterator[None]:
@@ -119,18 +128,25 @@ def _views(vector: Tensor, parts: tuple[Part, ...]) -> dict[str, Tensor]:
     views: dict[str, Tensor] = {}
     if not parts:
         return views
-    pieces = vector.split([part.size for part in parts])
+    sizes = [part.size for part in parts]
+    pieces = vector.split(sizes)
     for part, piece in zip(parts, pieces, strict=True):
         views[part.name] = part.view(piece)
     return views
 
 
 def _conv2d(
-    cropped: Mapping[int, Taps], plain: set[str] | None, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any
+    cropped: Mapping[int, Taps],
+    plain: set[str] | None,
+    input: Tensor,
+    weight: Tensor,
+    *args: Any,
+    **kwargs: Any,
 ) -> Tensor | None:
     """The rule for conv2d; `cropped` has the taps of cropped weights by their id."""
     taps = cropped.get(id(weight))
-    aligned = weight.shape[1] % convolution.ALIGNED == 0
+    channels = weight.shape[1]
+    aligned = channels % convolution.ALIGNED == 0
     if plain is None and taps is None and aligned:
         return None
     convolved = convolution.conv2d(input, weight, *args, **kwargs, taps=taps)
@@ -153,9 +169,11 @@ def _torchs_own(
     """All of one type: where clients are stacked torch asks for that before autocast has seen to it."""
     if plain is not None:
         plain.add(name)
+    dtype = weight.dtype
     if bias is not None:
-        bias = bias.to(weight.dtype)
-    return function(input.to(weight.dtype), weight, bias, *args, **kwargs)
+        bias = bias.to(dtype)
+    input = input.to(dtype)
+    return function(input, weight, bias, *args, **kwargs)
 
 
 def _part(
@@ -166,14 +184,20 @@ def _part(
 ) -> tuple[Part, Tensor]:
     """How a parameter lies, and where its live entries stand in the model's vector."""
     if taps is None:
-        plain = Part(name, tuple(index.shape), tuple(range(index.ndim)))
-        return plain, index
+        shape = tuple(index.shape)
+        order = tuple(range(index.ndim))
+        return Part(name, shape, order), index
     cropped = None
     if crop and not taps.whole:
         cropped = taps
         index = taps.crop(index)
     channels_last = index.permute(0, 2, 3, 1)
-    part = Part(name, tuple(channels_last.shape), (0, 3, 1, 2), cropped)
+    part = Part(
+        name=name,
+        shape=tuple(channels_last.shape),
+        order=(0, 3, 1, 2),
+        taps=cropped,
+    )
     return part, channels_last
 
 
@@ -204,7 +228,8 @@ class _Watch(TorchFunctionMode):
             name = self.names.get(id(leaf))
             if name is not None:
                 use = taps if leaf is weight else None
-                self.uses.setdefault(name, set()).add(use)
+                uses = self.uses.setdefault(name, set())
+                uses.add(use)
         return func(*args, **kwargs)
 
 
@@ -221,7 +246,9 @@ def _taps(
     form = geometry(input, stride, padding, dilation, groups)
     if form is None:
         return None
-    taps = Taps.of(input.shape[2:], weight.shape[2:], *form)
+    image = input.shape[2:]
+    kernel = weight.shape[2:]
+    taps = Taps.of(image, kernel, *form)
     return taps if taps.count else None
 
 

@@ -55,7 +55,9 @@ class _Weights(NamedTuple):
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     product = x @ weight.T
-    return product if bias is None else product + bias
+    if bias is None:
+        return product
+    return product + bias
 
 
 Cell = Callable[[Tensor, States, _Weights], States]  # one time step: its gates from the inputs, the states before it
@@ -66,7 +68,8 @@ def _lstm(gates: Tensor, states: States, weights: _Weights) -> States:
     gates = gates + weights.onwards(hidden)
     i, f, g, o = gates.chunk(4, -1)
     kept = f.sigmoid() * cell
-    cell = kept + i.sigmoid() * g.tanh()
+    added = i.sigmoid() * g.tanh()
+    cell = kept + added
     hidden = o.sigmoid() * cell.tanh()
     return hidden, cell
 
@@ -74,11 +77,14 @@ def _lstm(gates: Tensor, states: States, weights: _Weights) -> States:
 def _gru(gates: Tensor, states: States, weights: _Weights) -> States:
     (hidden,) = states
     r, z, n = gates.chunk(3, -1)
-    hr, hz, hn = weights.onwards(hidden).chunk(3, -1)
+    onwards = weights.onwards(hidden)
+    hr, hz, hn = onwards.chunk(3, -1)
     reset = (r + hr).sigmoid()
     update = (z + hz).sigmoid()
     new = (n + reset * hn).tanh()
-    return ((1 - update) * new + update * hidden,)
+    added = (1 - update) * new
+    hidden = added + update * hidden
+    return (hidden,)
 
 
 def _tanh(gates: Tensor, states: States, weights: _Weights) -> States:
@@ -116,28 +122,39 @@ def _recurrence(
         outputs = []
         for direction in range(directions):
             k = len(last)
-            weights = _Weights(*flat[k * count : (k + 1) * count])
+            first = k * count
+            parameters = flat[first : first + count]
+            weights = _Weights(*parameters)
             states = tuple(state[k] for state in initial)
-            hidden, states = _over_time(cell, sequence, states, weights, backwards=direction == 1)
+            backwards = direction == 1
+            hidden, states = _over_time(cell, sequence, states, weights, backwards)
             outputs.append(hidden)
             last.append(states)
         sequence = torch.cat(outputs, -1)
-        if dropout and training and layer < layers - 1:
+        is_last = layer == layers - 1
+        if dropout and training and not is_last:
             sequence = torch.nn.functional.dropout(sequence, dropout)
     if batch_first:
         sequence = sequence.transpose(0, 1)
-    last_states = map(torch.stack, zip(*last, strict=True))
+    by_kind = zip(*last, strict=True)
+    last_states = map(torch.stack, by_kind)
     return sequence, *last_states
 
 
 def _over_time(
-    cell: Cell, sequence: Tensor, states: States, weights: _Weights, backwards: bool
+    cell: Cell,
+    sequence: Tensor,
+    states: States,
+    weights: _Weights,
+    backwards: bool,
 ) -> tuple[Tensor, States]:
     """The hidden states [time, ...] of one layer in one direction, and its last states."""
     gates = weights.inwards(sequence)
-    times = range(len(sequence))
+    times = list(range(len(sequence)))
+    if backwards:
+        times.reverse()
     hidden = []
-    for t in reversed(times) if backwards else times:
+    for t in times:
         states = cell(gates[t], states, weights)
         hidden.append(states[0])
     if backwards:

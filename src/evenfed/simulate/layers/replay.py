@@ -39,7 +39,8 @@ class Replay:
                 warnings.simplefilter("ignore")
                 self._compile(operations)
                 self._record()
-        self.has_kernels = any("evenfed" in str(node.target) for node in operations.graph.nodes)
+        targets = [str(node.target) for node in operations.graph.nodes]
+        self.has_kernels = any("evenfed" in target for target in targets)
 
     def __call__(self) -> Any:
         if self.graph is not None:
@@ -75,7 +76,8 @@ class Replay:
 
     def _note(self, skipped: str, error: Exception) -> None:
         kind = type(error).__name__
-        self.notes.append(f"{skipped}: {kind}: {first_line(error)}")
+        reason = first_line(error)
+        self.notes.append(f"{skipped}: {kind}: {reason}")
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         beside = torch.cuda.Stream()

@@ -23,7 +23,8 @@ def trace(function: Callable[..., Any], tensors: Sequence[Tensor], **how: Any) -
     """The bare tensor operations of `function(*tensors)`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return make_fx(lambda *t: function(*t), **how)(*tensors)
+        tracer = make_fx(lambda *t: function(*t), **how)
+        return tracer(*tensors)
 
 
 class Traced:
@@ -35,13 +36,15 @@ class Traced:
         self.traces: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *tensors: Tensor) -> Any:
-        key = tuple((t.shape, t.stride()) for t in tensors)
+        forms = [(t.shape, t.stride()) for t in tensors]
+        key = tuple(forms)
         replay = self.traces.get(key)
         if replay is not None:
             with torch.no_grad():
                 return replay(*tensors)
         self.calls[key] += 1
-        if self.calls[key] == PAYS_OFF_AFTER and len(self.traces) < KEPT:
+        pays_off = self.calls[key] == PAYS_OFF_AFTER
+        if pays_off and len(self.traces) < KEPT:
             with suppress(Exception):  # what cannot be traced is called as it is, and not tried again
                 self.traces[key] = trace(self.function, tensors)
         return self.function(*tensors)
