@@ -3,18 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo setup test lint bench readme clean
+.PHONY: demo setup test quick lint bench readme clean
 
 demo: $(READY)
 	$(BIN)/evenfed compare --out runs
 
 setup: $(READY)
 
-# Flower's tests mostly wait for processes of their own: beside the others they cost hardly any time
+# Three processes for two cores: Flower's tests mostly wait for processes of their own. One thread in each.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
+
 test: $(READY)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/flower > .venv/flower-tests.log 2>&1 & flower=$$!; \
-	$(BIN)/python -m pytest --ignore=tests/flower; others=$$?; \
-	wait $$flower; flower=$$?; cat .venv/flower-tests.log; exit $$((others + flower))
+	$(PYTEST)
+
+# in under 90 seconds what most changes break: without processes, kills, deployments and committed results
+quick: $(READY)
+	$(PYTEST) -m "not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .

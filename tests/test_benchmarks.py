@@ -28,6 +28,7 @@ def test_the_page_has_the_tables_of_the_committed_figures(gpu):
     assert gpu.tables(json.loads(gpu.RESULT.read_text())) in (BENCHMARKS / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_rounds_and_peers_run(gpu):
     clients, model = gpu.sentences(2, 70, known=50), models.lstm_words(50, embedding=4, hidden=4)
     problem = Problem.of(model, clients, evenfed.Settings(lr=0.005, batch_size=64, device="cpu", precision="bf16"))

@@ -180,6 +180,7 @@ def test_the_wrong_hash_is_an_error_and_nothing_stays(site, cache):
     assert list(part_of(cache).parent.iterdir()) == [] and store.names() == []
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(site, cache):
     site.pause = 0.1
     script = f"""

@@ -80,7 +80,7 @@ def test_functions_and_modules_stay_short():
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef):
                 length = node.end_lineno - node.lineno + 1 - len((ast.get_docstring(node) or "").splitlines())
-                assert length <= 50, f"{file}: {node.name} has {length} lines"
+                assert length <= 60, f"{file}: {node.name} has {length} lines"
 
 
 def test_every_public_name_is_documented():

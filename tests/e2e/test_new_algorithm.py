@@ -11,6 +11,7 @@ import pytest
 import evenfed
 from command import PATIENCE
 
+pytestmark = pytest.mark.slow
 TOP_HALF = '''"""Top half: only the worse served half trains."""
 
 from dataclasses import dataclass

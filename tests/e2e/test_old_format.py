@@ -14,6 +14,7 @@ import pytest
 from command import rounds_of
 from reports import FLOOR, figures_in
 
+pytestmark = pytest.mark.slow
 MADE_BY_0_1 = Path(__file__).parents[1] / "fixtures" / "format-0.1"
 LABELS = ["fedavg", "semi_vred[beta=1,smooth=0.25]", "ditto"]
 TYPED = ["compare", "--algorithms", ",".join(LABELS), "--rounds", 60, "--seeds", 1]

@@ -16,6 +16,7 @@ from evenfed.comparison.experiment import DEMO, Experiment
 from evenfed.comparison.study import GRIDS, LEARNING_RATES, Candidate, Search, mark
 from evenfed.comparison.tune import front, tune
 
+pytestmark = pytest.mark.slow
 QUICK = ["--rounds", "6", *command.SMALL, "--batch", "5"]
 
 

@@ -28,6 +28,8 @@ from evenfed.testing import check_algorithm
 from local_grid import OPTIONS, LocalGrid, node_of, on_flower, simulated, sites
 from worked_example import federation, small_model
 
+pytestmark = pytest.mark.slow
+
 PRIVATE = ["fedavg", "propfair", "ditto", "vred", "semi_vred", "term", "qffl", "climb"]
 VARIANTS = [
     *PRIVATE,

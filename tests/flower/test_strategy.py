@@ -22,6 +22,8 @@ from evenfed.flower.server import initial_arrays
 from local_grid import OPTIONS, LocalGrid, assert_same, node_of, on_flower, simulated, sites
 from worked_example import federation, small_model
 
+pytestmark = pytest.mark.slow
+
 
 def app_of(clients=None, model=small_model, **options):
     held = sites(clients or federation())
@@ -101,6 +103,16 @@ def test_a_broken_reply_is_dropped_and_named_and_not_averaged_in(case, caplog):
     if kind == "query.loss":  # as if client 3 had not taken part at all
         without[3] = evenfed.Client(tuple(part[:0] for part in without[3].train), without[3].test, "site-3")
         assert torch.allclose(strategy.server.theta, simulated("semi_vred", without, rounds=2).server.theta, atol=1e-6)
+
+
+def test_a_client_that_is_lost_while_it_is_judged_has_no_accuracy_and_stays_in_the_round():
+    strategy, _, _ = on_flower("fedavg", grid=spoiled("evaluate", 3, lambda reply: None), rounds=2, timeout=0.05)
+    wanted = simulated("fedavg", rounds=2)
+    assert torch.equal(strategy.server.theta, wanted.server.theta)
+    for ours, theirs in zip(strategy.records, wanted.records, strict=True):
+        expected = theirs.accuracy.copy()
+        expected[3] = math.nan
+        assert ours.dropped == () and np.array_equal(ours.accuracy, expected, equal_nan=True)
 
 
 def test_a_client_app_that_raises_is_dropped_with_its_reason(caplog):

@@ -1,12 +1,14 @@
 """Tables and figures put into Markdown."""
 
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from evenfed.comparison.pack import pack
 from evenfed.comparison.reading import read
+from evenfed.report import choice, document
 from evenfed.report.fill import filled
 
 ROOT = Path(__file__).parents[2]
@@ -77,8 +79,20 @@ def test_bad_blocks_are_told(small, evenfed, tmp_path, block, told):
     assert done.returncode == 2 and told in done.stderr and (tmp_path / "page.md").read_text() == block
 
 
+@pytest.fixture(scope="module")
+def read_once():
+    """However many reports are made of a folder, it is read once."""
+    once = cache(read)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document, "read", once)
+        patch.setattr(choice, "read", once)
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("committed results")
 @pytest.mark.parametrize("page", ["README.md", "results/README.md"])
-def test_pages_say_what_the_committed_results_say(page):
+def test_pages_say_what_the_committed_results_say(page, read_once):
     if not (ROOT / "results" / "cifar10").is_dir():
         pytest.skip("results/cifar10 is not there")
     assert filled(ROOT / page) == (ROOT / page).read_text(), "make readme"

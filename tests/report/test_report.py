@@ -67,6 +67,7 @@ def test_what_is_no_header_is_told(text, small, evenfed, tmp_path):
         assert done.returncode == 2 and "is not a run's header" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_same_results_leave_the_same_files(small, evenfed, tmp_path):
     def written() -> dict[str, bytes]:
         evenfed("report", small, "--format", "csv", "--out", tmp_path / "own")
@@ -179,6 +180,7 @@ def test_turns_at_being_last_are_told_from_being_served_badly_for_long(edited, e
     assert gaps == {"worst10": pytest.approx(-40), "lasting10": pytest.approx(5)}
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
     folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name="cifar10"))
     for path in [*folder.glob("*/seed-1"), folder / FLOOR]:
@@ -224,6 +226,7 @@ def test_latex_is_balanced_and_escaped(small, evenfed):
         assert text.count(f"\\{rule}") == 10
 
 
+@pytest.mark.slow
 def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         header["config"]["data"]["name"] = "cifar10"
@@ -251,6 +254,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     assert plain["paper", "fedavg", "in spreads", "mean"]["value"] == ""  # one seed has no spread
 
 
+@pytest.mark.slow
 def test_a_claim_needs_a_gap_beyond_the_noise_floor_and_fedavg_stands_beside_at_other_rates(edited, evenfed):
     """semi_vred becomes FedAvg with another learning rate; VRed gains steadily, but less than seeds move FedAvg."""
 

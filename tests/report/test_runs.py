@@ -97,6 +97,7 @@ def test_the_floor_is_that_of_as_many_seeds_as_an_entry_has(edited):
         assert f"noise floor {NoiseFloor([found], True).chance('mean', seeds).bound:.2f}" in told.split("the mean")[1]
 
 
+@pytest.mark.slow
 def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_path):
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         header["clients"]["test"] = [3, 0, 50, 50, 60, 70]

@@ -44,7 +44,10 @@ def assert_agree(one, two, tolerance):
         assert (a is None) == (b is None) and (a is None or float((a - b).norm() / a.norm()) < tolerance)
 
 
-@pytest.mark.parametrize("options", [{}, {"participation": 2, "prox": 0.3}, {"smooth": 0.3, "server_lr": 0.5}], ids=str)
+OTHERS = [{"participation": 2, "prox": 0.3}, {"smooth": 0.3, "server_lr": 0.5}]
+
+
+@pytest.mark.parametrize("options", [{}, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)], ids=str)
 def test_every_algorithm_agrees_over_five_rounds(algorithm, options, recwarn):
     settings = evenfed.Settings(**OPTIONS, **options)
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
@@ -70,7 +73,8 @@ def alone():
     return problem, runs, [run(Reference, [each], problem) for each in runs]
 
 
-@pytest.mark.xdist_group("alone")
+@pytest.mark.slow
+@pytest.mark.xdist_group("stacked runs")
 @pytest.mark.parametrize(
     ("engine", "slots"), [*((Stacked, k) for k in (1, 2, 3, 7, 1000)), (Slots, 1), (Slots, 5), (Slots, 1000)]
 )

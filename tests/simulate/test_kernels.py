@@ -34,6 +34,7 @@ FORMS = [  # clients, batch, height, width, in, out, kernel, stride, padding
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_kernels_are_torchs_convolution_and_its_gradients(form):

@@ -199,6 +199,7 @@ def test_t6_climb_weighs_by_the_gradient_of_its_lagrangian(clients, seed):
     assert near(planned, (1 + learnt - learnt.mean()) / n)
 
 
+@pytest.mark.slow
 def test_t6_fcfl_begins_as_an_unweighted_term_and_drfa_draws_its_mixture():
     f = [2.0, 1.0, 0.5]
     turn = evenfed.open_round(evenfed.Server.start(FCFL(temperature=0.5), torch.zeros(1), [1, 3, 6], lr=0.1), f)
@@ -231,6 +232,7 @@ def least_agreement(algorithm, seed):
     return float((deltas @ -server.params).min())
 
 
+@pytest.mark.slow
 def test_t7_which_gradient_methods_never_oppose_a_client():
     for algorithm in (FedMGDA(epsilon=1.0), FCFL(minimax_rounds=0)):
         assert min(least_agreement(algorithm, seed) for seed in range(60)) > -1e-6

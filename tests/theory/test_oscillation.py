@@ -58,6 +58,7 @@ def test_t29_smoothing_damps_the_alternating_part_alone(a):
     assert near((up - down) / 2, a / (2 - a) * whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("a", [0.1, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("lr", [0.05, 0.3, 1.5])
 def test_t30_smoothing_allows_a_penalty_larger_by_the_same_factor(a, lr):

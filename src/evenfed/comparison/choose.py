@@ -58,10 +58,18 @@ class Choice:
     def experiment(self, name: str, seeds: Sequence[int]) -> Experiment:
         """The chosen entries on test data: whole training parts, several seeds, else as in the run that chose them."""
         header = self.findings.header
-        data = {**header.data, "judge": "test", "validation_fraction": 0.0}
-        options = {key: value for key, value in header.train.items() if key not in _SET_PER_ENTRY}
+        data = {
+            **header.data,
+            "judge": "test",
+            "validation_fraction": 0.0,
+        }
+        options = {}
+        for key, value in header.train.items():
+            if key not in _SET_PER_ENTRY:
+                options[key] = value
         train = Settings.of(options)
-        entries = [*self.chosen.values(), *self.without_smoothing()]
+        entries = list(self.chosen.values())
+        entries += self.without_smoothing()
         variants = [_variant(entry, train) for entry in entries]
         variants += self._fedavg_at_other_rates()
         return Experiment(
@@ -78,12 +86,15 @@ class Choice:
     def _fedavg_at_other_rates(self) -> list[Variant]:
         """FedAvg with the learning rates of the other chosen entries: tells re-weighting from the rate."""
         fedavg, *others = self.chosen.values()
-        rates = {entry.config["train"]["lr"] for entry in others}
+        rates = set()
+        for entry in others:
+            rates.add(entry.config["train"]["lr"])
         rates.discard(fedavg.config["train"]["lr"])
         variants = []
         for rate in sorted(rates):
             label = f"{BASELINE}[lr={rate}]"
-            variants.append(Variant.of(label, {"algorithm": BASELINE, "lr": rate}))
+            table = {"algorithm": BASELINE, "lr": rate}
+            variants.append(Variant.of(label, table))
         return variants
 
 
@@ -97,7 +108,8 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
         )
 
     def figure(entry: Entry, metric: str) -> float:
-        value, _ = findings.rows[entry.label].late[metric]
+        row = findings.rows[entry.label]
+        value, _ = row.late[metric]
         return value
 
     def mean(entry: Entry) -> float:
@@ -106,27 +118,40 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
     def worst10_then_mean(entry: Entry) -> tuple[float, float]:
         return figure(entry, "worst10"), figure(entry, "mean")
 
-    repetitions = read(floor_from) if floor_from else findings
+    repetitions = findings
+    if floor_from:
+        repetitions = read(floor_from)
     floor = _deviation(repetitions, seeds=len(findings.seeds))
-    bar = max(map(mean, _entries(findings, BASELINE))) - floor
+    fedavg = _entries(findings, BASELINE)
+    best_mean = max(map(mean, fedavg))
+    bar = best_mean - floor
     chosen = {}
     reached = {}
     for candidate in findings.entries:
         method = candidate.method
         if method in chosen:
             continue
+        sound = []
         entries = _entries(findings, method)
-        sound = [entry for entry in entries if not entry.broken] or entries
+        for entry in entries:
+            if not entry.broken:
+                sound.append(entry)
+        if not sound:
+            sound = entries
         fit = [entry for entry in sound if mean(entry) >= bar]
         reached[method] = bool(fit)
-        chosen[method] = max(fit, key=worst10_then_mean) if fit else max(sound, key=mean)
+        if fit:
+            chosen[method] = max(fit, key=worst10_then_mean)
+        else:
+            chosen[method] = max(sound, key=mean)
     return Choice(findings, chosen, bar, floor, reached)
 
 
 def _deviation(findings: Findings, seeds: int) -> float:
     """Of the difference of two FedAvg runs' means, in points."""
     fedavg_only = replace(findings, repeated=findings.repeated[:1])  # without FedAvg at other learning rates
-    chance = NoiseFloor([fedavg_only], late=True).chance("mean", seeds)
+    noise_floor = NoiseFloor([fedavg_only], late=True)
+    chance = noise_floor.chance("mean", seeds)
     if chance is None:
         raise InputError(
             f"{findings.folder} holds one FedAvg run only, which has no noise floor; give a comparison with "
@@ -141,11 +166,16 @@ def _entries(findings: Findings, method: str) -> list[Entry]:
 
 def _variant(entry: Entry, shared: Settings) -> Variant:
     """The entry again. FedAvg gets its plain label, whatever its rate: others are compared with it."""
-    values = {"algorithm": entry.method, **entry.config["hyper_parameters"]}
+    hyper_parameters = entry.config["hyper_parameters"]
+    options = entry.config["train"]
+    values = {"algorithm": entry.method, **hyper_parameters}
     for key in VARIANT:
-        value = entry.config["train"].get(key)
+        value = options.get(key)
         if value != getattr(shared, key):
             values[key] = value
-    table = {key: value for key, value in values.items() if value is not None}
+    table = {}
+    for key, value in values.items():
+        if value is not None:
+            table[key] = value
     label = BASELINE if entry.method == BASELINE else entry.label
     return Variant.of(label, table)

@@ -24,6 +24,12 @@ DEMO = Path(__file__).with_name("demo.toml")
 _KEYS = ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms", "quick", "selected_on")
 _NAME = re.compile(r"[\w.+\-]{1,100}")
 
+TomlTable = Mapping[str, Any]
+
+
+def _default_model() -> TomlTable:
+    return {"name": "mlp"}
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -34,9 +40,9 @@ class Experiment:
     seeds: tuple[int, ...] = (0, 1, 2)
     noise_floor: bool = True  # FedAvg once more with other seeds
     data: DataSettings = field(default_factory=DataSettings)
-    model: Mapping[str, Any] = field(default_factory=lambda: {"name": "mlp"})
+    model: TomlTable = field(default_factory=_default_model)
     train: Settings = field(default_factory=Settings)
-    quick: Mapping[str, Any] = field(default_factory=dict)  # what a first look in minutes changes
+    quick: TomlTable = field(default_factory=dict)  # what a first look in minutes changes
     selected_on: Literal["validation", "test"] | None = None  # what its values were chosen on, if by `evenfed tune`
 
     @classmethod
@@ -53,7 +59,7 @@ class Experiment:
         return cls.of(table, path.stem)
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], name: str) -> "Experiment":
+    def of(cls, table: TomlTable, name: str) -> "Experiment":
         """An experiment from the tables of a TOML file."""
         _check_keys(table, _KEYS, "the experiment")
         algorithms = _table(table, "algorithms")
@@ -65,7 +71,8 @@ class Experiment:
                     f"algorithms.{label} = {options!r}: give a table of options, e.g. [algorithms.{label}]"
                 )
         own_name = str(table.get("name", name))
-        if not _NAME.fullmatch(own_name) or own_name.startswith("."):
+        is_hidden = own_name.startswith(".")
+        if is_hidden or not _NAME.fullmatch(own_name):
             raise InputError(f"name = '{own_name}' cannot name a folder; use letters, digits and any of . _ + -")
         train = _table(table, "train")
         if "seed" in train:
@@ -78,13 +85,15 @@ class Experiment:
         variants: list[Variant] = []
         for label, options in algorithms.items():
             variants += Variant.grid(label, options)
+        seeds = seed_list(table.get("seeds", 3))
+        noise_floor = table.get("noise_floor", True)
         return cls(
             name=own_name,
-            seeds=tuple(seed_list(table.get("seeds", 3))),
+            seeds=tuple(seeds),
             data=DataSettings(**data),
-            model={"name": "mlp", **_table(table, "model")},
+            model={**_default_model(), **_table(table, "model")},
             train=Settings.of(train),
-            noise_floor=_yes_or_no("noise_floor", table.get("noise_floor", True)),
+            noise_floor=_yes_or_no("noise_floor", noise_floor),
             quick=_table(table, "quick"),
             selected_on=selected_on,
             variants=tuple(with_baseline(variants)),
@@ -102,37 +111,51 @@ class Experiment:
             place = left.strip()
             if not equals:
                 raise InputError(f"--set {assignment}: write part.key=value, e.g. semi_vred.beta=0.5 or train.lr=0.1")
+            value = value_of(text)
             if place.startswith("data."):
-                data[place.removeprefix("data.")] = value_of(text)
+                key = place.removeprefix("data.")
+                data[key] = value
             else:
-                experiment = experiment.with_value(place, value_of(text))
+                experiment = experiment.with_value(place, value)
         _check_data_keys(data)
-        return dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, **data))
+        changed_data = dataclasses.replace(experiment.data, **data)
+        return dataclasses.replace(experiment, data=changed_data)
 
     def with_value(self, place: str, value: Any) -> "Experiment":
         """With the value at `part.key` set; parts are train, data, model and the labels of the entries."""
         if place == "seeds":
-            return dataclasses.replace(self, seeds=tuple(seed_list(value)))
+            seeds = tuple(seed_list(value))
+            return dataclasses.replace(self, seeds=seeds)
         if place == "noise_floor":
-            return dataclasses.replace(self, noise_floor=_yes_or_no(place, value))
+            noise_floor = _yes_or_no(place, value)
+            return dataclasses.replace(self, noise_floor=noise_floor)
         part, dot, key = place.rpartition(".")
         if not dot or not key:
             raise InputError(f"'{place}' is no place for a value; write part.key=value, e.g. train.lr=0.1")
         if part == "train":
             options = {**vars(self.train), key: value}
-            return dataclasses.replace(self, train=Settings.of(options))
+            train = Settings.of(options)
+            return dataclasses.replace(self, train=train)
         if part == "data":
             _check_data_keys([key])
             data = dataclasses.replace(self.data, **{key: value})
             return dataclasses.replace(self, data=data)
         if part == "model":
-            return dataclasses.replace(self, model={**self.model, key: value})
-        variants = list(self.variants)
-        labels = [variant.label for variant in variants]
-        if part not in labels:
-            raise unknown("entry of --set", part, [*labels, "train", "data", "model"])
-        at = labels.index(part)
-        variants[at] = variants[at].changed(key, value)
+            model = {**self.model, key: value}
+            return dataclasses.replace(self, model=model)
+        return self._with_option(part, key, value)
+
+    def _with_option(self, label: str, key: str, value: Any) -> "Experiment":
+        """With one hyper-parameter or option of an entry set."""
+        labels = [variant.label for variant in self.variants]
+        if label not in labels:
+            parts = [*labels, "train", "data", "model"]
+            raise unknown("entry of --set", label, parts)
+        variants = []
+        for variant in self.variants:
+            if variant.label == label:
+                variant = variant.changed(key, value)
+            variants.append(variant)
         return dataclasses.replace(self, variants=tuple(variants))
 
     def in_quick_form(self) -> "Experiment":
@@ -147,14 +170,16 @@ class Experiment:
             if variant.label in repeated:
                 continue
             if "lr" in variant.options:
-                variant = variant.with_rate(faster * variant.options["lr"])
+                rate = variant.options["lr"]
+                variant = variant.with_rate(faster * rate)
             variants.append(variant)
+        train = dataclasses.replace(self.train, lr=faster * self.train.lr)
         experiment = dataclasses.replace(
             self,
             name=f"{self.name}-quick",
             model=changes.pop("model", self.model),
             variants=tuple(variants),
-            train=dataclasses.replace(self.train, lr=faster * self.train.lr),
+            train=train,
         )
         for place, value in changes.items():
             experiment = experiment.with_value(place, value)
@@ -162,7 +187,12 @@ class Experiment:
 
     def runs(self) -> tuple[list[Run], list[Run]]:
         """The runs, and the noise floor's."""
-        return plan_runs(self.variants, self.seeds, self.train, self.noise_floor)
+        return plan_runs(
+            self.variants,
+            self.seeds,
+            self.train,
+            self.noise_floor,
+        )
 
     def new_model(self, federation: Federation) -> nn.Module:
         """The model for this federation's examples, with fresh parameters."""
@@ -171,17 +201,23 @@ class Experiment:
         example = federation.train.inputs[:1]
         return models.get(name, example, federation.classes, **options)
 
-    def problem(self, federation: Federation, judged: Pool | None) -> tuple[Problem, Callable[[int], Tensor]]:
+    def problem(
+        self,
+        federation: Federation,
+        judged: Pool | None,
+    ) -> tuple[Problem, Callable[[int], Tensor]]:
         """The model on this federation, measured on `judged`; and each seed's initial model as a vector."""
 
         def make() -> nn.Module:
             return self.new_model(federation)
 
         def initial(seed: int) -> Tensor:
-            return theta_of(problem, initial_model(make, seed))
+            model = initial_model(make, seed)
+            return theta_of(problem, model)
 
+        first_seed = self.seeds[0]
         problem = Problem.on(
-            initial_model(make, self.seeds[0]),
+            initial_model(make, first_seed),
             federation.train,
             judged,
             federation.names,
@@ -194,7 +230,8 @@ class Experiment:
         """Labels of entries that repeat another one in a precision other than the experiment's."""
         runs, _ = self.runs()
         configs = {run.label: self.config(run) for run in runs}
-        return set(repetitions(configs, self.train.precision))
+        repeated = repetitions(configs, self.train.precision)
+        return set(repeated)
 
     def config(self, run: Run) -> dict[str, Any]:
         """All that decides a run's result. A folder is checked against it before it is written to again."""
@@ -224,7 +261,7 @@ def _check_data_keys(keys: Iterable[str]) -> None:
     _check_keys(keys, allowed, "data")
 
 
-def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _table(table: TomlTable, key: str) -> dict[str, Any]:
     value = table.get(key, {})
     if not isinstance(value, Mapping):
         raise InputError(f"{key} = {value!r}: give a table, e.g. [{key}]")

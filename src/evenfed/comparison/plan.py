@@ -21,6 +21,8 @@ _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 _LABEL = re.compile(r"[\w.=,+\-\[\] ]{1,120}")
 _LR_IN_LABEL = re.compile(r"(?<=[\[,])lr=[^,\]]+")
 
+Options = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -28,16 +30,17 @@ class Variant:
 
     label: str
     algorithm: Algorithm
-    options: Mapping[str, Any] = field(default_factory=dict)  # of `Settings`, for this entry only
+    options: Options = field(default_factory=dict)  # of `Settings`, for this entry only
 
     def __post_init__(self) -> None:
-        if not _LABEL.fullmatch(self.label) or self.label.startswith("."):
+        is_hidden = self.label.startswith(".")
+        if is_hidden or not _LABEL.fullmatch(self.label):
             raise InputError(
                 f"label '{self.label}' cannot name a folder; use letters, digits and any of . _ = , + - [ ]"
             )
 
     @classmethod
-    def of(cls, label: str, table: Mapping[str, Any]) -> "Variant":
+    def of(cls, label: str, table: Options) -> "Variant":
         """From a table of options; `algorithm` names the method if the label does not.
 
         >>> Variant.of("gentle", {"algorithm": "semi_vred", "beta": 0.1, "lr": 0.01})
@@ -45,7 +48,8 @@ class Variant:
         """
         values = dict(table)
         named, _ = _split(label)
-        method = find(str(values.pop("algorithm", named)))
+        name = str(values.pop("algorithm", named))
+        method = find(name)
         known = [hyper_parameter.name for hyper_parameter in fields(method)]
         hyper_parameters = {}
         options = {}
@@ -55,11 +59,13 @@ class Variant:
             elif key in known:
                 hyper_parameters[key] = value
             else:
-                raise unknown(f"option of {label}", key, [*known, *VARIANT, "algorithm"])
-        return cls(label, build(method, hyper_parameters), options)
+                allowed = [*known, *VARIANT, "algorithm"]
+                raise unknown(f"option of {label}", key, allowed)
+        algorithm = build(method, hyper_parameters)
+        return cls(label, algorithm, options)
 
     @classmethod
-    def grid(cls, label: str, table: Mapping[str, Any]) -> "list[Variant]":
+    def grid(cls, label: str, table: Options) -> "list[Variant]":
         """One entry, or with `grid`, a table of lists, one for every combination; the value "none" leaves a key out.
 
         >>> dials = {"beta": [0.5, 1], "smooth": ["none", 0.25]}
@@ -74,10 +80,13 @@ class Variant:
         method = str(fixed.pop("algorithm", label))
         variants = []
         for values in itertools.product(*dials.values()):
-            point = dict(zip(dials, values, strict=True))
-            chosen = {key: value for key, value in point.items() if value != "none"}
-            options = {"algorithm": method, **fixed, **chosen}
-            variants.append(cls.of(_label(method, chosen), options))
+            point = {}
+            for key, value in zip(dials, values, strict=True):
+                if value != "none":
+                    point[key] = value
+            options = {"algorithm": method, **fixed, **point}
+            variant = cls.of(_label(method, point), options)
+            variants.append(variant)
         return variants
 
     @classmethod
@@ -98,12 +107,15 @@ class Variant:
         'fedavg[lr=0.06]'
         """
         label = _LR_IN_LABEL.sub(f"lr={lr:g}", self.label)
-        return dataclasses.replace(self.changed("lr", lr), label=label)
+        changed = self.changed("lr", lr)
+        return dataclasses.replace(changed, label=label)
 
     def changed(self, key: str, value: Any) -> "Variant":
         """The same entry with one hyper-parameter or option set."""
-        hyper_parameters = self.algorithm.describe()
-        table = {"algorithm": self.algorithm.name, **hyper_parameters, **self.options, key: value}
+        table = {"algorithm": self.algorithm.name}
+        table |= self.algorithm.describe()
+        table |= self.options
+        table[key] = value
         return Variant.of(self.label, table)
 
 
@@ -150,12 +162,19 @@ def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def plan_runs(
-    variants: Sequence[Variant], seeds: Sequence[int], shared: Settings, noise_floor: bool
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    shared: Settings,
+    noise_floor: bool,
 ) -> tuple[list[Run], list[Run]]:
     """The runs of a comparison, and those of its noise floor: FedAvg with other seeds."""
 
     def run(variant: Variant, label: str, seed: int) -> Run:
-        settings = dataclasses.replace(shared, seed=seed, **variant.options)
+        settings = dataclasses.replace(
+            shared,
+            seed=seed,
+            **variant.options,
+        )
         return Run(label, variant.algorithm, settings)
 
     away = _OTHER_SEEDS
@@ -174,7 +193,8 @@ def plan_runs(
 def seed_list(seeds: int | Sequence[int]) -> list[int]:
     """3 -> [0, 1, 2]; a list stays as it is."""
     numbers: Any = seeds
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
+    is_bool = isinstance(seeds, bool)
+    if isinstance(seeds, int) and not is_bool:
         numbers = range(seeds)
     if not _are_seeds(numbers):
         raise InputError(
@@ -190,9 +210,12 @@ def value_of(text: str) -> Any:
     (0.5, True, 'huber')
     """
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        table = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        return None if text.lower() == "none" else text.strip()
+        if text.lower() == "none":
+            return None
+        return text.strip()
+    return table["value"]
 
 
 def _are_seeds(numbers: Any) -> bool:
@@ -201,29 +224,35 @@ def _are_seeds(numbers: Any) -> bool:
     for seed in numbers:
         if type(seed) is not int or seed < 0:
             return False
-    return 0 < len(numbers) == len(set(numbers))
+    distinct_numbers = set(numbers)
+    return 0 < len(numbers) == len(distinct_numbers)
 
 
-def _check_grid(label: str, dials: Any, fixed: Mapping[str, Any]) -> None:
+def _check_grid(label: str, dials: Any, fixed: Options) -> None:
     """Refuse a grid that is not a table of lists of plain values, or that repeats a fixed key."""
+    grid = f"{label}: grid = {dials!r}"
     example = "e.g. grid = { beta = [0.5, 1.0] }"
     if not isinstance(dials, Mapping) or not dials:
-        raise InputError(f"{label}: grid = {dials!r}; give a table of lists, {example}")
+        raise InputError(f"{grid}; give a table of lists, {example}")
     for key, values in dials.items():
         if not isinstance(values, list) or not values:
-            raise InputError(f"{label}: grid = {dials!r}; give a table of lists, {example}")
-        if any(isinstance(value, (list, dict)) for value in values):
-            raise InputError(f"{label}: grid = {dials!r}; give lists of plain values, {example}")
+            raise InputError(f"{grid}; give a table of lists, {example}")
+        for value in values:
+            if isinstance(value, (list, dict)):
+                raise InputError(f"{grid}; give lists of plain values, {example}")
         if key in fixed or key == "algorithm":
             raise InputError(f"{label}: grid over '{key}', which is set beside it too or cannot vary; leave one out")
 
 
-def _label(method: str, options: Mapping[str, Any]) -> str:
+def _label(method: str, options: Options) -> str:
     """The form that `_split` reads."""
     if not options:
         return method
-    assignments = [f"{key}={value}" for key, value in options.items()]
-    return f"{method}[{','.join(assignments)}]"
+    assignments = []
+    for key, value in options.items():
+        assignments.append(f"{key}={value}")
+    bracketed = ",".join(assignments)
+    return f"{method}[{bracketed}]"
 
 
 def _split(text: str) -> tuple[str, dict[str, Any]]:
@@ -231,12 +260,14 @@ def _split(text: str) -> tuple[str, dict[str, Any]]:
     match = _ENTRY.fullmatch(text)
     if not match:
         raise InputError(f"'{text}' is not an entry; write a name, or name[option=value,option=value]")
+    bracketed = match["options"] or ""
     options = {}
-    for part in (match["options"] or "").split(","):
+    for part in bracketed.split(","):
         if not part:
             continue
         key, equals, value = part.partition("=")
         if not equals:
             raise InputError(f"'{part}' in '{text}' has no value; write option=value")
-        options[key.strip()] = value_of(value)
+        name = key.strip()
+        options[name] = value_of(value)
     return match["name"], options

@@ -17,6 +17,7 @@ _ROUNDING = 1e-9  # points; less is arithmetic, not a difference
 
 Array = NDArray[np.float64]
 Figures = dict[str, Array]  # metric -> [draws of clients]
+LabelAndSeed = tuple[str, int]  # of a run
 
 
 @dataclass(frozen=True)
@@ -104,20 +105,21 @@ class Differences:
 
     def between(self, one: str, other: str, metric: str) -> Difference:
         """`one` minus `other` over the seeds they share, averaged over the federations."""
-        gaps = [pairs.gap(one, other, metric) for pairs in self._pairs]
+        gaps = self._gaps(one, other, metric)
         return pooled(gaps, metric)
 
     def on_each(self, one: str, other: str, metric: str) -> list[Difference]:
         """The same on every federation by itself."""
-        differences = []
-        for pairs in self._pairs:
-            gap = pairs.gap(one, other, metric)
-            differences.append(pooled([gap], metric))
-        return differences
+        gaps = self._gaps(one, other, metric)
+        return [pooled([gap], metric) for gap in gaps]
 
     def chance(self, metric: str, seeds: int) -> Chance | None:
         """The noise floor of a difference over that many seeds per federation."""
         return self._floor.chance(metric, seeds)
+
+    def _gaps(self, one: str, other: str, metric: str) -> list[Gap]:
+        """On every federation."""
+        return [pairs.gap(one, other, metric) for pairs in self._pairs]
 
 
 class NoiseFloor:
@@ -138,8 +140,9 @@ class NoiseFloor:
         squares, freedom = self._deviations[metric]
         if freedom == 0:
             return None
-        deviation = np.sqrt(2 * squares / freedom / seeds)
-        return Chance(float(deviation), freedom)
+        variance = 2 * squares / freedom / seeds
+        deviation = float(np.sqrt(variance))
+        return Chance(deviation, freedom)
 
     def _squared_deviations(self, metric: str) -> tuple[float, int]:
         """Their sum over runs that differ in the seed alone, and its degrees of freedom."""
@@ -150,33 +153,38 @@ class NoiseFloor:
         squares = 0.0
         freedom = 0
         for group in self.comparisons[0].repeated:
-            shared = []
+            means = []
             for run in _runs(group):
-                each = [figures[run] for figures in by_federation if run in figures]
-                if len(each) == len(by_federation):
-                    shared.append(np.mean(each))
-            if shared:
-                deviations = np.array(shared) - np.mean(shared)
+                on_each = []
+                for figures in by_federation:
+                    if run in figures:
+                        on_each.append(figures[run])
+                if len(on_each) == len(by_federation):
+                    means.append(np.mean(on_each))
+            if means:
+                deviations = np.array(means) - np.mean(means)
                 squares += float(np.sum(deviations**2))
-                freedom += len(shared) - 1
+                freedom += len(means) - 1
         return squares, freedom
 
-    def _figures(self, findings: Findings, metric: str) -> dict[tuple[str, int], float]:
+    def _figures(self, findings: Findings, metric: str) -> dict[LabelAndSeed, float]:
         """Of every FedAvg run of one comparison, in percent."""
         figures = {}
         for group in findings.repeated:
-            for (label, seed), entry in _runs(group).items():
+            for run, entry in _runs(group).items():
+                _, seed = run
                 accuracy = entry.accuracy(seed, self.late)
-                figures[label, seed] = 100 * figure(accuracy, metric)
+                figures[run] = 100 * figure(accuracy, metric)
         return figures
 
 
-def _runs(group: Sequence[Entry]) -> dict[tuple[str, int], Entry]:
-    """The entry of each run, by label and seed."""
+def _runs(group: Sequence[Entry]) -> dict[LabelAndSeed, Entry]:
+    """The entry of each run."""
     runs = {}
     for entry in group:
         for seed in entry.runs:
-            runs[entry.label, seed] = entry
+            run = (entry.label, seed)
+            runs[run] = entry
     return runs
 
 
@@ -195,30 +203,39 @@ class _Pairs:
         for entry in findings.everyone:
             for seed in entry.runs:
                 accuracy = entry.accuracy(seed, late)
-                untested.append(np.isnan(accuracy).any(axis=0))
-        tested = np.flatnonzero(~np.any(untested, axis=0))  # in every run
+                is_missing = np.isnan(accuracy).any(axis=0)
+                untested.append(is_missing)
+        untested_somewhere = np.any(untested, axis=0)
+        tested = np.flatnonzero(~untested_somewhere)
         clients = len(tested)
         everyone = np.arange(clients)
-        drawn = np.random.default_rng(stream).integers(clients, size=(_RESAMPLES, clients))
-        self._draws = tested[np.vstack([everyone, drawn])]
-        self._known: dict[tuple[str, int], Figures] = {}
+        generator = np.random.default_rng(stream)
+        size = (_RESAMPLES, clients)
+        drawn = generator.integers(clients, size=size)
+        positions = np.vstack([everyone, drawn])
+        self._draws = tested[positions]
+        self._known: dict[LabelAndSeed, Figures] = {}
 
     def gap(self, one: str, other: str, metric: str) -> Gap:
         """`one` minus `other` in `metric`, over the seeds they share."""
         by_seed = []
         for seed, other_seed in self.shared_seeds(one, other):
-            figures = self._figures(one, seed)
-            other_figures = self._figures(other, other_seed)
-            by_seed.append(figures[metric] - other_figures[metric])
+            of_one = self._figures(one, seed)[metric]
+            of_other = self._figures(other, other_seed)[metric]
+            by_seed.append(of_one - of_other)
         gaps = 100 * np.array(by_seed)  # [seeds, draws]
         observed = gaps[:, 0]
         redrawn = gaps[:, 1:].mean(axis=0)
         seeds = len(observed)
-        clients = self._draws.shape[1]
+        _, clients = self._draws.shape
+        between_draws = float(redrawn.var())
+        from_seeds = 0.0
+        if seeds > 1:
+            from_seeds = float(observed.var(ddof=1)) / seeds
         return Gap(
             points=float(observed.mean()),
-            from_clients=float(redrawn.var()) * clients / max(clients - 1, 1),  # draws have one degree less
-            from_seeds=float(observed.var(ddof=1)) / seeds if seeds > 1 else 0.0,
+            from_clients=between_draws * clients / max(clients - 1, 1),  # draws have one degree less
+            from_seeds=from_seeds,
             clients=clients,
             seeds=seeds,
         )
@@ -229,22 +246,35 @@ class _Pairs:
         other_seeds = self.findings.named(other).runs
         if FLOOR_LABEL in (one, other):
             return list(zip(seeds, other_seeds, strict=False))
-        return [(seed, seed) for seed in seeds if seed in other_seeds]
+        shared = []
+        for seed in seeds:
+            if seed in other_seeds:
+                shared.append((seed, seed))
+        return shared
 
     def _figures(self, label: str, seed: int) -> Figures:
         """Every metric of one run on every draw of clients."""
         run = (label, seed)
         if run not in self._known:
-            accuracy = self.findings.named(label).accuracy(seed, self.late)
-            by_evaluation = [resampled(row[self._draws]) for row in accuracy]
-            figures = {}
-            for metric in METRICS:
-                values = [evaluation[metric] for evaluation in by_evaluation]
-                figures[metric] = np.mean(values, axis=0)
-            by_client = accuracy.mean(axis=0)
-            figures[LASTING] = resampled(by_client[self._draws])["worst10"]
-            self._known[run] = figures
+            entry = self.findings.named(label)
+            accuracy = entry.accuracy(seed, self.late)
+            self._known[run] = self._redrawn(accuracy)
         return self._known[run]
+
+    def _redrawn(self, accuracy: Array) -> Figures:
+        """Of evaluations [evaluations, n]."""
+        by_evaluation = []
+        for of_clients in accuracy:
+            drawn = of_clients[self._draws]
+            by_evaluation.append(resampled(drawn))
+        figures = {}
+        for metric in METRICS:
+            values = [evaluation[metric] for evaluation in by_evaluation]
+            figures[metric] = np.mean(values, axis=0)
+        by_client = accuracy.mean(axis=0)
+        of_averages = resampled(by_client[self._draws])
+        figures[LASTING] = of_averages["worst10"]
+        return figures
 
 
 def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
@@ -253,8 +283,11 @@ def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
     Seeds are few, so their variance is known poorly and the interval is wide where they dominate: three seeds and no
     variance from clients give 2 degrees of freedom. What a seed does to single clients counts in both parts.
     """
-    parts = [(gap.from_clients, gap.clients) for gap in gaps]
-    parts += [(gap.from_seeds, gap.seeds) for gap in gaps]
+    parts = []
+    for gap in gaps:
+        parts.append((gap.from_clients, gap.clients))
+    for gap in gaps:
+        parts.append((gap.from_seeds, gap.seeds))
     seeds = min(gap.seeds for gap in gaps)
     variance = 0.0
     uncertainty = 0.0
@@ -262,11 +295,20 @@ def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
         variance += part
         if samples > 1:
             uncertainty += part**2 / (samples - 1)
-    freedom = variance**2 / uncertainty if uncertainty else np.inf
+    freedom = np.inf
+    if uncertainty:
+        freedom = variance**2 / uncertainty
     deviation = float(np.sqrt(variance))
     reach = student(freedom) * deviation / len(gaps)
-    points = float(np.mean([gap.points for gap in gaps]))
-    return Difference(points, points - reach, points + reach, metric, seeds)
+    on_each = [gap.points for gap in gaps]
+    points = float(np.mean(on_each))
+    return Difference(
+        points,
+        low=points - reach,
+        high=points + reach,
+        metric=metric,
+        seeds=seeds,
+    )
 
 
 def student(freedom: float) -> float:
@@ -283,9 +325,13 @@ def student(freedom: float) -> float:
 def figure(accuracy: Array, metric: str) -> float:
     """One run's figure from its evaluations [evaluations, n]."""
     if metric == LASTING:
-        return Fairness.of(accuracy.mean(axis=0)).worst10
-    evaluations = [getattr(Fairness.of(row), metric) for row in accuracy]
-    return float(np.mean(evaluations))
+        by_client = accuracy.mean(axis=0)
+        return Fairness.of(by_client).worst10
+    by_evaluation = []
+    for of_clients in accuracy:
+        fairness = Fairness.of(of_clients)
+        by_evaluation.append(getattr(fairness, metric))
+    return float(np.mean(by_evaluation))
 
 
 def components(values: Array) -> tuple[float, float]:
@@ -301,7 +347,9 @@ def components(values: Array) -> tuple[float, float]:
     within = values.var(axis=1, ddof=1).mean()
     of_means = values.mean(axis=1).var(ddof=1)
     between = max(of_means - within / repeats, 0.0)
-    return float(np.sqrt(between)), float(np.sqrt(within))
+    deviation_between = float(np.sqrt(between))
+    deviation_within = float(np.sqrt(within))
+    return deviation_between, deviation_within
 
 
 def resampled(accuracy: Array) -> Figures:
@@ -316,11 +364,14 @@ def resampled(accuracy: Array) -> Figures:
     n = values.shape[1]
     tenth = max(1, int(0.1 * n + 1e-9))
     fifth = max(1, int(0.2 * n + 1e-9))
+    worst_tenth = values[:, :tenth]
+    worst_fifth = values[:, :fifth]
+    best_tenth = values[:, -tenth:]
     return {
         "mean": values.mean(axis=1),
         "std": values.std(axis=1),
         "worst": values[:, 0],
-        "worst10": values[:, :tenth].mean(axis=1),
-        "worst20": values[:, :fifth].mean(axis=1),
-        "best10": values[:, -tenth:].mean(axis=1),
+        "worst10": worst_tenth.mean(axis=1),
+        "worst20": worst_fifth.mean(axis=1),
+        "best10": best_tenth.mean(axis=1),
     }

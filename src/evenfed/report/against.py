@@ -6,20 +6,8 @@ from ..comparison.configuration import undamped as undamped_twins
 from ..comparison.findings import BASELINE, Entry
 from ..comparison.history import LASTING
 from ..comparison.statistics import Chance, Difference, Differences
-from .tables import (
-    LASTING_NOTE,
-    ONE_SEED,
-    Cell,
-    Column,
-    Line,
-    Table,
-    joined,
-    judged_by,
-    metric_columns,
-    name_of,
-    title,
-    when,
-)
+from .table import Cell, Column, Line, Table
+from .tables import LASTING_NOTE, ONE_SEED, joined, judged_by, metric_columns, name_of, title, when
 
 WITHIN_FLOOR = "within the noise floor"
 _VERBS = {
@@ -46,8 +34,10 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
 
 def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:
     """Each entry against FedAvg; "better" only if the interval excludes zero."""
-    rivals = {entry.label: BASELINE for entry in differences.findings.everyone[1:]}
-    return _against(differences, names, rivals, "paired", "Paired difference from FedAvg")
+    _, *others = differences.findings.everyone
+    rivals = {entry.label: BASELINE for entry in others}
+    head = "Paired difference from FedAvg"
+    return _against(differences, names, rivals, "paired", head)
 
 
 def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | None:
@@ -73,11 +63,16 @@ def undamped(differences: Differences, names: Sequence[str] = ()) -> Table | Non
 
 
 def _rate(entry: Entry) -> float:
-    return float(entry.config["train"]["lr"])
+    settings = entry.config["train"]
+    return float(settings["lr"])
 
 
 def _against(
-    differences: Differences, names: Sequence[str], rivals: Mapping[str, str], kind: str, head: str
+    differences: Differences,
+    names: Sequence[str],
+    rivals: Mapping[str, str],
+    kind: str,
+    head: str,
 ) -> Table | None:
     """Entries against their rivals, by label; the notes end with one sentence per entry."""
     findings = differences.findings
@@ -87,7 +82,9 @@ def _against(
     for label, rival in rivals.items():
         if not differences.comparable(label, rival):
             continue
-        shown = label if rival == BASELINE else f"{label} minus {rival}"
+        shown = label
+        if rival != BASELINE:
+            shown = f"{label} minus {rival}"
         control = findings.named(label).is_control
         gaps = {}
         floors = {}
@@ -96,9 +93,10 @@ def _against(
             floor = differences.chance(metric, gap.seeds)
             cells = [Cell.of(gap)]
             if names:
-                each = differences.on_each(label, rival, metric)
-                cells += [Cell(difference.points, signed=True) for difference in each]
-            cells.append(Cell(verdict=verdict(gap, floor)))
+                for difference in differences.on_each(label, rival, metric):
+                    cells.append(Cell(difference.points, signed=True))
+            conclusion = verdict(gap, floor)
+            cells.append(Cell(verdict=conclusion))
             lines.append(Line(shown, cells, metric, control))
             gaps[metric] = gap
             floors[metric] = floor
@@ -106,10 +104,12 @@ def _against(
             notes.append(answer(shown, gaps, floors))
     if not lines:
         return None
+    difference_column = Column("difference", "difference [95 %]")
+    verdict_column = Column("verdict", "")
     return Table(
         name=name_of(kind, late),
         title=f"{head}, {when(findings, late)}",
-        columns=[Column("difference", "difference [95 %]"), *metric_columns(names), Column("verdict", "")],
+        columns=[difference_column, *metric_columns(names), verdict_column],
         lines=lines,
         notes=notes,
     )
@@ -134,15 +134,26 @@ def controls(differences: Differences) -> Table:
     lines = []
     for entry in findings.controls:
         assert entry.repeats is not None
-        gaps = [differences.between(entry.label, entry.repeats, metric) for metric in metrics]
-        cells = list(map(Cell.of, gaps))
-        lines.append(Line(entry.label, cells, f"minus {entry.repeats}", control=True))
+        cells = []
+        for metric in metrics:
+            gap = differences.between(entry.label, entry.repeats, metric)
+            cells.append(Cell.of(gap))
+        line = Line(
+            entry=entry.label,
+            cells=cells,
+            part=f"minus {entry.repeats}",
+            control=True,
+        )
+        lines.append(line)
     for seeds in sorted({1, len(findings.seeds)}):
-        part = "of 1 seed" if seeds == 1 else f"of {seeds} seeds"
+        part = "of 1 seed"
+        if seeds > 1:
+            part = f"of {seeds} seeds"
         if differences.federations > 1:
             part += f" x {differences.federations} federations"
         cells = [_deviation(differences, metric, seeds) for metric in metrics]
-        lines.append(Line("two FedAvg figures", cells, part, control=True))
+        line = Line("two FedAvg figures", cells, part, control=True)
+        lines.append(line)
     note = (
         "Points, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
         "difference, pooled from all FedAvg runs."
@@ -176,11 +187,14 @@ def answer(label: str, gaps: Mapping[str, Difference], floors: Mapping[str, Chan
             continue
         gap = gaps[metric]
         floor = floors[metric]
-        amount = f"{gap.points:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]"
+        interval = f"[{gap.low:+.2f}, {gap.high:+.2f}]"
+        amount = f"{gap.points:+.2f} {interval}"
         if floor:
             amount += f"; noise floor {floor.bound:.2f}"
         copula = "is" if metric in ("mean", "std") else "are"
         verbs = _VERBS_OF_STD if metric == "std" else _VERBS
-        verb = verbs[verdict(gap, floor)]
-        clauses.append(f"the {title(metric)} {copula} {verb} ({amount})")
-    return f"{label}: {'; '.join(clauses)}."
+        conclusion = verdict(gap, floor)
+        predicate = f"{copula} {verbs[conclusion]} ({amount})"
+        clauses.append(f"the {title(metric)} {predicate}")
+    sentence = "; ".join(clauses)
+    return f"{label}: {sentence}."

@@ -10,14 +10,11 @@ from ..comparison.history import METRICS
 from ..comparison.statistics import LOWER_IS_BETTER, Differences
 from . import paper
 from .against import verdict
+from .table import Cell, Column, Line, MeansAndSpreads, Table
 from .tables import (
     METRIC_COLUMNS,
     ONE_SEED,
     SUPPRESSION_COLUMNS,
-    Cell,
-    Column,
-    Line,
-    Table,
     figures_at,
     floor_note,
     joined,
@@ -36,10 +33,20 @@ _IN_SPREADS = (
 _VERDICTS = {"better": "holds", "worse": "fails", "not judged": "not judged"}  # of claims; else within the noise
 
 
-def tables(findings: Findings, data_set: str, last: Differences, late: Differences) -> list[Table]:
+def tables(
+    findings: Findings,
+    data_set: str,
+    last: Differences,
+    late: Differences,
+) -> list[Table]:
     """Everything `--paper` adds."""
-    in_paper = [entry for entry in findings.entries if entry.method in paper.NAMES]
-    competing = [entry for entry in in_paper if not _is_fedavg_again(entry)]
+    in_paper = []
+    competing = []
+    for entry in findings.entries:
+        if entry.method in paper.NAMES:
+            in_paper.append(entry)
+            if not _is_fedavg_again(entry):
+                competing.append(entry)
     tables = [_side_by_side(findings, in_paper, data_set)]
     if data_set == "CIFAR-100":  # the only one in the paper's Table 2
         tables.append(_suppression(findings, competing))
@@ -56,7 +63,8 @@ def _is_fedavg_again(entry: Entry) -> bool:
 def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -> Table:
     papers = paper.numbers(data_set)
     lines: list[Line] = []
-    distances = []
+    figures = 0
+    near = 0
     competing = []
     for entry in entries:
         ours, late = _metric_lines(findings, entry)
@@ -65,13 +73,17 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
         lines += [ours, late, theirs, distance]
         if not _is_fedavg_again(entry):
             competing.append(entry)
-            distances += [cell.value for cell in distance.cells if cell.value is not None]
+            for cell in distance.cells:
+                if cell.value is None:
+                    continue
+                figures += 1
+                if abs(cell.value) <= _NEAR:
+                    near += 1
     for entry in findings.controls:
         lines += _metric_lines(findings, entry)
     notes = [_IN_SPREADS]
-    if distances:
-        near = sum(abs(distance) <= _NEAR for distance in distances)
-        notes.append(f"Of {len(distances)} figures {near} are within {_NEAR} spreads of the paper's.")
+    if figures:
+        notes.append(f"Of {figures} figures {near} are within {_NEAR} spreads of the paper's.")
     if findings.controls:
         notes.append(floor_note(findings))
     notes += paper.set_up(findings, competing, data_set)
@@ -94,9 +106,14 @@ def _metric_lines(findings: Findings, entry: Entry) -> list[Line]:
     return _our_lines(entry, last, late)
 
 
-def _our_lines(entry: Entry, last: Sequence[Cell], late: Sequence[Cell]) -> list[Line]:
-    ours = Line(entry.label, last, "ours", entry.is_control)
-    return [ours, replace(ours, cells=late, part="ours, late")]
+def _our_lines(
+    entry: Entry,
+    last: Sequence[Cell],
+    late: Sequence[Cell],
+) -> list[Line]:
+    at_last = Line(entry.label, last, "ours", entry.is_control)
+    averaged = replace(at_last, cells=late, part="ours, late")
+    return [at_last, averaged]
 
 
 def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
@@ -105,17 +122,20 @@ def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
     for entry in entries:
         if entry.method in papers:
             ours, late = _suppression_lines(findings, entry)
-            theirs = Line(entry.label, _papers_suppression(papers[entry.method]), "paper")
-            lines += [ours, late, theirs, _in_spreads(ours, theirs)]
+            papers_cells = _papers_suppression(papers[entry.method])
+            theirs = Line(entry.label, papers_cells, "paper")
+            distance = _in_spreads(ours, theirs)
+            lines += [ours, late, theirs, distance]
     for entry in findings.controls:
         lines += _suppression_lines(findings, entry)
     clients = "The paper had 22 suffering and 28 well-performing clients."
+    note = joined(_IN_SPREADS, clients, floor_note(findings))
     return Table(
         name="paper-suppression",
         title="Ours beside the paper's Table 2, last round",
         columns=SUPPRESSION_COLUMNS,
         lines=lines,
-        notes=(joined(_IN_SPREADS, clients, floor_note(findings)),),
+        notes=(note,),
         digits=2,
     )
 
@@ -127,43 +147,67 @@ def _suppression_lines(findings: Findings, entry: Entry) -> list[Line]:
     return _our_lines(entry, last, late)
 
 
-def _papers_suppression(figures: Mapping[str, float]) -> tuple[Cell, ...]:
-    return (
-        Cell(figures["improved_suffering_pct"], figures["improved_suffering_pct_std"], figures["suffering_gain"]),
-        Cell(figures["degraded_well_pct"], figures["degraded_well_pct_std"], figures["well_gain"]),
-        Cell(figures["mean_gain"], figures["mean_gain_std"], signed=True),
+def _papers_suppression(figures: Mapping[str, float]) -> list[Cell]:
+    improved = Cell(
+        figures["improved_suffering_pct"],
+        spread=figures["improved_suffering_pct_std"],
+        points=figures["suffering_gain"],
     )
+    degraded = Cell(
+        figures["degraded_well_pct"],
+        spread=figures["degraded_well_pct_std"],
+        points=figures["well_gain"],
+    )
+    mean_gain = Cell(
+        figures["mean_gain"],
+        spread=figures["mean_gain_std"],
+        signed=True,
+    )
+    return [improved, degraded, mean_gain]
 
 
 def _in_spreads(ours: Line, theirs: Line) -> Line:
     """Ours minus the paper's, in units of both spreads."""
     distances = []
     for our, their in zip(ours.cells, theirs.cells, strict=True):
-        distance = Cell()
-        if our.value is not None and their.value is not None and our.spread is not None:
-            spread = float(np.hypot(our.spread, their.spread or 0.0))
-            if spread > 0:
-                distance = Cell((our.value - their.value) / spread, signed=True)
-        distances.append(distance)
+        distances.append(_distance(our, their))
     return Line(ours.entry, distances, "in spreads")
+
+
+def _distance(our: Cell, their: Cell) -> Cell:
+    """Empty if a figure is missing or the spread is unknown or zero."""
+    if our.value is None or their.value is None:
+        return Cell()
+    if our.spread is None:
+        return Cell()
+    their_spread = their.spread or 0.0
+    spread = float(np.hypot(our.spread, their_spread))
+    if spread > 0:
+        difference = our.value - their.value
+        return Cell(difference / spread, signed=True)
+    return Cell()
 
 
 def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences) -> Table:
     """Each ordering of the paper that can be checked here."""
     by_method: dict[str, Entry] = {}
     for entry in entries:  # of several entries of one method: the one labelled with its name, else the first
-        if entry.method not in by_method or entry.label == entry.method:
+        is_first = entry.method not in by_method
+        if is_first or entry.label == entry.method:
             by_method[entry.method] = entry
+    findings = differences.findings
+    numbers = paper.numbers(data_set)
     lines = []
-    for claim in paper.claims(paper.numbers(data_set)):
+    for claim in paper.claims(numbers):
         compared = {claim.winner, claim.loser or BASELINE}
-        if compared <= set(by_method) and len(by_method) > 1:
+        has_both = compared <= set(by_method)
+        if has_both and len(by_method) > 1:
             lines += _judged(claim, by_method, differences)
     tally = _tally(lines)
-    if len(differences.findings.seeds) == 1:
+    if len(findings.seeds) == 1:
         tally = ONE_SEED
     if lines:
-        for control in differences.findings.controls:
+        for control in findings.controls:
             lines.append(_repeated(control, "mean", differences))
             lines.append(_repeated(control, "worst10", differences))
     note = (
@@ -179,7 +223,7 @@ def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences
     )
     return Table(
         name=name_of("claims", differences.late),
-        title=f"Orderings of the paper, {when(differences.findings, differences.late)}",
+        title=f"Orderings of the paper, {when(findings, differences.late)}",
         columns=columns,
         lines=lines,
         notes=(note, tally),
@@ -188,30 +232,44 @@ def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences
 
 
 def _tally(lines: Sequence[Line]) -> str:
-    verdicts = [line.cells[-1].verdict for line in lines]
+    verdicts = []
+    for line in lines:
+        last_cell = line.cells[-1]
+        verdicts.append(last_cell.verdict)
+    claims = len(verdicts)
     holds = verdicts.count("holds")
     fails = verdicts.count("fails")
     unclear = verdicts.count("within the noise")
-    return f"Of {len(verdicts)} claims {holds} hold, {fails} fail, {unclear} are within the noise."
+    return f"Of {claims} claims {holds} hold, {fails} fail, {unclear} are within the noise."
 
 
-def _judged(claim: paper.Claim, by_method: Mapping[str, Entry], differences: Differences) -> list[Line]:
+def _judged(
+    claim: paper.Claim,
+    by_method: Mapping[str, Entry],
+    differences: Differences,
+) -> list[Line]:
     """A claim and the same gap here, towards better; no line if the two share no seed."""
     winner = by_method[claim.winner].label
-    rival = _rival(claim, by_method, differences).label
+    rival_entry = _rival(claim, by_method, differences)
+    rival = rival_entry.label
     if not differences.comparable(winner, rival):
         return []
     gap = differences.between(winner, rival, claim.metric)
     floor = differences.chance(claim.metric, gap.seeds)
     here = Cell.of(gap)
     if claim.metric in LOWER_IS_BETTER:
-        here = Cell(-gap.points, low=-gap.high, high=-gap.low, signed=True)
-    cells = (
-        Cell(claim.gap, claim.spread, signed=True),
-        here,
-        Cell(floor.bound) if floor else Cell(),
-        Cell(verdict=_VERDICTS.get(verdict(gap, floor), "within the noise")),
-    )
+        here = Cell(
+            -gap.points,
+            low=-gap.high,
+            high=-gap.low,
+            signed=True,
+        )
+    bound = Cell()
+    if floor:
+        bound = Cell(floor.bound)
+    there = Cell(claim.gap, claim.spread, signed=True)
+    conclusion = _VERDICTS.get(verdict(gap, floor), "within the noise")
+    cells = [there, here, bound, Cell(verdict=conclusion)]
     return [Line(str(claim), cells)]
 
 
@@ -219,28 +277,41 @@ def _repeated(control: Entry, metric: str, differences: Differences) -> Line:
     """The noise floor under the claims: the gap of an entry to its own repetition."""
     assert control.repeats is not None
     gap = differences.between(control.label, control.repeats, metric)
-    name = f"{title(control.label)} - {control.repeats}, {title(metric)}"
-    cells = [Cell(), Cell.of(gap), Cell(), Cell(verdict="chance")]
+    repetition = f"{title(control.label)} - {control.repeats}"
+    name = f"{repetition}, {title(metric)}"
+    here = Cell.of(gap)
+    conclusion = Cell(verdict="chance")
+    cells = [Cell(), here, Cell(), conclusion]
     return Line(name, cells, control=True)
 
 
-def _rival(claim: paper.Claim, by_method: Mapping[str, Entry], differences: Differences) -> Entry:
+def _rival(
+    claim: paper.Claim,
+    by_method: Mapping[str, Entry],
+    differences: Differences,
+) -> Entry:
     """The entry the winner is compared with here: the loser, or the best of the others."""
     if claim.loser:
         return by_method[claim.loser]
 
     def figure(entry: Entry) -> float:
         row = differences.findings.rows[entry.label]
-        mean, _ = figures_at(row, differences.late)[claim.metric]
+        figures = figures_at(row, differences.late)
+        mean, _ = figures[claim.metric]
         return -mean if claim.metric in LOWER_IS_BETTER else mean
 
-    others = [entry for method, entry in by_method.items() if method != claim.winner]
-    return max(others, key=figure)
+    others = dict(by_method)
+    del others[claim.winner]
+    return max(others.values(), key=figure)
 
 
-def paper_line(label: str, figures: Mapping[str, tuple[float, float]] | None) -> Line:
+def paper_line(label: str, figures: MeansAndSpreads | None) -> Line:
     """The paper's line in a table of all metrics; no figures: the algorithm diverged there."""
-    cells = [Cell(verdict="diverged")] * len(METRICS)
-    if figures is not None:
-        cells = [Cell(*figures[metric]) for metric in METRICS]
+    cells = []
+    for metric in METRICS:
+        cell = Cell(verdict="diverged")
+        if figures is not None:
+            value, spread = figures[metric]
+            cell = Cell(value, spread)
+        cells.append(cell)
     return Line(label, cells, "paper")

@@ -8,19 +8,8 @@ from ..comparison.choose import Choice
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import LASTING
 from ..settings import VARIANT
-from .tables import (
-    LASTING_NOTE,
-    Cell,
-    Column,
-    Line,
-    Table,
-    correlation,
-    joined,
-    measured,
-    metric_cells,
-    metric_columns,
-    title,
-)
+from .table import Cell, Column, Line, Table
+from .tables import LASTING_NOTE, correlation, joined, measured, metric_cells, metric_columns, title
 
 FIGURES = ("mean", "worst10", LASTING)  # shown; the first two decide
 _PARTS = (*FIGURES, "oscillation")
@@ -37,8 +26,12 @@ class Grid:
     def values(self, dial: int) -> list[Any]:
         """In order; a dial that is off, as `smooth` is by default, comes last."""
         values = {point[dial] for point in self.entries}
-        on = sorted((value for value in values if value is not None), key=float)
-        return [*on, None] if None in values else on
+        is_off_somewhere = None in values
+        values.discard(None)
+        ordered = sorted(values, key=float)
+        if is_off_somewhere:
+            ordered.append(None)
+        return ordered
 
 
 def grids(choice: Choice) -> list[Grid]:
@@ -59,18 +52,21 @@ def grids(choice: Choice) -> list[Grid]:
 
 def _varied(entries: Sequence[Entry]) -> list[str]:
     """The hyper-parameters and options in which the entries differ."""
-    names = [*entries[0].config["hyper_parameters"], *VARIANT]
+    hyper_parameters = entries[0].config["hyper_parameters"]
     varied = []
-    for name in names:
-        values = {repr(_setting(entry, name)) for entry in entries}
+    for name in (*hyper_parameters, *VARIANT):
+        values = set()
+        for entry in entries:
+            setting = _setting(entry, name)
+            values.add(repr(setting))
         if len(values) > 1:
             varied.append(name)
     return varied
 
 
 def _setting(entry: Entry, name: str) -> Any:
-    source = entry.config["train"] if name in VARIANT else entry.config["hyper_parameters"]
-    return source.get(name)
+    part = "train" if name in VARIANT else "hyper_parameters"
+    return entry.config[part].get(name)
 
 
 def tables(choice: Choice) -> list[Table]:
@@ -81,21 +77,29 @@ def tables(choice: Choice) -> list[Table]:
         verdict = f"of {len(choice.candidates(method))}"
         if not choice.reached[method]:
             verdict += "; none reaches the required mean"
-        cells = [*_cells(findings, entry), Cell(verdict=verdict)]
+        cells = _cells(findings, entry)
+        cells.append(Cell(verdict=verdict))
         lines.append(Line(entry.label, cells, method))
     floor = findings.floor
     if floor:
-        cells = [*_cells(findings, floor), Cell(verdict="chance")]
-        lines.append(Line(floor.label, cells, BASELINE, control=True))
+        cells = _cells(findings, floor)
+        cells.append(Cell(verdict="chance"))
+        line = Line(floor.label, cells, BASELINE, control=True)
+        lines.append(line)
+    columns = metric_columns(_PARTS)
+    columns.append(Column("verdict", ""))
     chosen = Table(
         name="chosen",
         title="Chosen on validation data",
-        columns=[*metric_columns(_PARTS), Column("verdict", "")],
+        columns=columns,
         lines=lines,
         notes=(choice.rule,),
         head="entry",
     )
-    return [chosen, *(_grid_table(choice, grid) for grid in grids(choice))]
+    tables = [chosen]
+    for grid in grids(choice):
+        tables.append(_grid_table(choice, grid))
+    return tables
 
 
 def _grid_table(choice: Choice, grid: Grid) -> Table:
@@ -103,18 +107,26 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
     one, other = grid.dials
     columns = []
     for value in grid.values(1):
-        place = f"{other}={value}"
-        columns.append(Column(place, f"{other}={shown(value)}"))
+        column = Column(
+            key=f"{other}={value}",
+            title=f"{other}={shown(value)}",
+        )
+        columns.append(column)
     lines = []
     for value in grid.values(0):
-        entries = [grid.entries.get((value, across)) for across in grid.values(1)]
-        by_entry = [_cells(choice.findings, entry) for entry in entries]
+        by_entry = []
+        for across in grid.values(1):
+            point = (value, across)
+            entry = grid.entries.get(point)
+            by_entry.append(_cells(choice.findings, entry))
         for k, part in enumerate(_PARTS):
             cells = [figures[k] for figures in by_entry]
-            lines.append(Line(f"{one}={value}", cells, part))
+            line = Line(f"{one}={value}", cells, part)
+            lines.append(line)
     notes = [_grid_note(choice)]
-    for entry in grid.entries.values():
-        notes += [f"{breakdown}." for breakdown in entry.broken]
+    for candidate in grid.entries.values():
+        for breakdown in candidate.broken:
+            notes.append(f"{breakdown}.")
     return Table(
         name=f"grid-{grid.method}",
         title=f"{grid.method} over {one} and {other}",
@@ -131,10 +143,13 @@ def _grid_note(choice: Choice) -> str:
     figures = []
     for metric in FIGURES:
         cell = measured(row, True, metric)
-        figures.append(f"{title(metric)} {cell.text(2)}")
+        figure = cell.text(2)
+        figures.append(f"{title(metric)} {figure}")
+    last_rounds = choice.findings.last_rounds
+    fedavg_figures = ", ".join(figures)
     return joined(
-        f"Validation accuracy in %, average of the last {choice.findings.last_rounds} rounds.",
-        f"For comparison {fedavg.label}, chosen the same way: {', '.join(figures)}.",
+        f"Validation accuracy in %, average of the last {last_rounds} rounds.",
+        f"For comparison {fedavg.label}, chosen the same way: {fedavg_figures}.",
         LASTING_NOTE,
     )
 

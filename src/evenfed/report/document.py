@@ -11,7 +11,8 @@ from ..comparison.reading import read
 from ..comparison.statistics import Differences
 from . import beside_paper, paper, several
 from .against import against_tables, controls
-from .tables import Table, detailed, overview, runs, suppression
+from .table import Table
+from .tables import detailed, overview, runs, suppression
 
 _SELECTED_ON: dict[str | None, str] = {
     "test": "Values were chosen on the TEST data, as in the paper: these accuracies are optimistic.",
@@ -34,10 +35,14 @@ class Report:
     @classmethod
     def of(cls, folders: Sequence[Path], beside_paper: bool, min_test: int = 0) -> "Report":
         """From folders of comparisons, packed or not, without clients judged on fewer than `min_test` examples."""
-        comparisons = [read(folder).with_min_test(min_test) for folder in folders]
+        comparisons = []
+        for folder in folders:
+            findings = read(folder)
+            comparisons.append(findings.with_min_test(min_test))
         numbers = None
         if beside_paper:
-            numbers = paper.numbers(paper.data_set_of(comparisons[0]))
+            data_set = paper.data_set_of(comparisons[0])
+            numbers = paper.numbers(data_set)
         if len(comparisons) > 1:
             return cls._of_several(comparisons, numbers)
         (findings,) = comparisons
@@ -53,7 +58,11 @@ class Report:
         )
 
     @classmethod
-    def _of_several(cls, comparisons: Sequence[Findings], numbers: paper.Numbers | None) -> "Report":
+    def _of_several(
+        cls,
+        comparisons: Sequence[Findings],
+        numbers: paper.Numbers | None,
+    ) -> "Report":
         several.check(comparisons)
         shared = several.in_common(comparisons)
         left_out = several.not_in_common(comparisons, shared[0])
@@ -61,11 +70,15 @@ class Report:
         last = Differences(shared, late=False)
         tables = several.tables(late, numbers, left_out)
         tables += several.tables(last, numbers, left_out)
+        names = []
         facts = []
         for findings in comparisons:
-            facts += [f"{findings.folder.name}, {fact}" for fact in _facts(findings)]
+            folder = findings.folder
+            names.append(folder.resolve().name)
+            for fact in _facts(findings):
+                facts.append(f"{folder.name}, {fact}")
         return cls(
-            title=", ".join(findings.folder.resolve().name for findings in comparisons),
+            title=", ".join(names),
             facts=facts,
             tables=tables,
             about={"comparisons": list(map(_about, comparisons))},
@@ -79,9 +92,12 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     """Averages of the last rounds first, then the last round."""
     findings = late.findings
     last = Differences([findings], late=False)
-    tables = [overview(findings, late=True), *_tables_at(late), *_tables_at(last)]
+    tables = [overview(findings, late=True)]
+    tables += _tables_at(late)
+    tables += _tables_at(last)
     if beside_the_paper:
-        tables += beside_paper.tables(findings, paper.data_set_of(findings), last, late)
+        data_set = paper.data_set_of(findings)
+        tables += beside_paper.tables(findings, data_set, last, late)
     tables.append(runs(findings))
     return tables
 
@@ -94,8 +110,12 @@ def _tables_at(differences: Differences) -> list[Table]:
     unpadded = findings.unpadded
     if unpadded is not None:
         table = detailed(unpadded, late)
-        name = f"unpadded-{table.name}"
-        tables.append(replace(table, name=name, title=f"{table.title}, without padding positions"))
+        without_padding = replace(
+            table,
+            name=f"unpadded-{table.name}",
+            title=f"{table.title}, without padding positions",
+        )
+        tables.append(without_padding)
     if len(findings.everyone) > 1:  # there is more than FedAvg
         tables.append(suppression(findings, late))
         tables += against_tables(differences)
@@ -113,10 +133,9 @@ def _facts(findings: Findings) -> list[str]:
     hardware = machine["cpu"]
     if "cuda" in str(header.device):
         hardware = f"{findings.baseline.precision} on {machine['gpu']}"
-    facts = [
-        f"{data}: {clients} clients, {findings.rounds} rounds, {seeds_named(findings.seeds)}; {hardware}; "
-        f"{_made(findings.made)}."
-    ]
+    seeds = seeds_named(findings.seeds)
+    made = _made(findings.made)
+    facts = [f"{data}: {clients} clients, {findings.rounds} rounds, {seeds}; {hardware}; {made}."]
     if findings.judge == "validation":
         facts.append("Judged on a validation split of the training data; the test data were not used.")
     if header.selected_on in _SELECTED_ON:
@@ -130,11 +149,16 @@ def _made(runs: Sequence[Made]) -> str:
     days = []
     for run in runs:
         commit = run.commit or "unknown"
-        parts.append(f"evenfed {run.version}, commit {commit[:7]}")
-        days.append(run.started[:10])
+        short_commit = commit[:7]
+        day = run.started[:10]
+        parts.append(f"evenfed {run.version}, commit {short_commit}")
+        days.append(day)
     first = min(days)
     last = max(days)
-    parts.append(first if first == last else f"{first} to {last}")
+    if first == last:
+        parts.append(first)
+    else:
+        parts.append(f"{first} to {last}")
     return "; ".join(dict.fromkeys(parts))
 
 

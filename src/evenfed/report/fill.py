@@ -25,7 +25,7 @@ from ..comparison.plan import FLOOR_LABEL
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
-from .tables import Table
+from .table import Table
 from .write import markdown_table
 
 _OPENING = re.compile(r"^<!-- evenfed .*", re.MULTILINE)

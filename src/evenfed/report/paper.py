@@ -11,6 +11,7 @@ from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import METRICS
 from ..comparison.statistics import LOWER_IS_BETTER
 from ..core.errors import InputError
+from .table import MeansAndSpreads
 from .tables import title
 
 DATA_SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "cinic10": "CINIC-10", "stackoverflow": "StackOverflow"}
@@ -54,7 +55,7 @@ _SELECTED_ON_TEST = (
     "The paper names no validation data: its learning rates and hyper-parameters were chosen on test accuracy."
 )
 
-Numbers = Mapping[str, Mapping[str, tuple[float, float]]]  # algorithm -> metric -> (value, spread)
+Numbers = Mapping[str, MeansAndSpreads]  # by algorithm
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,11 @@ class Claim:
 
     def __str__(self) -> str:
         winner = NAMES[self.winner]
-        ordering = f"{winner} > {NAMES[self.loser]}" if self.loser else f"{winner} best"
-        return f"{ordering}, {title(self.metric)}"
+        metric = title(self.metric)
+        if self.loser is None:
+            return f"{winner} best, {metric}"
+        loser = NAMES[self.loser]
+        return f"{winner} > {loser}, {metric}"
 
 
 def data_set_of(findings: Findings) -> str:
@@ -97,9 +101,14 @@ def numbers(data_set: str) -> Numbers:
     """
     by_algorithm: dict[str, dict[str, tuple[float, float]]] = {}
     for row in _rows("results", data_set):
-        if row["value"]:
-            metrics = by_algorithm.setdefault(row["algorithm"], {})
-            metrics[row["metric"]] = (float(row["value"]), float(row["std_over_seeds"]))
+        if not row["value"]:
+            continue
+        algorithm = row["algorithm"]
+        metric = row["metric"]
+        value = float(row["value"])
+        spread = float(row["std_over_seeds"])
+        figures = by_algorithm.setdefault(algorithm, {})
+        figures[metric] = (value, spread)
     return by_algorithm
 
 
@@ -108,7 +117,10 @@ def suppression() -> dict[str, dict[str, float]]:
     by_algorithm = {}
     for row in _rows("suppression_cifar100"):
         algorithm = row.pop("algorithm")
-        by_algorithm[algorithm] = {name: float(value) for name, value in row.items()}
+        figures = {}
+        for name, value in row.items():
+            figures[name] = float(value)
+        by_algorithm[algorithm] = figures
     return by_algorithm
 
 
@@ -142,7 +154,9 @@ def _best(paper: Numbers, metric: str) -> Claim | None:
 
     first, second, *_ = sorted(paper, key=figure)
     claim = _between(paper, first, second, metric)
-    return None if claim is None else replace(claim, loser=None)
+    if claim is None:
+        return None
+    return replace(claim, loser=None)
 
 
 def _between(paper: Numbers, one: str, other: str, metric: str) -> Claim | None:
@@ -154,7 +168,9 @@ def _between(paper: Numbers, one: str, other: str, metric: str) -> Claim | None:
     gap = value - other_value
     if gap == 0:
         return None
-    one_wins = (gap < 0) if metric in LOWER_IS_BETTER else (gap > 0)
+    one_wins = gap > 0
+    if metric in LOWER_IS_BETTER:
+        one_wins = gap < 0
     return Claim(
         winner=one if one_wins else other,
         loser=other if one_wins else one,
@@ -185,22 +201,27 @@ def set_up(findings: Findings, entries: Sequence[Entry], data_set: str) -> list[
     for entry in entries:
         values = _values_that_differ(entry, data_set)
         if values:
-            differing.append(f"{entry.label}: {', '.join(values)}")
+            listed = ", ".join(values)
+            differing.append(f"{entry.label}: {listed}")
     if differing:
-        sentences.append(f"Set otherwise than the paper's best values: {'; '.join(differing)}.")
+        listed = "; ".join(differing)
+        sentences.append(f"Set otherwise than the paper's best values: {listed}.")
     return sentences
 
 
 def _values_that_differ(entry: Entry, data_set: str) -> list[str]:
     """An entry's learning rate and hyper-parameters that are not the paper's best."""
-    ours = {"lr": entry.config["train"]["lr"], **entry.config["hyper_parameters"]}
+    settings = entry.config["train"]
+    hyper_parameters = entry.config["hyper_parameters"]
+    ours = {"lr": settings["lr"], **hyper_parameters}
     papers = {}
     for row in _rows("best_learning_rate", data_set):
         if row["algorithm"] == entry.method:
             papers["lr"] = float(row["learning_rate"])
     for row in _rows("best_hyperparameters", data_set):
         if row["algorithm"] == entry.method:
-            name = _OUR_NAMES.get(row["parameter"], row["parameter"])
+            parameter = row["parameter"]
+            name = _OUR_NAMES.get(parameter, parameter)
             papers[name] = float(row["value"])
     differing = []
     for name, papers_value in papers.items():
@@ -213,7 +234,8 @@ def _values_that_differ(entry: Entry, data_set: str) -> list[str]:
 def _rows(name: str, data_set: str | None = None) -> list[dict[str, str]]:
     """The rows of one of the paper's tables, algorithms under our names."""
     rows = []
-    with (_TABLES / f"{name}.csv").open(newline="") as lines:
+    path = _TABLES / f"{name}.csv"
+    with path.open(newline="") as lines:
         for row in csv.DictReader(lines):
             row["algorithm"] = row["algorithm"].replace("-", "_")
             if data_set is None or row["dataset"] == data_set:

@@ -5,22 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import METRICS, History, Row
-from ..comparison.statistics import Differences, components
+from ..comparison.statistics import Array, Differences, components
 from ..core.errors import InputError
 from ..settings import VARIANT
 from .against import against_tables, controls
 from .beside_paper import paper_line
 from .paper import Numbers
+from .table import Cell, Line, MeansAndSpreads, Table
 from .tables import (
     METRIC_COLUMNS,
     SUPPRESSION_COLUMNS,
-    Cell,
-    Line,
-    Table,
     floor_note,
     joined,
     judged_by,
@@ -35,7 +32,7 @@ _SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on othe
 _IRRELEVANT = ("train.device", "train.engine", "train.seed")
 _DEFAULTS = {"data.judge": "test", "model.normalise": False}  # of keys that older runs do not name
 
-MeanAndSpread = tuple[float, float]
+FlatSettings = dict[str, Any]  # by place, such as `data.seed`
 
 
 def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> list[Table]:
@@ -61,7 +58,8 @@ def check(comparisons: Sequence[Findings]) -> None:
         data = findings.header.data["name"]
         folders.append(str(findings.folder))
         tasks.append(f"{data}, {findings.rounds} rounds")
-    if len(set(_names(comparisons))) < len(comparisons):
+    distinct_names = set(_names(comparisons))
+    if len(distinct_names) < len(comparisons):
         raise InputError(
             f"{', '.join(folders)}: two of them ran FedAvg on the same data in the same set-up; give comparisons that "
             "differ in data.seed (other federations) or in what is to be compared, each once"
@@ -84,30 +82,39 @@ def _names(comparisons: Sequence[Findings]) -> list[str]:
     places = _places_that_differ(settings)
     names = []
     for one in settings:
-        values = [f"{place}={one.get(place)}" for place in places]
+        values = []
+        for place in places:
+            value = one.get(place)
+            values.append(f"{place}={value}")
         names.append(", ".join(values))
     return names
 
 
-def _settings(comparisons: Sequence[Findings]) -> list[dict[str, Any]]:
-    return [_DEFAULTS | _flat(findings.header.config) for findings in comparisons]
+def _settings(comparisons: Sequence[Findings]) -> list[FlatSettings]:
+    settings = []
+    for findings in comparisons:
+        named = _flat(findings.header.config)
+        settings.append(_DEFAULTS | named)
+    return settings
 
 
-def _places_that_differ(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _places_that_differ(settings: Sequence[FlatSettings]) -> list[str]:
     places = set()
     for one in settings:
-        for place, value in one.items():
-            if any(value != other.get(place) for other in settings):
-                places.add(place)
+        for other in settings:
+            for place, value in one.items():
+                if value != other.get(place):
+                    places.add(place)
     return sorted(places.difference(_IRRELEVANT))
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(table: Mapping[str, Any], prefix: str = "") -> FlatSettings:
     """Nested tables as one, under keys such as `data.seed`."""
-    flat = {}
+    flat: FlatSettings = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
+            nested = _flat(value, f"{prefix}{key}.")
+            flat.update(nested)
         else:
             flat[prefix + key] = value
     return flat
@@ -117,8 +124,10 @@ def in_common(comparisons: Sequence[Findings]) -> list[Findings]:
     """Only the entries that mean the same in all comparisons, in the first one's order."""
     common = []
     for label in comparisons[0].rows:
-        meaning, *others = [_meaning(findings, label) for findings in comparisons]
-        if all(other == meaning for other in others):
+        meanings = set()
+        for findings in comparisons:
+            meanings.add(_meaning(findings, label))
+        if len(meanings) == 1:
             common.append(label)
     return [findings.only(common) for findings in comparisons]
 
@@ -135,7 +144,8 @@ def _meaning(findings: Findings, label: str) -> str | None:
         value = options.get(key)
         if value != shared.get(key):
             own.append((key, value))
-    return repr((entry.method, entry.config["hyper_parameters"], own))
+    hyper_parameters = entry.config["hyper_parameters"]
+    return repr((entry.method, hyper_parameters, own))
 
 
 def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
@@ -143,25 +153,42 @@ def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
     labels: dict[str, None] = {}
     for findings in comparisons:
         labels.update(dict.fromkeys(findings.rows))
-    others = [label for label in labels if label not in shared.rows]
+    others = []
+    for label in labels:
+        if label not in shared.rows:
+            others.append(label)
     if not others:
         return ""
     return f"Left out, as not the same in all of them: {', '.join(others)}."
 
 
-def _beside(differences: Differences, names: Sequence[str], numbers: Numbers | None, left_out: str) -> Table:
+def _beside(
+    differences: Differences,
+    names: Sequence[str],
+    numbers: Numbers | None,
+    left_out: str,
+) -> Table:
     """Every metric of every entry in each comparison."""
     first = differences.findings
     late = differences.late
+    papers: Numbers = {}  # its figures are of the last round
+    if numbers and not late:
+        papers = numbers
     lines = []
     for entry in first.everyone:
         control = entry.is_control
         for name, findings in zip(names, differences.comparisons, strict=True):
-            cells = metric_cells(findings.rows[entry.label], late)
+            row = findings.rows[entry.label]
+            cells = metric_cells(row, late)
             lines.append(Line(entry.label, cells, name, control))
-        if numbers and entry.method in numbers and not control and not late:
-            lines.append(paper_line(entry.label, numbers[entry.method]))
-    note = joined("Accuracy in % over clients, mean ± spread over seeds.", floor_note(first), left_out)
+        if entry.method in papers and not control:
+            figures = papers[entry.method]
+            lines.append(paper_line(entry.label, figures))
+    note = joined(
+        "Accuracy in % over clients, mean ± spread over seeds.",
+        floor_note(first),
+        left_out,
+    )
     return Table(
         name=name_of("beside", late),
         title=f"Side by side, {when(first, late)}",
@@ -177,10 +204,14 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
     metrics = judged_by(differences.late)
     lines = []
     for entry in findings.everyone[1:]:
-        by_metric = [differences.on_each(entry.label, BASELINE, metric) for metric in metrics]
-        for name, gaps in zip(names, zip(*by_metric, strict=True), strict=True):
-            cells = list(map(Cell.of, gaps))
-            lines.append(Line(entry.label, cells, name, entry.is_control))
+        by_comparison: list[list[Cell]] = [[] for _ in names]
+        for metric in metrics:
+            gaps = differences.on_each(entry.label, BASELINE, metric)
+            for cells, gap in zip(by_comparison, gaps, strict=True):
+                cells.append(Cell.of(gap))
+        for name, cells in zip(names, by_comparison, strict=True):
+            line = Line(entry.label, cells, name, entry.is_control)
+            lines.append(line)
     note = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over clients and seeds."
     return Table(
         name=name_of("paired", differences.late),
@@ -206,9 +237,11 @@ def _components(comparisons: Sequence[Findings], late: bool) -> Table:
         fedavg = []
         for findings in comparisons:
             same_entry = findings.named(entry.label)
+            beside = findings.beside(same_entry)
             own.append(same_entry.runs)
-            fedavg.append(dict(zip(same_entry.runs, findings.beside(same_entry), strict=True)))
-        seeds = sorted(set.intersection(*map(set, own)))
+            fedavg.append(dict(zip(same_entry.runs, beside, strict=True)))
+        shared_seeds = set.intersection(*map(set, own))
+        seeds = sorted(shared_seeds)
         if len(seeds) < max(map(len, own)):
             only_some_seeds = "Only the seeds that all federations have."
         if len(seeds) < 2:
@@ -218,34 +251,42 @@ def _components(comparisons: Sequence[Findings], late: bool) -> Table:
         if entry.label != BASELINE:
             gaps = figures - _figures(fedavg, seeds, late)
             lines += _spreads(entry, "minus FedAvg", gaps)
+    full_note = joined(note, only_some_seeds)
     return Table(
         name=name_of("components", late),
         title=f"Spread over federations and over seeds, {when(first, late)}",
         columns=METRIC_COLUMNS,
         lines=lines,
-        notes=(joined(note, only_some_seeds),),
+        notes=(full_note,),
     )
 
 
-def _figures(runs: Sequence[Mapping[int, History]], seeds: Sequence[int], late: bool) -> NDArray[np.float64]:
+def _figures(
+    runs: Sequence[Mapping[int, History]],
+    seeds: Sequence[int],
+    late: bool,
+) -> Array:
     """[federations, seeds, metrics] in percent."""
-    figures = np.zeros((len(runs), len(seeds), len(METRICS)))
+    shape = (len(runs), len(seeds), len(METRICS))
+    figures = np.zeros(shape)
     for i, by_seed in enumerate(runs):
         for j, seed in enumerate(seeds):
             run = by_seed[seed]
             fairness = run.late_fairness if late else run.fairness
-            figures[i, j] = [100 * getattr(fairness, metric) for metric in METRICS]
+            for k, metric in enumerate(METRICS):
+                figures[i, j, k] = 100 * getattr(fairness, metric)
     return figures
 
 
-def _spreads(entry: Entry, what: str, values: NDArray[np.float64]) -> list[Line]:
+def _spreads(entry: Entry, what: str, values: Array) -> list[Line]:
     """`values` [federations, seeds, metrics] as three lines."""
     means = []
     between_federations = []
     between_seeds = []
+    is_gap = what != "figure"
     for k, mean in enumerate(values.mean(axis=(0, 1))):
-        between, within = components(values[:, :, k])
-        is_gap = what != "figure"
+        of_metric = values[:, :, k]
+        between, within = components(of_metric)
         means.append(Cell(float(mean), signed=is_gap))
         between_federations.append(Cell(between))
         between_seeds.append(Cell(within))
@@ -262,16 +303,18 @@ def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
     first = comparisons[0]
     lines = []
     for entry in first.everyone[1:]:
-        row = _pooled([findings.rows[entry.label] for findings in comparisons])
-        cells = suppression_cells(row, late)
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        rows = [findings.rows[entry.label] for findings in comparisons]
+        cells = suppression_cells(_pooled(rows), late)
+        line = Line(entry.label, cells, control=entry.is_control)
+        lines.append(line)
     note = "In % of the clients, mean ± spread over federations and seeds; in brackets the mean change in points."
+    full_note = joined(note, floor_note(first))
     table = Table(
         name=name_of("suppression", late),
         title=f"Clients against FedAvg over {len(comparisons)} federations, {when(first, late)}",
         columns=SUPPRESSION_COLUMNS,
         lines=lines,
-        notes=(joined(note, floor_note(first)),),
+        notes=(full_note,),
     )
     return table.with_best()
 
@@ -283,12 +326,15 @@ def _pooled(rows: Sequence[Row]) -> Row:
     return replace(rows[0], last=last, late=late)
 
 
-def _pooled_figures(figures: Sequence[Mapping[str, MeanAndSpread]]) -> dict[str, MeanAndSpread]:
+def _pooled_figures(by_federation: Sequence[MeansAndSpreads]) -> MeansAndSpreads:
     """The mean over federations; the spread is that over seeds and that between federations together."""
     pooled = {}
-    for name in figures[0]:
-        means, spreads = np.array([each[name] for each in figures]).T
-        mean = np.mean(means)
-        spread = np.sqrt(np.mean(np.square(spreads)) + np.var(means))
-        pooled[name] = (float(mean), float(spread))
+    for name in by_federation[0]:
+        pairs = np.array([figures[name] for figures in by_federation])
+        means, spreads = pairs.T
+        over_seeds = np.mean(np.square(spreads))
+        over_federations = np.var(means)
+        mean = float(np.mean(means))
+        spread = float(np.sqrt(over_seeds + over_federations))
+        pooled[name] = (mean, spread)
     return pooled

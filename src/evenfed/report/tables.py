@@ -1,14 +1,14 @@
 """A report's tables, free of any format: the paper's detailed table, its Table 2, an overview, every run."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ..comparison.findings import BASELINE, Findings, seeds_named
 from ..comparison.history import LASTING, METRICS, History, Row
 from ..comparison.plan import FLOOR_LABEL
-from ..comparison.statistics import Difference
+from .table import Cell, Column, Line, MeansAndSpreads, Table
 
 TITLES = {
     "worst10": "worst 10 %",
@@ -31,111 +31,6 @@ _MOVED_NOTE = (
 )
 _OSCILLATION_NOTE = "Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct."
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a table; accuracies in percent, differences in points."""
-
-    value: float | None = None
-    spread: float | None = None  # over seeds
-    points: float | None = None  # the amount that goes with a share of clients
-    low: float | None = None  # of a 95 % interval
-    high: float | None = None
-    verdict: str = ""
-    signed: bool = False
-    best: bool = False
-    digits: int | None = None  # instead of the table's
-
-    @classmethod
-    def of(cls, difference: Difference) -> "Cell":
-        """A difference with its interval."""
-        return cls(difference.points, low=difference.low, high=difference.high, signed=True)
-
-    def text(self, digits: int) -> str:
-        """As a reader sees it.
-
-        >>> Cell(65.4, spread=6.29, points=1.47).text(1), Cell(1.5, low=-0.25, high=3, signed=True).text(1)
-        ('65.4±6.3 (+1.5)', '+1.5 [-0.2, +3.0]')
-        """
-        if self.value is None:
-            return self.verdict or "-"
-        if self.digits is not None:
-            digits = self.digits
-        sign = "+" if self.signed else ""
-        text = f"{self.value:{sign}.{digits}f}"
-        if self.spread is not None:
-            text += f"±{self.spread:.{digits}f}"
-        if self.points is not None:
-            text += f" ({self.points:+.{digits}f})"
-        if self.low is not None and self.high is not None:
-            text += f" [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
-        return text
-
-    def numbers(self) -> dict[str, float | None]:
-        """Every number at full precision."""
-        return {name: getattr(self, name) for name in ("value", "spread", "points", "low", "high")}
-
-
-@dataclass(frozen=True)
-class Column:
-    """What a column holds, and which end of it is better (0: neither)."""
-
-    key: str
-    title: str
-    better: int = 0
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a table; an entry may have several, told apart by `part`."""
-
-    entry: str
-    cells: Sequence[Cell]
-    part: str = ""
-    control: bool = False  # the noise floor, which does not compete
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with the notes under it."""
-
-    name: str
-    title: str
-    columns: Sequence[Column]
-    lines: Sequence[Line]
-    notes: Sequence[str] = ()
-    digits: int = 1  # where space is scarce; documents have room for two
-    head: str = "algorithm"
-
-    @property
-    def has_parts(self) -> bool:
-        return any(line.part for line in self.lines)
-
-    def with_best(self) -> "Table":
-        """The best of every column marked, the noise floor aside."""
-        lines = []
-        best = [self._best(k) for k in range(len(self.columns))]
-        for line in self.lines:
-            cells = list(line.cells)
-            for k, cell in enumerate(line.cells):
-                if cell.value is not None and cell.value == best[k] and not line.control:
-                    cells[k] = replace(cell, best=True)
-            lines.append(replace(line, cells=cells))
-        return replace(self, lines=lines)
-
-    def _best(self, k: int) -> float | None:
-        """Of the k-th column; None if neither end of it is better."""
-        better = self.columns[k].better
-        values = []
-        for line in self.lines:
-            value = line.cells[k].value
-            if value is not None and not line.control:
-                values.append(value)
-        if better == 0 or not values:
-            return None
-        return max(values) if better > 0 else min(values)
-
-
 METRIC_COLUMNS = (
     Column("mean", "mean", +1),
     Column("std", "std", -1),
@@ -147,6 +42,7 @@ METRIC_COLUMNS = (
 LASTING_COLUMN = Column(LASTING, "lasting worst 10 %", +1)
 _AGAINST_FEDAVG = (Column("improved", "improved"), Column("degraded", "degraded"))
 _NEGATIVE = Column("negative", "negative rounds")
+_SKIPPED = Column("skipped", "skipped rounds")
 _WEIGHTS = (Column("moved", "weight moved"), Column("oscillation", "oscillation"))
 SUPPRESSION_COLUMNS = (
     Column("improved", "improved suffering", +1),
@@ -167,7 +63,9 @@ def accuracy_on(judge: str) -> str:
 
 def when(findings: Findings, late: bool) -> str:
     """The rounds that figures are from, for a title."""
-    rounds = f"average of the last {findings.last_rounds} rounds" if late else "last round"
+    rounds = "last round"
+    if late:
+        rounds = f"average of the last {findings.last_rounds} rounds"
     if findings.min_test:
         return f"{rounds}, clients judged on {findings.min_test} examples or more"
     return rounds
@@ -180,15 +78,22 @@ def name_of(kind: str, late: bool) -> str:
 
 def judged_by(late: bool) -> tuple[str, ...]:
     """The metrics of differences from FedAvg; one round alone has no lasting worst 10 %."""
-    return ("mean", "worst10", LASTING, "std") if late else ("mean", "worst10", "std")
+    if late:
+        return ("mean", "worst10", LASTING, "std")
+    return ("mean", "worst10", "std")
 
 
-def figures_at(row: Row, late: bool) -> Mapping[str, tuple[float, float]]:
-    """A row's figures, mean and spread over seeds, in the last rounds or in the last one."""
+def figures_at(row: Row, late: bool) -> MeansAndSpreads:
+    """A row's figures in the last rounds or in the last one."""
     return row.late if late else row.last
 
 
-def measured(row: Row, late: bool, name: str, points: str | None = None) -> Cell:
+def measured(
+    row: Row,
+    late: bool,
+    name: str,
+    points: str | None = None,
+) -> Cell:
     """A figure in percent with its spread over seeds (one seed has none); empty if unknown."""
     figures = figures_at(row, late)
     if name not in figures:
@@ -207,7 +112,10 @@ def measured(row: Row, late: bool, name: str, points: str | None = None) -> Cell
 
 def metric_cells(row: Row, late: bool, metrics: Sequence[str] = METRICS) -> list[Cell]:
     """Those figures of one entry."""
-    return [measured(row, late, metric) for metric in metrics]
+    cells = []
+    for metric in metrics:
+        cells.append(measured(row, late, metric))
+    return cells
 
 
 def metric_columns(metrics: Sequence[str]) -> list[Column]:
@@ -246,17 +154,24 @@ def detailed(findings: Findings, late: bool) -> Table:
 def overview(findings: Findings, late: bool) -> Table:
     """The table most readers want: one line per entry, the most telling figure of every kind."""
     mean, std, _, worst10, _, best10 = METRIC_COLUMNS
-    columns = (mean, std, worst10, best10, LASTING_COLUMN, *_AGAINST_FEDAVG, *_WEIGHTS)
+    figures = (mean, std, worst10, best10, LASTING_COLUMN)
+    columns = (*figures, *_AGAINST_FEDAVG, *_WEIGHTS)
     return _at_a_glance(findings, late, columns)
 
 
 def summary(findings: Findings) -> list[Table]:
     """What `evenfed compare` shows: the overview with every metric, in the last rounds and in the last one."""
     rest = (*_AGAINST_FEDAVG, _NEGATIVE, *_WEIGHTS)
-    late = _at_a_glance(findings, True, (*METRIC_COLUMNS, LASTING_COLUMN, *rest))
-    last = _at_a_glance(findings, False, (*METRIC_COLUMNS, *rest))
-    notes = [*late.notes, *findings.left_out, *few_examples(findings.judged_sizes)]
-    return [replace(late, notes=()), replace(last, notes=notes)]
+    late_columns = (*METRIC_COLUMNS, LASTING_COLUMN, *rest)
+    last_columns = (*METRIC_COLUMNS, *rest)
+    late = _at_a_glance(findings, True, late_columns)
+    last = _at_a_glance(findings, False, last_columns)
+    notes = list(late.notes)  # once, under the second table
+    notes += findings.left_out
+    notes += few_examples(findings.judged_sizes)
+    without_notes = replace(late, notes=())
+    with_notes = replace(last, notes=notes)
+    return [without_notes, with_notes]
 
 
 def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> Table:
@@ -283,8 +198,11 @@ def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Li
     lines = []
     for entry in findings.everyone:
         row = findings.rows[entry.label]
-        cells = [_figure(row, late, column.key) for column in columns]
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        cells = []
+        for column in columns:
+            cells.append(_figure(row, late, column.key))
+        line = Line(entry.label, cells, control=entry.is_control)
+        lines.append(line)
     return lines
 
 
@@ -308,14 +226,20 @@ def runs(findings: Findings) -> Table:
     columns = []
     for metric in judged_by(late=False):
         name = title(metric)
-        columns.append(Column(f"{metric}-late", f"{name}, late"))
-        columns.append(Column(f"{metric}-last", f"{name}, last"))
-    columns += [LASTING_COLUMN, *_WEIGHTS, _NEGATIVE, Column("skipped", "skipped rounds")]
+        late = Column(f"{metric}-late", f"{name}, late")
+        last = Column(f"{metric}-last", f"{name}, last")
+        columns += [late, last]
+    columns += [LASTING_COLUMN, *_WEIGHTS, _NEGATIVE, _SKIPPED]
     lines = []
     for entry in findings.everyone:
         for seed, run in entry.runs.items():
-            cells = _run_cells(run)
-            lines.append(Line(entry.label, cells, f"seed {seed}", entry.is_control))
+            line = Line(
+                entry=entry.label,
+                cells=_run_cells(run),
+                part=f"seed {seed}",
+                control=entry.is_control,
+            )
+            lines.append(line)
     note = (
         f"{accuracy_on(findings.judge)} in %. Late: average of the last {findings.last_rounds} rounds; last: last "
         f"round. {LASTING_NOTE} Weight moved: half the sum of absolute differences from FedAvg's weights in %, "
@@ -323,7 +247,13 @@ def runs(findings: Findings) -> Table:
         "loss minus the mean loss, averaged over clients; below -0.85 the weights chase the last round's losses. "
         "Negative rounds: rounds with a negative weight."
     )
-    return Table("runs", "Every run", columns, lines, (note,))
+    return Table(
+        name="runs",
+        title="Every run",
+        columns=columns,
+        lines=lines,
+        notes=(note,),
+    )
 
 
 def _run_cells(run: History) -> list[Cell]:
@@ -336,11 +266,13 @@ def _run_cells(run: History) -> list[Cell]:
     lasting = Cell()
     if run.lasting is not None:
         lasting = Cell(100 * run.lasting)
+    negative_rounds = float(run.negative_rounds)
+    skipped_rounds = float(run.skipped_rounds)
     cells.append(lasting)
     cells.append(share(run.moved))
     cells.append(correlation(run.oscillation))
-    cells.append(Cell(float(run.negative_rounds), digits=0))
-    cells.append(Cell(float(run.skipped_rounds), digits=0))
+    cells.append(Cell(negative_rounds, digits=0))
+    cells.append(Cell(skipped_rounds, digits=0))
     return cells
 
 
@@ -348,8 +280,10 @@ def suppression(findings: Findings, late: bool) -> Table:
     """The paper's Table 2: what happens to the clients FedAvg serves below and above its mean."""
     lines = []
     for entry in findings.everyone[1:]:
-        cells = suppression_cells(findings.rows[entry.label], late)
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        row = findings.rows[entry.label]
+        cells = suppression_cells(row, late)
+        line = Line(entry.label, cells, control=entry.is_control)
+        lines.append(line)
     fedavg = figures_at(findings.rows[BASELINE], late)
     suffering, _ = fedavg["suffering"]
     well_performing, _ = fedavg["well_performing"]
@@ -358,12 +292,13 @@ def suppression(findings: Findings, late: bool) -> Table:
         f"below FedAvg's mean with the same seed ({suffering:.1f} on average), improved if they gain. Well-performing: "
         f"clients above it ({well_performing:.1f}), degraded if they lose."
     )
+    full_note = joined(note, floor_note(findings))
     table = Table(
         name=name_of("suppression", late),
         title=f"Clients against FedAvg, {when(findings, late)}",
         columns=SUPPRESSION_COLUMNS,
         lines=lines,
-        notes=(joined(note, floor_note(findings)),),
+        notes=(full_note,),
     )
     return table.with_best()
 
@@ -383,12 +318,16 @@ def joined(*sentences: str) -> str:
 
 def accuracy_note(findings: Findings) -> str:
     """What the figures are."""
-    return f"{accuracy_on(findings.judge)} in % over clients, {spread_of(findings)}; best in bold."
+    accuracy = accuracy_on(findings.judge)
+    spread = spread_of(findings)
+    return f"{accuracy} in % over clients, {spread}; best in bold."
 
 
 def spread_of(findings: Findings) -> str:
     seeds = len(findings.seeds)
-    return f"mean ± spread over {seeds} seeds" if seeds > 1 else "one seed, so no spread"
+    if seeds > 1:
+        return f"mean ± spread over {seeds} seeds"
+    return "one seed, so no spread"
 
 
 def floor_note(findings: Findings) -> str:
@@ -400,7 +339,8 @@ def floor_note(findings: Findings) -> str:
         if entry is findings.floor:
             continue
         usual = findings.baseline.precision
-        sentence = f"{entry.label}: {entry.repeats} in {entry.precision} instead of {usual}"
+        precision = f"{entry.precision} instead of {usual}"
+        sentence = f"{entry.label}: {entry.repeats} in {precision}"
         if len(entry.runs) < len(findings.seeds):
             sentence += f", {seeds_named(entry.runs)} only"
         sentences.append(f"{sentence}.")
@@ -409,8 +349,13 @@ def floor_note(findings: Findings) -> str:
 
 def few_examples(judged_sizes: Sequence[int]) -> list[str]:
     """A warning about clients with so few examples that their accuracy says little."""
-    few = sum(0 < size < 10 for size in judged_sizes)
-    judged = sum(size > 0 for size in judged_sizes)
+    few = 0
+    judged = 0
+    for size in judged_sizes:
+        if size > 0:
+            judged += 1
+        if 0 < size < 10:
+            few += 1
     if few == 0:
         return []
     return [f"{few} of {judged} clients are judged on fewer than 10 examples: `worst` depends on those."]

@@ -18,7 +18,8 @@ from rich.text import Text
 from ..comparison.folder import replace_text
 from ..core.errors import InputError
 from .document import Report
-from .tables import Cell, Column, Line, Table, title
+from .table import Cell, Column, Line, Table
+from .tables import title
 
 _STYLES = {"better": "green", "holds": "green", "worse": "red", "fails": "red"}
 _DOCUMENT_DIGITS = 2

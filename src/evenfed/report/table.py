@@ -1,0 +1,128 @@
+"""What tables are made of, free of any format: cells, columns, lines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..comparison.statistics import Difference
+
+MeansAndSpreads = Mapping[str, tuple[float, float]]  # metric -> (mean, spread over seeds)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table; accuracies in percent, differences in points."""
+
+    value: float | None = None
+    spread: float | None = None  # over seeds
+    points: float | None = None  # the amount that goes with a share of clients
+    low: float | None = None  # of a 95 % interval
+    high: float | None = None
+    verdict: str = ""
+    signed: bool = False
+    best: bool = False
+    digits: int | None = None  # instead of the table's
+
+    @classmethod
+    def of(cls, difference: Difference) -> "Cell":
+        """A difference with its interval."""
+        return cls(
+            difference.points,
+            low=difference.low,
+            high=difference.high,
+            signed=True,
+        )
+
+    def text(self, digits: int) -> str:
+        """As a reader sees it.
+
+        >>> Cell(65.4, spread=6.29, points=1.47).text(1), Cell(1.5, low=-0.25, high=3, signed=True).text(1)
+        ('65.4±6.3 (+1.5)', '+1.5 [-0.2, +3.0]')
+        """
+        if self.value is None:
+            return self.verdict or "-"
+        if self.digits is not None:
+            digits = self.digits
+        sign = "+" if self.signed else ""
+        text = f"{self.value:{sign}.{digits}f}"
+        if self.spread is not None:
+            text += f"±{self.spread:.{digits}f}"
+        if self.points is not None:
+            text += f" ({self.points:+.{digits}f})"
+        if self.low is not None and self.high is not None:
+            low = f"{self.low:+.{digits}f}"
+            high = f"{self.high:+.{digits}f}"
+            text += f" [{low}, {high}]"
+        return text
+
+    def numbers(self) -> dict[str, float | None]:
+        """Every number at full precision."""
+        return {
+            "value": self.value,
+            "spread": self.spread,
+            "points": self.points,
+            "low": self.low,
+            "high": self.high,
+        }
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds, and which end of it is better (0: neither)."""
+
+    key: str
+    title: str
+    better: int = 0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table; an entry may have several, told apart by `part`."""
+
+    entry: str
+    cells: Sequence[Cell]
+    part: str = ""
+    control: bool = False  # the noise floor, which does not compete
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with the notes under it."""
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    lines: Sequence[Line]
+    notes: Sequence[str] = ()
+    digits: int = 1  # where space is scarce; documents have room for two
+    head: str = "algorithm"
+
+    @property
+    def has_parts(self) -> bool:
+        return any(line.part for line in self.lines)
+
+    def with_best(self) -> "Table":
+        """The best of every column marked, the noise floor aside."""
+        best = []
+        for k in range(len(self.columns)):
+            best.append(self._best(k))
+        lines = []
+        for line in self.lines:
+            cells = list(line.cells)
+            for k, cell in enumerate(line.cells):
+                is_best = cell.value is not None and cell.value == best[k]
+                if is_best and not line.control:
+                    cells[k] = replace(cell, best=True)
+            lines.append(replace(line, cells=cells))
+        return replace(self, lines=lines)
+
+    def _best(self, k: int) -> float | None:
+        """Of the k-th column; None if neither end of it is better."""
+        better = self.columns[k].better
+        values = []
+        for line in self.lines:
+            value = line.cells[k].value
+            if value is not None and not line.control:
+                values.append(value)
+        if better == 0 or not values:
+            return None
+        return max(values) if better > 0 else min(values)
