@@ -37,16 +37,14 @@ class FCFL(Algorithm):
         return {"temperature": torch.tensor([self.temperature], dtype=torch.float64)}
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        tilts = round.losses / memory["temperature"]
-        return Plan(round.ids, tilts.softmax(0)), memory
+        return Plan(round.ids, (round.losses / memory["temperature"]).softmax(0)), memory
 
     def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         if round.index >= self.minimax_rounds:
             return best_common_descent(gram), memory
         weights = plan.weights / plan.weights.sum()
         length = (weights @ gram @ weights).clamp(min=0).sqrt()
-        local_steps = round.local_steps[plan.ids]
-        path = round.lr * local_steps.double().mean()  # turns an update into a mean gradient
+        path = round.lr * round.local_steps[plan.ids].double().mean()  # turns an update into a mean gradient
         temperature = memory["temperature"]
         cooler = (temperature * self.cooling).clamp(min=self.floor)
         flat = 0.1 * length / path <= temperature
