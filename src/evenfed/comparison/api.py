@@ -116,7 +116,7 @@ def train(
     >>> len(result.records), result.records[0].losses.shape, result.accuracy
     (2, (3,), None)
     """
-    variant = _variant(algorithm)
+    variant = Variant.of_entry(algorithm)
     chosen = variant.algorithm
     for field in dataclasses.fields(chosen):
         if field.name in options:
@@ -219,25 +219,8 @@ def _variants(algorithms: Entries) -> list[Variant]:
     if isinstance(algorithms, str):
         raise InputError(f"algorithms='{algorithms}' is one string; give a list such as ['fedavg', 'semi_vred']")
     if isinstance(algorithms, Mapping):
-        return [_variant(entry, label) for label, entry in algorithms.items()]
-    return list(map(_variant, algorithms))
-
-
-def _variant(entry: Any, label: str | None = None) -> Variant:
-    """An entry as a user gives it: a name, an instance, a Variant, or under a label a table of options."""
-    if isinstance(entry, str):
-        variant = Variant.parse(entry)
-    elif isinstance(entry, Algorithm):
-        variant = Variant(entry.name, entry)
-    elif isinstance(entry, Variant):
-        variant = entry
-    elif isinstance(entry, Mapping) and label is not None:
-        variant = Variant.of(label, entry)
-    else:
-        raise InputError(f"algorithm is a {type(entry).__name__}; give a name or an instance of an Algorithm")
-    if label is None:
-        return variant
-    return dataclasses.replace(variant, label=label)
+        return [Variant.of_entry(entry, label) for label, entry in algorithms.items()]
+    return list(map(Variant.of_entry, algorithms))
 
 
 class _Callbacks(Sink):

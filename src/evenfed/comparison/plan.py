@@ -40,6 +40,23 @@ class Variant:
             )
 
     @classmethod
+    def of_entry(cls, entry: Any, label: str | None = None) -> "Variant":
+        """From what a user gives: a name, an instance, a Variant, or under a label a table of options."""
+        if isinstance(entry, str):
+            variant = cls.parse(entry)
+        elif isinstance(entry, Algorithm):
+            variant = cls(entry.name, entry)
+        elif isinstance(entry, Variant):
+            variant = entry
+        elif isinstance(entry, Mapping) and label is not None:
+            variant = cls.of(label, entry)
+        else:
+            raise InputError(f"algorithm is a {type(entry).__name__}; give a name or an instance of an Algorithm")
+        if label is None:
+            return variant
+        return dataclasses.replace(variant, label=label)
+
+    @classmethod
     def of(cls, label: str, table: Options) -> "Variant":
         """From a table of options; `algorithm` names the method if the label does not.
 

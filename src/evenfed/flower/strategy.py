@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -18,12 +19,11 @@ from numpy.typing import NDArray
 from ..comparison.folder import RunFolder
 from ..comparison.header import Header
 from ..comparison.plan import Variant
-from ..core import streams
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
 from ..settings import Settings
-from ..simulate.loop import State
+from ..simulate.loop import State, new_server
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm, check_run, check_wrapper, with_private_memory
 from .roster import Connection, Roster
@@ -61,7 +61,7 @@ class FairStrategy(Strategy):
         listen: Callable[[Record], bool | None] | None = None,
         **options: Any,
     ) -> None:
-        variant = _variant(algorithm, label)
+        variant = Variant.of_entry(algorithm, label)
         self.algorithm = variant.algorithm
         self.label = variant.label
         chosen = {**variant.options, **options, "engine": "flower"}
@@ -277,27 +277,20 @@ class FairStrategy(Strategy):
         shape = Shape.of(arrays, parameters, buffer_names)
         travelling = shape.chosen(arrays)
         theta, buffers = shape.read(travelling)
-        sizes = np.array(self.roster.column("train"))
-        settings = self.settings
-        with_data = sizes > 0
-        count = settings.drawn(int(with_data.sum()))  # refuses more participants than there are
-        local_steps = streams.local_steps(sizes, settings.batch_size, settings.local_epochs)
-        server = Server.start(
+        sizes = torch.tensor(self.roster.column("train"))
+        server = new_server(
             self.algorithm,
+            self.settings,
             theta,
-            sizes.tolist(),
-            lr=settings.lr,
-            seed=settings.seed,
-            server_lr=settings.server_lr,
-            local_steps=local_steps.tolist(),
-            smooth=settings.smooth,
-            optimizer=settings.optimizer_factory(),
+            sizes,
+            layout=shape.layout,
             buffers=buffers,
         )
         if self.private:
+            with_data = sizes > 0
+            count = self.settings.drawn(int(with_data.sum()))
             check_run(count, shape)
             server = with_private_memory(server)
-        server = dataclasses.replace(server, layout=shape.layout)
         state = State(server)
         if self.folder is not None:
             state = self._resumed(self.folder, state)
@@ -334,19 +327,6 @@ class FairStrategy(Strategy):
         )
         folder.begin(header, state)
         return state
-
-
-def _variant(algorithm: str | Algorithm, label: str | None) -> Variant:
-    """The algorithm with its label and options of its own."""
-    if isinstance(algorithm, str):
-        variant = Variant.parse(algorithm)
-        if label is None:
-            return variant
-        return dataclasses.replace(variant, label=label)
-    if not isinstance(algorithm, Algorithm):
-        received = type(algorithm).__name__
-        raise InputError(f"algorithm is a {received}; give a name or an instance of an Algorithm")
-    return Variant(label or algorithm.name, algorithm)
 
 
 def _seconds(name: str, value: float) -> float:

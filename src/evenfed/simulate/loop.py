@@ -18,6 +18,7 @@ from ..core.errors import InputError
 from ..core.fold import Fold, Turn
 from ..core.round import open_round
 from ..core.server import Record, Server, Update
+from ..core.vector import Layout
 from ..settings import Precision, Settings
 from .engines.choose import Parallel
 from .engines.memory import fitting
@@ -73,20 +74,36 @@ def start(
 ) -> State:
     """Before round 0; `drawn(seed)` [D] replaces the problem's own initial model."""
     settings = run.settings
-    sizes = problem.train.sizes
-    eligible = _eligible(sizes)
-    settings.drawn(eligible)  # refuses more participants than there are
     initial = problem.theta
     if drawn is not None:
         initial = drawn(settings.seed)
-    local_steps = streams.local_steps(
-        sizes.numpy(),
-        problem.batch_size,
-        problem.local_epochs,
-    )
-    server = Server.start(
+    sizes = problem.train.sizes
+    server = new_server(
         run.algorithm,
+        settings,
         initial,
+        sizes,
+        layout=problem.layout,
+        buffers=problem.buffers,
+    )
+    firsts = _first_models(settings, len(sizes), drawn)
+    return State(server, firsts=firsts)
+
+
+def new_server(
+    algorithm: Algorithm,
+    settings: Settings,
+    theta: Tensor,
+    sizes: Tensor,
+    layout: Layout,
+    buffers: dict[str, Tensor],
+) -> Server:
+    """The server before round 0, over clients with `sizes` [n] training examples."""
+    settings.drawn(_eligible(sizes))  # refuses more participants than there are
+    local_steps = streams.local_steps(sizes.numpy(), settings.batch_size, settings.local_epochs)
+    server = Server.start(
+        algorithm,
+        theta,
         sizes.tolist(),
         lr=settings.lr,
         seed=settings.seed,
@@ -94,11 +111,9 @@ def start(
         local_steps=local_steps.tolist(),
         smooth=settings.smooth,
         optimizer=settings.optimizer_factory(),
-        buffers=problem.buffers,
+        buffers=buffers,
     )
-    server = dataclasses.replace(server, layout=problem.layout)
-    firsts = _first_models(settings, len(sizes), drawn)
-    return State(server, firsts=firsts)
+    return dataclasses.replace(server, layout=layout)
 
 
 def _first_models(
