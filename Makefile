@@ -23,6 +23,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/density.py src --nodes 8.5 --comprehensions 3 --lines 60 --show 3
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

@@ -23,6 +23,20 @@ def test_lengths():
     assert lines("README.md") < 120 and lines("CONTRIBUTING.md") < 60
 
 
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_are_at_most_120_columns_wide(page):
+    too_long = [line for line in (ROOT / page).read_text().splitlines() if len(line) > 120]
+    assert too_long == []
+
+
 def test_the_readme_names_the_two_commands_and_ci_runs_them():
     readme, ci = (ROOT / "README.md").read_text(), (ROOT / ".ci" / "run").read_text()
     assert "make demo" in readme and "make test" in readme

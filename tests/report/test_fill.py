@@ -48,12 +48,26 @@ def test_blocks_are_filled_from_results_and_checked(small, evenfed, tmp_path):
     assert evenfed("fill", page, "--check").returncode == 0 and filled(page) == text
 
 
+def test_a_block_may_show_some_columns_alone(small, tmp_path):
+    pack(small, tmp_path / "kept")
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed kept columns=worst10,mean overview-last -->\n<!-- /evenfed -->\n")
+    table = filled(page).splitlines()[1:-1]
+    assert table[0] == "| algorithm | worst 10 % | mean |"
+    figures = read(small).rows["vred"].last
+    shown = next(line for line in table if line.startswith("| vred |")).replace("**", "")
+    assert shown.startswith(f"| vred | {100 * figures['worst10'][0]:.2f} ± ")
+    assert f"| {100 * figures['mean'][0]:.2f} ± " in shown
+    assert table[-1].startswith("| *chance alone* |")  # and no note under it
+
+
 @pytest.mark.parametrize(
     ("block", "told"),
     [
         ("<!-- evenfed kept detaild-last -->\n<!-- /evenfed -->", "detailed-last"),
         ("<!-- evenfed facts -->\n<!-- /evenfed -->", "names no folder"),
         ("<!-- evenfed kept min_test=few facts -->\n<!-- /evenfed -->", "unknown word 'min_test=few'"),
+        ("<!-- evenfed kept columns=best runs -->\n<!-- /evenfed -->", "column of runs 'best'"),
         ("<!-- evenfed kept facts min_test=5 -->\n<!-- /evenfed -->", "unknown word 'min_test=5'"),
         ("nothing", "no block to fill"),
     ],

@@ -35,11 +35,10 @@ class AFL(Algorithm):
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         eligible = round.population > 0
-        scale = eligible.sum() / len(round.ids)
-        mixture = memory["lambda"].clone()
-        mixture[round.ids] += self.lr_lambda * round.losses * scale
-        mixture[eligible] = project_simplex(mixture[eligible])
+        ascent = memory["lambda"].clone()
+        ascent[round.ids] += self.lr_lambda * round.losses * (eligible.sum() / len(round.ids))
+        mixture = ascent.clone()
+        mixture[eligible] = project_simplex(ascent[eligible])
         drawn = mixture[round.ids]
-        mass = drawn.sum()
-        weights = drawn / mass if mass > 0 else round.shares
+        weights = drawn / drawn.sum() if drawn.sum() > 0 else round.shares
         return Plan(round.ids, weights), {"lambda": mixture}

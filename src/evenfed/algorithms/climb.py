@@ -41,22 +41,15 @@ class CLIMB(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         dual = memory["dual"].clone()
         n = (round.population > 0).sum()
-        mean_dual = dual.sum() / n
-        weights = (1 + dual[round.ids] - mean_dual) / len(round.ids)
-        mean_loss = round.losses.mean()
-        violation = round.losses - mean_loss - self.epsilon
-        dual[round.ids] += self.lr_dual * violation / n
-        return Plan(round.ids, weights), {"dual": dual.clamp(0, 100)}
+        weights = (1 + dual[round.ids] - dual.sum() / n) / len(round.ids)
+        violation = round.losses - round.losses.mean() - self.epsilon
+        dual[round.ids] = (dual[round.ids] + self.lr_dual * violation / n).clamp(0, 100)
+        return Plan(round.ids, weights), {"dual": dual}
 
     def coefficients(self, shares: Tensor) -> Tensor:
         return torch.full_like(shares, 1 / len(shares))
 
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)
-        violation = own.loss - mean_loss - self.epsilon
-        dual = own.dual + self.lr_dual * violation / own.clients
-        return Part(
-            weight=1 + own.dual - own.mean_dual,
-            objective=mean_loss,
-            dual=dual.clamp(0, 100),
-        )
+        dual = own.dual + self.lr_dual * (own.loss - mean_loss - self.epsilon) / own.clients
+        return Part(weight=1 + own.dual - own.mean_dual, objective=mean_loss, dual=dual.clamp(0, 100))

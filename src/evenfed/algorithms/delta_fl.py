@@ -31,20 +31,15 @@ class DeltaFL(Algorithm):
 
     def _tail(self, losses: Tensor, shares: Tensor) -> Tensor:
         if not self.exact:
-            in_tail = kept_tail(losses, shares, self.alpha)
-            kept = torch.where(in_tail, shares, 0.0)
+            kept = torch.where(kept_tail(losses, shares, self.alpha), shares, 0.0)
             return kept / kept.sum()
         worst_first = losses.argsort(descending=True)
-        masses = shares[worst_first]
-        before = masses.cumsum(0) - masses
-        room = (self.alpha - before).clamp(min=0)
-        taken = torch.minimum(masses, room)
-        weights = taken / taken.sum()
-        return torch.zeros_like(shares).scatter(0, worst_first, weights)
+        before = shares[worst_first].cumsum(0) - shares[worst_first]
+        taken = torch.minimum(shares[worst_first], (self.alpha - before).clamp(min=0))
+        return torch.zeros_like(shares).scatter(0, worst_first, taken / taken.sum())
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         return self._tail(losses.detach(), shares) @ losses
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        weights = self._tail(round.losses, round.shares)
-        return Plan(round.ids, weights), memory
+        return Plan(round.ids, self._tail(round.losses, round.shares)), memory

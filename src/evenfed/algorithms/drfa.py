@@ -37,31 +37,16 @@ class DRFA(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         mixture = memory["lambda"].numpy()
         drawn = len(round.ids)
-        probabilities = mixture / mixture.sum()
-        draws = round.rng.choice(len(mixture), size=drawn, p=probabilities)
+        draws = round.rng.choice(len(mixture), size=drawn, p=mixture / mixture.sum())
         ids, times = torch.from_numpy(draws).unique(return_counts=True)
-        elapsed = round.rng.random() * round.local_steps[ids]
-        plan = Plan(
-            ids=ids,
-            weights=times.double() / drawn,
-            snapshot_steps=elapsed.floor().long() + 1,  # uniform in 1 .. τ
-            probe=round.ids,
-        )
-        return plan, memory
+        steps = (round.rng.random() * round.local_steps[ids]).floor().long() + 1  # uniform in 1 .. τ
+        return Plan(ids, times.double() / drawn, snapshot_steps=steps, probe=round.ids), memory
 
-    def learn(
-        self,
-        round: Round,
-        plan: Plan,
-        probe_losses: Tensor,
-        memory: Memory,
-    ) -> Memory:
+    def learn(self, round: Round, plan: Plan, probe_losses: Tensor, memory: Memory) -> Memory:
         assert plan.probe is not None
         eligible = round.population > 0
-        local_steps = round.local_steps[plan.ids]
-        tau = local_steps.double().mean()
-        scale = eligible.sum() / len(plan.probe)
+        tau = round.local_steps[plan.ids].double().mean()
         mixture = memory["lambda"].clone()
-        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * scale
+        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * (eligible.sum() / len(plan.probe))
         mixture[eligible] = project_simplex(mixture[eligible])
         return {"lambda": mixture}

@@ -19,20 +19,8 @@ class FCFL(Algorithm):
     reference = "Cui et al., 2021"
     needs = "gram"
     not_private = "it compares single updates with each other, which no sum of them tells"
-    temperature: float = hyper(
-        0.5,
-        "T at the start",
-        above=0,
-        reason="it divides the losses",
-        fedavg="∞ (uniform)",
-    )
-    cooling: float = hyper(
-        0.01,
-        "factor on T when it falls",
-        above=0,
-        most=1,
-        reason="T must not rise",
-    )
+    temperature: float = hyper(0.5, "T at the start", above=0, reason="it divides the losses", fedavg="∞ (uniform)")
+    cooling: float = hyper(0.01, "factor on T when it falls", above=0, most=1, reason="T must not rise")
     floor: float = hyper(1e-4, "lowest T", above=0, reason="T divides the losses")
     minimax_rounds: int = hyper(
         35,
@@ -49,23 +37,14 @@ class FCFL(Algorithm):
         return {"temperature": torch.tensor([self.temperature], dtype=torch.float64)}
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        tilts = round.losses / memory["temperature"]
-        return Plan(round.ids, tilts.softmax(0)), memory
+        return Plan(round.ids, (round.losses / memory["temperature"]).softmax(0)), memory
 
-    def mix(
-        self,
-        round: Round,
-        plan: Plan,
-        gram: Tensor,
-        ages: Tensor,
-        memory: Memory,
-    ) -> tuple[Tensor, Memory]:
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         if round.index >= self.minimax_rounds:
             return best_common_descent(gram), memory
         weights = plan.weights / plan.weights.sum()
         length = (weights @ gram @ weights).clamp(min=0).sqrt()
-        local_steps = round.local_steps[plan.ids]
-        path = round.lr * local_steps.double().mean()  # turns an update into a mean gradient
+        path = round.lr * round.local_steps[plan.ids].double().mean()  # turns an update into a mean gradient
         temperature = memory["temperature"]
         cooler = (temperature * self.cooling).clamp(min=self.floor)
         flat = 0.1 * length / path <= temperature

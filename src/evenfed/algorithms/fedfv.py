@@ -21,13 +21,7 @@ class FedFV(Algorithm):
     needs = "gram"
     sums_to_one = False
     not_private = "it compares single updates with each other, which no sum of them tells"
-    alpha: float = hyper(
-        0.1,
-        "fraction of worst served that is kept",
-        least=0,
-        most=1,
-        reason="it is a fraction",
-    )
+    alpha: float = hyper(0.1, "fraction of worst served that is kept", least=0, most=1, reason="it is a fraction")
     tau: int = hyper(
         1,
         "rounds whose updates the mean may not oppose, this one included; 0 skips it",
@@ -40,36 +34,20 @@ class FedFV(Algorithm):
         return max(self.tau - 1, 0)
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        uniform = torch.full_like(round.shares, 1 / len(round.ids))
-        return Plan(round.ids, uniform), memory
+        return Plan(round.ids, torch.full_like(round.shares, 1 / len(round.ids))), memory
 
-    def mix(
-        self,
-        round: Round,
-        plan: Plan,
-        gram: Tensor,
-        ages: Tensor,
-        memory: Memory,
-    ) -> tuple[Tensor, Memory]:
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         m = len(plan.ids)
         rows = torch.eye(len(gram), dtype=gram.dtype)  # each update as a mixture of all
         index = torch.arange(m)
         ascending = round.losses.argsort(stable=True)
-        first_kept = m
-        if self.alpha > 0:
-            first_kept = math.ceil((m - 1) * (1 - self.alpha))
+        first_kept = math.ceil((m - 1) * (1 - self.alpha)) if self.alpha > 0 else m
         movable = ~torch.isin(index, ascending[first_kept:])
         projected = rows[:m].clone()
         for j in ascending:  # the original δ_j, one after another, for all i at once
-            others = movable & (index != j)
-            projected = off_conflict(projected, rows[j], gram, others)
+            projected = off_conflict(projected, rows[j], gram, movable & (index != j))
         mean = projected.mean(0, keepdim=True)
-        has_history = round.index + 1 >= self.tau
-        oldest = self.tau - 1 if has_history else -1
-        for age in range(oldest, -1, -1):
-            products = gram @ mean[0]
-            opposed = (ages == age) & (products < 0)
-            past = rows[opposed].sum(0)
-            mean = off_conflict(mean, past, gram, opposed.any())
-        plain_mean = rows[:m].mean(0)
-        return stretched(mean[0], plain_mean, gram), memory
+        for age in range(self.tau - 1, -1, -1) if round.index + 1 >= self.tau else ():
+            opposed = (ages == age) & (gram @ mean[0] < 0)
+            mean = off_conflict(mean, rows[opposed].sum(0), gram, opposed.any())
+        return stretched(mean[0], rows[:m].mean(0), gram), memory

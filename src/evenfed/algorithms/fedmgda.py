@@ -32,22 +32,13 @@ class FedMGDA(Algorithm):
     )
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        uniform = torch.full_like(round.shares, 1 / len(round.ids))
-        return Plan(round.ids, uniform), memory
+        return Plan(round.ids, torch.full_like(round.shares, 1 / len(round.ids))), memory
 
-    def mix(
-        self,
-        round: Round,
-        plan: Plan,
-        gram: Tensor,
-        ages: Tensor,
-        memory: Memory,
-    ) -> tuple[Tensor, Memory]:
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         norms = gram.diagonal().clamp(min=0).sqrt()
         inverse = torch.where(norms > 0, 1 / norms, 0.0)  # a client that did not move has no direction
         uniform = torch.full_like(norms, 1 / len(norms))
         low = (uniform - self.epsilon).clamp(min=0)
         high = (uniform + self.epsilon).clamp(max=1)
-        cosines = gram * inverse * inverse[:, None]
-        mixture = least_norm_mixture(cosines, low, high)
+        mixture = least_norm_mixture(gram * inverse * inverse[:, None], low, high)
         return mixture * inverse, memory

@@ -27,8 +27,6 @@ class GiFair(Algorithm):
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
-        others = max(len(shares) - 1, 1)
-        strength = self.strength * shares.min() / others
-        differences = losses[:, None] - losses
-        gaps = differences.abs().sum() / 2
+        strength = self.strength * shares.min() / max(len(shares) - 1, 1)
+        gaps = (losses[:, None] - losses).abs().sum() / 2
         return shares @ losses + strength * gaps

@@ -38,12 +38,8 @@ class PropFair(Algorithm):
         m = self.baseline
         eps = min(self.epsilon, m)
         beyond = m - loss < eps
-        safe_loss = torch.where(beyond, 0.0, loss)
-        inside = -torch.log1p(-safe_loss / m)
-        outside = loss / m
-        if self.tail == "huber":
-            end_of_log = m - eps
-            outside = (loss - end_of_log) / eps - math.log(eps / m)
+        inside = -torch.log1p(-torch.where(beyond, 0.0, loss) / m)
+        outside = loss / m if self.tail == "linear" else (loss - (m - eps)) / eps - math.log(eps / m)
         return torch.where(beyond, outside, inside)
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, hyper
@@ -30,41 +29,26 @@ class QFFL(Algorithm):
     share_weighted: bool = hyper(False, "c_i = p_i (as the objective says), not 1/m (as published)", fedavg=True)
 
     def coefficients(self, shares: Tensor) -> Tensor:
-        if self.share_weighted:
-            return shares
-        return torch.full_like(shares, 1 / len(shares))
+        return shares if self.share_weighted else shares.new_full(shares.shape, 1 / len(shares))
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
-        c = self.coefficients(shares)
-        f = _positive(losses)
-        power = self.q + 1
-        return c @ f**power / power
+        return self.coefficients(shares) @ _positive(losses) ** (self.q + 1) / (self.q + 1)
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        c = self.coefficients(round.shares)
-        f = _positive(round.losses)
-        weights = c * f**self.q
+        weights = self.coefficients(round.shares) * _positive(round.losses) ** self.q
         return Plan(round.ids, weights / weights.sum()), memory
 
     def rescale(self, round: Round, plan: Plan, sq_norms: Tensor) -> float:
         f = _positive(round.losses)
         c = self.coefficients(round.shares)
-        slope = f**self.q
         curvature = self.q * f ** (self.q - 1) * sq_norms / round.lr
-        factor = (c @ slope) / (c @ (curvature + slope))
-        return float(factor)
+        return float((c @ f**self.q) / (c @ (curvature + f**self.q)))
 
     def private(self, own: Own, mean: Mean) -> Part:
         f = _positive(own.loss)
-        slope = f**self.q
-        weight = slope / mean(slope)
-        curvature = self.q * own.sq_norm / (own.lr * f)  # as a multiple of the slope
-        power = self.q + 1
-        return Part(
-            weight=weight,
-            objective=f**power / power,
-            length=weight * (1 + curvature),
-        )
+        weight = f**self.q / mean(f**self.q)
+        length = weight * (1 + self.q * own.sq_norm / (own.lr * f))
+        return Part(weight, f ** (self.q + 1) / (self.q + 1), length)
 
 
 def _positive(losses: Tensor) -> Tensor:

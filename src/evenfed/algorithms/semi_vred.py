@@ -25,18 +25,13 @@ class SemiVRed(Algorithm):
         danger="a weight turns negative past β_max = 1 / (2s), which changes every round",
     )
     safe: float | None = hyper(
-        None,
-        "cap β at this fraction of the round's β_max",
-        above=0,
-        most=1,
-        reason="it is a fraction of β_max",
+        None, "cap β at this fraction of the round's β_max", above=0, most=1, reason="it is a fraction of β_max"
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         mean = shares @ losses
         excess = (losses - mean).clamp(min=0)
-        s = shares @ excess
-        beta = capped(self.beta, self.safe, spread=s)
+        beta = capped(self.beta, self.safe, spread=shares @ excess)
         return mean + beta * shares @ excess**2
 
     def private(self, own: Own, mean: Mean) -> Part:
@@ -44,7 +39,4 @@ class SemiVRed(Algorithm):
         excess = (own.loss - mean_loss).clamp(min=0)
         s = mean(excess).clamp(min=0)
         beta = capped(self.beta, self.safe, spread=s)
-        return Part(
-            weight=1 + 2 * beta * (excess - s),
-            objective=mean_loss + beta * excess**2,
-        )
+        return Part(weight=1 + 2 * beta * (excess - s), objective=mean_loss + beta * excess**2)

@@ -29,15 +29,11 @@ class TERM(Algorithm):
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         if self.alpha == 0:
             return shares @ losses
-        exponents = self.alpha * losses + shares.log()
-        return exponents.logsumexp(0) / self.alpha
+        return (self.alpha * losses + shares.log()).logsumexp(0) / self.alpha
 
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)
-        exponent = self.alpha * (own.loss - mean_loss)
-        tilt = exponent.clamp(max=STEEPEST).exp()
+        tilt = (self.alpha * (own.loss - mean_loss)).clamp(max=STEEPEST).exp()
         z = mean(tilt)
-        objective = mean_loss
-        if self.alpha:
-            objective = mean_loss + z.log() / self.alpha
+        objective = mean_loss + z.log() / self.alpha if self.alpha else mean_loss
         return Part(weight=tilt / z, objective=objective)

@@ -26,19 +26,13 @@ class VRed(Algorithm):
         danger="a weight turns negative past β_max = 1 / (2 (f̄ − min f)), which changes every round",
     )
     safe: float | None = hyper(
-        None,
-        "cap β at this fraction of the round's β_max",
-        above=0,
-        most=1,
-        reason="it is a fraction of β_max",
+        None, "cap β at this fraction of the round's β_max", above=0, most=1, reason="it is a fraction of β_max"
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         mean = shares @ losses
-        spread = mean - losses.min()
-        beta = capped(self.beta, self.safe, spread)
-        gaps = losses - mean
-        return mean + beta * shares @ gaps**2
+        beta = capped(self.beta, self.safe, spread=mean - losses.min())
+        return mean + beta * shares @ (losses - mean) ** 2
 
     def private(self, own: Own, mean: Mean) -> Part:
         if self.safe is not None:
@@ -48,7 +42,4 @@ class VRed(Algorithm):
             )
         mean_loss = mean(own.loss)
         gap = own.loss - mean_loss
-        return Part(
-            weight=1 + 2 * self.beta * gap,
-            objective=mean_loss + self.beta * gap**2,
-        )
+        return Part(weight=1 + 2 * self.beta * gap, objective=mean_loss + self.beta * gap**2)

@@ -9,17 +9,19 @@ The words are folders of comparisons, relative to the file, followed by one of t
 * `facts` for what was run;
 * a figure of their report, such as `differences.svg`.
 
-Folders that do not exist are named; the others are shown. `min_test=50` before the table's name leaves out clients
-judged on fewer examples.
+Folders that do not exist are named; the others are shown. Options come before the table's name: `min_test=50` leaves
+out clients judged on fewer examples, `columns=mean,worst10` shows these columns alone, of the
+entries and the noise floor, without notes.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from ..comparison.choose import choose
+from ..comparison.plan import FLOOR_LABEL
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
@@ -30,7 +32,7 @@ _OPENING = re.compile(r"^<!-- evenfed .*", re.MULTILINE)
 _BLOCK = re.compile(
     r"(?P<opening><!-- evenfed (?P<words>[^>]+?) -->\n)((?!<!-- evenfed ).)*?(?P<closing><!-- /evenfed -->)", re.DOTALL
 )
-_MIN_TEST = re.compile(r"min_test=(\d+)")
+_OPTION = re.compile(r"(?P<key>min_test|columns)=(?P<value>[\w,]+)")
 _TABLES_OF_THE_PAPER = ("paper", "claims")
 _TABLES_OF_A_CHOICE = ("chosen", "grid")
 _FIGURE_ENDINGS = (".svg", ".png")
@@ -93,23 +95,27 @@ class _Block:
     missing: Sequence[str]  # those that do not
     name: str  # of a table or figure
     min_test: int
+    columns: Sequence[str]  # keys of those to show; none: all
 
     @classmethod
     def parse(cls, page: Path, words: str) -> "_Block":
         where = f"{page}: <!-- evenfed {words} -->"
         *before, name = words.split()
         places: list[str] = []
-        min_test = 0
+        options = {"min_test": "0", "columns": ""}
         for word in before:
-            option = _MIN_TEST.fullmatch(word)
+            option = _OPTION.fullmatch(word)
             if option is None:
                 places.append(word)
             else:
-                fewest = int(option[1])
-                min_test = max(min_test, fewest)
+                options[option["key"]] = option["value"]
+        if not options["min_test"].isdigit():
+            places.append(f"min_test={options['min_test']}")
         for word in (*places, name):
             if "=" in word:
-                raise InputError(f"{where}: unknown word {word!r}; write folders, min_test=N if wanted, then a table")
+                raise InputError(
+                    f"{where}: unknown word {word!r}; write folders, min_test=N or columns=A,B if wanted, then a table"
+                )
         folders = []
         missing = []
         for place in dict.fromkeys(places):
@@ -125,7 +131,8 @@ class _Block:
             folders=tuple(folders),
             missing=missing,
             name=name,
-            min_test=min_test,
+            min_test=int(options["min_test"]),
+            columns=options["columns"].split(",") if options["columns"] else (),
         )
 
     @property
@@ -171,11 +178,30 @@ def _table(block: _Block, reports: Reports) -> list[str]:
     by_name = {table.name: table for table in tables}
     if block.name in by_name:
         table = by_name[block.name]
+        if block.columns:
+            table = _shortened(table, block)
         return [markdown_table(table)]
     if block.missing:
         return []
     known = [*by_name, "facts"]
     raise unknown(f"table of {block.page}", block.name, known)
+
+
+def _shortened(table: Table, block: _Block) -> Table:
+    """The columns that the block names, of the entries and the noise floor."""
+    keys = [column.key for column in table.columns]
+    positions = []
+    for key in block.columns:
+        if key not in keys:
+            raise unknown(f"column of {block.name}", key, keys)
+        positions.append(keys.index(key))
+    lines = []
+    for line in table.lines:
+        if not line.control or line.entry == FLOOR_LABEL:
+            cells = [line.cells[k] for k in positions]
+            lines.append(replace(line, cells=cells))
+    columns = [table.columns[k] for k in positions]
+    return replace(table, columns=columns, lines=lines, notes=())
 
 
 def _figure(block: _Block) -> str:
