@@ -10,15 +10,13 @@ demo: $(READY)
 
 setup: $(READY)
 
-# Three processes for two cores: Flower's tests mostly wait for processes of their own. One thread in each.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
-
+# Three processes on two cores, since Flower's tests mostly wait for processes of their own; one thread in each
 test: $(READY)
-	$(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
 
-# in under 90 seconds what most changes break: without processes, kills, deployments and committed results
+# What most changes would break, in under 90 seconds: no kills, no deployments, no private rounds
 quick: $(READY)
-	$(PYTEST) -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .

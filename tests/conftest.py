@@ -23,6 +23,7 @@ def algorithm(request) -> Algorithm:
 @pytest.fixture
 def evenfed(capsys, monkeypatch, tmp_path) -> Command:
     """The command as typed in `tmp_path`, run in this process; `command.run` gives it one of its own."""
+    monkeypatch.setenv("COLUMNS", "160")
 
     def call(*arguments: object) -> Done:
         monkeypatch.chdir(tmp_path)

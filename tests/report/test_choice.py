@@ -15,6 +15,8 @@ from evenfed.data import DataSettings, federate
 from evenfed.report import choice
 from reports import FLOOR, apart, steady
 
+pytestmark = pytest.mark.slow
+
 
 def test_judged_on_validation_the_test_examples_stay_unseen():
     usual = federate(DataSettings(clients=5, validation_fraction=0.25))

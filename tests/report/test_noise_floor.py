@@ -10,6 +10,8 @@ from evenfed.comparison.statistics import Chance, Difference, NoiseFloor
 from evenfed.report.against import answer
 from reports import FLOOR, apart, figures_in, steady
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_entry_that_differs_in_precision_alone_is_a_control(edited, evenfed):
     """vred becomes FedAvg in tf32 with one seed, semi_vred stays a competitor; FedAvg is older than an option."""

@@ -14,6 +14,8 @@ from evenfed.report.figures import report as figures
 from evenfed.report.fill import filled
 from reports import figures_in, numbers
 
+pytestmark = pytest.mark.slow
+
 
 def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
@@ -35,7 +37,6 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
 
 
-@pytest.mark.slow
 def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):
     folders = [splits(0, 0.02), splits(1, 0.06)]
     made = Report.of(folders, beside_paper=False)
@@ -78,7 +79,6 @@ def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits
     assert "Not run yet: `split-2`.\n<!--" in filled(page)  # one federation has no spread over federations
 
 
-@pytest.mark.slow
 def test_spreads_are_of_the_seeds_that_all_federations_have(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
     before = figures_in(evenfed("report", one, two, "--format", "csv").stdout)

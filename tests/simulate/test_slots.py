@@ -33,6 +33,8 @@ from evenfed.simulate.loop import Run, rounds, start
 from evenfed.simulate.problem import Problem, Question, Task
 from worked_example import federation, small_model
 
+pytestmark = pytest.mark.slow
+
 CONVOLUTIONS = [  # image, kernel, stride, padding, dilation, channels
     ((9, 7), (3, 3), (1, 1), (1, 1), (1, 1), 4),
     ((8, 8), (3, 3), (2, 2), (1, 1), (1, 1), 3),
@@ -254,7 +256,6 @@ class Words(nn.Module):
         return self.out(self.attend(self.lstm(self.inner(x))[0])[:, -1])
 
 
-@pytest.mark.slow
 def test_sequences_are_the_references(double):
     draw = torch.Generator().manual_seed(0)
 
@@ -331,7 +332,6 @@ class Asked(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "semi_vred", "afl", "propfair", "ditto", "drfa"])
 def test_nothing_waits_for_the_host_while_clients_train(name):
     settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
@@ -356,7 +356,6 @@ def test_nothing_waits_for_the_host_while_clients_train(name):
         assert bool(torch.ones(1)) and asked.seen  # it does see such a thing
 
 
-@pytest.mark.slow
 def test_a_step_with_kernels_is_the_references(kernels, double):
     settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
     problem, runs = residual_problem(settings), [Run("fedavg", evenfed.algorithms.get("fedavg"), settings)]
@@ -378,7 +377,6 @@ def residual_alone():
     return problem, runs, [final(Reference(problem), [run], problem)[0] for run in runs]
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("residual network")
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_a_residual_network_agrees_with_the_reference_whatever_shares_its_slots(count, double):
@@ -391,7 +389,6 @@ def test_a_residual_network_agrees_with_the_reference_whatever_shares_its_slots(
             assert float((found.personal - alone.personal).norm() / moved) < 1e-8
 
 
-@pytest.mark.slow
 def test_clients_that_start_elsewhere_train_in_the_same_step(double):
     """Taps that never learn stay where each client's start has them."""
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
@@ -408,7 +405,6 @@ def test_clients_that_start_elsewhere_train_in_the_same_step(double):
         assert torch.allclose(getattr(found[1], name), expected, rtol=0, atol=1e-9), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True], ids=["one model", "models of their own"])
 def test_measurements_are_the_references(own, double):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(9, 0, 5, 3))
@@ -449,7 +445,6 @@ def test_refilled_slots_are_hardly_ever_idle():
     assert lock_step < one < ten and ten > 0.97
 
 
-@pytest.mark.slow
 def test_less_precision_moves_an_update_less_than_another_order_of_batches():
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(40,))
 
@@ -462,7 +457,6 @@ def test_less_precision_moves_an_update_less_than_another_order_of_batches():
     assert 0 < float((reduced - full).norm()) < float((other - full).norm())
 
 
-@pytest.mark.slow
 def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     make = slots.Step.__init__
@@ -480,7 +474,6 @@ def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
     assert torch.equal(update.delta, expected.delta)
 
 
-@pytest.mark.slow
 def test_a_round_that_memory_does_not_hold_is_begun_again_with_fewer_slots(monkeypatch, double):
     """Too little memory in the middle of a round, for a second run's updates."""
     settings = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, device="cpu")
