@@ -118,7 +118,7 @@ def faults(deployment) -> SimpleNamespace:
     (app / "faulty" / "task.py").write_text(TASK)
     (app / "faulty" / "client_app.py").write_text(CLIENT)
     out.mkdir()
-    options = f"algorithm='fedavg' rounds=3 batch_size=100 evaluate_every=0 timeout=60.0 out='{out}'"
+    options = f"algorithm='fedavg' rounds=3 batch_size=100 timeout=60.0 out='{out}'"
     config = " ".join(f"evenfed.{option}" for option in options.split(" "))
     run = deployment.start("faults", f'flwr run faulty ours --stream --run-config "{config}"')
     wait_for((out / "hangs").exists, told=run.told)
