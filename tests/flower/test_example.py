@@ -68,7 +68,8 @@ def test_simulated_by_flower(example):
 
 MEASURE = """
 import json, measure
-print(json.dumps([list(measure.accuracies(a, range(3), 0)) for a in ("fedavg", measure.SEMI_VRED)]))
+algorithms = ("fedavg", measure.METHODS["Semi-VRed, beta = 5"])
+print(json.dumps([measure.accuracies(algorithm, range(3), 0) for algorithm in algorithms]))
 """
 
 

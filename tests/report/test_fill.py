@@ -51,10 +51,10 @@ def test_blocks_are_filled_from_results_and_checked(small, evenfed, tmp_path):
 def test_a_block_may_show_some_columns_alone(small, tmp_path):
     pack(small, tmp_path / "kept")
     page = tmp_path / "page.md"
-    page.write_text("<!-- evenfed kept columns=worst10,mean overview-last -->\n<!-- /evenfed -->\n")
+    page.write_text("<!-- evenfed kept columns=worst10,mean overview-late -->\n<!-- /evenfed -->\n")
     table = filled(page).splitlines()[1:-1]
     assert table[0] == "| algorithm | worst 10 % | mean |"
-    figures = read(small).rows["vred"].last
+    figures = read(small).rows["vred"].late
     shown = next(line for line in table if line.startswith("| vred |")).replace("**", "")
     assert shown.startswith(f"| vred | {100 * figures['worst10'][0]:.2f} ± ")
     assert f"| {100 * figures['mean'][0]:.2f} ± " in shown
