@@ -12,11 +12,11 @@ setup: $(READY)
 
 # Three processes on two cores, since Flower's tests mostly wait for processes of their own; one thread in each
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3
 
 # What most changes would break, in under 90 seconds: no kills, no deployments, no private rounds
 quick: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests, and `--cpu N`: the N tests that take most processor time."""
+"""Fixtures shared by all tests, how tests are spread over processes, and `--cpu N`, which shows what costs."""
 
 import os
 import subprocess
@@ -12,6 +12,18 @@ from evenfed.cli import main
 from evenfed.core.algorithm import Algorithm
 
 CPU = pytest.StashKey[float]()
+FLOWERS_PROCESSES = [f"tests/flower/test_{name}.py" for name in ("deployment", "commands", "example")]
+LONGEST = [
+    *FLOWERS_PROCESSES,
+    "tests/simulate/test_slots.py",
+    "tests/simulate/test_engines.py",
+    "tests/e2e/test_resume.py",
+    "tests/report/test_fill.py",
+    "tests/flower/test_private.py",
+    "tests/flower/test_strategy.py",
+    "tests/e2e/test_tune.py",
+    "tests/e2e/test_new_algorithm.py",
+]
 
 
 @pytest.fixture(params=package.algorithms.names())
@@ -35,6 +47,29 @@ def evenfed(capsys, monkeypatch, tmp_path) -> Command:
         return subprocess.CompletedProcess(arguments, ended.value.code, told.out, told.err)
 
     return call
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """The longest files first, so that all processes end at about the same time."""
+    items.sort(key=lambda item: LONGEST.index(file) if (file := file_of(item.nodeid)) in LONGEST else len(LONGEST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file's tests share a process and with it what they compute once; so do all that start Flower's processes."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = file_of(nodeid)
+            return FLOWERS_PROCESSES[0] if file in FLOWERS_PROCESSES else file
+
+    config.option.loadscopereorder = False  # not those with most tests first: those above
+    return ByFile(config, log)
 
 
 def pytest_addoption(parser) -> None:

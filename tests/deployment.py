@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from command import PATIENCE, wait_for
@@ -26,7 +27,7 @@ def at_site(block: str, site: int) -> str:
 
 def free_ports(count: int) -> int:
     """The first of `count` free ports in a row."""
-    for first in range(20000 + os.getpid() % 5000, 60000, count):
+    for first in range(20000 + 64 * (os.getpid() % 300), 60000, count):  # away from another process's
         try:
             for port in range(first, first + count):
                 with socket.socket() as probe:
@@ -51,8 +52,12 @@ class Running:
         return self.log.read_text(errors="replace")
 
     def says(self, words: str) -> None:
-        wait_for(lambda: words in self.told() or self.process.poll() is not None, told=self.told)
-        assert words in self.told(), self.told()
+        self.reaches(lambda: words in self.told())
+
+    def reaches(self, condition: Callable[[], object]) -> None:
+        """Wait until `condition` holds, but not for a command that has ended without it."""
+        wait_for(lambda: condition() or self.process.poll() is not None, told=self.told)
+        assert condition(), self.told()
 
     def ended(self) -> int:
         wait_for(lambda: self.process.poll() is not None, told=self.told)

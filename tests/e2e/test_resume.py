@@ -12,7 +12,7 @@ import pytest
 import command
 from command import SMALL, rounds_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("resumed runs")]
+pytestmark = pytest.mark.slow
 ENTRIES = ["fedavg", "afl", "drfa", "fcfl", "ditto", "fedfv[tau=3]", "semi_vred[beta=1,smooth=0.25]"]
 RESUMED = ["compare", "--algorithms", ",".join(ENTRIES), "--rounds", 40, "--seeds", 2, *SMALL]
 

@@ -14,7 +14,7 @@ import command
 from command import PATIENCE, rounds_of, wait_for
 from network import Watch
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("Flower's processes")]
+pytestmark = pytest.mark.slow
 EXPERIMENT = """
 seeds = [1]
 noise_floor = false

@@ -11,13 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 import evenfed
-from command import wait_for
 from deployment import SITES, Deployment, at_site, commands
 from evenfed.data import DataSettings, federate
 from evenfed.flower.new import write_app
 from evenfed.simulate.problem import initial_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("Flower's processes")]
+pytestmark = pytest.mark.slow
 TASK = """
 import torch
 from evenfed import Client
@@ -77,7 +76,7 @@ def test_it_trains_and_a_killed_server_goes_on_to_the_model_of_an_undisturbed_ru
     train, again = (block for block in commands() if "flwr run" in block)
     run = deployment.folder / "wards" / "runs" / "semi_vred" / "seed-0"
     first = deployment.start("first", train)
-    wait_for(lambda: (run / "checkpoint-1.safetensors").exists(), told=first.told)
+    first.reaches((run / "checkpoint-1.safetensors").exists)
     os.kill(deployment.server_app(), signal.SIGKILL)
     first.kill()
     assert not json.loads((run / "header.json").read_text())["finished"]
@@ -117,14 +116,16 @@ def faults(deployment) -> SimpleNamespace:
     write_app(app)
     (app / "faulty" / "task.py").write_text(TASK)
     (app / "faulty" / "client_app.py").write_text(CLIENT)
+    settings = (app / "pyproject.toml").read_text()
+    (app / "pyproject.toml").write_text(settings.replace("rounds = 5\n", "rounds = 5\nevaluate_every = 0\n"))
     out.mkdir()
     options = f"algorithm='fedavg' rounds=3 batch_size=100 timeout=60.0 out='{out}'"
     config = " ".join(f"evenfed.{option}" for option in options.split(" "))
     run = deployment.start("faults", f'flwr run faulty ours --stream --run-config "{config}"')
-    wait_for((out / "hangs").exists, told=run.told)
+    run.reaches((out / "hangs").exists)
     deployment.running["site-2"].kill()
     folder = out / "fedavg" / "seed-0"
-    wait_for((folder / "model.safetensors").exists, told=run.told)
+    run.reaches((folder / "model.safetensors").exists)
     run.ended()
     return SimpleNamespace(lines=lines(folder), model=load_file(folder / "model.safetensors"), log=run.told())
 

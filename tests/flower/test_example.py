@@ -14,7 +14,7 @@ from command import PATIENCE
 from deployment import ROOT, free_ports
 from evenfed.flower.quiet import QUIET
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("Flower's processes")]
+pytestmark = pytest.mark.slow
 HOSPITALS = ["city", "county", "island"]
 
 

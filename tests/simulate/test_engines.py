@@ -74,7 +74,6 @@ def alone():
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("stacked runs")
 @pytest.mark.parametrize(
     ("engine", "slots"), [*((Stacked, k) for k in (1, 2, 3, 7, 1000)), (Slots, 1), (Slots, 5), (Slots, 1000)]
 )
