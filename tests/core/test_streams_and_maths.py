@@ -5,6 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from evenfed.core import streams
 from evenfed.core.maths import best_common_descent, least_norm_mixture, project_box_simplex, project_simplex
@@ -110,3 +112,29 @@ def test_best_common_descent_opposes_no_one():
     assert float((gram @ mixture).min()) >= -1e-8 and float(mixture.sum()) == pytest.approx(1)
     opposite = torch.tensor([[1.0, -1.0], [-1.0, 1.0]]).double()  # two exact opposites: standing still is all there is
     assert close(opposite @ best_common_descent(opposite), (0, 0), 1e-6)
+
+
+def drawn(key):
+    """Two draws of one step: images to shift, and units to drop."""
+    draw = streams.Draw(key, streams.AUGMENTATION)
+    return draw.integers(9, 3, 2), draw.uniform(50)
+
+
+def test_draws_of_a_step_are_the_same_alone_in_a_stack_under_vmap_and_traced():
+    keys = torch.from_numpy(streams.step_keys(np.array([0, 0, 5]), 2, np.array([3, 4, 3]), 1))
+    alone = [torch.stack(each) for each in zip(*[drawn(key) for key in keys], strict=True)]
+    traced = make_fx(vmap(drawn))(keys)
+    for way in (drawn(keys), vmap(drawn)(keys), traced(keys)):
+        assert all(torch.equal(found, expected) for found, expected in zip(way, alone, strict=True))
+    assert len(torch.unique(alone[1])) > 140  # no two clients, seeds or places share numbers
+
+
+def test_draws_are_uniform_and_purposes_do_not_share_them():
+    key = torch.from_numpy(streams.step_keys(0, 0, 0, 0))
+    first, second = (streams.Draw(key, purpose) for purpose in (streams.AUGMENTATION, streams.DROPOUT))
+    numbers = torch.stack([first.uniform(20_000), first.uniform(20_000), second.uniform(20_000)])
+    counts = torch.stack([row.histc(10, 0, 1) for row in numbers])
+    assert numbers.min() >= 0 and numbers.max() < 1
+    assert (counts - 2000).abs().max() < 5 * 2000**0.5
+    assert (torch.corrcoef(numbers) - torch.eye(3)).abs().max() < 5 / 20_000**0.5
+    assert torch.equal(torch.unique(second.integers(5, 999)), torch.arange(5))

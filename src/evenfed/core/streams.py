@@ -1,12 +1,15 @@
-"""Randomness without memory: every draw is a function of (seed, round, client).
+"""Randomness without memory: every draw is a function of (seed, round, client), and of the local step if it has one.
 
 Client 7's batches therefore depend neither on who else was drawn, nor on the engine, nor on what ran before a restart.
-Permutations are the sort order of hashed keys, which lets one call serve a whole stack of clients.
+Permutations are the sort order of hashed keys, which lets one call serve a whole stack of clients. What is drawn within
+a local step (augmentation, dropout) is hashed on the device from the step's key: `Draw`.
 """
 
+import math
 from typing import TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -17,6 +20,9 @@ Integers = TypeVar("Integers", Indices, Tensor)
 SAMPLING = 101
 PLANNING = 102
 INITIAL_MODEL = 103
+LOCAL_STEP = 104
+AUGMENTATION = 105
+DROPOUT = 106
 
 # SplitMix64's constants, as signed numbers
 _WHOLE = 1 << 64
@@ -61,6 +67,48 @@ def generator(seed: int, index: int, purpose: int) -> np.random.Generator:
     """An ordinary NumPy generator for what needs more than a permutation (DRFA's draw by lambda)."""
     key = hashed(seed, index, purpose)
     return np.random.default_rng(int(key))
+
+
+def step_keys(seeds: ArrayLike, index: int, clients: ArrayLike, steps: ArrayLike) -> Indices:
+    """The key of a client's local step (0, 1, ...) in round `index`, for `Draw`; one per broadcast element.
+
+    >>> step_keys(0, 0, np.array([3, 4]), 0).shape
+    (2,)
+    """
+    return hashed(seeds, index, LOCAL_STEP, clients, steps).view(np.int64)
+
+
+class Draw:
+    """Random numbers on a device, hashed from a step's key: the same for a client alone, under vmap and in a graph.
+
+    `key` is one whole number (int64), or one per slot. Each call draws new numbers; different purposes never share
+    any. The first examples of a longer batch get the numbers that a shorter one would.
+
+    >>> draw = Draw(torch.tensor(7), AUGMENTATION)
+    >>> bool((draw.uniform(2, 3) == Draw(torch.tensor(7), AUGMENTATION).uniform(4, 3)[:2]).all())
+    True
+    """
+
+    def __init__(self, key: Tensor, purpose: int) -> None:
+        self.key = mixed(key, torch.full_like(key, purpose))
+        self.calls = 0
+
+    def uniform(self, *shape: int) -> Tensor:
+        """[*slots, *shape] numbers in [0, 1), in float32: multiples of 2**-24."""
+        return self._bits(shape).to(torch.float32) * 2.0**-24
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        """[*slots, *shape] whole numbers in 0 .. high-1; `high` is at most 2**24."""
+        return (self._bits(shape) * high) >> 24
+
+    def _bits(self, shape: tuple[int, ...]) -> Tensor:
+        """24 random bits for each place."""
+        call = mixed(self.key, torch.full_like(self.key, self.calls))
+        self.calls += 1
+        place = torch.arange(math.prod(shape), device=self.key.device)
+        state = mixed(call[..., None], place)
+        bits = (state >> 40) & (2**24 - 1)
+        return bits.unflatten(-1, shape) if shape else bits.squeeze(-1)
 
 
 def sample(
