@@ -3,7 +3,8 @@
 from . import algorithms
 from ._version import __version__
 from .client import Client
-from .comparison.api import Comparison, Progress, Result, compare, train
+from .comparison.api import Progress, compare, train
+from .comparison.result import Comparison, Result
 from .core.errors import InputError
 from .core.fold import Turn
 from .core.round import close_round, open_round

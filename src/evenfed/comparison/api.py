@@ -1,6 +1,5 @@
 """`train` and `compare`: the Python interface for your own model and data."""
 
-import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,20 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..client import Client
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.server import Record, Server
-from ..fairness import Fairness, Suppression
 from ..settings import Settings
 from ..simulate.loop import Run, start
 from ..simulate.problem import LossFunction, Problem, drawn_by, initial_model
 from .driver import Group, Sink, Training, drive
-from .history import FLOOR_ROW, History, Row, row
 from .plan import Variant, plan_runs, seed_list, with_baseline
+from .result import Comparison, Result, loaded
 
 
 @dataclass(frozen=True)
@@ -36,58 +33,6 @@ class Progress:
 
 Callback = Callable[[Progress], Any]
 Entries = Iterable[str | Algorithm | Variant] | Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run."""
-
-    label: str
-    algorithm: Algorithm
-    settings: Settings
-    model: nn.Module  # the trained global model
-    records: list[Record]  # one per round
-    client_names: list[str]
-    shares: NDArray[np.float64]  # [n] each client's share of all training examples
-    engine: str  # how clients were visited, and why
-    server: Server
-    personal: Tensor | None  # [n, D] clients' own models (Ditto)
-
-    @property
-    def history(self) -> History:
-        """What the records add up to."""
-        return History(self.records, self.shares, self.settings.last_rounds)
-
-    @property
-    def accuracy(self) -> NDArray[np.float64] | None:
-        """[n] test accuracy at the end, NaN for a client without test data; None if no client has any."""
-        return self.history.accuracy
-
-    @property
-    def fairness(self) -> Fairness | None:
-        """mean, std, worst, worst10, worst20, best10 of `accuracy`."""
-        return self.history.fairness
-
-    @property
-    def late_fairness(self) -> Fairness | None:
-        """The same metrics, averaged over the last rounds (`last_rounds`)."""
-        return self.history.late_fairness
-
-    @property
-    def oscillation(self) -> float:
-        """Lag-1 correlation over rounds of the clients' losses about their mean; below -0.85 it over-corrects."""
-        return self.history.oscillation
-
-    @property
-    def moved(self) -> float:
-        """Share of the weight placed differently from FedAvg, from 0 to 1, averaged over rounds."""
-        return self.history.moved
-
-    def client_model(self, client: int) -> nn.Module:
-        """The model that serves this client: its own if the algorithm trains one."""
-        if self.personal is None:
-            return self.model
-        return _loaded(self.model, self.server, self.personal[client])
 
 
 def train(
@@ -133,42 +78,6 @@ def train(
     if advice:
         warnings.warn(advice, stacklevel=2)
     return result
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Several algorithms and seeds, trained on the same clients from the same initial models."""
-
-    results: dict[str, list[Result]]  # label -> one result per seed
-    floor: list[Result]  # FedAvg again with other seeds: what chance alone does
-
-    @property
-    def rows(self) -> list[Row]:
-        """One row per entry: its metrics, and what it does to the clients that FedAvg serves worst and best."""
-        baseline = None
-        if "fedavg" in self.results:
-            baseline = _histories(self.results["fedavg"])
-        rows = []
-        for label, results in self.results.items():
-            rows.append(row(label, _histories(results), baseline))
-        return rows
-
-    @property
-    def noise_floor(self) -> Row | None:
-        """The row of FedAvg with other seeds, compared with FedAvg."""
-        if not self.floor:
-            return None
-        baseline = _histories(self.results["fedavg"])
-        return row(FLOOR_ROW, _histories(self.floor), baseline)
-
-    def suppression(self, label: str) -> list[Suppression]:
-        """The paper's Table 2 for one entry at the last round, one per seed."""
-        per_seed = []
-        fedavgs = self.results["fedavg"]
-        for result, fedavg in zip(self.results[label], fedavgs, strict=True):
-            if result.accuracy is not None and fedavg.accuracy is not None:
-                per_seed.append(Suppression.of(result.accuracy, fedavg.accuracy))
-        return per_seed
 
 
 def compare(
@@ -264,7 +173,7 @@ def _train(
             label=training.run.label,
             algorithm=training.run.algorithm,
             settings=training.run.settings,
-            model=_loaded(problem.model, server, server.theta),
+            model=loaded(problem.model, server, server.theta),
             records=training.records,
             client_names=problem.client_names,
             shares=shares,
@@ -274,16 +183,3 @@ def _train(
         )
         results.append(result)
     return results
-
-
-def _histories(results: Sequence[Result]) -> list[History]:
-    return [result.history for result in results]
-
-
-def _loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:
-    """A copy of `model` with these parameters and the server's buffers, in evaluation mode."""
-    loaded = copy.deepcopy(model).eval()
-    parameters = server.layout.unflatten(theta)
-    assert isinstance(parameters, dict)
-    loaded.load_state_dict({**parameters, **server.buffers}, strict=False)
-    return loaded
