@@ -1,7 +1,8 @@
 """Models by name, for experiments; in Python any torch module will do."""
 
 import importlib
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -270,14 +271,23 @@ def get(
     return model
 
 
+def importable_from(folders: Iterable[str]) -> None:
+    """Modules in these folders can be imported, as a script imports what lies beside it."""
+    for folder in folders:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
 def _imported(path: str) -> Maker:
     package, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(package)
         make: Maker = getattr(module, name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever one's own module may raise
+        kind = type(error).__name__
         raise InputError(
-            f"model '{path}' cannot be imported ({error}); give package.module.Class on Python's path"
+            f"model '{path}' cannot be imported ({kind}: {error}); give module.Class, with module.py beside the "
+            "experiment's file, in the working folder or on Python's path"
         ) from None
     return make
 

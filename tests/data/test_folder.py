@@ -1,12 +1,14 @@
 """A folder of one's own: one file a client."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evenfed.core.errors import InputError
+from evenfed.data import DataSettings, federate
 from evenfed.data.folder import read_folder
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -118,3 +120,46 @@ def test_without_pyarrow_the_message_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pyarrow.*pip install 'evenfed\[data\]'"):
         read_folder(tmp_path)
+
+
+def test_a_file_may_bring_its_test_data(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=X[:3], y=Y[:3], x_test=X[3:], y_test=Y[3:])
+    np.savez(tmp_path / "b.npz", x=X, y=Y)
+    settings = DataSettings("folder", str(tmp_path))
+    found = federate(settings)
+    assert found.names == ["a", "b"]
+    assert (found.train_sizes[0], found.judged_sizes[0], found.train_sizes[1] + found.judged_sizes[1]) == (3, 1, 4)
+    np.testing.assert_array_equal(found.judged.of(0)[0], X[3:])
+    assert found.notes[0].startswith("1 of 2 clients are tested on their own test data; of the other 1, 50%")
+    np.savez(tmp_path / "b.npz", x=X, y=Y, x_test=X[:2], y_test=Y[:2])
+    with_validation = federate(replace(settings, validation_fraction=0.4))
+    assert with_validation.notes[0] == "every client is tested on its own test data"
+    assert list(with_validation.judged_sizes) == [1, 2]
+    pooled = federate(replace(settings, partition="iid", clients=2))
+    assert "pooled with the rest, because partition = iid" in pooled.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x_test": X}, "it must have x_test and y_test"),
+        ({"x_test": X[:, :2], "y_test": Y}, "rows of x_test are float32 of shape"),
+        ({"x_test": X, "y_test": Y - 1}, "y_test has -1 in it"),
+        ({"x_test": X[:0], "y_test": Y[:0]}, r"x_test has shape \(0, 3\)"),
+    ],
+)
+def test_test_data_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    np.savez(tmp_path / "a.npz", x=X, y=Y, **arrays)
+    with pytest.raises(InputError, match=message):
+        read_folder(tmp_path)
+
+
+def test_a_folder_is_natural_and_whole_unless_said() -> None:
+    own = DataSettings("folder", "mine")
+    assert (own.partition, own.clients) == ("natural", 0)
+    usual = DataSettings()
+    assert (usual.partition, usual.clients) == ("dirichlet", 30)
+    assert usual.changed({"name": "folder", "path": "mine"}) == own
+    assert own.changed({"name": "digits"}) == usual
+    said = DataSettings("folder", "mine", partition="dirichlet")
+    assert (said.partition, said.clients) == ("dirichlet", 30)

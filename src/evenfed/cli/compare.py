@@ -66,7 +66,7 @@ def compare(
         say(f"taken from {folder}: {taken}")
     checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
     with live() as progress:
-        findings = run(chosen, out, progress, checkpoint_seconds)
+        findings = run(chosen, out, progress, checkpoint_seconds, progress.introduce_clients)
     if format is Format.json:
         description = findings.describe()
         print(json.dumps(description, indent=1))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ..core.server import Record
+from ..data import Federation
 from ..simulate.loop import Run
 
 NOT_DRAWN = "none; to draw them: pip install 'evenfed[report]'"
@@ -106,6 +107,12 @@ class Live:
             seconds_left = rounds_left * len(runs) / pace
             progress = f"round {done} of {total}, {len(runs)} runs"
             self.page.print(f"{progress}, {shown_pace}, {seconds_left:.0f} s left")
+
+    def introduce_clients(self, federation: Federation) -> None:
+        """Who takes part, and what was noted about their data."""
+        self.page.print(federation.summary(), markup=False, soft_wrap=True)
+        for note in federation.notes:
+            self.page.print(f"! {note}", markup=False, soft_wrap=True)
 
     def _introduce(self, runs: Sequence[Run], total: int) -> None:
         labels = list(dict.fromkeys(run.label for run in runs))

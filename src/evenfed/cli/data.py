@@ -120,8 +120,12 @@ def verify(
 @data_app.command()
 def show(
     name: Name,
-    clients: Annotated[int, typer.Option(help="Number of clients; 0 takes all natural ones.")] = 50,
-    partition: Annotated[str, typer.Option(help="dirichlet, shards, iid or natural.")] = "dirichlet",
+    clients: Annotated[
+        int | None, typer.Option(help="Number of clients, 0: all natural ones; 50, or all of your own folder.")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="dirichlet, shards, iid or natural; natural for your own folder.")
+    ] = None,
     concentration: Annotated[
         float, typer.Option(help="Dirichlet concentration; small values give each client few classes.")
     ] = 0.05,
@@ -141,10 +145,12 @@ def show(
 
     if out is not None:
         prepare(out)
+    if clients is None and name != "folder":
+        clients = 50
     settings = DataSettings(
         name=name,
         path=path,
-        clients=clients,
+        clients=clients,  # type: ignore[arg-type]
         partition=partition,  # type: ignore[arg-type]
         concentration=concentration,
         train_fraction=train_fraction,

@@ -1,6 +1,7 @@
 """Configurations of runs beside each other: where they differ, and which repeat another."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 Configuration = Mapping[str, Any]  # all that decides a run's result, as `Experiment.config` writes it
@@ -46,9 +47,19 @@ def differences(there: Configuration, here: Configuration) -> list[str]:
         differs = old != new
         if place == "train.participation" and type(old) is not type(new):
             differs = True  # 1 is one client and 1.0 is every client
+        if place == "data.path" and old and new:
+            differs = not _same_folder(Path(old), Path(new))
         if differs:
             sentences.append(f"{place}: {old!r} there, {new!r} here")
     return sentences
+
+
+def _same_folder(there: Path, here: Path) -> bool:
+    """Also one that was moved, or that was written relative to the working folder."""
+    old = there.resolve()
+    new = here.resolve()
+    is_moved = old.name == new.name and not old.exists()
+    return old == new or is_moved
 
 
 def _leaves(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -44,6 +44,7 @@ class Experiment:
     train: Settings = field(default_factory=Settings)
     quick: TomlTable = field(default_factory=dict)  # what a first look in minutes changes
     selected_on: Literal["validation", "test"] | None = None  # what its values were chosen on, if by `evenfed tune`
+    modules: tuple[str, ...] = ()  # folders in which a model of one's own is looked for
 
     @classmethod
     def read(cls, path: Path) -> "Experiment":
@@ -56,7 +57,13 @@ class Experiment:
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not valid TOML: {error}") from None
-        return cls.of(table, path.stem)
+        folder = path.resolve().parent
+        for key in ("data", "quick"):
+            if isinstance(table.get(key), dict):
+                table[key] = _rooted(table[key], folder)
+        experiment = cls.of(table, path.stem)
+        working_folder = Path.cwd()
+        return dataclasses.replace(experiment, modules=(str(folder), str(working_folder)))
 
     @classmethod
     def of(cls, table: TomlTable, name: str) -> "Experiment":
@@ -102,7 +109,8 @@ class Experiment:
     def changed(self, assignments: Sequence[str]) -> "Experiment":
         """With values set as on the command line: `train.lr=0.1`, `data.clients=50` or `semi_vred.beta=0.5`.
 
-        Values of the data are set together, because some are only valid together.
+        Values of the data are set together, because some are only valid together. A path is relative to the working
+        folder; in a file it is relative to that file.
         """
         experiment = self
         data = {}
@@ -118,7 +126,7 @@ class Experiment:
             else:
                 experiment = experiment.with_value(place, value)
         _check_data_keys(data)
-        changed_data = dataclasses.replace(experiment.data, **data)
+        changed_data = experiment.data.changed(_rooted(data, Path.cwd()))
         return dataclasses.replace(experiment, data=changed_data)
 
     def with_value(self, place: str, value: Any) -> "Experiment":
@@ -138,7 +146,7 @@ class Experiment:
             return dataclasses.replace(self, train=train)
         if part == "data":
             _check_data_keys([key])
-            data = dataclasses.replace(self.data, **{key: value})
+            data = self.data.changed({key: value})
             return dataclasses.replace(self, data=data)
         if part == "model":
             model = {**self.model, key: value}
@@ -198,6 +206,7 @@ class Experiment:
         """The model for this federation's examples, with fresh parameters."""
         options = dict(self.model)
         name = str(options.pop("name"))
+        models.importable_from(self.modules)
         example = federation.train.inputs[:1]
         return models.get(name, example, federation.classes, **options)
 
@@ -242,6 +251,16 @@ class Experiment:
             "hyper_parameters": run.algorithm.describe(),
             "train": run.settings.describe(),
         }
+
+
+def _rooted(table: TomlTable, folder: Path) -> dict[str, Any]:
+    """The table with the path of the data in full."""
+    rooted = dict(table)
+    for key in ("path", "data.path"):
+        path = rooted.get(key)
+        if isinstance(path, str):
+            rooted[key] = str(folder / Path(path).expanduser())
+    return rooted
 
 
 def _yes_or_no(name: str, value: Any) -> bool:

@@ -41,10 +41,24 @@ class Interruption(BaseException):
 
 Listener = Callable[[Sequence[Run], Sequence[Record], str], None]  # the runs, a record of each, the engine in words
 StopRequested = Callable[[], bool]
+Introduction = Callable[[Federation], None]
 
 
-def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds: float = 2.0) -> Findings:
-    """Carry out the runs of the experiment that are not finished in `out`, and read the findings of all its runs."""
+def _nothing(federation: Federation) -> None:
+    pass
+
+
+def run(
+    experiment: Experiment,
+    out: Path,
+    listen: Listener,
+    checkpoint_seconds: float = 2.0,
+    introduce: Introduction = _nothing,
+) -> Findings:
+    """Carry out the runs of the experiment that are not finished in `out`, and read the findings of all its runs.
+
+    `introduce` is given the clients before the first round, if anything is left to train.
+    """
     root = out / experiment.name
     runs = _runs_of(experiment)
     with _locked(root):
@@ -54,10 +68,13 @@ def run(experiment: Experiment, out: Path, listen: Listener, checkpoint_seconds:
             folder.refuse_other(experiment.config(planned))
             if not folder.finished:
                 unfinished.append(planned)
+        if unfinished:
+            federation = federate(experiment.data)
+            introduce(federation)
         if unfinished and experiment.train.engine == "flower":
-            _run_on_flower(experiment, unfinished, root, listen)
+            _run_on_flower(experiment, federation, unfinished, root, listen)
         elif unfinished:
-            _run_here(experiment, unfinished, root, listen, checkpoint_seconds)
+            _run_here(experiment, federation, unfinished, root, listen, checkpoint_seconds)
     return read_runs(root, runs)
 
 
@@ -110,10 +127,14 @@ def _header(experiment: Experiment, planned: Run, clients: Table, problem: Probl
 
 
 def _run_here(
-    experiment: Experiment, unfinished: Sequence[Run], root: Path, listen: Listener, checkpoint_seconds: float
+    experiment: Experiment,
+    federation: Federation,
+    unfinished: Sequence[Run],
+    root: Path,
+    listen: Listener,
+    checkpoint_seconds: float,
 ) -> None:
     """Train in this process; usually all runs stand at the same round and share the engine."""
-    federation = federate(experiment.data)
     problem, initial = experiment.problem(federation, federation.judged)
     clients = federation.describe()
     common = _common_round(root, unfinished)
@@ -244,13 +265,18 @@ def _own_stream(ready: torch.cuda.Event | None, device: torch.device) -> Iterato
         yield
 
 
-def _run_on_flower(experiment: Experiment, unfinished: Sequence[Run], root: Path, listen: Listener) -> None:
+def _run_on_flower(
+    experiment: Experiment,
+    federation: Federation,
+    unfinished: Sequence[Run],
+    root: Path,
+    listen: Listener,
+) -> None:
     """Train on Flower's simulation, one run after another; each strategy writes its own folder, round by round."""
     from ..flower import FairStrategy, client_app
     from ..flower.simulation import simulate
     from ..flower.wire import Shape
 
-    federation = federate(experiment.data)
     problem, initial = experiment.problem(federation, federation.judged)
     site = _Site(experiment)
     personal = root.resolve() / ".personal"  # kept here, a client's own model outlives a kill

@@ -19,6 +19,7 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     padding: int | None = None  # the target symbol that only fills up sequences
     notes: tuple[str, ...] = ()  # what was left out and why, for people (e.g. "321 images are not RGB")
+    is_test: NDArray[np.bool_] | None = None  # [N] rows that their owner gave as test data; None: nobody gave any
 
 
 def digits() -> Dataset:

@@ -4,81 +4,23 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ..client import Client, Pool
-from ..core.errors import InputError, check_whole, unknown
+from ..core.errors import InputError
 from . import partition, store
-from .catalogue import SOURCES
 from .dataset import Dataset
 from .folder import read_folder
+from .options import DataSettings
 from .partition import Parts, Rows, Split
 
-NAMES = (*SOURCES, "folder")
-PARTITIONS = ("dirichlet", "shards", "iid", "natural")
-SMALL = ("keep", "drop", "redraw")
-JUDGES = ("test", "validation")
 MOST_DRAWS = 1000  # of small = "redraw"
 PIECE = 16 << 20  # bytes gathered at a time
-
-
-@dataclass(frozen=True)
-class DataSettings:
-    """Which data, and how they are split across clients."""
-
-    name: str = "digits"
-    path: str | None = None  # of your own folder, for name = "folder"
-    partition: Literal["dirichlet", "shards", "iid", "natural"] = "dirichlet"
-    clients: int = 30  # natural: how many owners are drawn; 0 takes all
-    concentration: float = 0.1  # of the Dirichlet label shift; small: few classes per client, unequal sizes
-    shards_per_client: int = 2
-    train_fraction: float = 0.5  # of each client's examples of each class
-    validation_fraction: float = 0.0  # of each client's training examples, for choosing hyper-parameters
-    judge: Literal["test", "validation"] = "test"  # what accuracy is measured on; validation: test data stay unseen
-    examples: int | None = None  # use only this many of the data set's rows, drawn with the seed
-    min_examples: int = 1  # natural: owners with fewer rows are not drawn
-    small: Literal["keep", "drop", "redraw"] = "keep"  # clients below min_train or min_test
-    min_train: int = 1
-    min_test: int = 1
-    seed: int = 0  # of the split
-
-    def __post_init__(self) -> None:
-        _check_choice("data set", self.name, NAMES)
-        _check_choice("data.partition", self.partition, PARTITIONS)
-        _check_choice("data.small", self.small, SMALL)
-        _check_choice("data.judge", self.judge, JUDGES)
-        is_own_folder = self.name == "folder"
-        if is_own_folder != (self.path is not None):
-            raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
-        fewest = 0 if self.partition == "natural" else 1
-        check_whole("data.clients", self.clients, fewest)
-        check_whole("data.shards_per_client", self.shards_per_client, 1)
-        check_whole("data.min_examples", self.min_examples, 1)
-        check_whole("data.min_train", self.min_train, 0)
-        check_whole("data.min_test", self.min_test, 0)
-        check_whole("data.seed", self.seed, 0)
-        if self.examples is not None:
-            check_whole("data.examples", self.examples, 1)
-        if self.seed >= 2**32:
-            raise InputError(f"data.seed={self.seed}: give a whole number below 2**32")
-        concentration = self.concentration
-        if not _real(concentration) or not concentration > 0:
-            raise InputError(f"data.concentration={concentration!r}: it must be a number above 0")
-        train = self.train_fraction
-        if not _real(train) or not 0 < train < 1:
-            raise InputError(f"data.train_fraction={train!r}: it must lie between 0 and 1, both excluded")
-        validation = self.validation_fraction
-        if not _real(validation) or not 0 <= validation < 1:
-            raise InputError(f"data.validation_fraction={validation!r}: it must be at least 0 and below 1")
-        if self.judge == "validation" and not self.validation_fraction:
-            raise InputError(
-                "data.judge='validation' with validation_fraction=0: there is nothing to judge on; set "
-                "data.validation_fraction, e.g. 0.2"
-            )
+NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -95,6 +37,7 @@ class Federation:
     padding: int | None
     seed: int  # the one the split was drawn with, after re-drawing
     notes: tuple[str, ...]
+    judged_on: str = "test"  # or "validation"
 
     @property
     def train_sizes(self) -> NDArray[np.int64]:
@@ -118,6 +61,17 @@ class Federation:
             "notes": list(self.notes),
         }
 
+    def summary(self) -> str:
+        """One line: how many clients, who they are, and how many examples they have."""
+        shown = ", ".join(self.names[:NAMES_SHOWN])
+        more = len(self.names) - NAMES_SHOWN
+        if more > 0:
+            shown += f" and {more} more"
+        train = int(self.train_sizes.sum())
+        judged = int(self.judged_sizes.sum())
+        clients = "1 client" if len(self.names) == 1 else f"{len(self.names)} clients"
+        return f"{clients}: {shown}; {train:,} training examples, {judged:,} {self.judged_on}"
+
     def clients(self) -> list[Client]:
         """Clients for `evenfed.train`; their examples are views, not copies."""
         positions = range(len(self.names))
@@ -133,7 +87,7 @@ class Federation:
 def dataset(settings: DataSettings) -> Dataset:
     """The data set by name: bundled, from your own folder, or from the cache."""
     if settings.name == "folder":
-        path = Path(str(settings.path))
+        path = Path(str(settings.path)).expanduser()
         return read_folder(path)
     return store.read(settings.name)
 
@@ -169,6 +123,7 @@ def federate(settings: DataSettings) -> Federation:
         padding=data.padding,
         seed=draw.seed,
         notes=tuple(notes),
+        judged_on=settings.judge,
     )
 
 
@@ -205,6 +160,7 @@ def _thinned(data: Dataset, settings: DataSettings) -> Dataset:
         inputs=_gather(data.inputs, rows),
         targets=data.targets[rows],
         owners=owners,
+        is_test=None,
         notes=(*data.notes, note),
     )
 
@@ -225,8 +181,8 @@ class _Draw:
         return replace(self, names=names, splits=splits)
 
     def noted(self, note: str) -> "_Draw":
-        """The same with a note."""
-        return replace(self, notes=(note,))
+        """The same with one note more."""
+        return replace(self, notes=(*self.notes, note))
 
 
 def _draw(data: Dataset, settings: DataSettings) -> _Draw:
@@ -270,16 +226,49 @@ def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
         names = [f"{data.name}-{k}" for k in positions]
     shuffle = None if settings.partition == "dirichlet" else seed  # the authors keep the data set's order
     splits = []
+    bring_tests = 0
     for rows in parts:
+        own_test = _own_test(data, rows, settings)
+        train_fraction = settings.train_fraction
+        if len(own_test):
+            bring_tests += 1
+            train_fraction = 1.0
+            rows = np.setdiff1d(rows, own_test)
         split = partition.split(
             rows,
             labels,
-            train_fraction=settings.train_fraction,
+            train_fraction=train_fraction,
             validation_fraction=settings.validation_fraction,
             shuffle=shuffle,
         )
+        if len(own_test):
+            split = replace(split, test=own_test)
         splits.append(split)
-    return _Draw(names, splits, seed)
+    draw = _Draw(names, splits, seed)
+    if data.is_test is not None:
+        draw = draw.noted(_about_tests(bring_tests, len(parts), settings))
+    return draw
+
+
+def _own_test(data: Dataset, rows: Rows, settings: DataSettings) -> Rows:
+    """The rows that a natural client brought as its test data; clients drawn from the pooled rows have none."""
+    if data.is_test is None or settings.partition != "natural":
+        return rows[:0]
+    is_test = data.is_test[rows]
+    return np.sort(rows[is_test])
+
+
+def _about_tests(bring_tests: int, clients: int, settings: DataSettings) -> str:
+    if settings.partition != "natural":
+        return f"the files' own test data are pooled with the rest, because partition = {settings.partition}"
+    if bring_tests == clients:
+        return "every client is tested on its own test data"
+    rest = clients - bring_tests
+    share = 1 - settings.train_fraction
+    return (
+        f"{bring_tests} of {clients} clients are tested on their own test data; of the other {rest}, {share:.0%} of "
+        "the examples are set aside for testing"
+    )
 
 
 def _natural_parts(
@@ -357,13 +346,3 @@ def _gather(array: NDArray[Any], rows: Rows) -> NDArray[Any]:
         if releases_pages:
             mapped.madvise(mmap.MADV_DONTNEED)
     return gathered
-
-
-def _check_choice(what: str, value: Any, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise unknown(what, str(value), allowed)
-
-
-def _real(value: Any) -> bool:
-    is_boolean = isinstance(value, bool)
-    return isinstance(value, int | float) and not is_boolean

@@ -13,12 +13,16 @@ from ..core.errors import InputError
 from .dataset import Dataset
 
 Array = NDArray[Any]
-Arrays = tuple[Array, Array]  # of one client: inputs, targets
-Reader = Callable[[Path, Path], Arrays]  # of a client's file, given the first client's
+Arrays = tuple[Array, Array]  # inputs, targets
+Parts = dict[str, Arrays]  # of one client: "" for training, "_test" for testing if the file has it
+Reader = Callable[[Path, Path], Parts]  # of a client's file, given the first client's
+TEST = "_test"
 
 
 def read_folder(path: Path) -> Dataset:
     """Each file is a client named after it: `.npz` with arrays x and y, or `.parquet` with columns y and features.
+
+    An .npz may also have x_test and y_test: the client's test data.
 
     Classes are whole numbers from 0; y of a sequence task has one for each position. x keeps its type, except that
     float64, which models do not take, becomes float32; features of parquet become float32, in the order of the first
@@ -29,23 +33,26 @@ def read_folder(path: Path) -> Dataset:
     first = files[0]
     inputs = []
     targets = []
-    for file in files:
-        x, y = read(file, first)
-        inputs.append(x)
-        targets.append(y)
-        _check(file, x, y)
-        _check_alike("x", first, inputs[0], file, x)
-        _check_alike("y", first, targets[0], file, y)
+    owners: list[int] = []
+    is_test: list[bool] = []
+    for client, file in enumerate(files):
+        for part, (x, y) in read(file, first).items():
+            inputs.append(x)
+            targets.append(y)
+            _check(file, part, x, y)
+            _check_alike(f"x{part}", first, inputs[0], file, x)
+            _check_alike(f"y{part}", first, targets[0], file, y)
+            owners += [client] * len(y)
+            is_test += [part == TEST] * len(y)
     all_targets = np.concatenate(targets).astype(np.int64)
-    clients = np.arange(len(files), dtype=np.int64)
-    sizes = list(map(len, targets))
     return Dataset(
         name=path.resolve().name,
         inputs=np.concatenate(inputs),
         targets=all_targets,
         classes=int(all_targets.max()) + 1,
-        owners=np.repeat(clients, sizes),
+        owners=np.array(owners, np.int64),
         owner_names=tuple(file.stem for file in files),
+        is_test=np.array(is_test) if any(is_test) else None,
     )
 
 
@@ -69,26 +76,33 @@ def _client_files(path: Path) -> tuple[str, list[Path]]:
     )
 
 
-def _read_npz(file: Path, _: Path) -> Arrays:
+def _read_npz(file: Path, _: Path) -> Parts:
+    parts: Parts = {}
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             names = list(arrays)
-            if "x" in names and "y" in names:
-                inputs = arrays["x"]
+            for part in ("", TEST):
+                x = f"x{part}"
+                y = f"y{part}"
+                if x not in names and y not in names and part:
+                    continue
+                if x not in names or y not in names:
+                    present = ", ".join(names) or "(none)"
+                    raise InputError(f"{file} has the arrays {present}; it must have {x} and {y}: rename or add them")
+                inputs = arrays[x]
                 if inputs.dtype == np.float64:
                     inputs = inputs.astype(np.float32)
-                return inputs, arrays["y"]
+                parts[part] = (inputs, arrays[y])
     # A TypeError: the file holds one bare array, which is no context manager.
     except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
             f"{file} cannot be read ({error}); expected are plain arrays, as np.savez(file, x=..., y=...) writes them: "
             "write it again"
         ) from error
-    present = ", ".join(names) or "(none)"
-    raise InputError(f"{file} has the arrays {present}; it must have x and y: rename them")
+    return parts
 
 
-def _read_parquet(file: Path, first: Path) -> Arrays:
+def _read_parquet(file: Path, first: Path) -> Parts:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -115,29 +129,31 @@ def _read_parquet(file: Path, first: Path) -> Arrays:
         columns[name] = column
     targets = columns.pop("y")
     features = np.stack(list(columns.values()), axis=1)
-    return features.astype(np.float32), targets
+    return {"": (features.astype(np.float32), targets)}
 
 
-def _check(file: Path, inputs: Array, targets: Array) -> None:
+def _check(file: Path, part: str, inputs: Array, targets: Array) -> None:
+    x = f"x{part}"
+    y = f"y{part}"
     if inputs.dtype.kind not in "biuf":
-        raise InputError(f"{file}: x is {inputs.dtype}; it must be of whole numbers or floats: convert it")
+        raise InputError(f"{file}: {x} is {inputs.dtype}; it must be of whole numbers or floats: convert it")
     if targets.dtype.kind not in "iu":
         raise InputError(
-            f"{file}: y is {targets.dtype}; it must be of whole numbers from 0, without gaps (a column with gaps is "
+            f"{file}: {y} is {targets.dtype}; it must be of whole numbers from 0, without gaps (a column with gaps is "
             "read as floats): convert or fill it"
         )
     has_rows = inputs.ndim and targets.ndim and len(targets)
     if not has_rows or len(inputs) != len(targets):
         raise InputError(
-            f"{file}: x has shape {inputs.shape}, y has {targets.shape}; both must have the same number of rows, "
+            f"{file}: {x} has shape {inputs.shape}, {y} has {targets.shape}; both must have the same number of rows, "
             "at least one: complete or remove the file"
         )
     is_float = inputs.dtype.kind == "f"
     if is_float and not np.isfinite(inputs).all():
-        raise InputError(f"{file}: x holds values that are not finite; fill the gaps or leave those rows out")
+        raise InputError(f"{file}: {x} holds values that are not finite; fill the gaps or leave those rows out")
     lowest = targets.min()
     if lowest < 0:
-        raise InputError(f"{file}: y has {lowest} in it; classes are counted from 0: shift them")
+        raise InputError(f"{file}: {y} has {lowest} in it; classes are counted from 0: shift them")
 
 
 def _check_alike(
@@ -152,7 +168,7 @@ def _check_alike(
     if rows != expected:
         raise InputError(
             f"{file}: rows of {name} are {rows}, in {first_file.name} they are {expected}; "
-            "all clients must have the same: convert one of them"
+            "all clients must have the same, for training and testing: convert one of them"
         )
 
 

@@ -1,0 +1,101 @@
+"""Which data, and how they are split across clients: the table [data] of an experiment."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ..core.errors import InputError, check_whole, unknown
+from .catalogue import SOURCES
+
+NAMES = (*SOURCES, "folder")
+PARTITIONS = ("dirichlet", "shards", "iid", "natural")
+SMALL = ("keep", "drop", "redraw")
+JUDGES = ("test", "validation")
+UNSAID: Any = None  # the default depends on the data set
+CLIENTS = 30  # unless said; of your own folder all
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which data, and how they are split across clients."""
+
+    name: str = "digits"
+    path: str | None = None  # of your own folder, for name = "folder"
+    partition: Literal["dirichlet", "shards", "iid", "natural"] = UNSAID  # natural for "folder", else dirichlet
+    clients: int = UNSAID  # all of a folder, else 30; natural: how many owners are drawn, 0 takes all
+    concentration: float = 0.1  # of the Dirichlet label shift; small: few classes per client, unequal sizes
+    shards_per_client: int = 2
+    train_fraction: float = 0.5  # of each client's examples of each class, unless it brings its own test data
+    validation_fraction: float = 0.0  # of each client's training examples, for choosing hyper-parameters
+    judge: Literal["test", "validation"] = "test"  # what accuracy is measured on; validation: test data stay unseen
+    examples: int | None = None  # use only this many of the data set's rows, drawn with the seed
+    min_examples: int = 1  # natural: owners with fewer rows are not drawn
+    small: Literal["keep", "drop", "redraw"] = "keep"  # clients below min_train or min_test
+    min_train: int = 1
+    min_test: int = 1
+    seed: int = 0  # of the split
+
+    def __post_init__(self) -> None:
+        _check_choice("data set", self.name, NAMES)
+        self._complete()
+        _check_choice("data.partition", self.partition, PARTITIONS)
+        _check_choice("data.small", self.small, SMALL)
+        _check_choice("data.judge", self.judge, JUDGES)
+        is_own_folder = self.name == "folder"
+        if is_own_folder != (self.path is not None):
+            raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
+        fewest = 0 if self.partition == "natural" else 1
+        check_whole("data.clients", self.clients, fewest)
+        check_whole("data.shards_per_client", self.shards_per_client, 1)
+        check_whole("data.min_examples", self.min_examples, 1)
+        check_whole("data.min_train", self.min_train, 0)
+        check_whole("data.min_test", self.min_test, 0)
+        check_whole("data.seed", self.seed, 0)
+        if self.examples is not None:
+            check_whole("data.examples", self.examples, 1)
+        if self.seed >= 2**32:
+            raise InputError(f"data.seed={self.seed}: give a whole number below 2**32")
+        concentration = self.concentration
+        if not _real(concentration) or not concentration > 0:
+            raise InputError(f"data.concentration={concentration!r}: it must be a number above 0")
+        train = self.train_fraction
+        if not _real(train) or not 0 < train < 1:
+            raise InputError(f"data.train_fraction={train!r}: it must lie between 0 and 1, both excluded")
+        validation = self.validation_fraction
+        if not _real(validation) or not 0 <= validation < 1:
+            raise InputError(f"data.validation_fraction={validation!r}: it must be at least 0 and below 1")
+        if self.judge == "validation" and not self.validation_fraction:
+            raise InputError(
+                "data.judge='validation' with validation_fraction=0: there is nothing to judge on; set "
+                "data.validation_fraction, e.g. 0.2"
+            )
+
+    def _complete(self) -> None:
+        """What was not said: one file of your own folder is one client."""
+        is_own_folder = self.name == "folder"
+        partition = "natural" if is_own_folder else "dirichlet"
+        if self.partition is UNSAID:
+            object.__setattr__(self, "partition", partition)
+        is_whole_folder = is_own_folder and self.partition == "natural"
+        if self.clients is UNSAID:
+            object.__setattr__(self, "clients", 0 if is_whole_folder else CLIENTS)
+
+    def changed(self, changes: Mapping[str, Any]) -> "DataSettings":
+        """With some values set. How another data set is split says nothing about your own folder."""
+        name = changes.get("name", self.name)
+        is_own_folder = name == "folder"
+        was_own_folder = self.name == "folder"
+        if is_own_folder == was_own_folder:
+            return replace(self, **changes)
+        fresh = {"partition": UNSAID, "clients": UNSAID, "path": None}
+        return replace(self, **{**fresh, **changes})
+
+
+def _check_choice(what: str, value: Any, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise unknown(what, str(value), allowed)
+
+
+def _real(value: Any) -> bool:
+    is_boolean = isinstance(value, bool)
+    return isinstance(value, int | float) and not is_boolean
