@@ -1,9 +1,10 @@
 """Fair federated learning: serve the worst-served clients better without dragging down the others."""
 
-from . import algorithms
+from . import algorithms, callbacks
 from ._version import __version__
+from .callbacks import Progress
 from .client import Client
-from .comparison.api import Progress, compare, train
+from .comparison.api import compare, train
 from .comparison.result import Comparison, Result
 from .core.errors import InputError
 from .core.fold import Turn
@@ -27,6 +28,7 @@ __all__ = [
     "Update",
     "__version__",
     "algorithms",
+    "callbacks",
     "close_round",
     "compare",
     "open_round",

@@ -3,35 +3,22 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
+from ..callbacks import Callbacks, callback_list
 from ..client import Client
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
-from ..core.server import Record, Server
 from ..settings import Settings
 from ..simulate.loop import Run, start
-from ..simulate.problem import LossFunction, Problem, drawn_by, initial_model
-from .driver import Group, Sink, Training, drive
+from ..simulate.problem import LossFunction, Problem, drawn_by, initial_model, loaded
+from .driver import Sink, Training, drive
 from .plan import Variant, plan_runs, seed_list, with_baseline
-from .result import Comparison, Result, loaded
+from .result import Comparison, Result
 
-
-@dataclass(frozen=True)
-class Progress:
-    """What a callback gets after every round of every run."""
-
-    label: str
-    seed: int
-    record: Record
-    server: Server
-
-
-Callback = Callable[[Progress], Any]
 Entries = Iterable[str | Algorithm | Variant] | Mapping[str, Any]
 
 
@@ -42,7 +29,7 @@ def train(
     *,
     loss: LossFunction | None = None,
     score: LossFunction | None = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callbacks = (),
     **options: Any,
 ) -> Result:
     """Train one model across `clients`. `model` itself is not changed.
@@ -51,7 +38,8 @@ def train(
     `loss(outputs, targets)`: one loss per example; cross entropy by default.
     `score(outputs, targets)`: one number per example that counts as accuracy; top-1 by default if targets are
     whole numbers.
-    `callbacks`: called after every round with a `Progress`; one that raises StopIteration ends training.
+    `callbacks`: a function of a `Progress`, an `evenfed.callbacks.Callback` or several; called after every round.
+    `progress.stop()`, or StopIteration, ends the run.
     `options`: the fields of `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox,
     server_lr, server_optimizer, smooth, start, engine, device, precision, evaluate_every, last_rounds.
 
@@ -89,7 +77,7 @@ def compare(
     noise_floor: bool = True,
     loss: LossFunction | None = None,
     score: LossFunction | None = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callbacks = (),
     **options: Any,
 ) -> Comparison:
     """Train every algorithm with every seed on the same clients. All runs share the engine.
@@ -132,38 +120,15 @@ def _variants(algorithms: Entries) -> list[Variant]:
     return list(map(Variant.of_entry, algorithms))
 
 
-class _Callbacks(Sink):
-    """Calls back after every round; a callback that raises StopIteration ends the training."""
-
-    def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self.callbacks = list(callbacks)
-
-    def after_round(self, group: Group) -> bool:
-        stopped = False
-        for training in group:
-            progress = Progress(
-                label=training.run.label,
-                seed=training.run.settings.seed,
-                record=training.records[-1],
-                server=training.state.server,
-            )
-            for callback in self.callbacks:
-                try:
-                    callback(progress)
-                except StopIteration:
-                    stopped = True
-        return stopped
-
-
 def _train(
-    runs: Sequence[Run], problem: Problem, callbacks: Iterable[Callback], drawn: Callable[[int], Tensor] | None = None
+    runs: Sequence[Run], problem: Problem, callbacks: Callbacks, drawn: Callable[[int], Tensor] | None = None
 ) -> list[Result]:
     """Train the runs from the problem's model, or from the model `drawn` by each seed."""
     trainings = []
     for run in runs:
         state = start(run, problem, drawn)
         trainings.append(Training(run, state))
-    drive(trainings, problem, _Callbacks(callbacks))
+    drive(trainings, problem, Sink(), callback_list(callbacks))
     sizes = problem.train.sizes
     shares = (sizes / sizes.sum()).numpy().astype(np.float64)
     results = []
@@ -180,6 +145,8 @@ def _train(
             engine=training.engine,
             server=server,
             personal=training.state.personal,
+            stopped=training.stopped,
+            model_round=training.model_round,
         )
         results.append(result)
     return results

@@ -1,11 +1,15 @@
 """The one driver of rounds: `train`, `compare`, `evenfed compare` and `evenfed tune` all train through it."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from ..callbacks import Callback, Progress
 from ..core.server import Record
-from ..simulate.loop import Run, State, engine_for, rounds
-from ..simulate.problem import Problem
+from ..simulate.loop import Run, State, engine_for, evaluated, rounds
+from ..simulate.problem import Engine, Problem
 
 
 @dataclass
@@ -16,6 +20,9 @@ class Training:
     state: State  # after the last round
     records: list[Record] = field(default_factory=list)  # of the rounds so far, unless a sink has taken them
     engine: str = ""  # how clients are visited, and why
+    folder: Path | None = None  # where the run is kept on disk
+    stopped: str | None = None  # why a callback ended it before its last round
+    model_round: int | None = None  # the round whose model a callback put back at the end
 
     @property
     def rounds_done(self) -> int:
@@ -31,38 +38,130 @@ class Sink:
     def begin(self, group: Group) -> None:
         """Before the first round of this group."""
 
-    def after_round(self, group: Group) -> bool:
-        """After every round; True ends the training of this group."""
-        return False
+    def after_round(self, group: Group) -> None:
+        """After every round."""
 
     def end(self, group: Group) -> None:
-        """After the last round, if the training was not ended before."""
+        """After the last round of these runs; a run that a callback stopped ends before the others of its group."""
+
+    def failed(self, group: Group) -> None:
+        """A callback raised an error, which ends the training: save what there is."""
 
 
-def drive(trainings: Sequence[Training], problem: Problem, sink: Sink) -> None:
+def drive(
+    trainings: Sequence[Training],
+    problem: Problem,
+    sink: Sink,
+    callbacks: Sequence[Callback] = (),
+) -> None:
     """Train all runs to their last round. Those at the same round and of the same precision go together."""
     groups: dict[tuple[int, str], list[Training]] = {}
     for training in sorted(trainings, key=lambda training: -training.rounds_done):
         precision = training.run.settings.precision
         group = groups.setdefault((training.rounds_done, precision), [])
         group.append(training)
-    for group in groups.values():
-        _drive_group(group, problem, sink)
+    try:
+        for group in groups.values():
+            _drive_group(group, problem, sink, callbacks)
+    finally:
+        for callback in callbacks:
+            callback.close()
 
 
-def _drive_group(group: Group, problem: Problem, sink: Sink) -> None:
+def _drive_group(group: Group, problem: Problem, sink: Sink, callbacks: Sequence[Callback]) -> None:
     """A function of its own so that one group's engine is gone before the next group's is made."""
     runs = [training.run for training in group]
-    states = [training.state for training in group]
     engine = engine_for(problem, runs)
     for training in group:
         training.engine = engine.how
+    watched = _Watched(problem, engine, sink, callbacks)
     sink.begin(group)
+    watched.start(group)
+    active = group
+    while active:
+        ended = _advance(active, problem, engine, watched)
+        watched.end(ended)
+        active = [training for training in active if training not in ended]
+
+
+def _advance(group: Group, problem: Problem, engine: Engine, watched: "_Watched") -> Group:
+    """Rounds of the group until some of its runs end: those."""
+    runs = [training.run for training in group]
+    states = [training.state for training in group]
     for new_states, records in rounds(runs, states, problem, engine):
         for training, state, record in zip(group, new_states, records, strict=True):
-            training.state = state
+            training.state = dataclasses.replace(state, notes=training.state.notes)
             training.records.append(record)
             training.engine = engine.how  # changes where less fits into memory than was thought
-        if sink.after_round(group):
-            return
-    sink.end(group)
+        watched.after_round(group)
+        stopped = [training for training in group if training.stopped is not None]
+        if stopped:
+            return stopped
+    return group
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """Tells the callbacks first, then the sink: what a callback notes belongs to the round's checkpoint."""
+
+    problem: Problem
+    engine: Engine
+    sink: Sink
+    callbacks: Sequence[Callback]
+
+    def start(self, group: Group) -> None:
+        runs = [self._progress(training) for training in group]
+        with self._saved(group):
+            for callback in self.callbacks:
+                callback.start(runs)
+        for training, progress in zip(group, runs, strict=True):
+            training.state = progress.state
+
+    def after_round(self, group: Group) -> None:
+        with self._saved(group):
+            for training in group:
+                self._tell(training)
+        self.sink.after_round(group)
+
+    def end(self, group: Group) -> None:
+        with self._saved(group):
+            for training in group:
+                progress = self._progress(training)
+                for callback in self.callbacks:
+                    callback.end(progress)
+                training.state = progress.state
+                training.model_round = progress.restored
+        self.sink.end(group)
+
+    def _tell(self, training: Training) -> None:
+        """One run's round. StopIteration ends that run, after every callback was told."""
+        progress = self._progress(training)
+        for callback in self.callbacks:
+            try:
+                callback.round(progress)
+            except StopIteration as stop:
+                progress.stop(str(stop) or "StopIteration from a callback")
+        training.state = progress.state
+        training.stopped = progress.stopped
+        if training.stopped is not None:  # this round is its last one, which is always evaluated
+            record = training.records[-1]
+            training.records[-1] = evaluated(
+                record,
+                training.run,
+                training.state,
+                self.problem,
+                self.engine,
+            )
+
+    def _progress(self, training: Training) -> Progress:
+        record = training.records[-1] if training.records else None
+        return Progress(training.run, self.problem, training.state, record, training.folder)
+
+    @contextmanager
+    def _saved(self, group: Group) -> Iterator[None]:
+        """Nothing that was computed is lost by a callback's error."""
+        try:
+            yield
+        except BaseException:
+            self.sink.failed(group)
+            raise

@@ -95,7 +95,7 @@ class RunFolder:
             data = json.loads(line)
             records.append(record_json.from_json(data))
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
-        return History(records, sizes / sizes.sum(), header.last_rounds)
+        return History(records, sizes / sizes.sum(), header.last_rounds, header.model_round)
 
     def refuse_other(self, config: Mapping[str, Any]) -> None:
         """Raise if the folder holds a run with another configuration."""
@@ -142,7 +142,15 @@ class RunFolder:
             lines = self.rounds_path.read_text().splitlines(keepends=True)
             replace_text(self.rounds_path, "".join(lines[:at]))
 
-    def write(self, records: Sequence[Record], state: State, finished: bool = False, engine: str | None = None) -> None:
+    def write(
+        self,
+        records: Sequence[Record],
+        state: State,
+        finished: bool = False,
+        engine: str | None = None,
+        stopped: str | None = None,
+        model_round: int | None = None,
+    ) -> None:
         """Append the rounds, then write a checkpoint, or the model if finished: a checkpoint has all its lines."""
         self._append(records)
         header = self.header()
@@ -157,6 +165,8 @@ class RunFolder:
             seconds=header.seconds + sum(record.seconds for record in records),
             finished=finished,
             engine=engine or header.engine,
+            stopped=stopped,
+            model_round=model_round,
         )
         self._write_header(written)
 

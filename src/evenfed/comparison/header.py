@@ -38,6 +38,8 @@ class Header:
     seconds: float = 0.0
     resumed_at: Sequence[int] = ()  # the round each session started at, the first one's 0 included
     earlier: Sequence[Table] = ()  # provenance of earlier sessions whose rounds are kept
+    stopped: str | None = None  # why a callback ended the run early
+    model_round: int | None = None  # the round that the model is from, if a callback put back an earlier one
     taken_from: str | None = None  # the comparison that made this run, if another did
     extra: Table = field(default_factory=dict)  # keys this version does not know
 
@@ -79,8 +81,10 @@ class Header:
             "earlier": list(self.earlier),
             **self.extra,
         }
-        if self.taken_from is not None:
-            data["taken_from"] = self.taken_from
+        for name in ("taken_from", "stopped", "model_round"):
+            value = getattr(self, name)
+            if value is not None:
+                data[name] = value
         return data
 
     def begun(self, before: "Header | None", at: int) -> "Header":

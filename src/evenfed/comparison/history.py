@@ -26,6 +26,7 @@ class History:
     records: Sequence[Record]
     shares: Vector  # [n]
     last_rounds: int
+    model_round: int | None = None  # the round that the run's model is from, if not the last one
 
     @property
     def evaluated(self) -> list[Record]:
@@ -40,8 +41,10 @@ class History:
 
     @property
     def accuracy(self) -> Vector | None:
-        """[n] at the last evaluation."""
+        """[n] of the run's model: at the last evaluation, or at that of the round it was put back from."""
         evaluated = self.evaluated
+        if self.model_round is not None:
+            evaluated = [record for record in evaluated if record.index < self.model_round]
         return evaluated[-1].accuracy if evaluated else None
 
     @property

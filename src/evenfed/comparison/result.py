@@ -1,6 +1,5 @@
 """What `train` and `compare` give back: a finished run, and the runs of a comparison."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from ..core.algorithm import Algorithm
 from ..core.server import Record, Server
 from ..fairness import Fairness, Suppression
 from ..settings import Settings
+from ..simulate.problem import loaded
 from .history import FLOOR_ROW, History, Row, row
 
 
@@ -29,11 +29,13 @@ class Result:
     engine: str  # how clients were visited, and why
     server: Server
     personal: Tensor | None  # [n, D] clients' own models (Ditto)
+    stopped: str | None = None  # why a callback ended the run early
+    model_round: int | None = None  # the round that `model` is from, if a callback put back an earlier one
 
     @property
     def history(self) -> History:
         """What the records add up to."""
-        return History(self.records, self.shares, self.settings.last_rounds)
+        return History(self.records, self.shares, self.settings.last_rounds, self.model_round)
 
     @property
     def accuracy(self) -> NDArray[np.float64] | None:
@@ -105,12 +107,3 @@ class Comparison:
 
 def _histories(results: Sequence[Result]) -> list[History]:
     return [result.history for result in results]
-
-
-def loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:
-    """A copy of `model` with these parameters and the server's buffers, in evaluation mode."""
-    loaded = copy.deepcopy(model).eval()
-    parameters = server.layout.unflatten(theta)
-    assert isinstance(parameters, dict)
-    loaded.load_state_dict({**parameters, **server.buffers}, strict=False)
-    return loaded

@@ -194,7 +194,7 @@ class _Disk(Sink):
             self._folder(training).begin(header, training.state)
         self.saved_at = time.monotonic()
 
-    def after_round(self, group: Group) -> bool:
+    def after_round(self, group: Group) -> None:
         runs = [training.run for training in group]
         records = [training.records[-1] for training in group]
         self.listen(runs, records, group[0].engine)
@@ -210,12 +210,16 @@ class _Disk(Sink):
             if self.stop() and not ended:
                 self._wait()
                 raise Interruption
-        return False
 
     def end(self, group: Group) -> None:
         self._wait()
         snapshot = self._snapshot(group)
         self._save(snapshot, self._event(), finished=True)
+
+    def failed(self, group: Group) -> None:
+        self._wait()
+        snapshot = self._snapshot(group)
+        self._save(snapshot, self._event())
 
     def _folder(self, training: Training) -> RunFolder:
         return RunFolder.of(self.root, training.run)
@@ -247,7 +251,14 @@ class _Disk(Sink):
         with _own_stream(ready, self.device):
             for training in group:
                 folder = self._folder(training)
-                folder.write(training.records, training.state, finished, training.engine)
+                folder.write(
+                    training.records,
+                    training.state,
+                    finished,
+                    training.engine,
+                    training.stopped,
+                    training.model_round,
+                )
         kept_round = None if finished else group[0].rounds_done
         for training in group:
             self._folder(training).forget(keep=kept_round)

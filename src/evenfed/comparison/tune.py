@@ -178,13 +178,12 @@ class _Heartbeat(Sink):
         self.batch = batch
         self.last = 0.0
 
-    def after_round(self, group: Group) -> bool:
+    def after_round(self, group: Group) -> None:
         silent = time.time() - self.last
         if silent > HEARTBEAT_SECONDS:
             self.last = time.time()
             for job in self.batch:
                 job.beat()
-        return False
 
 
 def _with_validation(experiment: Experiment, search: Search) -> Experiment:

@@ -33,6 +33,8 @@ def save(state: State, path: Path) -> None:
         tensors["smoothed"] = server.smoothed
     if state.personal is not None:
         tensors["personal"] = state.personal
+    for name, note in state.notes.items():
+        tensors[f"notes.{name}"] = note.clone()  # may be a tensor of the state, which safetensors refuses to see twice
     if server.past is not None:
         _add(tensors, "past", vars(server.past))
     optimizer: dict[str, Any] = {}
@@ -86,7 +88,7 @@ def load(fresh: State, path: Path) -> State:
     personal = tensors.get("personal")
     if personal is not None:
         personal = personal.to(device)
-    return State(server, personal)
+    return State(server, personal, notes=_part(tensors, "notes", device))
 
 
 def model_file(server: Server, path: Path) -> None:

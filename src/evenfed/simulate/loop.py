@@ -2,9 +2,9 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -48,6 +48,7 @@ class State:
     server: Server
     personal: Tensor | None = None  # [n, D] each client's own model (Ditto)
     firsts: Tensor | None = None  # [n, D] where clients start in round 0, if not at the server's model
+    notes: Mapping[str, Tensor] = field(default_factory=dict)  # what callbacks keep with the run
 
 
 Advanced = tuple[list[State], list[Record]]  # the new states, and the round's records
@@ -275,13 +276,32 @@ def _advance(
     elapsed = time.perf_counter() - began
     seconds = elapsed / len(runs)
     for k, scored in enumerate(scores):
-        records[k] = dataclasses.replace(
-            records[k],
-            seconds=seconds,
-            accuracy=scored.get("accuracy"),
-            unpadded=scored.get("unpadded"),
-        )
+        timed = dataclasses.replace(records[k], seconds=seconds)
+        records[k] = _with_scores(timed, scored)
     return new_states, records
+
+
+def _with_scores(record: Record, scored: Scores) -> Record:
+    return dataclasses.replace(
+        record,
+        accuracy=scored.get("accuracy"),
+        unpadded=scored.get("unpadded"),
+    )
+
+
+def evaluated(
+    record: Record,
+    run: Run,
+    state: State,
+    problem: Problem,
+    engine: Engine,
+) -> Record:
+    """The record of a run's last round with its scores, which an earlier round need not have."""
+    if record.accuracy is not None:
+        return record
+    with arithmetic(run.settings.precision):
+        (scored,) = score([state], problem, engine)
+    return _with_scores(record, scored)
 
 
 def _losses_at(

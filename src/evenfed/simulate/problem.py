@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..client import Client, Pool, names, pools
 from ..core.errors import InputError, first_line
-from ..core.server import Update
+from ..core.server import Server, Update
 from ..core.vector import Layout
 from ..settings import Settings
 from .layers.recurrent import wherever_weights_lie
@@ -350,3 +350,12 @@ def theta_of(problem: Problem, model: nn.Module) -> Tensor:
     trained = {name: parameters[name] for name in layout.names or ()}
     theta = layout.flatten(trained)
     return theta.to(problem.device)
+
+
+def loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:
+    """A copy of `model` with these parameters and the server's buffers, in evaluation mode."""
+    loaded = copy.deepcopy(model).eval()
+    parameters = server.layout.unflatten(theta)
+    assert isinstance(parameters, dict)
+    loaded.load_state_dict({**parameters, **server.buffers}, strict=False)
+    return loaded

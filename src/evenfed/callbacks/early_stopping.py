@@ -1,0 +1,120 @@
+"""End a run once the clients it should serve no longer gain."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.errors import InputError, check_whole, unknown
+from ..fairness import Fairness
+from .progress import Callback, Progress
+
+METRICS = tuple(field.name for field in dataclasses.fields(Fairness))
+_LOWER_IS_BETTER = ("std",)
+
+
+class EarlyStopping(Callback):
+    """Ends a run whose `metric` has not improved for `patience` rounds.
+
+    `metric`: mean, std, worst, worst10, worst20 or best10, of the clients' accuracies after a round.
+    `min_delta`: a smaller gain does not count.
+    `restore_best`: the result's model is that of the best round, and `model_round` says which.
+
+    The best model is part of the run's checkpoints, so a run that resumes stops at the same round.
+    """
+
+    def __init__(
+        self,
+        metric: str = "worst10",
+        patience: int = 20,
+        restore_best: bool = True,
+        min_delta: float = 0.0,
+    ) -> None:
+        if metric not in METRICS:
+            raise unknown("metric of EarlyStopping", str(metric), METRICS)
+        check_whole("patience", patience, 1)
+        if not isinstance(restore_best, bool):
+            raise InputError(f"restore_best={restore_best!r}: give true or false")
+        is_number = isinstance(min_delta, int | float) and not isinstance(min_delta, bool)
+        if not is_number or not 0 <= min_delta < math.inf:
+            raise InputError(f"min_delta={min_delta!r}: give a finite number of at least 0")
+        self.metric = metric
+        self.patience = patience
+        self.restore_best = restore_best
+        self.min_delta = float(min_delta)
+
+    def describe(self) -> dict[str, Any]:
+        """Its options: they decide how a run ends, so a run's configuration records them."""
+        return dict(vars(self))
+
+    def start(self, runs: Sequence[Progress]) -> None:
+        for run in runs:
+            problem = run.problem
+            if problem.judged is None or problem.score is None:
+                raise InputError(
+                    f"EarlyStopping('{self.metric}') needs clients with test data and a score; give them, "
+                    "or leave it out"
+                )
+            if run.settings.evaluate_every == 0:
+                raise InputError("EarlyStopping needs evaluations; give evaluate_every=1, not 0")
+
+    def round(self, progress: Progress) -> None:
+        fairness = progress.fairness
+        if fairness is None:
+            return
+        value = self._upwards(getattr(fairness, self.metric))
+        notes = progress.notes
+        best = notes.get(self._name("value"))
+        is_better = best is None or value > float(best) + self.min_delta
+        if is_better and not math.isnan(value):
+            progress.keep(self._notes(progress, value))
+            return
+        if best is None:
+            return
+        best_round = int(notes[self._name("round")])
+        waited = progress.round - best_round
+        if waited >= self.patience:
+            shown = self._upwards(float(best))
+            progress.stop(f"{self.metric} did not rise above {shown:.4f}, of round {best_round}, for {waited} rounds")
+
+    def end(self, progress: Progress) -> None:
+        notes = progress.notes
+        if not self.restore_best or self._name("round") not in notes:
+            return
+        best_round = int(notes[self._name("round")])
+        if best_round == progress.round:
+            return
+        buffers = {}
+        for name in progress.server.buffers:
+            buffers[name] = notes[self._name(f"buffers.{name}")]
+        progress.restore(
+            best_round,
+            notes[self._name("theta")],
+            buffers,
+            notes.get(self._name("personal")),
+        )
+
+    def _notes(self, progress: Progress, value: float) -> dict[str, Tensor]:
+        """What to remember of the best round so far."""
+        notes = {
+            "value": torch.tensor(value, dtype=torch.float64),
+            "round": torch.tensor(progress.round),
+        }
+        if self.restore_best:
+            state = progress.state
+            notes["theta"] = state.server.theta
+            for name, buffer in state.server.buffers.items():
+                notes[f"buffers.{name}"] = buffer
+            if state.personal is not None:
+                notes["personal"] = state.personal
+        return {self._name(name): note for name, note in notes.items()}
+
+    def _name(self, of: str) -> str:
+        return f"early_stopping.{self.metric}.{of}"
+
+    def _upwards(self, value: float) -> float:
+        """As a number of which more is better, and back."""
+        return -value if self.metric in _LOWER_IS_BETTER else value

@@ -1,0 +1,75 @@
+"""Callbacks by name, as experiments and the command line choose them."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import InputError, unknown
+from .early_stopping import EarlyStopping
+from .mlflow import MLflow
+from .progress import Callback
+from .tensorboard import TensorBoard
+from .wandb import WandB
+
+Options = Mapping[str, Any]
+Chosen = Mapping[str, Options]  # options by name
+
+BY_NAME: dict[str, type[Callback]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WandB,
+    "early_stopping": EarlyStopping,
+}
+
+
+def chosen(track: Any) -> dict[str, Options]:
+    """From a name, a list of names, or a table of options by name.
+
+    >>> chosen(["tensorboard"])
+    {'tensorboard': {}}
+    >>> chosen({"early_stopping": {"patience": 5}})
+    {'early_stopping': {'patience': 5}}
+    """
+    if isinstance(track, str):
+        track = [track]
+    if isinstance(track, list | tuple) and all(isinstance(name, str) for name in track):
+        track = {name: {} for name in track}
+    if not isinstance(track, Mapping):
+        raise InputError(f'track = {track!r}: give names such as ["tensorboard"], or a table [track.tensorboard]')
+    by_name: dict[str, Options] = {}
+    for given, options in track.items():
+        name = _spelled(given)
+        if not isinstance(options, Mapping):
+            raise InputError(f"track.{given} = {options!r}: give a table of options, e.g. [track.{given}]")
+        by_name[name] = dict(options)
+    callbacks(by_name)  # refuses unknown options now, not after hours
+    return by_name
+
+
+def callbacks(track: Chosen) -> list[Callback]:
+    """The callbacks themselves."""
+    made = []
+    for name, options in track.items():
+        cls = BY_NAME[name]
+        allowed = list(inspect.signature(cls).parameters)
+        for option in options:
+            if option not in allowed:
+                raise unknown(f"option of track.{name}", option, allowed)
+        made.append(cls(**options))
+    return made
+
+
+def deciding(track: Chosen) -> dict[str, Any]:
+    """What of it decides a run's result: early stopping, with all its options."""
+    decisions = {}
+    for name, callback in zip(track, callbacks(track), strict=True):
+        if isinstance(callback, EarlyStopping):
+            decisions[name] = callback.describe()
+    return decisions
+
+
+def _spelled(given: str) -> str:
+    name = given.lower().replace("-", "_")
+    if name not in BY_NAME:
+        raise unknown("tracker", given, BY_NAME)
+    return name

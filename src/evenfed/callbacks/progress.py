@@ -1,0 +1,173 @@
+"""What a callback is, and what it sees of a run."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..core.algorithm import Algorithm
+from ..core.errors import InputError
+from ..core.server import Record, Server
+from ..fairness import Fairness
+from ..settings import Settings
+from ..simulate.loop import Run, State
+from ..simulate.problem import Problem, loaded
+
+
+class Progress:
+    """A run as a callback sees it: before the first round, after a round, or at the end."""
+
+    def __init__(
+        self,
+        run: Run,
+        problem: Problem,
+        state: State,
+        record: Record | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.run = run
+        self.problem = problem
+        self.state = state  # where the run stands; what `keep` and `restore` change
+        self.folder = folder  # of this run on disk, if it has one
+        self.stopped: str | None = None  # why the run was asked to end early
+        self.restored: int | None = None  # the round whose model was put back
+        self._record = record
+
+    @property
+    def label(self) -> str:
+        return self.run.label
+
+    @property
+    def seed(self) -> int:
+        return self.run.settings.seed
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.run.algorithm
+
+    @property
+    def settings(self) -> Settings:
+        return self.run.settings
+
+    @property
+    def client_names(self) -> list[str]:
+        return self.problem.client_names
+
+    @property
+    def round(self) -> int:
+        """How many rounds are done: 1 after the first."""
+        return self.state.server.index
+
+    @property
+    def record(self) -> Record:
+        """The round just done: losses, weights and accuracies of all clients."""
+        if self._record is None:
+            raise InputError("no round was run yet; read `record` in the callback's `round` or `end`")
+        return self._record
+
+    @property
+    def server(self) -> Server:
+        return self.state.server
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """mean, std, worst, worst10, worst20, best10 after this round; None where it was not evaluated."""
+        accuracy = None if self._record is None else self._record.accuracy
+        return None if accuracy is None else Fairness.of(accuracy)
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """A copy of the global model as it is now, in evaluation mode; made when first asked for."""
+        return loaded(self.problem.model, self.server, self.server.theta)
+
+    def stop(self, reason: str = "stopped by a callback") -> None:
+        """End this run after this round. Other runs go on."""
+        self.stopped = reason
+
+    @property
+    def notes(self) -> dict[str, Tensor]:
+        """Tensors that callbacks keep with the run: in its checkpoints, so they survive a restart."""
+        return dict(self.state.notes)
+
+    def keep(self, notes: dict[str, Tensor]) -> None:
+        """Add to the notes, or replace those of the same name."""
+        changed = {**self.state.notes, **notes}
+        self.state = dataclasses.replace(self.state, notes=changed)
+
+    def restore(self, round: int, theta: Tensor, buffers: dict[str, Tensor], personal: Tensor | None = None) -> None:
+        """At the end of a run: put back the model of an earlier round as the run's result."""
+        server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
+        self.state = dataclasses.replace(self.state, server=server, personal=personal)
+        self.restored = round
+
+
+class Callback:
+    """What is told how runs advance. Override what you need; nothing is called but these four."""
+
+    def start(self, runs: Sequence[Progress]) -> None:
+        """Before the first round of runs that advance together. A resumed run has `round` above 0."""
+
+    def round(self, progress: Progress) -> None:
+        """After every round of every run."""
+
+    def end(self, progress: Progress) -> None:
+        """After a run's last round, whether it was stopped or not."""
+
+    def close(self) -> None:
+        """When training is over, also after an error or an interruption."""
+
+
+class _Function(Callback):
+    """A bare callable, called after every round."""
+
+    def __init__(self, function: Callable[[Progress], Any]) -> None:
+        self.function = function
+
+    def round(self, progress: Progress) -> None:
+        self.function(progress)
+
+
+_HOOKS = ("start", "round", "end", "close")
+Callbacks = Callback | Callable[[Progress], Any] | Iterable[Callback | Callable[[Progress], Any]]
+
+
+def callback_list(given: Callbacks) -> list[Callback]:
+    """From one bare callable, one callback, or several of either."""
+    if _is_callback(given) or isinstance(given, str):
+        given = [given]  # type: ignore[list-item]
+    if not isinstance(given, Iterable):
+        raise _unusable(given)
+    return [_callback(one) for one in given]
+
+
+def _callback(given: Any) -> Callback:
+    if isinstance(given, type):
+        raise InputError(f"callbacks: {given.__name__} is a class; give an instance, {given.__name__}(...)")
+    if isinstance(given, Callback):
+        return given
+    own_hooks = {}
+    for name in _HOOKS:
+        hook = getattr(given, name, None)
+        if callable(hook):
+            own_hooks[name] = hook
+    if own_hooks and not isinstance(given, str):
+        adapted = Callback()
+        vars(adapted).update(own_hooks)
+        return adapted
+    if callable(given):
+        return _Function(given)
+    raise _unusable(given)
+
+
+def _is_callback(given: Any) -> bool:
+    return callable(given) or any(callable(getattr(given, name, None)) for name in _HOOKS)
+
+
+def _unusable(given: Any) -> InputError:
+    kind = type(given).__name__
+    return InputError(
+        f"callbacks={given!r} is a {kind}; give a function of a Progress, an evenfed.callbacks.Callback, or a list"
+    )

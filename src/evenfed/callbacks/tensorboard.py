@@ -1,0 +1,64 @@
+"""TensorBoard: one log per run, clients as histograms."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import InputError
+from .measures import configuration, finite, missing, numbers, per_client
+from .progress import Callback, Progress
+
+
+class TensorBoard(Callback):
+    """Writes every run to `folder`/LABEL/seed-K; show it with `tensorboard --logdir folder`.
+
+    Without a folder, each run's log goes to `tensorboard` in the run's own folder on disk. A run that resumes
+    goes on in its log: what was logged after its checkpoint is purged.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.writers: dict[str, Any] = {}
+
+    def start(self, runs: Sequence[Progress]) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise missing("tensorboard", "TensorBoard") from None
+        for run in runs:
+            place = self._place(run)
+            try:
+                writer = SummaryWriter(str(place), purge_step=run.round + 1)
+            except OSError as error:
+                raise InputError(f"TensorBoard: {place} cannot be written ({error.strerror}); choose another") from None
+            self.writers[run.run.name] = writer
+            if run.round == 0:
+                options = configuration(run)
+                lines = [f"| {name} | {value} |" for name, value in options.items()]
+                table = "\n".join(["| option | value |", "|---|---|", *lines])
+                writer.add_text("configuration", table, 0)
+
+    def round(self, progress: Progress) -> None:
+        writer = self.writers[progress.run.name]
+        step = progress.round
+        for name, value in numbers(progress).items():
+            writer.add_scalar(name, value, step)
+        for name, values in per_client(progress).items():
+            known = finite(values)
+            if len(known):
+                writer.add_histogram(f"clients/{name}", known, step)
+
+    def end(self, progress: Progress) -> None:
+        self.writers.pop(progress.run.name).close()
+
+    def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
+        self.writers = {}
+
+    def _place(self, run: Progress) -> Path:
+        if self.folder is not None:
+            return self.folder / run.label / f"seed-{run.seed}"
+        if run.folder is None:
+            raise InputError("TensorBoard: no folder to write to; give TensorBoard('logs')")
+        return run.folder / "tensorboard"
