@@ -28,7 +28,9 @@ import evenfed
 import page
 from evenfed import models
 from evenfed.comparison.provenance import provenance
+from evenfed.core.streams import Batching
 from evenfed.data.partition import dirichlet, split
+from evenfed.local.training import LocalTraining
 from evenfed.settings import Precision
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
@@ -120,7 +122,7 @@ def checks() -> dict[str, float]:
 
 
 def _update(problem: Problem, precision: Precision, reference: bool = False, seed: int = 0) -> Tensor:
-    orders = [Task(0, seed, problem.theta, torch.arange(2), 0.005)]
+    orders = [Task(0, seed, problem.theta, torch.arange(2), LocalTraining(0.005, Batching(64)))]
     with arithmetic(precision):
         engine = Reference(problem) if reference else Slots(problem, 16, precision)
         found = list(engine.train(orders))
@@ -184,7 +186,7 @@ def step(
     torch.cuda.reset_peak_memory_stats()
     with arithmetic(precision):
         engine, began = Slots(problem, slots, precision), time.perf_counter()
-        made = engine._step(False, ())
+        made = engine._step(LocalTraining(1.0, Batching(64)), False, ())
         built = time.perf_counter() - began
         made.put(torch.arange(engine.slots, device=DEVICE), problem.theta[made.live.columns].repeat(engine.slots, 1))
         rows = torch.randint(len(problem.train.inputs), made.mask.shape, device=DEVICE)
@@ -198,7 +200,7 @@ def step(
         "precision": precision,
         "slots": engine.slots,
         "step_ms": spent,
-        "samples_per_s": engine.slots * engine.width / spent * 1e3,
+        "samples_per_s": engine.slots * made.width / spent * 1e3,
         "loss_pass_samples_per_s": len(problem.train.inputs) / passed * 1e3,
         "live_parameters": len(made.live),
         "parameters": len(problem.theta),
@@ -254,7 +256,7 @@ def _peers(model: nn.Module, clients: list[evenfed.Client], shown: list[tuple[Te
     problem = Problem.of(model, clients, settings)
     run = Run("fedavg", evenfed.algorithms.get("fedavg"), settings)
     engine, smallest = Reference(problem), int(problem.train.sizes.clamp(min=1).argmin())
-    list(engine.train([Task(0, 0, problem.theta, torch.tensor([smallest]), 0.005)]))  # warm up
+    list(engine.train([Task(0, 0, problem.theta, torch.tensor([smallest]), settings.local(0))]))  # warm up
     began = time.perf_counter()
     advance([run], [start(run, problem)], problem, engine, evaluate=True)
     torch.cuda.synchronize()

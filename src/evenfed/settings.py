@@ -11,6 +11,8 @@ import torch
 
 from .core.errors import InputError, check_whole, unknown
 from .core.server import OptimizerFactory
+from .core.streams import Batching
+from .local.training import LocalTraining
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Start = Literal["common", "own"]
@@ -88,6 +90,19 @@ class Settings:
             )
         return participation
 
+    @property
+    def batching(self) -> Batching:
+        """How a client's examples become batches."""
+        return Batching(self.batch_size, self.local_epochs)
+
+    def local(self, index: int) -> LocalTraining:
+        """What a client does in round `index`."""
+        return LocalTraining(
+            lr=self.lr,
+            batching=self.batching,
+            prox=self.prox,
+        )
+
     def optimizer_factory(self) -> OptimizerFactory | None:
         """The server's optimiser as a function of the parameters; None for theta - server_lr * step."""
         choice = self.server_optimizer
@@ -143,7 +158,18 @@ class Settings:
         return options
 
 
-VARIANT = ("lr", "participation", "precision", "prox", "server_lr", "server_optimizer", "smooth", "start")
+VARIANT = (
+    "batch_size",
+    "local_epochs",
+    "lr",
+    "participation",
+    "precision",
+    "prox",
+    "server_lr",
+    "server_optimizer",
+    "smooth",
+    "start",
+)
 
 
 def _torch_optimizers() -> dict[str, type]:

@@ -1,5 +1,6 @@
 """Every worked number of the algorithms' definitions: p = (0.1, 0.3, 0.6), f = (2, 1, 0.5), theta = (1, 1)."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -278,8 +279,7 @@ def test_ditto_personal_step():
         seed=0,
         theta=torch.tensor([1.0, 1.0]),
         ids=torch.tensor([0]),
-        lr=0.1,
-        prox=1.0,
+        local=dataclasses.replace(settings.local(0), prox=1.0),
         starts=torch.tensor([[2.0, 0.0]]),
     )
     ((_, update),) = Reference(problem).train([orders])

@@ -15,7 +15,7 @@ from worked_example import close
 
 def test_every_epoch_visits_every_example_once():
     sizes = np.array([1, 5, 8, 23])
-    table = streams.batches(3, 2, np.array([4, 1, 9, 0]), sizes, batch_size=4, epochs=3)
+    table = streams.batches(3, 2, np.array([4, 1, 9, 0]), sizes, streams.Batching(4, epochs=3))
     for row, size in zip(table, sizes, strict=True):
         per_epoch = -(-size // 4)
         for epoch in range(3):
@@ -26,16 +26,16 @@ def test_every_epoch_visits_every_example_once():
 
 def test_a_clients_batches_do_not_depend_on_the_company():
     clients, sizes = np.array([2, 7, 5]), np.array([9, 30, 4])
-    together = streams.batches(np.array([1, 1, 8]), 6, clients, sizes, 4, 2)
+    together = streams.batches(np.array([1, 1, 8]), 6, clients, sizes, streams.Batching(4, 2))
     for k, seed in enumerate((1, 1, 8)):
-        alone = streams.batches(seed, 6, clients[k : k + 1], sizes[k : k + 1], 4, 2)[0]
+        alone = streams.batches(seed, 6, clients[k : k + 1], sizes[k : k + 1], streams.Batching(4, 2))[0]
         kept = together[k][: len(alone), : alone.shape[1]]
         assert (kept == alone).all() and (together[k][len(alone) :] == -1).all()
 
 
 def test_batches_differ_between_seeds_rounds_clients_and_epochs():
     def order(seed, index, client):
-        return streams.batches(seed, index, np.array([client]), np.array([40]), 40, 2)[0].tolist()
+        return streams.batches(seed, index, np.array([client]), np.array([40]), streams.Batching(40, 2))[0].tolist()
 
     base = order(0, 0, 0)
     assert base[0] != base[1]
@@ -43,7 +43,9 @@ def test_batches_differ_between_seeds_rounds_clients_and_epochs():
 
 
 def test_permutations_are_uniform():
-    first = [int(streams.batches(seed, 0, np.array([0]), np.array([5]), None, 1)[0, 0, 0]) for seed in range(5000)]
+    first = [
+        int(streams.batches(seed, 0, np.array([0]), np.array([5]), streams.Batching())[0, 0, 0]) for seed in range(5000)
+    ]
     assert np.allclose(np.bincount(first) / 5000, 0.2, atol=0.02)
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 import evenfed
 from evenfed import models
+from evenfed.core.streams import Batching
 from evenfed.simulate.engines import choose
 from evenfed.simulate.engines.choose import RANDOM, Parallel, stacking_wins, why_not_stacked
 from evenfed.simulate.engines.reference import Reference
@@ -313,8 +314,8 @@ def test_the_rule_looks_at_model_shapes_and_device_only():
     wide = nn.Sequential(nn.Linear(6, 30_000), nn.Linear(30_000, 3))
     assert not stacking_wins(problem_of(wide), jobs=100)[0]
     heavy = problem_of(models.cnn(1, 3, width=32).double(), images(side=32), batch_size=64)
-    assert not stacking_wins(heavy, jobs=100)[0]
-    assert stacking_wins(problem_of(models.cnn(1, 3, width=4).double(), images()), jobs=100)[0]
+    assert not stacking_wins(heavy, 100, [Batching(64)])[0]
+    assert stacking_wins(problem_of(models.cnn(1, 3, width=4).double(), images()), 100, [Batching(4)])[0]
     assert not stacking_wins(problem_of(models.NextToken(7, 8, 256), sequences()), jobs=100)[0]
     assert "stacked" in Parallel(problem_of(small_model()), 100).how
     assert f"{cores()} workers" in Parallel(heavy, 100).how

@@ -19,6 +19,8 @@ from evenfed import models
 from evenfed.algorithms import get
 from evenfed.comparison import driver
 from evenfed.core import streams
+from evenfed.core.streams import Batching
+from evenfed.local.training import LocalTraining
 from evenfed.simulate import loop
 from evenfed.simulate.engines import slots
 from evenfed.simulate.engines.choose import Parallel
@@ -79,6 +81,10 @@ def double():
     torch.set_default_dtype(torch.float64)  # bytes become numbers of the default type
     yield
     torch.set_default_dtype(torch.float32)
+
+
+def local(lr, batch_size=4):
+    return LocalTraining(lr, Batching(batch_size))
 
 
 def residual_problem(settings, sizes=(9, 5, 3)):
@@ -191,7 +197,7 @@ def test_data_that_the_device_does_not_hold_are_told_with_the_way_out(monkeypatc
 def test_in_bf16_layers_get_what_is_of_one_type(as_on_a_gpu):
     torch.manual_seed(0)
     problem = Problem.of(Forms(), images((6, 4), 8), evenfed.Settings(batch_size=4, device="cpu"))
-    orders = [Task(0, 0, problem.theta, torch.arange(2), 0.05)]
+    orders = [Task(0, 0, problem.theta, torch.arange(2), local(0.05))]
     ((_, exact),), ((_, rounded),) = Slots(problem, 2).train(orders), Slots(problem, 2, "bf16").train(orders)
     assert 0 < (rounded.delta - exact.delta).norm() < 0.05 * exact.delta.norm()
 
@@ -201,7 +207,7 @@ def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
         raise RuntimeError("expected m1 and m2 to have the same dtype\nmore")
 
     problem = Problem.of(small_model(), federation(), evenfed.Settings(batch_size=4, device="cpu"))
-    orders = [Task(0, 0, problem.theta, torch.arange(1), 0.05)]
+    orders = [Task(0, 0, problem.theta, torch.arange(1), local(0.05))]
     monkeypatch.setattr(slots, "Step", refuse)
     with pytest.raises(
         evenfed.InputError, match=r"not be computed in bf16 \(expected m1.*dtype\); use precision='tf32'"
@@ -392,7 +398,7 @@ def test_clients_that_start_elsewhere_train_in_the_same_step(double):
     """Taps that never learn stay where each client's start has them."""
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     starts = problem.theta + 0.1 * torch.randn(3, len(problem.theta), generator=torch.Generator().manual_seed(3))
-    plain = Task(0, 0, problem.theta, torch.arange(3), 0.05)
+    plain = Task(0, 0, problem.theta, torch.arange(3), local(0.05))
     elsewhere = dataclasses.replace(plain, starts=starts, snapshot_steps=torch.ones(3, dtype=torch.int64))
     engine = Slots(problem, 2)
     found = dict(engine.train([plain, elsewhere]))
@@ -424,12 +430,13 @@ def test_measurements_are_the_references(own, double):
 def test_every_job_sees_the_batches_of_its_stream_in_one_slot(sizes, slot_count, batch, epochs):
     held = np.array(sizes)
     clients, seeds, begins = np.arange(len(sizes)) * 3, np.arange(len(sizes)) % 2 + 5, held.cumsum() - held
-    table = examples(seeds, 7, clients, held, epochs, begins, torch.device("cpu")).numpy()
-    made = Schedule.of(held, slot_count, batch, epochs)
-    expected = streams.batches(seeds, 7, clients, held, batch, epochs)
+    batching = Batching(batch, epochs)
+    table = examples(seeds, 7, clients, held, batching.passes(held), begins, torch.device("cpu")).numpy()
+    made = Schedule.of(held, slot_count, batching)
+    expected = streams.batches(seeds, 7, clients, held, batching)
     for step, event in made.begin.items():
         for slot, job in zip(event.slots, event.jobs, strict=True):
-            for k in range(int(streams.local_steps(held[job : job + 1], batch, epochs)[0])):
+            for k in range(int(batching.local_steps(held[job : job + 1])[0])):
                 first, count = made.first[step + k, slot], made.count[step + k, slot]
                 wanted = expected[job, k]
                 assert (table[first : first + count] - begins[job]).tolist() == wanted[wanted >= 0].tolist()
@@ -438,7 +445,7 @@ def test_every_job_sees_the_batches_of_its_stream_in_one_slot(sizes, slot_count,
 
 def test_refilled_slots_are_hardly_ever_idle():
     sizes = np.sort(np.random.default_rng(0).integers(5, 2000, 50))[::-1]
-    one, ten = (Schedule.of(np.tile(sizes, runs), 16, 64, 1).useful for runs in (1, 10))
+    one, ten = (Schedule.of(np.tile(sizes, runs), 16, Batching(64)).useful for runs in (1, 10))
     in_step = -(-sizes // 64)
     lock_step = in_step.sum() / (len(sizes) * in_step.max())
     assert lock_step < one < ten and ten > 0.97
@@ -448,7 +455,7 @@ def test_less_precision_moves_an_update_less_than_another_order_of_batches():
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(40,))
 
     def update(precision, seed=0):
-        ((_, found),) = Slots(problem, 1, precision).train([Task(0, seed, problem.theta, torch.arange(1), 0.02)])
+        ((_, found),) = Slots(problem, 1, precision).train([Task(0, seed, problem.theta, torch.arange(1), local(0.02))])
         return found.delta
 
     full, reduced, other = update("fp32"), update("bf16"), update("fp32", seed=1)
@@ -467,9 +474,9 @@ def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
 
     monkeypatch.setattr(slots.Step, "__init__", needy)
     engine = Slots(problem, 8)
-    ((_, update),) = engine.train([Task(0, 0, problem.theta, torch.arange(3), 0.1)])
+    ((_, update),) = engine.train([Task(0, 0, problem.theta, torch.arange(3), local(0.1))])
     assert engine.slots == 2 and "8 did not fit into the device's memory" in engine.how
-    ((_, expected),) = Slots(problem, 2).train([Task(0, 0, problem.theta, torch.arange(3), 0.1)])
+    ((_, expected),) = Slots(problem, 2).train([Task(0, 0, problem.theta, torch.arange(3), local(0.1))])
     assert torch.equal(update.delta, expected.delta)
 
 
@@ -504,7 +511,7 @@ def test_not_even_one_slot_is_said_plainly(monkeypatch):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"))
     monkeypatch.setattr(slots.Step, "__init__", needy)
     with pytest.raises(evenfed.InputError, match=r"does not hold one client's training step.*use a smaller"):
-        list(Slots(problem, 4).train([Task(0, 0, problem.theta, torch.arange(3), 0.1)]))
+        list(Slots(problem, 4).train([Task(0, 0, problem.theta, torch.arange(3), local(0.1))]))
 
 
 def test_measurements_take_smaller_passes_where_memory_is_short(monkeypatch):
@@ -561,7 +568,7 @@ def test_a_short_batch_is_filled_up_with_its_own_examples():
         return -outputs.softmax(1).gather(1, targets[:, None])[:, 0].log()
 
     problem = Problem.of(model, clients, evenfed.Settings(batch_size=4, device="cpu"), loss=loss)
-    orders = Task(0, 0, problem.theta, torch.arange(2), 1.0)
+    orders = Task(0, 0, problem.theta, torch.arange(2), local(1.0))
     ((_, update),) = Slots(problem, 2).train([orders])
     found = dict(zip(update.ids.tolist(), update.delta.tolist(), strict=True))
     assert found == {0: [-50.0, 50.0], 1: [50.0, -50.0]}

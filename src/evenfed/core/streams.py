@@ -6,6 +6,7 @@ a local step (augmentation, dropout) is hashed on the device from the step's key
 """
 
 import math
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -124,63 +125,88 @@ def sample(
     return np.sort(chosen)
 
 
-def batches(
-    seeds: ArrayLike,
-    index: int,
-    clients: Indices,
-    sizes: Indices,
-    batch_size: int | None,
-    epochs: int,
-) -> Indices:
+@dataclass(frozen=True)
+class Batching:
+    """How a client's examples become the batches of its local steps.
+
+    Every pass is a fresh permutation of the client's own examples 0 .. size-1, cut into batches of `size`, the last of
+    which may be short.
+    """
+
+    size: int | None = None  # None: the whole client in one batch
+    epochs: int = 1  # passes over the client's examples
+
+    def per_pass(self, sizes: Indices) -> Indices:
+        """Batches in one pass of clients with so many examples; none without data."""
+        if self.size is None:
+            return np.minimum(sizes, 1)
+        return -(-sizes // self.size)  # rounded up
+
+    def local_steps(self, sizes: Indices) -> Indices:
+        """Local steps of clients of these sizes; none for a client without data.
+
+        >>> Batching(64).local_steps(np.array([0, 5, 64, 65])).tolist()
+        [0, 1, 1, 2]
+        """
+        return self.per_pass(sizes) * self.epochs
+
+    def passes(self, sizes: Indices) -> Indices:
+        """How often clients of these sizes begin a pass."""
+        return -(-self.local_steps(sizes) // self.per_pass(sizes).clip(min=1))
+
+    def width(self, sizes: Indices) -> int:
+        """Examples in the longest batch of all."""
+        longest = int(sizes.max())
+        return min(self.size or longest, longest)
+
+    def shortest(self, sizes: Indices) -> Indices:
+        """Examples in each client's shortest batch."""
+        width = self.width(sizes)
+        return (sizes - 1) % width + 1
+
+
+def batches(seeds: ArrayLike, index: int, clients: Indices, sizes: Indices, batching: Batching) -> Indices:
     """Which examples each client sees at each local step: [c, steps, batch], -1 where there is none.
 
-    Every epoch is a fresh permutation of the client's own examples 0 .. size-1, cut into batches, the
-    last of which may be short. A client with fewer steps than the longest has only -1 after its last.
+    A client with fewer steps than the longest has only -1 after its last.
 
-    >>> batches(0, 0, np.array([4]), np.array([3]), 2, 1).shape
+    >>> batches(0, 0, np.array([4]), np.array([3]), Batching(2)).shape
     (1, 2, 2)
     """
-    largest = int(sizes.max())
-    width = min(batch_size or largest, largest)
-    per_epoch = local_steps(sizes, batch_size, 1)
-    longest = int(per_epoch.max())
-
-    # [c, epochs, longest * width]: each epoch's order, padded to whole batches
-    seed = np.reshape(seeds, (-1, 1, 1))
-    client = clients[:, None, None]
-    size = sizes[:, None, None]
-    epoch = np.arange(epochs)
-    epoch = epoch[:, None]
-    example = np.arange(longest * width)
-    keys = hashed(seed, index, client, epoch, example)
-    beyond = example >= size
-    keys = np.where(beyond, _LAST, keys)
-    order = np.argsort(keys, axis=-1, kind="stable")
-    order = np.where(beyond, -1, order)
     count = len(clients)
-    by_epoch = order.reshape(count, epochs, longest, width)
-    if epochs == 1:
-        return by_epoch[:, 0]
-
-    # a client's epochs follow each other without the steps that only pad the longest
-    step = np.arange(longest * epochs)
-    epoch, batch = np.divmod(step, per_epoch[:, None])
-    done = epoch >= epochs
-    epoch = np.where(done, 0, epoch)
-    row = np.arange(count)
-    row = row[:, None]
-    table = by_epoch[row, epoch, batch]
-    table[done] = -1
+    steps = batching.local_steps(sizes)
+    per_pass = batching.per_pass(sizes)
+    width = batching.width(sizes)
+    table = np.full((count, int(steps.max()), width), -1)
+    # one row per client and pass
+    passes = batching.passes(sizes)
+    client = np.repeat(np.arange(count), passes)
+    epoch = np.arange(len(client)) - np.repeat(passes.cumsum() - passes, passes)
+    seed = np.broadcast_to(seeds, count)
+    for rows in _of_similar_length(sizes[client]):
+        own = client[rows, None]
+        size = sizes[own]
+        whole = int(per_pass[own].max())  # batches in the longest pass
+        example = np.arange(max(whole * width, int(size.max())))
+        keys = hashed(seed[own], index, clients[own], epoch[rows, None], example)
+        beyond = example >= size
+        keys[beyond] = _LAST
+        order = np.argsort(keys, axis=-1, kind="stable")
+        order[beyond] = -1
+        cut = order[:, : whole * width].reshape(-1, whole, width)
+        batch = np.arange(whole)
+        step = epoch[rows, None] * per_pass[own] + batch
+        row, batch = np.nonzero((batch < per_pass[own]) & (step < steps[own]))
+        table[own[row, 0], step[row, batch]] = cut[row, batch]
     return table
 
 
-def local_steps(sizes: Indices, batch_size: int | None, epochs: int) -> Indices:
-    """Local steps of clients of these sizes; none for a client without data.
-
-    >>> local_steps(np.array([0, 5, 64, 65]), 64, 1).tolist()
-    [0, 1, 1, 2]
-    """
-    if batch_size is None:
-        return np.where(sizes > 0, epochs, 0)
-    per_epoch = -(-sizes // batch_size)  # rounded up
-    return per_epoch * epochs
+def _of_similar_length(lengths: Indices) -> list[Indices]:
+    """Positions, in groups of lengths within a factor of two where one group would be mostly padding."""
+    if len(lengths) == 0:
+        return []
+    padded = len(lengths) * int(lengths.max())
+    if padded < max(4 * int(lengths.sum()), 1 << 16):
+        return [np.arange(len(lengths))]
+    _, magnitudes = np.frexp(lengths)
+    return [np.flatnonzero(magnitudes == magnitude) for magnitude in np.unique(magnitudes)]

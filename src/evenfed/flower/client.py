@@ -154,9 +154,10 @@ class Site:
         start = desk.problem.theta
         if model is not None:
             start = model.to(training.theta)
+        local = dataclasses.replace(training.local, prox=task.personal)
         tied = dataclasses.replace(
             training,
-            prox=task.personal,
+            local=local,
             starts=start[None],
             snapshot_steps=None,
         )
@@ -270,11 +271,7 @@ class Site:
         return client
 
     def _desk(self, client: Client, context: Context, task: wire.Task) -> "_Desk":
-        settings = Settings(
-            batch_size=task.batch_size,
-            local_epochs=task.local_epochs,
-            device=self.device,
-        )
+        settings = Settings(device=self.device)
         module = initial_model(self.model, task.seed)
         dtypes = [p.dtype for p in module.parameters() if p.requires_grad]
         dtype = dtypes[0] if dtypes else torch.float32
@@ -378,8 +375,7 @@ class _Desk:
             seed=task.seed,
             theta=theta,
             ids=torch.tensor([self.position]),
-            lr=task.lr,
-            prox=task.prox,
+            local=task.local(),
             snapshot_steps=snapshot_steps,
             local_loss=task.local_loss(),
             buffers=buffers,

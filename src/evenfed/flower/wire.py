@@ -18,7 +18,9 @@ from ..algorithms import get
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.server import Update
+from ..core.streams import Batching
 from ..core.vector import Layout
+from ..local.training import LocalTraining
 from ..settings import Settings
 
 # kinds of messages
@@ -97,6 +99,11 @@ class Task:
             raise InputError("the message carries no evenfed task; run this client app with evenfed's FairStrategy")
         fields["seed"] = int(fields["seed"])
         return cls(**fields)
+
+    def local(self) -> LocalTraining:
+        """How to train."""
+        batching = Batching(self.batch_size, self.local_epochs)
+        return LocalTraining(self.lr, batching, self.prox)
 
     def local_loss(self) -> Any:
         """The loss to descend as a function of the batch's; None: the loss itself."""

@@ -65,7 +65,8 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         return Reference(problem)
     eligible = _eligible(problem.train.sizes)
     clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
-    return Parallel(problem, clients_at_once, settings.precision)
+    batchings = [run.settings.batching for run in runs]
+    return Parallel(problem, clients_at_once, settings.precision, batchings)
 
 
 def start(
@@ -101,7 +102,7 @@ def new_server(
 ) -> Server:
     """The server before round 0, over clients with `sizes` [n] training examples."""
     settings.drawn(_eligible(sizes))  # refuses more participants than there are
-    local_steps = streams.local_steps(sizes.numpy(), settings.batch_size, settings.local_epochs)
+    local_steps = settings.batching.local_steps(sizes.numpy())
     server = Server.start(
         algorithm,
         theta,
@@ -226,8 +227,7 @@ class _Part:
             seed=settings.seed,
             theta=server.theta,
             ids=plan.ids,
-            lr=settings.lr,
-            prox=settings.prox,
+            local=settings.local(server.index),
             starts=starts,
             snapshot_steps=plan.snapshot_steps,
             buffers=server.buffers,
@@ -385,9 +385,10 @@ def _train(parts: Sequence[_Part], engine: Engine) -> None:
         tasks.append(task)
         receivers.append(part.fold.add)
         if part.personal is not None and plan.personal is not None:
+            local = dataclasses.replace(task.local, prox=plan.personal)
             tied = dataclasses.replace(
                 task,
-                prox=plan.personal,
+                local=local,
                 starts=part.personal[plan.ids],
                 snapshot_steps=None,
             )

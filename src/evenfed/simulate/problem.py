@@ -13,6 +13,7 @@ from ..client import Client, Pool, names, pools
 from ..core.errors import InputError, first_line
 from ..core.server import Server, Update
 from ..core.vector import Layout
+from ..local.training import LocalTraining
 from ..settings import Settings
 from .layers.recurrent import wherever_weights_lie
 
@@ -72,8 +73,6 @@ class Problem:
     loss: LossFunction
     score: LossFunction | None
     client_names: list[str]
-    batch_size: int | None
-    local_epochs: int
     device: torch.device
     padding: int | None = None  # the target symbol that only fills up sequences
 
@@ -134,8 +133,6 @@ class Problem:
             loss=loss or cross_entropy,
             score=score,
             client_names=client_names,
-            batch_size=settings.batch_size,
-            local_epochs=settings.local_epochs,
             device=device,
             padding=padding,
         )
@@ -146,14 +143,6 @@ class Problem:
     def theta(self) -> Tensor:
         """The model's trainable parameters as one vector."""
         return theta_of(self, self.model)
-
-    @property
-    def batch_width(self) -> int:
-        """Examples in the longest batch."""
-        longest = int(self.train.sizes.max())
-        if self.batch_size is None:
-            return longest
-        return min(self.batch_size, longest)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
@@ -272,8 +261,7 @@ class Task:
     seed: int
     theta: Tensor  # [D] the incoming model
     ids: Tensor  # [k] who trains
-    lr: float
-    prox: float = 0.0  # pull towards theta
+    local: LocalTraining
     starts: Tensor | None = None  # [k, D] where each starts, if not at theta (personal models)
     snapshot_steps: Tensor | None = None  # [k]
     local_loss: LocalLoss | None = None  # None: the loss itself

@@ -3,11 +3,13 @@
 import copy
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...core.errors import InputError, first_line
+from ...core.streams import Batching
 from ...settings import Precision
 from ..layers.recurrent import wherever_weights_lie
 from ..problem import LossFunction, Problem, Question, Task, Updates, per_example
@@ -29,14 +31,18 @@ RANDOM = "the model draws random numbers while training"
 class Parallel:
     """Chooses by model, shapes and device only, never by a timing, so that results repeat; `how` says what.
 
-    `jobs` is the number of clients that train at once, over all runs.
+    `jobs` is the number of clients that train at once, over all runs, with their examples cut by one of `batchings`.
     """
 
-    def __init__(self, problem: Problem, jobs: int, precision: Precision = "fp32") -> None:
+    def __init__(
+        self, problem: Problem, jobs: int, precision: Precision = "fp32", batchings: Sequence[Batching] = (Batching(),)
+    ) -> None:
         on_cpu = problem.device.type == "cpu"
         size = len(problem.theta)
+        _check_batches_of_one(problem, batchings)
         obstacle = why_not_stacked(problem)
-        wins, self.reason = stacking_wins(problem, jobs)
+        wins, self.reason = stacking_wins(problem, jobs, batchings)
+        has_whole_clients = any(batching.size is None for batching in batchings)
         self.engine: Slots | Stacked | Visiting
         if obstacle is not None:
             self.reason = obstacle
@@ -46,7 +52,7 @@ class Parallel:
         elif not wins:
             workers = _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers)
-        elif on_cpu or problem.batch_size is None:
+        elif on_cpu or has_whole_clients:
             slots = STACK_ELEMENTS[problem.device.type] // size
             self.engine = Stacked(problem, max(8, slots))
         else:
@@ -77,11 +83,12 @@ class Parallel:
 _Convolution = nn.modules.conv._ConvNd
 
 
-def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
+def stacking_wins(problem: Problem, jobs: int, batchings: Sequence[Batching] = (Batching(),)) -> tuple[bool, str]:
     """Whether to stack a model that can be stacked, and why."""
     size = len(problem.theta)
     if problem.device.type != "cpu":
-        whole = ", whole clients as one batch" if problem.batch_size is None else ""
+        has_whole_clients = any(batching.size is None for batching in batchings)
+        whole = ", whole clients as one batch" if has_whole_clients else ""
         return True, f"on {problem.device.type}{whole}"
     if jobs < 4:
         return False, f"only {jobs} clients train at once"
@@ -91,7 +98,9 @@ def stacking_wins(problem: Problem, jobs: int) -> tuple[bool, str]:
     if is_too_slow_unrolled and _has(problem.model, nn.RNNBase):
         return False, f"recurrent model of {size} parameters, {jobs} clients at once: torch's own kernels win"
     if _has(problem.model, _Convolution):
-        flops = _forward_flops(problem)
+        sizes = problem.train.sizes.numpy()
+        width = max(batching.width(sizes) for batching in batchings)
+        flops = _forward_flops(problem) * width
         if flops > STACKED_CONVOLUTION_FLOPS:
             return False, f"convolutions of {flops / 1e6:.1f} MFLOP per batch: torch's own kernels win on a CPU"
     return True, f"{size} parameters: overhead would dominate one by one"
@@ -109,7 +118,6 @@ def why_not_stacked(problem: Problem) -> str | None:
     """What keeps the model's clients from being stacked; None if nothing does. What cannot be stacked is visited."""
     for name, module in problem.model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            _check_batches_of_one(problem)
             return f"its {type(module).__name__} '{name}' keeps statistics and mixes the examples of a batch"
     with wherever_weights_lie():
         buffer = _changing_buffer(problem)
@@ -181,12 +189,15 @@ def _draws_random_numbers(problem: Problem) -> bool:
         return not torch.equal(before, torch.get_rng_state())
 
 
-def _check_batches_of_one(problem: Problem) -> None:
+def _check_batches_of_one(problem: Problem, batchings: Sequence[Batching]) -> None:
     """A batch of one flat example has no variance: BatchNorm refuses it in training."""
-    sizes = problem.train.sizes
-    batch_size = problem.batch_size or int(sizes.max())
-    last_batch = (sizes - 1) % batch_size + 1
-    clients = torch.nonzero(last_batch == 1).flatten().tolist()
+    if not _has(problem.model, nn.modules.batchnorm._BatchNorm):
+        return
+    sizes = problem.train.sizes.numpy()
+    clients: list[int] = []
+    for batching in batchings:
+        has_single = batching.shortest(sizes) == 1
+        clients += np.flatnonzero(has_single).tolist()
     if not clients:
         return
     probe = copy.deepcopy(problem.model).train()
@@ -201,10 +212,11 @@ def _check_batches_of_one(problem: Problem) -> None:
 
 
 def _forward_flops(problem: Problem) -> int:
+    """Of one example."""
     probe = copy.deepcopy(problem.model).eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         probe(problem.train.inputs[:1])
-    return int(counter.get_total_flops()) * problem.batch_width
+    return int(counter.get_total_flops())
 
 
 def _has(model: nn.Module, *kinds: type) -> bool:

@@ -42,12 +42,24 @@ class Jobs(np.recarray[Any, Any]):
             jobs.snapshot_step = 0
             if task.snapshot_steps is not None:
                 jobs.snapshot_step = task.snapshot_steps.numpy()
-            jobs.lr = task.lr
-            jobs.prox = task.prox
+            jobs.lr = task.local.lr
+            jobs.prox = task.local.prox
             tables.append(jobs)
         return np.concatenate(tables).view(cls)
 
-    def subset(self, chosen: Integers | slice) -> "Jobs":
+    @classmethod
+    def of_equal_form(cls, tasks: Sequence[Task], pool: Pool) -> "list[Jobs]":
+        """The same in one table for each form of local training, which a stack's steps share."""
+        every = cls.of(tasks, pool)
+        forms = [task.local.form for task in tasks]
+        tables = []
+        for form in dict.fromkeys(forms):
+            members = [which for which, other in enumerate(forms) if other == form]
+            own = np.isin(every.task, members)
+            tables.append(every.subset(own))
+        return tables
+
+    def subset(self, chosen: Integers | NDArray[np.bool_] | slice) -> "Jobs":
         """Some of the jobs, in the order chosen."""
         return self[chosen].view(Jobs)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core import streams
+from ...core.streams import Batching
 from .jobs import Integers
 
 
@@ -39,14 +40,16 @@ class Schedule:
     end: dict[int, Event]  # by the step after which jobs end
 
     @classmethod
-    def of(cls, sizes: Integers, slots: int, batch_size: int, epochs: int) -> "Schedule":
-        """`sizes` [jobs]; the table holds `epochs` permutations of each job's examples, job after job.
+    def of(cls, sizes: Integers, slots: int, batching: Batching) -> "Schedule":
+        """`sizes` [jobs]; the table holds a permutation of each job's examples for each pass, job after job.
 
-        >>> Schedule.of(np.array([5, 3]), 1, 4, 1).count.ravel().tolist()
+        >>> Schedule.of(np.array([5, 3]), 1, Batching(4)).count.ravel().tolist()
         [4, 1, 3]
         """
-        batches = -(-sizes // batch_size)  # per epoch, rounded up
-        places = _places(batches * epochs, slots)
+        per_pass = batching.per_pass(sizes)
+        passes = batching.passes(sizes)
+        width = batching.width(sizes)
+        places = _places(batching.local_steps(sizes), slots)
         steps = max([place.end for place in places], default=0)
         first = np.zeros((steps, slots), dtype=np.int64)
         count = np.zeros_like(first)
@@ -56,12 +59,12 @@ class Schedule:
         for job, place in enumerate(places):
             size = sizes[job]
             step = np.arange(place.end - place.begin)
-            epoch = step // max(1, batches[job])
-            skipped = (step - epoch * batches[job]) * batch_size
+            epoch = step // max(1, per_pass[job])
+            skipped = (step - epoch * per_pass[job]) * width
             during = slice(place.begin, place.end)
             first[during, place.slot] = offset + epoch * size + skipped
-            count[during, place.slot] = np.minimum(batch_size, size - skipped)
-            offset += size * epochs
+            count[during, place.slot] = np.minimum(width, size - skipped)
+            offset += size * passes[job]
             begin.add(place.begin, place.slot, job)
             end.add(place.end - 1, place.slot, job)
         return cls(first, count, begin.by_step(), end.by_step())
@@ -107,19 +110,26 @@ class _Events:
 
 
 def examples(
-    seeds: Integers, index: int, clients: Integers, sizes: Integers, epochs: int, starts: Integers, device: torch.device
+    seeds: Integers,
+    index: int,
+    clients: Integers,
+    sizes: Integers,
+    passes: Integers,
+    starts: Integers,
+    device: torch.device,
 ) -> Tensor:
-    """The table: for each job and epoch `starts` plus a permutation of 0 .. size-1, as `core.streams.batches` draws.
+    """The table: for each job and pass `starts` plus a permutation of 0 .. size-1, as `core.streams.batches` draws.
 
-    Made on the device: a sort of hashed keys within segments. A segment is one epoch of one job.
+    Made on the device: a sort of hashed keys within segments. A segment is one pass of one job.
     """
-    lengths = np.repeat(sizes, epochs)
+    lengths = np.repeat(sizes, passes)
+    first_segment = np.repeat(passes.cumsum() - passes, passes)
     total = int(lengths.sum())
     per_segment = [
-        np.repeat(seeds, epochs),
-        np.repeat(clients, epochs),
-        np.tile(np.arange(epochs), len(sizes)),
-        np.repeat(starts, epochs),
+        np.repeat(seeds, passes),
+        np.repeat(clients, passes),
+        np.arange(len(lengths)) - first_segment,
+        np.repeat(starts, passes),
         np.cumsum(lengths) - lengths,
         lengths,
     ]

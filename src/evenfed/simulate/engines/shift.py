@@ -7,35 +7,41 @@ import torch
 from torch import Tensor
 
 from ...core.server import Update
+from ...core.streams import Batching
 from ..problem import Task, Updates
 from .jobs import Integers, Jobs
 from .schedule import Event, Schedule, examples
 from .step import Step
 
 Scheduled = tuple[Schedule, Tensor, Tensor]  # with its `first` and `count` on the device
+MakeSchedule = Callable[[bytes, int, Batching], Scheduled]  # from sizes, slots and batching
 Index = Tensor | int
 
 
 class Shift:
-    """A job is one client of one task. Nothing waits for the host until the last one has ended."""
+    """A job is one client of one task; all tasks' local training has the same form.
 
-    def __init__(self, step: Step, tasks: Sequence[Task], schedule: Callable[[bytes, int], Scheduled]) -> None:
+    Nothing waits for the host until the last job has ended.
+    """
+
+    def __init__(self, step: Step, tasks: Sequence[Task], schedule: MakeSchedule) -> None:
         problem = step.network.problem
         device = problem.device
         self.step = step
         self.tasks = tasks
+        batching = tasks[0].local.batching
         jobs = Jobs.of(tasks, problem.train)
         # Run after run, so that few runs' updates are held at once; each run's largest client first.
         order = np.lexsort([-jobs.examples, jobs.task])
         self.jobs = jobs.subset(order)
         sizes = self.jobs.examples.tobytes()
-        self.schedule, first, count = schedule(sizes, step.count)
+        self.schedule, first, count = schedule(sizes, step.count, batching)
         table = examples(
             seeds=self.jobs.seed,
             index=tasks[0].index,
             clients=self.jobs.client,
             sizes=self.jobs.examples,
-            epochs=problem.local_epochs,
+            passes=batching.passes(self.jobs.examples),
             starts=self.jobs.first_row,
             device=device,
         )
@@ -77,10 +83,10 @@ class Shift:
                 own_starts = task.starts[positions]
                 start = own_starts[..., step.live.columns]
             step.put(slots, start)
-            step.lr[slots] = task.lr
+            step.lr[slots] = task.local.lr
             if step.pulled:
                 step.anchor[slots] = incoming
-                step.prox[slots] = task.prox
+                step.prox[slots] = task.local.prox
             if step.local_losses:
                 step.kind[slots] = step.kind_of(task.local_loss)
 

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from ...client import Pool, holding
 from ...core.errors import InputError, first_line
+from ...core.streams import Batching
+from ...local.training import LocalTraining
 from ...settings import Precision
 from ..problem import LocalLoss, LossFunction, Problem, Question, Task, Updates
 from .measuring import Measure
@@ -35,9 +37,8 @@ class Slots(Vectorised):
         super().__init__(problem, slots)
         self.network = Network(problem, self.model, precision)
         self.wanted_slots = slots
-        self.width = problem.batch_width
-        self.schedule = lru_cache(maxsize=4)(self._schedule)
-        self.steps: dict[Hashable, Step] = {}  # by whether clients are pulled, and the local losses
+        self.schedule = lru_cache(maxsize=16)(self._schedule)
+        self.steps: dict[Hashable, Step] = {}  # by batch width, whether clients are pulled, and the local losses
         self.local_losses: dict[Hashable, LocalLoss] = {}
         self.measures: dict[Hashable, Measure] = {}  # by the shape and type of examples
         self.measured_rows = MEASURED_ROWS
@@ -76,23 +77,30 @@ class Slots(Vectorised):
         return f"{self.slots} slots refilled with clients of all runs, {details}"
 
     def train(self, tasks: Sequence[Task]) -> Updates:
-        """All tasks in one queue; each run's updates come back together, when its last client has ended."""
+        """Tasks whose local training has the same form are one queue, in which each run's updates come back together,
+        when its last client has ended.
+        """
+        queues: dict[LocalTraining, list[int]] = {}
+        for which, task in enumerate(tasks):
+            if len(task.ids):
+                queues.setdefault(task.local.form, []).append(which)
+        for members in queues.values():
+            shift = self._shift([tasks[which] for which in members])
+            for position, update in shift.updates():
+                yield members[position], update
+
+    def _shift(self, tasks: Sequence[Task]) -> Shift:
         unified = []
         local_losses: dict[LocalLoss, None] = {}  # in the order in which they occur
         pulled = False
-        clients = 0
         for task in tasks:
             local_loss = self._unified(task.local_loss)
             unified.append(dataclasses.replace(task, local_loss=local_loss))
             if local_loss is not None:
                 local_losses[local_loss] = None
-            pulled |= task.prox > 0
-            clients += len(task.ids)
-        if clients == 0:
-            return
-        step = self._step(pulled, tuple(local_losses))
-        shift = Shift(step, unified, self.schedule)
-        yield from shift.updates()
+            pulled |= task.local.prox > 0
+        step = self._step(tasks[0].local.form, pulled, tuple(local_losses))
+        return Shift(step, unified, self.schedule)
 
     def _unified(self, local_loss: LocalLoss | None) -> LocalLoss | None:
         """Methods of equal algorithms are one, so that their step is made once."""
@@ -102,30 +110,26 @@ class Slots(Vectorised):
         algorithm = getattr(local_loss, "__self__", None)
         return self.local_losses.setdefault((function, algorithm), local_loss)
 
-    def _schedule(self, sizes: bytes, slots: int) -> Scheduled:
+    def _schedule(self, sizes: bytes, slots: int, batching: Batching) -> Scheduled:
         """The schedule with its table on the device; most rounds have the same."""
-        problem = self.problem
-        schedule = Schedule.of(
-            sizes=np.frombuffer(sizes, dtype=np.int64),
-            slots=slots,
-            batch_size=problem.batch_size or self.width,
-            epochs=problem.local_epochs,
-        )
+        device = self.problem.device
+        schedule = Schedule.of(np.frombuffer(sizes, dtype=np.int64), slots, batching)
         first = torch.from_numpy(schedule.first)
         count = torch.from_numpy(schedule.count)
-        return schedule, first.to(problem.device), count.to(problem.device)
+        return schedule, first.to(device), count.to(device)
 
-    def _step(self, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> Step:
+    def _step(self, form: LocalTraining, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> Step:
         """Made when first needed, with fewer slots if the device's memory is too small."""
+        width = form.batching.width(self.problem.train.sizes.numpy())
         resident = self.resident[id(self.problem.train)]
-        key = (pulled, local_losses)
+        key = (width, pulled, local_losses)
 
         def make() -> Step:
             return Step(
                 network=self.network,
                 resident=resident,
                 count=self.slots,
-                width=self.width,
+                width=width,
                 pulled=pulled,
                 local_losses=local_losses,
             )
@@ -137,7 +141,7 @@ class Slots(Vectorised):
             elif not self.shrink():
                 raise InputError(
                     f"the device's memory does not hold one client's training step ({len(self.problem.theta)} "
-                    f"parameters, batch of {self.width}); use a smaller batch_size or model"
+                    f"parameters, batch of {width}); use a smaller batch_size or model"
                 )
         return self.steps[key]
 

@@ -37,11 +37,11 @@ class Stacked(Vectorised):
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         """Stacks of whole runs where they fit, so that each run's updates come back together."""
-        jobs = Jobs.of(tasks, self.problem.train)
-        for start in range(0, len(jobs), self.slots):
-            part = slice(start, start + self.slots)
-            stack = Stack(self, tasks, jobs.subset(part))
-            yield from stack.updates()
+        for jobs in Jobs.of_equal_form(tasks, self.problem.train):
+            for start in range(0, len(jobs), self.slots):
+                part = slice(start, start + self.slots)
+                stack = Stack(self, tasks, jobs.subset(part))
+                yield from stack.updates()
 
     def _gradients(self, thetas: Tensor, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient [c, D] and value [c] of each slot's batch loss; `rows` [c, b] of the pool, `mask` 0 or 1."""
@@ -133,17 +133,18 @@ class Stacked(Vectorised):
 
 
 class Stack:
-    """One stack of clients through all their local steps.
+    """One stack of clients, whose local training has the same form, through all their local steps.
 
     Slots are sorted by steps, then by size, the largest first: each step then works on a prefix, whose first slot
     has the widest batch.
     """
 
     def __init__(self, engine: Stacked, tasks: Sequence[Task], jobs: Jobs) -> None:
-        problem = engine.problem
         self.engine = engine
         self.tasks = tasks
-        steps = streams.local_steps(jobs.examples, problem.batch_size, problem.local_epochs)
+        self.local = tasks[jobs.task[0]].local.form
+        batching = self.local.batching
+        steps = batching.local_steps(jobs.examples)
         order = np.lexsort([-jobs.examples, -steps])
         self.original_order = np.argsort(order)
         self.jobs = jobs.subset(order)
@@ -153,8 +154,7 @@ class Stack:
             index=tasks[0].index,
             clients=self.jobs.client,
             sizes=self.jobs.examples,
-            batch_size=problem.batch_size,
-            epochs=problem.local_epochs,
+            batching=batching,
         )
         is_real = table >= 0
         first_row = self.jobs.first_row[:, None, None]

@@ -110,13 +110,14 @@ class _LeanWorker(Worker):
     def _descend(self, loss: Tensor, task: Task) -> None:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         anchors = task.theta.split(self.problem.layout.sizes)
+        local = task.local
         with torch.no_grad():
             for parameter, gradient, anchor in zip(self.parameters, gradients, anchors, strict=True):
-                if task.prox:  # towards the incoming model before the gradient moves the parameter
+                if local.prox:  # towards the incoming model before the gradient moves the parameter
                     target = anchor.view_as(parameter)
-                    parameter.lerp_(target, task.lr * task.prox)
+                    parameter.lerp_(target, local.lr * local.prox)
                 if gradient is not None:
-                    parameter.add_(gradient, alpha=-task.lr)
+                    parameter.add_(gradient, alpha=-local.lr)
 
 
 def cores() -> int:

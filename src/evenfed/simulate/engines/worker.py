@@ -105,8 +105,7 @@ class Worker:
             index=task.index,
             clients=np.array([client]),
             sizes=np.array([len(inputs)]),
-            batch_size=problem.batch_size,
-            epochs=problem.local_epochs,
+            batching=task.local.batching,
         )
         for step, rows in enumerate(batches, start=1):
             real = rows[rows >= 0]  # a short batch ends in -1
@@ -125,10 +124,11 @@ class Worker:
         """theta_i <- theta_i - lr (gradient + prox (theta_i - theta))."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         anchors = task.theta.split(self.problem.layout.sizes)
+        local = task.local
         with torch.no_grad():
             for parameter, gradient, anchor in zip(self.parameters, gradients, anchors, strict=True):
                 step = torch.zeros_like(parameter) if gradient is None else gradient
-                if task.prox:
+                if local.prox:
                     moved = parameter - anchor.view_as(parameter)
-                    step = step + task.prox * moved
-                parameter.sub_(task.lr * step)
+                    step = step + local.prox * moved
+                parameter.sub_(local.lr * step)
