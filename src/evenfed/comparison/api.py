@@ -134,7 +134,7 @@ def _train(
     shares = (sizes / sizes.sum()).numpy().astype(np.float64)
     results = []
     for training in trainings:
-        server = training.state.server
+        server = training.result.server
         result = Result(
             label=training.run.label,
             algorithm=training.run.algorithm,
@@ -145,7 +145,7 @@ def _train(
             shares=shares,
             engine=training.engine,
             server=server,
-            personal=training.state.personal,
+            personal=training.result.personal,
             stopped=training.stopped,
             model_round=training.model_round,
         )

@@ -22,11 +22,21 @@ class Training:
     engine: str = ""  # how clients are visited, and why
     folder: Path | None = None  # where the run is kept on disk
     stopped: str | None = None  # why a callback ended it before its last round
-    model_round: int | None = None  # the round whose model a callback put back at the end
+    restored: State | None = None  # an earlier round's, whose model a callback made the run's result
 
     @property
     def rounds_done(self) -> int:
         return self.state.server.index
+
+    @property
+    def result(self) -> State:
+        """The state whose model is the run's result."""
+        return self.restored or self.state
+
+    @property
+    def model_round(self) -> int | None:
+        """The round that the result's model is from, if not the last one."""
+        return None if self.restored is None else self.restored.server.index
 
 
 Group = Sequence[Training]  # runs that advance together
@@ -130,7 +140,7 @@ class _Watched:
                 for callback in self.callbacks:
                     callback.end(progress)
                 training.state = progress.state
-                training.model_round = progress.restored
+                training.restored = progress.restored
         self.sink.end(group)
 
     def _tell(self, training: Training) -> None:

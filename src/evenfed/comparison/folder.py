@@ -149,14 +149,14 @@ class RunFolder:
         finished: bool = False,
         engine: str | None = None,
         stopped: str | None = None,
-        model_round: int | None = None,
+        restored: State | None = None,
     ) -> None:
         """Append the rounds, then write a checkpoint, or the model if finished: a checkpoint has all its lines."""
         self._append(records)
         header = self.header()
         assert header is not None
         if finished:
-            checkpoint.model_file(state.server, self.path / "model.safetensors")
+            checkpoint.model_file((restored or state).server, self.path / "model.safetensors")
         else:
             name = f"checkpoint-{state.server.index}.safetensors"
             checkpoint.save(state, self.path / name)
@@ -166,7 +166,7 @@ class RunFolder:
             finished=finished,
             engine=engine or header.engine,
             stopped=stopped,
-            model_round=model_round,
+            model_round=None if restored is None else restored.server.index,
         )
         self._write_header(written)
 

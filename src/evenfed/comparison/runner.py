@@ -257,7 +257,7 @@ class _Disk(Sink):
                     finished,
                     training.engine,
                     training.stopped,
-                    training.model_round,
+                    training.restored,
                 )
         kept_round = None if finished else group[0].rounds_done
         for training in group:
