@@ -1,7 +1,7 @@
 """The one driver of rounds: `train`, `compare`, `evenfed compare` and `evenfed tune` all train through it."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ class Training:
 
 
 Group = Sequence[Training]  # runs that advance together
+Listener = Callable[[Sequence[Run], Sequence[Record], str], None]  # the runs, a record of each, the engine in words
 
 
 class Sink:
