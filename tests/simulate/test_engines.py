@@ -11,7 +11,7 @@ import evenfed
 from evenfed import models
 from evenfed.core.streams import Batching
 from evenfed.simulate.engines import choose
-from evenfed.simulate.engines.choose import RANDOM, Parallel, stacking_wins, why_not_stacked
+from evenfed.simulate.engines.choose import Parallel, stacking_wins
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
@@ -295,17 +295,6 @@ def test_batchnorm_on_a_batch_of_one_example_says_which_client_has_it():
         evenfed.train(normed(), federation(), rounds=1, batch_size=4, device="cpu")
     spatial = evenfed.train(normed_convolutions(), federation(), rounds=1, batch_size=4, device="cpu")
     assert "BatchNorm2d" in spatial.engine
-
-
-def test_dropout_is_visited_and_repeats():
-    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
-    problem = problem_of(model)
-    assert why_not_stacked(problem) == RANDOM
-    results = [evenfed.train(model, federation(), rounds=2, engine="parallel", device="cpu") for _ in range(2)]
-    assert "random numbers" in results[0].engine
-    assert torch.equal(results[0].server.theta, results[1].server.theta)
-    reference = evenfed.train(model, federation(), rounds=2, engine="reference", device="cpu")
-    assert torch.allclose(reference.server.theta, results[0].server.theta, rtol=1e-5, atol=1e-6)
 
 
 def test_the_rule_looks_at_model_shapes_and_device_only():

@@ -12,10 +12,9 @@ from ..callbacks import Callbacks, callback_list
 from ..client import Client
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
-from ..losses import LossFunction
 from ..settings import Settings
 from ..simulate.loop import Run, start
-from ..simulate.problem import Problem, drawn_by, initial_model, loaded
+from ..simulate.problem import LossFunction, Problem, drawn_by, initial_model, loaded
 from .driver import Sink, Training, drive
 from .plan import Variant, plan_runs, seed_list, with_baseline
 from .result import Comparison, Result
@@ -28,17 +27,17 @@ def train(
     clients: Sequence[Client],
     algorithm: str | Algorithm = "semi_vred",
     *,
-    loss: LossFunction | str | None = None,
-    score: LossFunction | str | None = None,
+    loss: LossFunction | None = None,
+    score: LossFunction | None = None,
     callbacks: Callbacks = (),
     **options: Any,
 ) -> Result:
     """Train one model across `clients`. `model` itself is not changed.
 
     `algorithm`: a name, with hyper-parameters in brackets ("semi_vred[beta=1]"), or an instance.
-    `loss(outputs, targets)`: one loss per example, or a name of `evenfed.losses`; cross entropy by default.
-    `score(outputs, targets)`: one number per example that counts as accuracy, or a name of `evenfed.scores`; top-1 by
-    default where targets are classes.
+    `loss(outputs, targets)`: one loss per example; cross entropy by default.
+    `score(outputs, targets)`: one number per example that counts as accuracy; top-1 by default if targets are
+    whole numbers.
     `callbacks`: a function of a `Progress`, an `evenfed.callbacks.Callback` or several; called after every round.
     `progress.stop()`, or StopIteration, ends the run.
     `options`: the fields of `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox,
@@ -76,8 +75,8 @@ def compare(
     *,
     seeds: int | Sequence[int] = 3,
     noise_floor: bool = True,
-    loss: LossFunction | str | None = None,
-    score: LossFunction | str | None = None,
+    loss: LossFunction | None = None,
+    score: LossFunction | None = None,
     callbacks: Callbacks = (),
     **options: Any,
 ) -> Comparison:
@@ -134,7 +133,7 @@ def _train(
     shares = (sizes / sizes.sum()).numpy().astype(np.float64)
     results = []
     for training in trainings:
-        server = training.result.server
+        server = training.state.server
         result = Result(
             label=training.run.label,
             algorithm=training.run.algorithm,
@@ -145,7 +144,7 @@ def _train(
             shares=shares,
             engine=training.engine,
             server=server,
-            personal=training.result.personal,
+            personal=training.state.personal,
             stopped=training.stopped,
             model_round=training.model_round,
         )

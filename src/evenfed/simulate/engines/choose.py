@@ -10,10 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
-from ...losses import LossFunction, per_example
 from ...settings import Precision
+from ..layers.dropout import Masks
 from ..layers.recurrent import wherever_weights_lie
-from ..problem import Problem, Question, Task, Updates
+from ..problem import LossFunction, Problem, Question, Task, Updates, per_example
 from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores
@@ -26,7 +26,7 @@ STACK_ELEMENTS = {"cpu": 2_000_000, "cuda": 100_000_000}  # parameters held by o
 # Measured on an H200 (benchmarks/README.md): 16 slots of ResNet-18.
 SLOT_ELEMENTS = 180_000_000
 
-RANDOM = "the model draws random numbers while training"
+RANDOM = "the model draws random numbers of its own while training"  # other than dropout
 
 
 class Parallel:
@@ -127,8 +127,10 @@ def why_not_stacked(problem: Problem) -> str | None:
         obstacle = _why_not_vectorised(problem)
         if obstacle not in (None, RANDOM):
             return obstacle
-        # A model that draws random numbers in training never gives the same loss twice there.
-        if _examples_see_each_other(problem, training=obstacle is None):
+        sees = _examples_see_each_other(problem)
+        if obstacle is None:  # a model that draws random numbers never gives the same loss twice in training
+            sees = sees or _sees_examples_behind(problem)
+        if sees:
             return "an example's loss depends on the other examples of its batch"
     return obstacle
 
@@ -138,10 +140,11 @@ def _why_not_vectorised(problem: Problem) -> str | None:
     thetas = problem.theta.repeat(2, 1)
     rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
     mask = torch.ones_like(rows).to(thetas)
+    keys = torch.zeros_like(rows[0])
     engine = Stacked(problem, 2)
     engine.model.train()
     try:
-        engine.gradients(thetas, rows, mask)
+        engine.gradients(thetas, rows, mask, keys)
     except RuntimeError as error:
         message = str(error)
         if "randomness" in message:
@@ -164,9 +167,24 @@ def _changing_buffer(problem: Problem) -> str | None:
     return None
 
 
-def _examples_see_each_other(problem: Problem, training: bool) -> bool:
-    """Whether a batch gives other losses than its examples one by one. Short batches could then not be padded."""
-    probe = copy.deepcopy(problem.model).train(training)
+def _sees_examples_behind(problem: Problem) -> bool:
+    """Whether, in training, a batch's losses change with the examples behind them. It could then not be filled up."""
+    probe = copy.deepcopy(problem.model).train()
+    x = problem.train.inputs[:4]
+    y = problem.train.targets[:4]
+
+    def losses(count: int) -> Tensor:
+        with torch.no_grad(), Masks(_any_key(problem)):
+            outputs = probe(x[:count])
+        return per_example(problem.loss(outputs, y[:count]))
+
+    whole = losses(len(x))
+    return any(_differ(whole[:count], losses(count)) for count in range(1, len(x)))
+
+
+def _examples_see_each_other(problem: Problem) -> bool:
+    """Whether a batch gives other losses than its examples one by one. Clients could then not be measured together."""
+    probe = copy.deepcopy(problem.model).eval()
     x = problem.train.inputs[:4]
     y = problem.train.targets[:4]
     alone = []
@@ -178,13 +196,23 @@ def _examples_see_each_other(problem: Problem, training: bool) -> bool:
             loss = problem.loss(outputs, y[one])
             alone.append(per_example(loss))
     one_by_one = torch.cat(alone)
-    return not torch.allclose(together, one_by_one, rtol=1e-3, atol=1e-4, equal_nan=True)
+    return _differ(together, one_by_one)
+
+
+def _differ(losses: Tensor, others: Tensor) -> bool:
+    """By more than the rounding of another order of sums."""
+    return not torch.allclose(losses, others, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _any_key(problem: Problem) -> Tensor:
+    """For the dropout of a trial."""
+    return torch.zeros((), dtype=torch.int64, device=problem.device)
 
 
 def _draws_random_numbers(problem: Problem) -> bool:
-    """Whether a forward pass in training moves a CPU's random state."""
+    """Whether a forward pass in training moves a CPU's random state; dropout does not."""
     probe = copy.deepcopy(problem.model).train()
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), Masks(_any_key(problem)):
         before = torch.get_rng_state()
         probe(problem.train.inputs[:2])
         return not torch.equal(before, torch.get_rng_state())

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from ...client import Pool
-from ...losses import LossFunction
-from ..problem import Problem, Question, Task, Updates
+from ..problem import LossFunction, Problem, Question, Task, Updates
 from .worker import Worker
 
 

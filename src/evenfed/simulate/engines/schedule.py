@@ -36,6 +36,8 @@ class Schedule:
 
     first: Integers  # [steps, slots] where the slot's batch begins in the table of examples
     count: Integers  # [steps, slots] its length, 0 for an idle slot
+    job: Integers  # [steps, slots] whose batch it is; any job's for an idle slot
+    local_step: Integers  # [steps, slots] which of the job's steps this is: 0, 1, ...
     begin: dict[int, Event]  # by the step before which jobs begin
     end: dict[int, Event]  # by the step after which jobs end
 
@@ -53,6 +55,8 @@ class Schedule:
         steps = max([place.end for place in places], default=0)
         first = np.zeros((steps, slots), dtype=np.int64)
         count = np.zeros_like(first)
+        jobs = np.zeros_like(first)
+        local_step = np.zeros_like(first)
         begin = _Events()
         end = _Events()
         offset = 0
@@ -64,10 +68,12 @@ class Schedule:
             during = slice(place.begin, place.end)
             first[during, place.slot] = offset + epoch * size + skipped
             count[during, place.slot] = np.minimum(width, size - skipped)
+            jobs[during, place.slot] = job
+            local_step[during, place.slot] = step
             offset += size * passes[job]
             begin.add(place.begin, place.slot, job)
             end.add(place.end - 1, place.slot, job)
-        return cls(first, count, begin.by_step(), end.by_step())
+        return cls(first, count, jobs, local_step, begin.by_step(), end.by_step())
 
     def __len__(self) -> int:
         return len(self.first)

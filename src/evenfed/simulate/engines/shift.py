@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...core import streams
 from ...core.server import Update
 from ...core.streams import Batching
 from ..problem import Task, Updates
@@ -53,6 +54,13 @@ class Shift:
         entry = entry.clamp(max=len(table) - 1)
         self.rows = table[entry]  # [steps, slots, width]
         self.mask = (column < count).to(step.mask)
+        keys = streams.step_keys(
+            seeds=self.jobs.seed[self.schedule.job],
+            index=tasks[0].index,
+            clients=self.jobs.client[self.schedule.job],
+            steps=self.schedule.local_step,
+        )
+        self.keys = torch.from_numpy(keys).to(device, non_blocking=True)  # [steps, slots]
         columns = step.live.columns
         self.incoming = [task.theta[columns] for task in tasks]
         self.deltas: dict[int, Tensor] = {}
@@ -67,7 +75,7 @@ class Shift:
             if t in schedule.begin:
                 self._begin(schedule.begin[t])
             rows = self.rows[t]
-            self.step(rows, self.mask[t])
+            self.step(rows, self.mask[t], self.keys[t])
             for event in self.snapshot_events.get(t, ()):
                 self._note(event, self.snapshots)
             if t in schedule.end:

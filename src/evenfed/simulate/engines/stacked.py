@@ -15,9 +15,9 @@ from torch.func import functional_call, vmap
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
-from ...losses import LossFunction, per_example
+from ..layers.dropout import Masks
 from ..layers.tracing import Traced
-from ..problem import LocalLoss, Problem, Question, Task, Updates, slope
+from ..problem import LocalLoss, LossFunction, Problem, Question, Task, Updates, per_example, slope
 from .jobs import Jobs
 from .vectorised import Vectorised
 
@@ -44,19 +44,23 @@ class Stacked(Vectorised):
                 stack = Stack(self, tasks, jobs.subset(part))
                 yield from stack.updates()
 
-    def _gradients(self, thetas: Tensor, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient [c, D] and value [c] of each slot's batch loss; `rows` [c, b] of the pool, `mask` 0 or 1."""
+    def _gradients(self, thetas: Tensor, rows: Tensor, mask: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient [c, D] and value [c] of each slot's batch loss.
+
+        `rows` [c, b] of the pool, `mask` 0 or 1, `keys` [c] of the slots' steps.
+        """
         problem = self.problem
 
-        def batch_loss(theta: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-            outputs = self._outputs(theta, x)
+        def batch_loss(theta: Tensor, x: Tensor, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
+            with Masks(key):
+                outputs = self._outputs(theta, x)
             return problem.batch_loss(outputs, y, mask)
 
         at = thetas.detach().requires_grad_()
         x = problem.train.inputs[rows]
         y = problem.train.targets[rows]
         with torch.enable_grad(), self.rewritten():
-            losses = vmap(batch_loss)(at, x, y, mask)
+            losses = vmap(batch_loss)(at, x, y, mask, keys)
             (gradient,) = torch.autograd.grad(losses.sum(), at)
         return gradient, losses.detach()
 
@@ -157,12 +161,19 @@ class Stack:
             sizes=self.jobs.examples,
             batching=batching,
         )
+        keys = streams.step_keys(
+            seeds=self.jobs.seed[:, None],
+            index=tasks[0].index,
+            clients=self.jobs.client[:, None],
+            steps=np.arange(table.shape[1]),
+        )
         is_real = table >= 0
         first_row = self.jobs.first_row[:, None, None]
         rows = first_row + np.maximum(table, 0)
         thetas = torch.stack([task.theta for task in tasks])
         owner = self._on_device(self.jobs.task)
         self.rows = self._on_device(rows)
+        self.keys = self._on_device(keys)  # [c, steps]
         self.mask = torch.from_numpy(is_real).to(thetas)
         self.width = is_real.sum(2).max(0)  # [steps] of the widest batch
         self.incoming = thetas[owner]
@@ -217,7 +228,8 @@ class Stack:
         thetas = self.thetas[:active]
         rows = self.rows[:active, step, :width]
         mask = self.mask[:active, step, :width]
-        gradient, losses = self.engine.gradients(thetas, rows, mask)
+        keys = self.keys[:active, step]
+        gradient, losses = self.engine.gradients(thetas, rows, mask, keys)
         for slots, local_loss in local_losses:
             own = slots[slots < active]
             factors = slope(local_loss, losses[own])  # the chain rule

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from ..layers.dropout import Masks
 from ..layers.replay import Replay
 from ..problem import LocalLoss, slope
 from .memory import Resident
@@ -46,6 +47,7 @@ class Step:
         self.inputs = _empty_rows(resident.rows, count * width)
         self.targets = _empty_rows(self.pool_targets, count * width)
         self.mask = network.zeros(count, width)
+        self.keys = torch.zeros_like(self.kind)
         network.model.train()
         arguments = (
             self.weights,
@@ -58,15 +60,20 @@ class Step:
             self.inputs,
             self.targets,
             self.mask,
+            self.keys,
         )
         self.replay = Replay(self._descend, arguments)
 
-    def __call__(self, rows: Tensor, mask: Tensor) -> None:
-        """On these examples [slots, width] of the pool; `mask` is 0 for those that only fill a batch up."""
+    def __call__(self, rows: Tensor, mask: Tensor, keys: Tensor) -> None:
+        """On these examples [slots, width] of the pool; `mask` is 0 for those that only fill a batch up.
+
+        `keys` [slots]: of each slot's random numbers in this step.
+        """
         flat = rows.flatten()
         torch.index_select(self.resident.rows, 0, flat, out=self.inputs)
         torch.index_select(self.pool_targets, 0, flat, out=self.targets)
         self.mask.copy_(mask)
+        self.keys.copy_(keys)
         self.replay()
 
     def kind_of(self, local_loss: LocalLoss | None) -> int:
@@ -101,13 +108,14 @@ class Step:
         inputs: Tensor,
         targets: Tensor,
         mask: Tensor,
+        keys: Tensor,
     ) -> None:
         """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
         used = rounded if self.network.is_rounded else weights
         rows = inputs.unflatten(0, mask.shape)
         x = self.resident.examples(rows)
         y = targets.unflatten(0, mask.shape)
-        gradients, losses = self._gradients(used, rest, x, y, mask)
+        gradients, losses = self._gradients(used, rest, x, y, mask, keys)
         factors = self._factors(losses, kind)
 
         def move(theta: Tensor, gradient: Tensor, origin: Tensor) -> Tensor:
@@ -127,19 +135,20 @@ class Step:
         move(rest, gradients[1], anchors[1])
 
     def _gradients(
-        self, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor
+        self, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor, keys: Tensor
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Gradients of `weights` and `rest`, and the value [slots], of each slot's batch loss."""
         network = self.network
 
-        def batch_loss(weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-            outputs = network.outputs(self.live, weights, rest, x, stacked=True)
+        def batch_loss(weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
+            with Masks(key):
+                outputs = network.outputs(self.live, weights, rest, x, stacked=True)
             return network.problem.batch_loss(outputs, y, mask)
 
         weights = weights.detach().requires_grad_()
         rest = rest.detach().requires_grad_()
         with torch.enable_grad():
-            losses = vmap(batch_loss)(weights, rest, x, y, mask)
+            losses = vmap(batch_loss)(weights, rest, x, y, mask, keys)
             gradients = torch.autograd.grad(
                 outputs=losses.sum(), inputs=(weights, rest), allow_unused=True, materialize_grads=True
             )

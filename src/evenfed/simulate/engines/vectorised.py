@@ -3,17 +3,15 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from ...client import Pool
-from ...losses import LossFunction
-from ..layers.recurrent import RULES, make_stackable
+from ..layers import attention, recurrent
 from ..layers.rewriting import Rewritten
-from ..problem import Problem, Question
+from ..problem import LossFunction, Problem, Question
 
 
 class Vectorised(ABC):
@@ -23,8 +21,8 @@ class Vectorised(ABC):
         self.problem = problem
         self.slots = slots
         self.model = copy.deepcopy(problem.model)
-        recurrent = make_stackable(self.model)
-        self.rewritten = partial(Rewritten, RULES) if recurrent else nullcontext
+        recurrent.make_stackable(self.model)
+        self.rewritten = partial(Rewritten, {**recurrent.RULES, **attention.RULES})
 
     def shrink(self) -> bool:
         """Halve the slots; False if there is only one left."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ...client import Pool
 from ...core.server import Update
-from ...losses import LossFunction, per_example
-from ..problem import Problem, Question, Task, Updates, client_means
+from ..problem import LossFunction, Problem, Question, Task, Updates, client_means, per_example
 from .reference import Reference
 from .worker import Worker
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
-from ...losses import LossFunction, per_example
-from ..problem import Problem, Task
+from ..layers.dropout import Masks
+from ..problem import LossFunction, Problem, Task, per_example
 
 Trained = tuple[Tensor, Tensor | None]  # weights after training, and at the snapshot step
 
@@ -21,8 +21,8 @@ ROWS_AT_ONCE = 1024  # examples in one forward pass of a measurement
 class Worker:
     """A private copy of the model, loaded with whatever is to be trained or measured.
 
-    `alone`: no other worker shares torch's random numbers, so that a model with dropout can have a stream
-    of its own for each (seed, round, client).
+    `alone`: no other worker shares torch's random numbers, so that a model that draws some by itself (dropout does not)
+    can have a stream of its own for each (seed, round, client).
     """
 
     def __init__(self, problem: Problem, alone: bool = True) -> None:
@@ -108,10 +108,13 @@ class Worker:
             sizes=np.array([len(inputs)]),
             batching=task.local.batching,
         )
+        keys = streams.step_keys(task.seed, task.index, client, np.arange(len(batches)))
+        step_keys = torch.from_numpy(keys).to(problem.device)
         for step, rows in enumerate(batches, start=1):
             real = rows[rows >= 0]  # a short batch ends in -1
             batch = torch.from_numpy(real).to(problem.device)
-            outputs = self.model(inputs[batch])
+            with Masks(step_keys[step - 1]):
+                outputs = self.model(inputs[batch])
             losses = problem.loss(outputs, targets[batch])
             loss = per_example(losses).mean()
             if task.local_loss is not None:

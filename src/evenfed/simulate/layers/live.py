@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ...core.vector import Layout
-from . import convolution, recurrent
+from . import attention, convolution, recurrent
 from .geometry import Taps, geometry
 from .rewriting import Rewritten
 
@@ -115,7 +115,7 @@ class Live:
             if part.taps is not None:
                 weight = parameters[part.name]
                 cropped[id(weight)] = part.taps
-        rules = {**recurrent.RULES, **convolution.RULES}
+        rules = {**recurrent.RULES, **attention.RULES, **convolution.RULES}
         rules[torch.conv2d] = partial(_conv2d, cropped, plain)
         for name in convolution.OTHERS:
             function = getattr(torch, name)

@@ -18,14 +18,11 @@ from .rewriting import Rules
 States = tuple[Tensor, ...]  # the hidden state, and an LSTM's cell
 
 
-def make_stackable(model: nn.Module) -> bool:
-    """Whether the model has recurrent layers; these must not ask where in memory their weights lie."""
-    recurrent = False
+def make_stackable(model: nn.Module) -> None:
+    """Recurrent layers must not ask where in memory their weights lie."""
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
             module.flatten_parameters = lambda: None  # type: ignore[method-assign]
-            recurrent = True
-    return recurrent
 
 
 @contextmanager
@@ -139,6 +136,21 @@ def _recurrence(
     by_kind = zip(*last, strict=True)
     last_states = map(torch.stack, by_kind)
     return sequence, *last_states
+
+
+def drops(
+    inputs: Tensor,
+    initial: Any,
+    flat: Any,
+    has_biases: Any,
+    layers: int,
+    dropout: float,
+    training: bool,
+    *others: Any,
+) -> bool:
+    """Whether a call of torch's recurrent function drops units between its layers, in a form that has a rule here."""
+    is_packed = not isinstance(has_biases, bool)
+    return training and dropout > 0 and layers > 1 and not is_packed
 
 
 def _over_time(

@@ -1,0 +1,148 @@
+"""Dropout whose masks are hashed: every engine drops the same units of a client's step, and no two clients share them.
+
+A mask is a function of the step's key (seed, round, client, step), the number of the call within the forward pass, and
+each unit's place. Examples that only fill up a batch therefore change no other example's mask.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...core import streams
+from . import recurrent
+from .attention import attention
+from .rewriting import Rewritten
+
+_ALPHA = 1.7580993408473766  # minus the value to which SELU saturates
+
+
+class Masks(Rewritten):
+    """Inside this mode, around one forward pass, torch's dropout takes its masks from `key` (int64, one number).
+
+    Other sources of random numbers are left alone.
+    """
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__({function: partial(rule, self) for function, rule in _RULES.items()})
+        self.key = streams.mixed(key, torch.full_like(key, streams.DROPOUT))
+        self.calls = 0
+
+    def kept(self, p: float, shape: Sequence[int]) -> Tensor:
+        """[*shape] which units stay; each goes with probability `p`.
+
+        The examples of a batch lie along the first or the second axis: a longer axis changes nothing before its end.
+        """
+        state = streams.mixed(self.key, torch.full_like(self.key, self.calls))
+        self.calls += 1
+        axes = [*shape[:2], math.prod(shape[2:])]
+        for length in axes[: len(shape)]:
+            place = torch.arange(length, device=self.key.device)
+            state = streams.mixed(state[..., None], place)
+        threshold = round(p * 2**64) - 2**63  # of whole numbers that are uniform over all of int64
+        return (state >= threshold).view(*shape)
+
+
+def _dropout(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+    return _dropped(masks, input, p, train, input.ndim)
+
+
+def _feature_dropout(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+    return _dropped(masks, input, p, train, 2)
+
+
+def _alpha_dropout(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+    return _alpha_dropped(masks, input, p, train, input.ndim)
+
+
+def _feature_alpha_dropout(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+    return _alpha_dropped(masks, input, p, train, 2)
+
+
+def _dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int) -> Tensor:
+    """Units are dropped along so many axes, whole beyond."""
+    if not train or p == 0:
+        return input
+    if p == 1:
+        return input * torch.zeros((), dtype=input.dtype, device=input.device)
+    kept = _kept(masks, input, p, axes)
+    return input * (kept / (1 - p))
+
+
+def _alpha_dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int) -> Tensor:
+    """Dropped units take the value to which SELU saturates; mean and variance stay (Klambauer et al. 2017)."""
+    if not train or p in (0, 1):
+        return _dropped(masks, input, p, train, axes)
+    scale = 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p))
+    kept = _kept(masks, input, p, axes)
+    shift = (kept - 1 + p) * (_ALPHA * scale)
+    return input * (kept * scale) + shift
+
+
+def _kept(masks: Masks, input: Tensor, p: float, axes: int) -> Tensor:
+    """1 and 0 in the input's type, with its number of axes."""
+    kept = masks.kept(p, input.shape[:axes])
+    whole = [1] * (input.ndim - axes)
+    return kept.view(*kept.shape, *whole).to(input.dtype)
+
+
+def _in_place(rule: Any) -> Any:
+    """The same, written into its input."""
+
+    def written(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+        result = rule(masks, input, p, train)
+        return input if result is input else input.copy_(result)
+
+    return written
+
+
+def _attention(
+    masks: Masks,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor | None:
+    """Without dropout it stays torch's own."""
+    if dropout_p == 0:
+        return None
+
+    def drop(weights: Tensor, p: float) -> Tensor:
+        return _dropout(masks, weights, p, True)
+
+    return attention(query, key, value, attn_mask, dropout_p, *args, drop=drop, **kwargs)
+
+
+def _recurrent(function: Any) -> Any:
+    """A recurrent layer with dropout between its layers is unrolled; without, it stays as it is."""
+    rule = recurrent.RULES[function]
+
+    def unrolled(masks: Masks, *args: Any) -> Any:
+        if not recurrent.drops(*args):
+            return None
+        with masks:
+            return rule(*args)
+
+    return unrolled
+
+
+_RULES = {
+    torch.dropout: _dropout,
+    torch.dropout_: _in_place(_dropout),
+    torch.feature_dropout: _feature_dropout,
+    torch.feature_dropout_: _in_place(_feature_dropout),
+    torch.alpha_dropout: _alpha_dropout,
+    torch.alpha_dropout_: _in_place(_alpha_dropout),
+    torch.feature_alpha_dropout: _feature_alpha_dropout,
+    torch.feature_alpha_dropout_: _in_place(_feature_alpha_dropout),
+    F.scaled_dot_product_attention: _attention,
+}
+for _function in recurrent.RULES:
+    _RULES[_function] = _recurrent(_function)
