@@ -1,6 +1,6 @@
 """Fair federated learning: serve the worst-served clients better without dragging down the others."""
 
-from . import algorithms, callbacks
+from . import algorithms, callbacks, losses, scores
 from ._version import __version__
 from .callbacks import Progress
 from .client import Client
@@ -31,6 +31,8 @@ __all__ = [
     "callbacks",
     "close_round",
     "compare",
+    "losses",
     "open_round",
+    "scores",
     "train",
 ]

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from .core.errors import InputError, check_whole, unknown
+from .core.naming import described
 from .core.server import OptimizerFactory
 from .core.streams import Batching
 from .local.training import LocalTraining
@@ -103,6 +104,10 @@ class Settings:
             prox=self.prox,
         )
 
+    def tied_to_rounds(self) -> str | None:
+        """Why more rounds would have changed the earlier ones, so that a run cannot go on beyond its last round."""
+        return None
+
     def optimizer_factory(self) -> OptimizerFactory | None:
         """The server's optimiser as a function of the parameters; None for theta - server_lr * step."""
         choice = self.server_optimizer
@@ -145,16 +150,13 @@ class Settings:
         return device
 
     def describe(self) -> dict[str, Any]:
-        """As JSON stores it; a callable optimiser by its name."""
+        """As JSON stores it; functions by their names."""
         options = {}
         for field in dataclasses.fields(self):
-            options[field.name] = getattr(self, field.name)
-        optimizer = self.server_optimizer
-        if callable(optimizer):
-            written = repr(optimizer)
-            options["server_optimizer"] = getattr(optimizer, "__qualname__", written)
-        elif isinstance(optimizer, Mapping):
-            options["server_optimizer"] = dict(optimizer)
+            value = getattr(self, field.name)
+            if isinstance(value, Mapping):
+                value = dict(value)
+            options[field.name] = described(value)
         return options
 
 

@@ -12,7 +12,8 @@ import evenfed
 from evenfed.comparison.history import History
 from evenfed.core import streams
 from evenfed.fairness import Fairness, Suppression, moved, oscillation
-from evenfed.simulate.problem import initial_model, top1
+from evenfed.scores import top1
+from evenfed.simulate.problem import initial_model
 from worked_example import close, federation, small_model
 
 CPU = {"device": "cpu"}

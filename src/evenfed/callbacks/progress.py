@@ -30,10 +30,10 @@ class Progress:
     ) -> None:
         self.run = run
         self.problem = problem
-        self.state = state  # where the run stands; what `keep` and `restore` change
+        self.state = state  # where the run stands
         self.folder = folder  # of this run on disk, if it has one
         self.stopped: str | None = None  # why the run was asked to end early
-        self.restored: int | None = None  # the round whose model was put back
+        self.restored: State | None = None  # an earlier round's, whose model is the run's result
         self._record = record
 
     @property
@@ -98,10 +98,9 @@ class Progress:
         self.state = dataclasses.replace(self.state, notes=changed)
 
     def restore(self, round: int, theta: Tensor, buffers: dict[str, Tensor], personal: Tensor | None = None) -> None:
-        """At the end of a run: put back the model of an earlier round as the run's result."""
-        server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
-        self.state = dataclasses.replace(self.state, server=server, personal=personal)
-        self.restored = round
+        """At the end of a run: the model of an earlier round is the run's result."""
+        server = dataclasses.replace(self.server, index=round, theta=theta, buffers=buffers)
+        self.restored = State(server, personal)
 
 
 class Callback:

@@ -1,7 +1,6 @@
 """The commands that train: `compare` and `tune`."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -64,9 +63,8 @@ def compare(
     for folder in reuse:
         taken = ", ".join(take_over(chosen, out, folder)) or "nothing"
         say(f"taken from {folder}: {taken}")
-    checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
     with live() as progress:
-        findings = run(chosen, out, progress, checkpoint_seconds, progress.introduce_clients)
+        findings = run(chosen, out, progress, progress.introduce_clients)
     if format is Format.json:
         description = findings.describe()
         print(json.dumps(description, indent=1))

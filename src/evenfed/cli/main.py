@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
-from ..comparison.runner import Interruption
+from ..comparison.disk import Interruption
 from ..core.errors import InputError
 from .algorithms import algorithms
 from .compare import compare, tune

@@ -12,9 +12,10 @@ from ..callbacks import Callbacks, callback_list
 from ..client import Client
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
+from ..losses import LossFunction
 from ..settings import Settings
 from ..simulate.loop import Run, start
-from ..simulate.problem import LossFunction, Problem, drawn_by, initial_model, loaded
+from ..simulate.problem import Problem, drawn_by, initial_model, loaded
 from .driver import Sink, Training, drive
 from .plan import Variant, plan_runs, seed_list, with_baseline
 from .result import Comparison, Result
@@ -27,17 +28,17 @@ def train(
     clients: Sequence[Client],
     algorithm: str | Algorithm = "semi_vred",
     *,
-    loss: LossFunction | None = None,
-    score: LossFunction | None = None,
+    loss: LossFunction | str | None = None,
+    score: LossFunction | str | None = None,
     callbacks: Callbacks = (),
     **options: Any,
 ) -> Result:
     """Train one model across `clients`. `model` itself is not changed.
 
     `algorithm`: a name, with hyper-parameters in brackets ("semi_vred[beta=1]"), or an instance.
-    `loss(outputs, targets)`: one loss per example; cross entropy by default.
-    `score(outputs, targets)`: one number per example that counts as accuracy; top-1 by default if targets are
-    whole numbers.
+    `loss(outputs, targets)`: one loss per example, or a name of `evenfed.losses`; cross entropy by default.
+    `score(outputs, targets)`: one number per example that counts as accuracy, or a name of `evenfed.scores`; top-1 by
+    default where targets are classes.
     `callbacks`: a function of a `Progress`, an `evenfed.callbacks.Callback` or several; called after every round.
     `progress.stop()`, or StopIteration, ends the run.
     `options`: the fields of `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox,
@@ -75,8 +76,8 @@ def compare(
     *,
     seeds: int | Sequence[int] = 3,
     noise_floor: bool = True,
-    loss: LossFunction | None = None,
-    score: LossFunction | None = None,
+    loss: LossFunction | str | None = None,
+    score: LossFunction | str | None = None,
     callbacks: Callbacks = (),
     **options: Any,
 ) -> Comparison:
@@ -133,7 +134,7 @@ def _train(
     shares = (sizes / sizes.sum()).numpy().astype(np.float64)
     results = []
     for training in trainings:
-        server = training.state.server
+        server = training.result.server
         result = Result(
             label=training.run.label,
             algorithm=training.run.algorithm,
@@ -144,7 +145,7 @@ def _train(
             shares=shares,
             engine=training.engine,
             server=server,
-            personal=training.state.personal,
+            personal=training.result.personal,
             stopped=training.stopped,
             model_round=training.model_round,
         )

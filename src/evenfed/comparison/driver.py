@@ -1,7 +1,7 @@
 """The one driver of rounds: `train`, `compare`, `evenfed compare` and `evenfed tune` all train through it."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,14 +22,25 @@ class Training:
     engine: str = ""  # how clients are visited, and why
     folder: Path | None = None  # where the run is kept on disk
     stopped: str | None = None  # why a callback ended it before its last round
-    model_round: int | None = None  # the round whose model a callback put back at the end
+    restored: State | None = None  # an earlier round's, whose model a callback made the run's result
 
     @property
     def rounds_done(self) -> int:
         return self.state.server.index
 
+    @property
+    def result(self) -> State:
+        """The state whose model is the run's result."""
+        return self.restored or self.state
+
+    @property
+    def model_round(self) -> int | None:
+        """The round that the result's model is from, if not the last one."""
+        return None if self.restored is None else self.restored.server.index
+
 
 Group = Sequence[Training]  # runs that advance together
+Listener = Callable[[Sequence[Run], Sequence[Record], str], None]  # the runs, a record of each, the engine in words
 
 
 class Sink:
@@ -130,7 +141,7 @@ class _Watched:
                 for callback in self.callbacks:
                     callback.end(progress)
                 training.state = progress.state
-                training.model_round = progress.restored
+                training.restored = progress.restored
         self.sink.end(group)
 
     def _tell(self, training: Training) -> None:

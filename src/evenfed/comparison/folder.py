@@ -2,8 +2,9 @@
 
 header.json         configuration, provenance, engine, seconds: see `Header`
 rounds.jsonl        one line per round: losses, weights and accuracies of every client
-checkpoint-<k>.safetensors   the state before round k, until the run has ended
+checkpoint-<k>.safetensors   the state after k rounds: the run resumes from it, and goes on if given more rounds
 model.safetensors   the trained model, once the run has ended
+result.safetensors  the state of the round that the model is from, if a callback put back an earlier one
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.server import Record
+from ..settings import Settings
 from ..simulate import checkpoint
 from ..simulate.loop import Run, State
 from . import record_json
@@ -68,6 +70,14 @@ class RunFolder:
     def rounds_path(self) -> Path:
         return self.path / "rounds.jsonl"
 
+    @property
+    def model_path(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def result_path(self) -> Path:
+        return self.path / "result.safetensors"
+
     def header(self) -> Header | None:
         """The header, or None if no run has begun here."""
         if not self.header_path.exists():
@@ -97,16 +107,38 @@ class RunFolder:
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
         return History(records, sizes / sizes.sum(), header.last_rounds, header.model_round)
 
-    def refuse_other(self, config: Mapping[str, Any]) -> None:
-        """Raise if the folder holds a run with another configuration."""
+    def holds(self, rounds: int) -> bool:
+        """Whether a finished run with at least so many rounds is here."""
+        header = self.header()
+        return header is not None and header.finished and header.rounds >= rounds
+
+    def refuse_other(self, config: Mapping[str, Any], settings: Settings) -> None:
+        """Raise if the folder holds a run with another configuration; more rounds are no other configuration."""
         header = self.header()
         if header is None:
             return
-        changes = differences(header.config, config)
+        rounds = header.rounds
+        as_many = {**config, "train": {**config["train"], "rounds": rounds}}
+        changes = differences(header.config, as_many)
         if changes:
             raise InputError(
                 f"{self.path} was made with another configuration ({'; '.join(changes)}); choose another --out, or "
                 "give the same configuration to go on"
+            )
+        if settings.rounds == rounds:
+            return
+        if settings.rounds < rounds:
+            raise InputError(
+                f"{self.path} was made with another configuration (train.rounds: {rounds} there, {settings.rounds} "
+                f"here); give at least {rounds} rounds, or choose another --out"
+            )
+        reason = settings.tied_to_rounds()
+        if reason is None and header.finished and not self.checkpoints():
+            reason = "its last checkpoint is not here (it was removed, packed, or an older version did not keep it)"
+        if reason is not None:
+            raise InputError(
+                f"{self.path} has {rounds} rounds and cannot go on to {settings.rounds}: {reason}; choose another "
+                "--out to train from the start"
             )
 
     def take_over(self, other: "RunFolder", header: Header) -> None:
@@ -137,10 +169,15 @@ class RunFolder:
     def begin(self, header: Header, state: State) -> None:
         """Write the header of a new session, and drop the lines of rounds that will be run again."""
         at = state.server.index
-        self._write_header(header.begun(self.header(), at))
-        if self.rounds_path.exists():
-            lines = self.rounds_path.read_text().splitlines(keepends=True)
-            replace_text(self.rounds_path, "".join(lines[:at]))
+        before = self.header()
+        self._write_header(header.begun(before, at))
+        if not self.rounds_path.exists():
+            return
+        lines = self.rounds_path.read_text().splitlines(keepends=True)[:at]
+        if before is not None and before.finished and lines and not header.evaluates(at):
+            record = record_json.unevaluated(json.loads(lines[-1]))  # which was evaluated as the last one only
+            lines[-1] = json.dumps(record) + "\n"
+        replace_text(self.rounds_path, "".join(lines))
 
     def write(
         self,
@@ -149,28 +186,30 @@ class RunFolder:
         finished: bool = False,
         engine: str | None = None,
         stopped: str | None = None,
-        model_round: int | None = None,
+        restored: State | None = None,
     ) -> None:
-        """Append the rounds, then write a checkpoint, or the model if finished: a checkpoint has all its lines."""
+        """Append the rounds, then write a checkpoint, and the model if finished: a checkpoint has all its lines."""
         self._append(records)
         header = self.header()
         assert header is not None
+        name = f"checkpoint-{state.server.index}.safetensors"
+        checkpoint.save(state, self.path / name)
         if finished:
-            checkpoint.model_file(state.server, self.path / "model.safetensors")
-        else:
-            name = f"checkpoint-{state.server.index}.safetensors"
-            checkpoint.save(state, self.path / name)
+            checkpoint.model_file((restored or state).server, self.model_path)
+            self.result_path.unlink(missing_ok=True)
+            if restored is not None:
+                checkpoint.save(restored, self.result_path)
         written = dataclasses.replace(
             header,
             seconds=header.seconds + sum(record.seconds for record in records),
             finished=finished,
             engine=engine or header.engine,
             stopped=stopped,
-            model_round=model_round,
+            model_round=None if restored is None else restored.server.index,
         )
         self._write_header(written)
 
-    def forget(self, keep: int | None = None) -> None:
+    def forget(self, keep: int) -> None:
         """Delete all checkpoints but that of round `keep`."""
         for at, path in self.checkpoints().items():
             if at != keep:

@@ -128,6 +128,11 @@ class Header:
     def rounds(self) -> int:
         return int(self.train["rounds"])
 
+    def evaluates(self, rounds: int) -> bool:
+        """Whether the model after so many rounds is evaluated, were it not the last."""
+        every = int(self.train["evaluate_every"])
+        return every > 0 and rounds % every == 0
+
     @property
     def last_rounds(self) -> int:
         """The number of last rounds that figures are averaged over."""

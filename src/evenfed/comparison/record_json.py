@@ -10,6 +10,7 @@ from ..core.server import Record
 from ..fairness import Vector
 
 Numbers = Sequence[float | None]
+_EVALUATED = ("accuracy", "unpadded")  # what only an evaluated round has
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -37,6 +38,11 @@ def from_json(data: Mapping[str, Any]) -> Record:
         unpadded=_array_or_none(data.get("unpadded")),
         scores=data.get("scores"),
     )
+
+
+def unevaluated(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same round's JSON as if its model had not been evaluated."""
+    return {key: None if key in _EVALUATED else value for key, value in data.items()}
 
 
 def _plain(value: Any) -> Any:

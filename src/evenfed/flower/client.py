@@ -18,9 +18,10 @@ from ..client import Client, alone
 from ..core import sums
 from ..core.algorithm import Own
 from ..core.errors import InputError
+from ..losses import LossFunction
 from ..settings import Settings
 from ..simulate.engines.worker import Worker
-from ..simulate.problem import LossFunction, Problem, Task, initial_model
+from ..simulate.problem import Problem, Task, initial_model
 from . import secure, wire
 from .private import MEAN, RECORD, SCORE, MaskedTask
 from .shelf import InContext, InFolder, Shelf, Store
@@ -36,8 +37,8 @@ def client_app(
     model: ModelFunction,
     data: DataFunction,
     *,
-    loss: LossFunction | None = None,
-    score: LossFunction | None = None,
+    loss: LossFunction | str | None = None,
+    score: LossFunction | str | None = None,
     padding: int | None = None,
     device: str = "auto",
     state: Path | str | None = None,
@@ -79,8 +80,8 @@ class Site:
 
     model: ModelFunction
     data: DataFunction
-    loss: LossFunction | None
-    score: LossFunction | None
+    loss: LossFunction | str | None
+    score: LossFunction | str | None
     padding: int | None
     device: str
     state: Path | None

@@ -249,8 +249,7 @@ class FairStrategy(Strategy):
         if self.folder is not None:
             state = State(progress.server)
             self.folder.write([record], state, finished)
-            keep = None if finished else progress.server.index
-            self.folder.forget(keep)
+            self.folder.forget(keep=progress.server.index)
         if self.listen is not None:
             progress.stopped = bool(self.listen(record))
         if record.accuracy is not None:
@@ -314,9 +313,11 @@ class FairStrategy(Strategy):
             clients=self.roster.describe(),
             device="the clients' own",
         )
-        folder.refuse_other(header.config)
-        if folder.finished:
-            raise InputError(f"{folder.path} holds a finished run; choose another `out`, or remove it")
+        folder.refuse_other(header.config, self.settings)
+        if folder.holds(self.settings.rounds):
+            raise InputError(
+                f"{folder.path} holds a finished run; give more rounds to go on, choose another `out`, or remove it"
+            )
         state = folder.resumed(fresh)
         if state.server.index:
             log(INFO, "goes on from round %s of %s", state.server.index, folder.path)

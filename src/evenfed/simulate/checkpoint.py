@@ -101,7 +101,9 @@ def model_file(server: Server, path: Path) -> None:
     tensors = _on_host({**parameters, **server.buffers})
     for name, tensor in tensors.items():
         copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
-    save_file(copies, path)
+    unfinished = path.with_name(path.name + ".new")
+    save_file(copies, unfinished)
+    unfinished.replace(path)
 
 
 def _on_host(tensors: Tensors) -> Tensors:

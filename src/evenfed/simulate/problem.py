@@ -6,42 +6,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import losses, scores
 from ..client import Client, Pool, names, pools
-from ..core.errors import InputError, first_line
+from ..core.errors import InputError
 from ..core.server import Server, Update
 from ..core.vector import Layout
 from ..local.training import LocalTraining
+from ..losses import LossFunction, cross_entropy, per_example
 from ..settings import Settings
-from .layers.recurrent import wherever_weights_lie
+from .checks import Probe
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]
 LocalLoss = Callable[[Tensor], Tensor]
 Model = nn.Module | Callable[[], nn.Module]  # a function draws a new one for every seed
 DrawnModels = Callable[[int], Tensor]  # seed -> [D]
 Updates = Iterator[tuple[int, Update]]  # each with the position of the task it belongs to
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Per-example (and per-position) cross entropy of class scores [b, classes, ...]."""
-    return F.cross_entropy(outputs, targets, reduction="none")
-
-
-def top1(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the target has the highest score, else 0. Scores that are not finite are wrong."""
-    highest, predicted = outputs.max(1)
-    hit = predicted == targets
-    correct = hit & highest.isfinite()
-    return correct.to(outputs.dtype)
-
-
-def per_example(values: Tensor) -> Tensor:
-    """[b, ...] -> [b]: an example's value is the mean over its positions."""
-    if values.ndim == 1:
-        return values
-    return values.flatten(1).mean(1)
 
 
 def client_means(values: Tensor, sizes: Tensor) -> Tensor:
@@ -82,8 +62,8 @@ class Problem:
         model: nn.Module,
         clients: Sequence[Client],
         settings: Settings,
-        loss: LossFunction | None = None,
-        score: LossFunction | None = None,
+        loss: LossFunction | str | None = None,
+        score: LossFunction | str | None = None,
     ) -> "Problem":
         """From clients as a user gives them."""
         trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
@@ -99,11 +79,11 @@ class Problem:
         judged: Pool | None,
         client_names: list[str],
         settings: Settings,
-        loss: LossFunction | None = None,
-        score: LossFunction | None = None,
+        loss: LossFunction | str | None = None,
+        score: LossFunction | str | None = None,
         padding: int | None = None,
     ) -> "Problem":
-        """On pooled data. One small forward pass checks it before anything is trained."""
+        """On pooled data. Model, loss and score are tried on a few examples before anything is trained."""
         device = settings.torch_device()
         model = copy.deepcopy(_module(model))
         model = model.to(device)
@@ -113,31 +93,27 @@ class Problem:
         if len(dtypes) > 1:
             mixed = sorted(dtypes)
             raise InputError(f"the model mixes parameter types {mixed}; convert it to one")
-        if loss is None:
-            _check_class_targets(train)
-            if judged is not None:
-                _check_class_targets(judged)
         buffers = {}
         for name, buffer in model.named_buffers():
             buffers[name] = buffer.detach().clone()
-        if score is None:
-            score = _default_score(train, judged)
+        train = train.to(device)
         if judged is not None:
             judged = judged.to(device)
-        problem = cls(
+        loss = losses.named(loss)
+        score = scores.named(score)
+        chosen_loss, chosen_score = _checked(model, train, judged, loss, score)
+        return cls(
             model=model,
             layout=layout,
             buffers=buffers,
-            train=train.to(device),
+            train=train,
             judged=judged,
-            loss=loss or cross_entropy,
-            score=score,
+            loss=chosen_loss,
+            score=chosen_score,
             client_names=client_names,
             device=device,
             padding=padding,
         )
-        problem._check_forward(default_loss=loss is None)
-        return problem
 
     @property
     def theta(self) -> Tensor:
@@ -164,48 +140,6 @@ class Problem:
         is_real = self.judged.targets.ne(self.padding).double()
         return client_means(per_example(is_real).cpu(), self.judged.sizes)
 
-    def _check_forward(self, default_loss: bool) -> None:
-        """One small batch through a copy of the model, in evaluation mode so that no buffer changes."""
-        pool = _pool_with_examples(self.train, self.judged)
-        x = pool.inputs[:2]
-        y = pool.targets[:2]
-        if len(x) == 0:
-            return
-        try:
-            with torch.no_grad(), wherever_weights_lie():
-                model = copy.deepcopy(self.model)
-                outputs = model.eval()(x)
-                if default_loss:
-                    self._check_classes(outputs)
-                losses = self.loss(outputs, y)
-        except (RuntimeError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
-            raise InputError(
-                f"the model or loss fails on a batch of inputs {list(x.shape)} ({x.dtype}) and targets {list(y.shape)} "
-                f"({y.dtype}): {first_line(error)}; give data of the shape and type your model takes"
-            ) from None
-        shape = type(losses).__name__
-        if isinstance(losses, Tensor):
-            if losses.shape[:1] == x.shape[:1]:
-                return
-            shape = str(list(losses.shape))
-        raise InputError(
-            f"loss gave {shape} for {len(x)} examples; it must return one loss per example (reduction='none')"
-        )
-
-    def _check_classes(self, outputs: Tensor) -> None:
-        classes = 0
-        if outputs.ndim > 1:
-            classes = outputs.shape[1]
-        highest = -1
-        for pool in (self.train, self.judged):
-            if pool is not None and len(pool.targets):
-                largest = int(pool.targets.max())
-                highest = max(highest, largest)
-        if highest >= classes:
-            raise InputError(
-                f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
-            )
-
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
     """The parameters that are trained, by name."""
@@ -223,30 +157,43 @@ def _module(model: object) -> nn.Module:
     return model
 
 
-def _pool_with_examples(train: Pool, judged: Pool | None) -> Pool:
-    """The training data, or the test data of a site that has nothing else."""
-    if len(train.targets) == 0 and judged is not None:
-        return judged
-    return train
-
-
-def _default_score(train: Pool, judged: Pool | None) -> LossFunction | None:
-    """Accuracy where targets are classes."""
-    pool = _pool_with_examples(train, judged)
-    if pool.targets.is_floating_point():
-        return None
-    return top1
+def _checked(
+    model: nn.Module,
+    train: Pool,
+    judged: Pool | None,
+    loss: LossFunction | None,
+    score: LossFunction | None,
+) -> tuple[LossFunction, LossFunction | None]:
+    """The loss and the score, tried on a few examples of each kind: what cannot be right is refused."""
+    probes = []
+    highest = -1
+    for what, pool in (("training", train), ("test", judged)):
+        if pool is None or len(pool.targets) == 0:
+            continue
+        if loss is None:
+            _check_class_targets(pool)
+            highest = max(highest, int(pool.targets.max()))
+        probes.append(Probe.of(model, pool, what))
+    chosen = loss or cross_entropy
+    for probe in probes:
+        if loss is None:
+            probe.check_classes(highest)
+        probe.check_loss(chosen)
+    if score is None and probes:
+        score = scores.default(chosen, probes[0].outputs, probes[0].targets)
+    if score is not None:
+        for probe in probes[-1:]:  # test data if there are any
+            probe.check_score(score)
+    return chosen, score
 
 
 def _check_class_targets(pool: Pool) -> None:
-    if len(pool.targets) == 0:
-        return
     dtype = pool.targets.dtype
     if dtype != torch.int64:
         kind = str(dtype).removeprefix("torch.")
         raise InputError(
-            f"targets are {kind}; cross entropy takes whole class numbers (int64): "
-            "convert them, or give `loss` for another kind of target"
+            f"targets are {kind}; cross entropy takes whole class numbers (int64): convert them, or give `loss` for "
+            "another kind of target (evenfed.losses.mse for numbers, evenfed.losses.binary for 0 or 1)"
         )
     lowest = int(pool.targets.min())
     if lowest < 0:

@@ -10,10 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
+from ...losses import LossFunction, per_example
 from ...settings import Precision
 from ..layers.dropout import Masks
 from ..layers.recurrent import wherever_weights_lie
-from ..problem import LossFunction, Problem, Question, Task, Updates, per_example
+from ..problem import Problem, Question, Task, Updates
 from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores

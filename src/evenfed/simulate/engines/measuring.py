@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from ...client import Pool
+from ...losses import LossFunction, per_example
 from ..layers.replay import Replay
-from ..problem import LossFunction, per_example
 from .memory import Resident
 from .network import Network
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ...client import Pool
-from ..problem import LossFunction, Problem, Question, Task, Updates
+from ...losses import LossFunction
+from ..problem import Problem, Question, Task, Updates
 from .worker import Worker
 
 

@@ -17,8 +17,9 @@ from ...client import Pool, holding
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
 from ...local.training import LocalTraining
+from ...losses import LossFunction
 from ...settings import Precision
-from ..problem import LocalLoss, LossFunction, Problem, Question, Task, Updates
+from ..problem import LocalLoss, Problem, Question, Task, Updates
 from .measuring import Measure
 from .memory import Made, Resident, fitting
 from .network import Network

@@ -15,9 +15,10 @@ from torch.func import functional_call, vmap
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
+from ...losses import LossFunction, per_example
 from ..layers.dropout import Masks
 from ..layers.tracing import Traced
-from ..problem import LocalLoss, LossFunction, Problem, Question, Task, Updates, per_example, slope
+from ..problem import LocalLoss, Problem, Question, Task, Updates, slope
 from .jobs import Jobs
 from .vectorised import Vectorised
 

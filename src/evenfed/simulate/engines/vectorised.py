@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ...client import Pool
+from ...losses import LossFunction
 from ..layers import attention, recurrent
 from ..layers.rewriting import Rewritten
-from ..problem import LossFunction, Problem, Question
+from ..problem import Problem, Question
 
 
 class Vectorised(ABC):

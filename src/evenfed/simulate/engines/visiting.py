@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ...client import Pool
 from ...core.server import Update
-from ..problem import LossFunction, Problem, Question, Task, Updates, client_means, per_example
+from ...losses import LossFunction, per_example
+from ..problem import Problem, Question, Task, Updates, client_means
 from .reference import Reference
 from .worker import Worker
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
+from ...losses import LossFunction, per_example
 from ..layers.dropout import Masks
-from ..problem import LossFunction, Problem, Task, per_example
+from ..problem import Problem, Task
 
 Trained = tuple[Tensor, Tensor | None]  # weights after training, and at the snapshot step
 

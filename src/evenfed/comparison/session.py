@@ -1,0 +1,118 @@
+"""Carry out runs in a folder, for Python and the command line: resume, extend, stop; one process at a time."""
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from ..core.errors import InputError
+from ..simulate.loop import Run, start
+from ..simulate.problem import DrawnModels, Problem
+from .configuration import Configuration
+from .disk import Disk, StopRequested
+from .driver import Listener, Training, drive
+from .folder import RunFolder
+from .header import Header
+
+_STOPPING = b"\nstopping after this round; Ctrl-C again stops at once and loses what is not saved yet\n"
+
+
+def unfinished(root: Path, runs: Sequence[Run], configs: Mapping[str, Configuration]) -> list[Run]:
+    """The runs with rounds left to do in their folders. A folder with another run is refused.
+
+    `configs`: by the run's name, all that decides its result.
+    """
+    waiting = []
+    for run in runs:
+        folder = RunFolder.of(root, run)
+        folder.refuse_other(configs[run.name], run.settings)
+        if not folder.holds(run.settings.rounds):
+            waiting.append(run)
+    return waiting
+
+
+def train_in(
+    root: Path,
+    runs: Sequence[Run],
+    problem: Problem,
+    headers: Mapping[str, Header],
+    drawn: DrawnModels | None,
+    listen: Listener,
+    checkpoint_seconds: float | None = None,
+) -> list[Training]:
+    """Train runs from where their folders left them; usually all stand at the same round and share the engine.
+
+    `headers`: by the run's name. Raises `Interruption` after a Ctrl-C, when all is on disk.
+    """
+    if checkpoint_seconds is None:
+        checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
+    common = _common_round(root, runs)
+    trainings = []
+    for run in runs:
+        fresh = start(run, problem, drawn)
+        state = RunFolder.of(root, run).resumed(fresh, at=common)
+        trainings.append(Training(run, state))
+    with stop_requested() as stop, ThreadPoolExecutor(1) as background:
+        disk = Disk(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
+        drive(trainings, problem, disk)
+    return trainings
+
+
+def _common_round(root: Path, runs: Sequence[Run]) -> int:
+    """The latest round at which every run that has begun left a checkpoint."""
+    rounds_kept = []
+    for run in runs:
+        checkpoints = RunFolder.of(root, run).checkpoints()
+        if checkpoints:
+            rounds_kept.append(set(checkpoints))
+    if not rounds_kept:
+        return 0
+    return max(set.intersection(*rounds_kept), default=0)
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """One process at a time writes to a comparison's folder."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = (root / ".lock").open("w")
+    except OSError as error:
+        raise InputError(f"{root} cannot be written to ({error.strerror}); choose another folder with out") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(
+                f"another evenfed is writing to {root}; wait for it, or choose another folder with out"
+            ) from None
+        yield
+
+
+@contextmanager
+def stop_requested() -> Iterator[StopRequested]:
+    """Ctrl-C or a termination signal asks to stop after the round; a second one stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # signals reach the main thread only
+        return
+    signals: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if signals:
+            raise KeyboardInterrupt
+        signals.append(number)
+        with suppress(OSError):  # who reads it may be gone
+            os.write(2, _STOPPING)  # not print: the signal may have come in the middle of one
+
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handlers[number] = signal.signal(number, handle)
+    try:
+        yield lambda: bool(signals)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

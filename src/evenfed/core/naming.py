@@ -1,0 +1,133 @@
+"""Names of functions and objects that a file can hold: what a run was made with, where that is code and not data."""
+
+import contextlib
+import functools
+import hashlib
+import types
+from typing import Any
+
+from .errors import InputError
+
+_KEY = "callable"
+_LIBRARIES = ("torch", "evenfed", "numpy", "builtins", "sklearn")
+
+
+class Stored:
+    """Stands for a function of a run that was read from disk: its name is known, its code is not."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise InputError(f"{self.name} is known by its name only: a run's folder holds no code; give it again to train")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stored) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def described(value: Any) -> Any:
+    """A value as JSON can store it: a callable by its name, and whatever else as it is.
+
+    >>> described(len), described({"lr": 0.1}), restored(described(len))
+    ({'callable': 'builtins.len'}, {'lr': 0.1}, builtins.len)
+    """
+    if callable(value):
+        return {_KEY: name_of(value)}
+    if isinstance(value, dict):
+        return {key: described(item) for key, item in value.items()}
+    return value
+
+
+def restored(value: Any) -> Any:
+    """What `described` wrote; a callable comes back as its name."""
+    if isinstance(value, dict) and set(value) == {_KEY}:
+        return Stored(str(value[_KEY]))
+    return value
+
+
+def name_of(value: Any) -> str:
+    """Module and name of a function, with a hash of its code if it is not a library's; an object by its class.
+
+    >>> name_of(functools.partial(int, base=2))
+    'partial(builtins.int, base=2)'
+    """
+    if isinstance(value, Stored):
+        return value.name
+    if isinstance(value, functools.partial):
+        arguments = [name_of(value.func)]
+        arguments += map(_argument, value.args)
+        arguments += [f"{key}={_argument(item)}" for key, item in value.keywords.items()]
+        return f"partial({', '.join(arguments)})"
+    if isinstance(value, types.MethodType):
+        return f"{name_of(value.__self__)}.{value.__func__.__name__}"
+    if not hasattr(value, "__qualname__"):
+        return _object_name(value)
+    name = f"{value.__module__}.{value.__qualname__}{_closed_over(value)}"
+    code = getattr(value, "__code__", None)
+    library = str(value.__module__).partition(".")[0]
+    if code is None or library in _LIBRARIES:
+        return name
+    return f"{name} #{_code_hash(code)}"
+
+
+def is_known_by_class_only(value: Any) -> bool:
+    """Whether two objects that act differently may have the same name."""
+    if isinstance(value, functools.partial):
+        return is_known_by_class_only(value.func)
+    return not hasattr(value, "__qualname__") and _shows_address(value)
+
+
+def _object_name(value: Any) -> str:
+    """Its own text, or its class if the text holds an address, which changes from process to process."""
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if _shows_address(value):
+        return name
+    return f"{name}: {value!r}"
+
+
+def _shows_address(value: Any) -> bool:
+    return " at 0x" in repr(value)
+
+
+def _closed_over(function: Any) -> str:
+    """The values that a function made by another function has from it."""
+    cells = getattr(function, "__closure__", None)
+    if not cells:
+        return ""
+    values = []
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        with contextlib.suppress(ValueError):  # not set yet
+            content = cell.cell_contents
+            if content is not function:
+                values.append(f"{name}={_argument(content)}")
+    return f"({', '.join(values)})"
+
+
+def _argument(value: Any) -> str:
+    return name_of(value) if callable(value) or _shows_address(value) else repr(value)
+
+
+def _code_hash(code: types.CodeType) -> str:
+    """Of what the function does, not of where it stands."""
+    digest = hashlib.blake2b(digest_size=4)
+    _feed(digest, code)
+    return digest.hexdigest()
+
+
+def _feed(digest: "hashlib.blake2b", code: types.CodeType) -> None:
+    digest.update(code.co_code)
+    digest.update(repr(code.co_names).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            _feed(digest, constant)
+        elif isinstance(constant, frozenset):  # whose order changes from process to process
+            digest.update(repr(sorted(map(repr, constant))).encode())
+        else:
+            digest.update(repr(constant).encode())

@@ -1,0 +1,86 @@
+"""Losses per example. Give one of them, its name, or a function of your own as `loss`."""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .core.errors import InputError, unknown
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+def per_example(values: Tensor) -> Tensor:
+    """[b, ...] -> [b]: an example's value is the mean over its positions. Whole numbers and yes or no are counted."""
+    if not (values.is_floating_point() or values.is_complex()):
+        values = values.double()
+    if values.ndim == 1:
+        return values
+    return values.flatten(1).mean(1)
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Per-example (and per-position) cross entropy of class scores [b, classes, ...]."""
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def binary(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy of one logit per example; targets are 0 or 1, of any type.
+
+    >>> import torch
+    >>> binary(torch.tensor([[0.0], [9.0]]), torch.tensor([1, 1])).round(decimals=4)
+    tensor([0.6931, 0.0001])
+    """
+    logits = aligned(outputs, targets)
+    return F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
+
+
+def mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Squared errors."""
+    errors = aligned(outputs, targets) - targets
+    return errors.square()
+
+
+def mae(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Absolute errors."""
+    errors = aligned(outputs, targets) - targets
+    return errors.abs()
+
+
+def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One output per example, [b, 1] or [b], in the shape of the targets: else they would broadcast to [b, b].
+
+    >>> import torch
+    >>> aligned(torch.zeros(3, 1), torch.zeros(3)).shape, aligned(torch.zeros(3), torch.zeros(3, 1)).shape
+    (torch.Size([3]), torch.Size([3, 1]))
+    """
+    if outputs.ndim == targets.ndim + 1 and outputs.shape[-1] == 1:
+        return outputs.squeeze(-1)
+    if targets.ndim == outputs.ndim + 1 and targets.shape[-1] == 1:
+        return outputs.unsqueeze(-1)
+    return outputs
+
+
+NAMED: dict[str, LossFunction] = {
+    "cross_entropy": cross_entropy,
+    "binary": binary,
+    "mse": mse,
+    "mae": mae,
+}
+
+
+def named(loss: LossFunction | str | None) -> LossFunction | None:
+    """The loss itself, or the one of this name."""
+    if isinstance(loss, str):
+        if loss not in NAMED:
+            raise unknown("loss", loss, NAMED)
+        return NAMED[loss]
+    if loss is not None and not callable(loss):
+        names = ", ".join(NAMED)
+        raise InputError(f"loss={loss!r}: give a function of (outputs, targets), or one of {names}")
+    return loss
+
+
+def takes_logits(loss: LossFunction) -> bool:
+    """Whether the loss is known to take one logit per example."""
+    return loss is binary or isinstance(loss, nn.BCEWithLogitsLoss)

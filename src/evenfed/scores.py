@@ -1,0 +1,52 @@
+"""Scores per example. Give one of them, its name, or a function of your own as `score`."""
+
+from torch import Tensor
+
+from .core.errors import InputError, unknown
+from .losses import LossFunction, aligned, takes_logits
+
+
+def top1(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 where the target has the highest score, else 0. Scores that are not finite are wrong."""
+    highest, predicted = outputs.max(1)
+    hit = predicted == targets
+    correct = hit & highest.isfinite()
+    return correct.to(outputs.dtype)
+
+
+def binary(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 where one logit per example is on its target's side of 0. Logits that are not finite are wrong.
+
+    >>> import torch
+    >>> binary(torch.tensor([[-1.0], [2.0], [3.0]]), torch.tensor([0.0, 1.0, 0.0]))
+    tensor([1., 1., 0.])
+    """
+    logits = aligned(outputs, targets)
+    hit = (logits > 0) == (targets > 0.5)
+    correct = hit & logits.isfinite()
+    return correct.to(outputs.dtype)
+
+
+NAMED: dict[str, LossFunction] = {"top1": top1, "binary": binary}
+
+
+def named(score: LossFunction | str | None) -> LossFunction | None:
+    """The score itself, or the one of this name."""
+    if isinstance(score, str):
+        if score not in NAMED:
+            raise unknown("score", score, NAMED)
+        return NAMED[score]
+    if score is not None and not callable(score):
+        names = ", ".join(NAMED)
+        raise InputError(f"score={score!r}: give a function of (outputs, targets), or one of {names}")
+    return score
+
+
+def default(loss: LossFunction, outputs: Tensor, targets: Tensor) -> LossFunction | None:
+    """Accuracy, where it is known how outputs stand for classes; None for other targets."""
+    if takes_logits(loss):
+        return binary
+    if targets.is_floating_point():
+        return None
+    has_classes = outputs.ndim > 1 and outputs.shape[1] > 1
+    return top1 if has_classes else None

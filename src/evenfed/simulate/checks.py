@@ -1,0 +1,208 @@
+"""Model, loss and score tried on a few examples before round 1: one number per example, or an error with the cure."""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .. import losses
+from ..client import Pool
+from ..core.errors import InputError, first_line
+from ..losses import LossFunction, per_example
+from .layers.recurrent import wherever_weights_lie
+
+EXAMPLES = 8  # tried together, then one by one
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A few examples, and what the model makes of them in evaluation mode."""
+
+    what: str  # training or test
+    outputs: Tensor
+    targets: Tensor
+
+    @classmethod
+    def of(cls, model: nn.Module, pool: Pool, what: str) -> "Probe":
+        """From examples spread over the pool; at least two, if need be the same one twice."""
+        available = len(pool.targets)
+        count = max(2, min(EXAMPLES, available))
+        rows = torch.linspace(0, available - 1, count).long().to(pool.targets.device)
+        inputs = pool.inputs[rows]
+        targets = pool.targets[rows]
+        with _quietly(), torch.no_grad(), wherever_weights_lie():
+            probed = copy.deepcopy(model).eval()
+            try:
+                outputs = probed(inputs)
+                alone = probed(inputs[:1])
+            except Exception as error:
+                raise InputError(
+                    f"the model fails on a batch of {what} inputs {_shape(inputs)}: {_said(error)}; give data of the "
+                    "shape and type your model takes"
+                ) from error
+        if not isinstance(outputs, Tensor):
+            kind = type(outputs).__name__
+            raise InputError(f"the model gave a {kind} for a batch; it must return a tensor with one row per example")
+        keeps_axis = alone.shape == (1, *outputs.shape[1:]) and len(outputs) == count
+        if not keeps_axis:
+            raise InputError(
+                f"the model gave {list(outputs.shape)} for {count} examples and {list(alone.shape)} for one; it "
+                "must keep the axis of examples (squeeze(-1) instead of squeeze())"
+            )
+        return cls(what, outputs, targets)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def shapes(self) -> str:
+        return f"{self.what} outputs {_shape(self.outputs)}, targets {_shape(self.targets)}"
+
+    def check_loss(self, loss: LossFunction) -> None:
+        """One loss per example, with a gradient."""
+        outputs = self.outputs
+        if outputs.is_floating_point():
+            outputs = outputs.detach().requires_grad_()
+        with torch.enable_grad():
+            values = self._values("loss", loss, outputs)
+        if outputs.requires_grad and not values.requires_grad:
+            raise InputError("loss has no gradient with respect to the outputs; give one that torch can differentiate")
+        if not self._are_examples_own(loss, values) and self._could_broadcast:
+            raise self._mixed("loss")
+
+    def check_score(self, score: LossFunction) -> None:
+        """One number per example, which the other examples of a batch do not change."""
+        values = self._values("score", score, self.outputs)
+        if not self._are_examples_own(score, values):
+            raise self._mixed("score")
+
+    def check_classes(self, highest: int) -> None:
+        """Outputs that cross entropy takes, for targets up to `highest`."""
+        shape = self.outputs.shape
+        if self._has_classes_last:
+            raise InputError(
+                f"{self.shapes}: cross entropy takes scores [examples, classes, positions]; return "
+                "outputs.movedim(-1, 1) from the model, or give a loss that does so"
+            )
+        is_single = self.outputs.ndim == 1 or shape[1] == 1
+        if is_single:
+            raise InputError(
+                f"{self.shapes}: one number per example has no classes to choose from; for two classes give "
+                "loss=evenfed.losses.binary (or a model with two outputs), for numbers loss=evenfed.losses.mse"
+            )
+        classes = shape[1]
+        if highest >= classes:
+            raise InputError(
+                f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
+            )
+
+    def _values(self, name: str, function: LossFunction, outputs: Tensor) -> Tensor:
+        """Of all examples; refused if their shape is not that of one number (or one per position) for each."""
+        values = self._called(name, function, outputs, self.targets)
+        alone = self._called(name, function, outputs[:1], self.targets[:1])
+        count = len(self)
+        if values.ndim == 0:
+            cure = "it must return one loss per example (reduction='none')"
+            if name == "score":
+                cure = "it must return one number per example, not their mean"
+            raise InputError(f"{name} gave one number for {count} examples; {cure}")
+        has_rows = len(values) == count
+        if has_rows and alone.shape == (1, *values.shape[1:]):
+            return values
+        broadcast = ""
+        if has_rows and values.shape[-1] == count:
+            broadcast = ": every output met every target"
+        raise InputError(
+            f"{name} gave {list(values.shape)} for {count} examples and {list(alone.shape)} for one ({self.shapes})"
+            f"{broadcast}; it must return one {name} per example: {self._cure(name)}"
+        )
+
+    def _called(self, name: str, function: LossFunction, outputs: Tensor, targets: Tensor) -> Tensor:
+        try:
+            with _quietly():
+                values = function(outputs, targets)
+        except Exception as error:
+            raise InputError(f"{name} fails on a batch ({self.shapes}): {_said(error)}; {self._cure(name)}") from error
+        if not isinstance(values, Tensor):
+            kind = type(values).__name__
+            raise InputError(f"{name} gave a {kind}; it must return a tensor with one {name} per example")
+        return values
+
+    def _are_examples_own(self, function: LossFunction, values: Tensor) -> bool:
+        """Whether examples have the same values one by one."""
+        alone = []
+        with _quietly(), torch.no_grad():
+            for i in range(len(self)):
+                one = slice(i, i + 1)
+                value = function(self.outputs[one], self.targets[one])
+                alone.append(per_example(value))
+        one_by_one = torch.cat(alone)
+        together = per_example(values.detach())
+        return torch.allclose(together, one_by_one, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+    def _mixed(self, name: str) -> InputError:
+        return InputError(
+            f"the {name} of an example changes with the other examples of its batch ({self.shapes}); it must depend on "
+            f"its own output and target alone: {self._cure(name)}"
+        )
+
+    @property
+    def _could_broadcast(self) -> bool:
+        """Whether outputs and targets have other shapes that torch would stretch to each other."""
+        if self.outputs.shape == self.targets.shape:
+            return False
+        try:
+            torch.broadcast_shapes(self.outputs.shape, self.targets.shape)
+        except RuntimeError:
+            return False
+        return True
+
+    @property
+    def _has_classes_last(self) -> bool:
+        shape = self.outputs.shape
+        wanted = (shape[0], *shape[2:])
+        given = self.targets.shape
+        return len(shape) > 2 and given == shape[:-1] and given != wanted
+
+    def _cure(self, name: str) -> str:
+        """What to change, from the shapes and types of outputs and targets."""
+        outputs = self.outputs
+        targets = self.targets
+        if self._has_classes_last:
+            return (
+                "classes lie on the last axis, and cross entropy takes them on axis 1: use outputs.movedim(-1, 1) "
+                "in the model or in the loss"
+            )
+        if losses.aligned(outputs, targets) is not outputs:
+            shipped = "evenfed.losses.mse and evenfed.losses.binary take"
+            if name == "score":
+                shipped = "evenfed.scores.binary takes"
+            return (
+                "give outputs and targets one shape (end the model with nn.Flatten(0), or reshape the targets); "
+                f"{shipped} either"
+            )
+        if name == "loss" and not targets.is_floating_point():
+            return "if it takes numbers instead of classes, give float targets, or use evenfed.losses.binary"
+        return f"give outputs and targets of the shape and type that your {name} takes"
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without torch's warnings about shapes: what they mean is an error here, or nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _said(error: Exception) -> str:
+    said = first_line(error)
+    return said or type(error).__name__
+
+
+def _shape(tensor: Tensor) -> str:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return f"{list(tensor.shape)} ({kind})"
