@@ -1,6 +1,6 @@
 """A client's data as the user gives it, checked, and all clients' data as the engines want it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import trees
 from .core.errors import InputError
+from .trees import Inputs
 
 Examples = tuple[Any, Any]
 SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64
@@ -17,7 +19,10 @@ SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64
 
 @dataclass(frozen=True)
 class Client:
-    """One client: `train` and `test` are (inputs, targets), tensors or arrays with one row per example."""
+    """One client: `train` and `test` are (inputs, targets), tensors or arrays with one row per example.
+
+    A model of several inputs takes them as a dict (its keyword arguments) or a tuple of tensors or arrays.
+    """
 
     train: Examples
     test: Examples | None = None
@@ -26,9 +31,9 @@ class Client:
 
 @dataclass(frozen=True)
 class Pool:
-    """The examples of all clients in one pair of tensors, client after client."""
+    """The examples of all clients, client after client: one tensor of targets, and one for each input."""
 
-    inputs: Tensor  # [N, ...]
+    inputs: Inputs  # [N, ...] each
     targets: Tensor  # [N, ...]
     starts: Tensor  # [n] first row of each client
     sizes: Tensor  # [n] rows of each client
@@ -47,19 +52,29 @@ class Pool:
         rows = tuple(ranges)
         return torch.cat(rows)
 
-    def of(self, client: int) -> tuple[Tensor, Tensor]:
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def of(self, client: int) -> tuple[Inputs, Tensor]:
         """(inputs, targets) of one client, as views."""
         start = int(self.starts[client])
         size = int(self.sizes[client])
         rows = slice(start, start + size)
-        return self.inputs[rows], self.targets[rows]
+        return self.at(rows)
+
+    def at(self, rows: trees.Index) -> tuple[Inputs, Tensor]:
+        """(inputs, targets) of these rows; rows [c, b] give [c, b, ...]."""
+        return trees.rows(self.inputs, rows), self.targets[rows]
 
     def to(self, device: torch.device) -> "Pool":
         """On `device`, in plain memory order: other orders (channels last) cannot be stacked."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            flat = tensor.to(device).contiguous().view(-1)
+            return flat.view(tensor.shape)
+
         with holding(self.inputs):
-            inputs = self.inputs.to(device)
-            flat = inputs.contiguous().view(-1)
-            inputs = flat.view(self.inputs.shape)
+            inputs = trees.mapped(moved, self.inputs)
             targets = self.targets.to(device)
         return Pool(inputs, targets, self.starts, self.sizes)
 
@@ -68,12 +83,12 @@ Pools = tuple[Pool, Pool | None]  # of training and of test examples
 
 
 @contextmanager
-def holding(data: Tensor) -> Iterator[None]:
+def holding(data: Inputs) -> Iterator[None]:
     """Out of memory while a copy of `data` is made: the error says what to do."""
     try:
         yield
     except torch.OutOfMemoryError:
-        gigabytes = data.nbytes / 1e9
+        gigabytes = trees.nbytes(data) / 1e9
         raise InputError(
             f"the device's memory does not hold the data ({gigabytes:.2g} GB, images twice); use device='cpu', "
             "a free GPU, or fewer examples"
@@ -85,20 +100,31 @@ def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
     _check_clients(clients)
     trains = [client.train for client in clients]
     train = _pool(trains, clients, "train", dtype)
-    if len(train.inputs) == 0:
+    if len(train) == 0:
         raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
-    no_inputs = train.inputs[:0]
-    no_targets = train.targets[:0]
+    nothing = train.at(slice(0))
     tests: list[Examples] = []
     for client in clients:
         if client.test is None:
-            tests.append((no_inputs, no_targets))
+            tests.append(nothing)
         else:
             tests.append(client.test)
     test = _pool(tests, clients, "test", dtype)
-    if len(test.inputs) == 0:
-        return train, None
-    return train, test
+    return train, _like_training(test, train)
+
+
+def _like_training(test: Pool, train: Pool) -> Pool | None:
+    """Test examples, if there are any; they must have the training examples' inputs."""
+    if len(test) == 0:
+        return None
+    tested = trees.names(test.inputs)
+    trained = trees.names(train.inputs)
+    if len(train) and tested != trained:
+        raise InputError(
+            f"test examples have inputs{', inputs'.join(tested)}, training examples inputs{', inputs'.join(trained)}; "
+            "give both the same"
+        )
+    return test
 
 
 def _check_clients(clients: object) -> None:
@@ -126,9 +152,7 @@ def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     if client.test is None:
         return train, None
     test = _pool_at(position, client.test, f"client {name}, test", dtype)
-    if len(test.inputs) == 0:
-        return train, None
-    return train, test
+    return train, _like_training(test, train)
 
 
 def _pool_at(
@@ -140,7 +164,7 @@ def _pool_at(
     inputs, targets = _examples(examples, where, dtype)
     clients = position + 1
     sizes = torch.zeros(clients, dtype=torch.int64)
-    sizes[position] = len(inputs)
+    sizes[position] = len(targets)
     starts = torch.zeros_like(sizes)
     return Pool(inputs, targets, starts, sizes)
 
@@ -157,18 +181,18 @@ def _pool(
     dtype: torch.dtype,
 ) -> Pool:
     sizes: list[int] = []
-    inputs: list[Tensor] = []
+    inputs: list[Inputs] = []
     targets: list[Tensor] = []
     first = ""  # the first client with examples: the others must be like it
     first_shapes = ""
     for name, part in zip(names(clients), parts, strict=True):
         where = f"client {name}, {what}"
         x, y = _examples(part, where, dtype)
-        size = len(x)
+        size = len(y)
         sizes.append(size)
         if size == 0:
             continue
-        shapes = _shapes(x, y)
+        shapes = f"{trees.shapes(x)} -> {trees.example_shape(y)}"
         if not inputs:
             first = name
             first_shapes = shapes
@@ -184,7 +208,7 @@ def _pool(
         targets.append(y)
     counts = torch.tensor(sizes)
     return Pool(
-        inputs=torch.cat(inputs),
+        inputs=trees.concatenated(inputs),
         targets=torch.cat(targets),
         starts=counts.cumsum(0) - counts,
         sizes=counts,
@@ -195,19 +219,46 @@ def _examples(
     part: Examples,
     where: str,
     dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Inputs, Tensor]:
     is_sequence = isinstance(part, Sequence)
     if not is_sequence or len(part) != 2:
         kind = type(part).__name__
         raise InputError(f"{where}: give a pair (inputs, targets), not a {kind}")
     given_inputs, given_targets = part
-    inputs = _tensor(given_inputs, f"{where} inputs", dtype)
+    inputs = _inputs(given_inputs, f"{where} inputs", dtype)
     targets = _tensor(given_targets, f"{where} targets", dtype)
-    examples = len(inputs)
     answers = len(targets)
-    if examples != answers:
-        raise InputError(f"{where}: {examples} inputs but {answers} targets; give one target for each input")
+    for name, tensor in zip(trees.names(inputs), trees.leaves(inputs), strict=True):
+        examples = len(tensor)
+        if examples == answers:
+            continue
+        advice = "give one target for each input"
+        if isinstance(given_inputs, list):
+            advice += ", and several inputs of one model as a tuple or a dict"
+        raise InputError(f"{where}: {examples} inputs{name} but {answers} targets; {advice}")
     return inputs, targets
+
+
+def _inputs(values: Any, where: str, dtype: torch.dtype) -> Inputs:
+    """A dict or tuple of tensors or arrays stays one; everything else becomes one tensor."""
+    if isinstance(values, Mapping):
+        by_name = {}
+        for name in values:
+            if not isinstance(name, str):
+                raise InputError(f"{where}: the key {name!r}; name each input as the model's forward() does")
+        for name in sorted(values):  # in one order, whatever the client's
+            value = values[name]
+            by_name[name] = _tensor(value, f"{where}[{name!r}]", dtype)
+        if not by_name:
+            raise InputError(f"{where}: an empty dict; give at least one tensor")
+        return by_name
+    is_tuple = isinstance(values, tuple) and len(values) > 0
+    if is_tuple and all(isinstance(value, Tensor | np.ndarray) for value in values):
+        tensors = []
+        for place, value in enumerate(values):
+            tensors.append(_tensor(value, f"{where}[{place}]", dtype))
+        return tuple(tensors)
+    return _tensor(values, where, dtype)
 
 
 def _tensor(values: Any, where: str, dtype: torch.dtype) -> Tensor:
@@ -235,13 +286,3 @@ def _check_finite(tensor: Tensor, where: str) -> None:
     spoilt = ~rows.all(1)
     example = int(spoilt.nonzero()[0])
     raise InputError(f"{where}: NaN or infinity in example {example}; clean or drop it")
-
-
-def _shapes(inputs: Tensor, targets: Tensor) -> str:
-    return f"{_shape(inputs)} -> {_shape(targets)}"
-
-
-def _shape(tensor: Tensor) -> str:
-    sizes = list(tensor.shape[1:])
-    kind = str(tensor.dtype).removeprefix("torch.")
-    return f"{sizes} {kind}"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from .. import models
+from .. import models, trees
 from ..client import Pool
 from ..core.errors import InputError, unknown
 from ..data import DataSettings, Federation
@@ -207,7 +207,8 @@ class Experiment:
         options = dict(self.model)
         name = str(options.pop("name"))
         models.importable_from(self.modules)
-        example = federation.train.inputs[:1]
+        example = trees.rows(federation.train.inputs, slice(1))
+        assert isinstance(example, Tensor)  # data sets have one input
         return models.get(name, example, federation.classes, **options)
 
     def problem(

@@ -90,7 +90,8 @@ class Site:
         """Who this is, how much it holds, and which arrays its model has."""
         client = self._client(context)
         task = wire.Task(run="", index=0, seed=0)  # any: nothing is trained
-        model = self._desk(client, context, task).problem.model
+        problem = self._desk(client, context, task).problem
+        model = problem.model
         trained = []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
@@ -102,8 +103,8 @@ class Site:
             "partition-id": at,
             "num-partitions": int(partitions),
             "name": client.name or str(at),
-            "train": len(client.train[0]),
-            "test": 0 if client.test is None else len(client.test[0]),
+            "train": len(problem.train),
+            "test": 0 if problem.judged is None else len(problem.judged),
             "parameters": trained,
             "buffers": list(buffers),
         }

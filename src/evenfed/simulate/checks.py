@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .. import losses
+from .. import losses, trees
 from ..client import Pool
 from ..core.errors import InputError, first_line
 from ..losses import LossFunction, per_example
@@ -32,17 +32,16 @@ class Probe:
         available = len(pool.targets)
         count = max(2, min(EXAMPLES, available))
         rows = torch.linspace(0, available - 1, count).long().to(pool.targets.device)
-        inputs = pool.inputs[rows]
-        targets = pool.targets[rows]
+        inputs, targets = pool.at(rows)
         with _quietly(), torch.no_grad(), wherever_weights_lie():
             probed = copy.deepcopy(model).eval()
             try:
-                outputs = probed(inputs)
-                alone = probed(inputs[:1])
+                outputs = trees.outputs(probed, inputs)
+                alone = trees.outputs(probed, trees.rows(inputs, slice(1)))
             except Exception as error:
                 raise InputError(
-                    f"the model fails on a batch of {what} inputs {_shape(inputs)}: {_said(error)}; give data of the "
-                    "shape and type your model takes"
+                    f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_said(error)}; give "
+                    "data of the shape and type your model takes"
                 ) from error
         if not isinstance(outputs, Tensor):
             kind = type(outputs).__name__

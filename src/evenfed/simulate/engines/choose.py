@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ... import trees
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
 from ...losses import LossFunction, per_example
@@ -161,7 +162,7 @@ def _changing_buffer(problem: Problem) -> str | None:
     probe = copy.deepcopy(problem.model).train()
     before = {name: buffer.clone() for name, buffer in probe.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        probe(problem.train.inputs[:2])
+        trees.call(probe, _first(problem, 2))
     for name, buffer in probe.named_buffers():
         if not torch.equal(buffer, before[name]):
             return name
@@ -171,29 +172,28 @@ def _changing_buffer(problem: Problem) -> str | None:
 def _sees_examples_behind(problem: Problem) -> bool:
     """Whether, in training, a batch's losses change with the examples behind them. It could then not be filled up."""
     probe = copy.deepcopy(problem.model).train()
-    x = problem.train.inputs[:4]
-    y = problem.train.targets[:4]
+    x, y = problem.train.at(slice(4))
 
     def losses(count: int) -> Tensor:
+        first = slice(count)
         with torch.no_grad(), Masks(_any_key(problem)):
-            outputs = probe(x[:count])
-        return per_example(problem.loss(outputs, y[:count]))
+            outputs = trees.outputs(probe, trees.rows(x, first))
+        return per_example(problem.loss(outputs, y[first]))
 
-    whole = losses(len(x))
-    return any(_differ(whole[:count], losses(count)) for count in range(1, len(x)))
+    whole = losses(len(y))
+    return any(_differ(whole[:count], losses(count)) for count in range(1, len(y)))
 
 
 def _examples_see_each_other(problem: Problem) -> bool:
     """Whether a batch gives other losses than its examples one by one. Clients could then not be measured together."""
     probe = copy.deepcopy(problem.model).eval()
-    x = problem.train.inputs[:4]
-    y = problem.train.targets[:4]
+    x, y = problem.train.at(slice(4))
     alone = []
     with torch.no_grad():
-        together = per_example(problem.loss(probe(x), y))
-        for i in range(len(x)):
+        together = per_example(problem.loss(trees.outputs(probe, x), y))
+        for i in range(len(y)):
             one = slice(i, i + 1)
-            outputs = probe(x[one])
+            outputs = trees.outputs(probe, trees.rows(x, one))
             loss = problem.loss(outputs, y[one])
             alone.append(per_example(loss))
     one_by_one = torch.cat(alone)
@@ -215,7 +215,7 @@ def _draws_random_numbers(problem: Problem) -> bool:
     probe = copy.deepcopy(problem.model).train()
     with torch.no_grad(), torch.random.fork_rng(devices=[]), Masks(_any_key(problem)):
         before = torch.get_rng_state()
-        probe(problem.train.inputs[:2])
+        trees.call(probe, _first(problem, 2))
         return not torch.equal(before, torch.get_rng_state())
 
 
@@ -233,7 +233,7 @@ def _check_batches_of_one(problem: Problem, batchings: Sequence[Batching]) -> No
     probe = copy.deepcopy(problem.model).train()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            probe(problem.train.inputs[:1])
+            trees.call(probe, _first(problem, 1))
     except ValueError as error:
         raise InputError(
             f"client {problem.client_names[clients[0]]} has a batch of one example, on which the model cannot train "
@@ -245,8 +245,12 @@ def _forward_flops(problem: Problem) -> int:
     """Of one example."""
     probe = copy.deepcopy(problem.model).eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        probe(problem.train.inputs[:1])
+        trees.call(probe, _first(problem, 1))
     return int(counter.get_total_flops())
+
+
+def _first(problem: Problem, examples: int) -> trees.Inputs:
+    return trees.rows(problem.train.inputs, slice(examples))
 
 
 def _has(model: nn.Module, *kinds: type) -> bool:

@@ -1,13 +1,21 @@
 """Models measured on data that stay on the device: one recorded graph of one size, pass after pass."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from ...client import Pool
 from ...losses import LossFunction, per_example
 from ..layers.replay import Replay
-from .memory import Resident
+from .memory import Resident, example_shapes
 from .network import Network
+
+
+def _first(outputs: Any, count: int) -> Any:
+    """Of each tensor a model gave, the first rows."""
+    return tree_map_only(Tensor, lambda output: output[:count], outputs)
 
 
 class Measure:
@@ -18,16 +26,15 @@ class Measure:
         self.network = network
         self.resident = resident
         self.length = length
-        like_training = resident.shape == problem.train.inputs.shape[1:]
+        like_training = resident.shapes == example_shapes(problem.train.inputs)
         self.live = network.live(crop=like_training)  # other taps may meet an image of another size
         self.theta = network.zeros(len(self.live))
-        numbers = resident.rows.shape[1]
-        self.inputs = resident.rows.new_zeros(length, numbers)
+        self.inputs = resident.empty(length)
         network.model.eval()
         with torch.no_grad():
-            self.replay = Replay(self._outputs, (self.theta, self.inputs))
+            self.replay = Replay(self._outputs, (self.theta, *self.inputs))
 
-    def __call__(self, theta: Tensor, pool: Pool, inputs: Tensor, rows: Tensor, of: LossFunction) -> Tensor:
+    def __call__(self, theta: Tensor, pool: Pool, inputs: Resident, rows: Tensor, of: LossFunction) -> Tensor:
         """[len(rows)] the value of each of these rows of the pool, whose inputs lie in `inputs`."""
         self.theta.copy_(theta[self.live.columns])
         values = self.network.zeros(len(rows))
@@ -35,13 +42,14 @@ class Measure:
             end = start + self.length
             part = rows[start:end]
             count = len(part)
-            torch.index_select(inputs, 0, part, out=self.inputs[:count])
-            outputs = self.replay()[:count]
+            buffers = [buffer[:count] for buffer in self.inputs]
+            inputs.gather(part, buffers)
+            outputs = _first(self.replay(), count)
             losses = of(outputs, pool.targets[part])
             values[start:end] = per_example(losses)
         return values
 
-    def _outputs(self, theta: Tensor, inputs: Tensor) -> Tensor:
+    def _outputs(self, theta: Tensor, *inputs: Tensor) -> Any:
         network = self.network
         weights, rest = self.live.split(theta)
         weights = weights.to(network.compute)

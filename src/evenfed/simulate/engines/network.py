@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.utils._pytree import tree_map_only
 
+from ... import trees
 from ...core.errors import InputError
 from ...settings import Precision
+from ...trees import Inputs
 from ..layers import implicit
 from ..layers.live import Live
 from ..problem import Problem
@@ -30,7 +32,7 @@ class Network:
         self.precision = precision
         self.dtype = dtype
         self.compute = torch.bfloat16 if precision == "bf16" else dtype
-        self.live = lru_cache(partial(Live.of, model, problem.layout, problem.train.inputs[:2]))
+        self.live = lru_cache(partial(Live.of, model, problem.layout, trees.rows(problem.train.inputs, slice(2))))
         self.plain: set[str] = set()  # convolutions that have no form of their own here
         implicit.has_kernels(problem.device.type, self.compute)  # tried out now: inside a trace it could not be
 
@@ -43,12 +45,16 @@ class Network:
         """In the type in which parameters are kept."""
         return torch.zeros(shape, dtype=self.dtype, device=self.problem.device)
 
-    def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Tensor, stacked: bool) -> Tensor:
+    def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Inputs, stacked: bool) -> Any:
         """The model's outputs for a batch, in full precision."""
         parameters = live.parameters(weights, rest)
         reduced: AbstractContextManager[Any] = nullcontext()
         if self.is_rounded:
             reduced = torch.autocast(self.problem.device.type, self.compute)
         with live.rewriting(parameters, self.plain if stacked else None), reduced:
-            outputs: Tensor = functional_call(self.model, parameters, (x,))
-        return outputs.to(rest.dtype) if outputs.is_floating_point() else outputs
+            outputs = trees.outputs(self.model, x, parameters)
+
+        def in_full(output: Tensor) -> Tensor:
+            return output.to(rest.dtype) if output.is_floating_point() else output
+
+        return tree_map_only(Tensor, in_full, outputs)

@@ -149,8 +149,8 @@ class Slots(Vectorised):
     def _measure_of(self, pool: Pool) -> Measure:
         """Made when first needed, with shorter passes if the device's memory is too small."""
         resident = self.resident[id(pool)]
-        longest = max(len(each.rows) for each in self.resident.values())
-        key = (resident.shape, resident.rows.dtype)
+        longest = max(len(each) for each in self.resident.values())
+        key = resident.form
         while key not in self.measures:
             length = min(self.measured_rows, longest)
             measure = self._fitting(partial(Measure, self.network, resident, length))
@@ -182,13 +182,11 @@ class Slots(Vectorised):
 
     def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
         """[runs, len(ids)]: one model after another over the same rows, in passes of one size."""
-        device = pool.inputs.device
-        if len(ids) == len(pool.sizes):
-            rows = torch.arange(len(pool.inputs), device=device)
-        else:
-            rows = pool.rows(ids).to(device)
+        device = pool.targets.device
+        asks_all = len(ids) == len(pool.sizes)
+        rows = torch.arange(len(pool), device=device) if asks_all else pool.rows(ids).to(device)
         measure = self._measure_of(pool)
-        inputs = self.resident[id(pool)].rows
+        inputs = self.resident[id(pool)]
         values = [measure(theta, pool, inputs, rows, of) for theta in thetas]
         lengths = pool.sizes[ids].to(device)
         totals = torch.segment_reduce(
@@ -204,8 +202,8 @@ class Slots(Vectorised):
     def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
         """[len(ids)]: each client's own model on its own rows, by the same passes."""
         measure = self._measure_of(pool)
-        inputs = self.resident[id(pool)].rows
-        no_data = inputs.new_tensor(torch.nan, dtype=torch.float64)
+        inputs = self.resident[id(pool)]
+        no_data = pool.targets.new_tensor(torch.nan, dtype=torch.float64)
         means = []
         for client in question.ids.tolist():
             start = int(pool.starts[client])
@@ -213,7 +211,7 @@ class Slots(Vectorised):
             if size == 0:
                 means.append(no_data)
                 continue
-            rows = torch.arange(start, start + size, device=inputs.device)
+            rows = torch.arange(start, start + size, device=pool.targets.device)
             model = question.model_of(client)
             values = measure(model, pool, inputs, rows, of)
             means.append(values.double().mean())

@@ -6,16 +6,19 @@ examples do not see each other (checked before the first round).
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
+from ... import trees
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
 from ...losses import LossFunction, per_example
+from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.tracing import Traced
 from ..problem import LocalLoss, Problem, Question, Task, Updates, slope
@@ -52,29 +55,27 @@ class Stacked(Vectorised):
         """
         problem = self.problem
 
-        def batch_loss(theta: Tensor, x: Tensor, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
+        def batch_loss(theta: Tensor, x: Inputs, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
             with Masks(key):
                 outputs = self._outputs(theta, x)
             return problem.batch_loss(outputs, y, mask)
 
         at = thetas.detach().requires_grad_()
-        x = problem.train.inputs[rows]
-        y = problem.train.targets[rows]
+        x, y = problem.train.at(rows)
         with torch.enable_grad(), self.rewritten():
             losses = vmap(batch_loss)(at, x, y, mask, keys)
             (gradient,) = torch.autograd.grad(losses.sum(), at)
         return gradient, losses.detach()
 
-    def _outputs(self, theta: Tensor, inputs: Tensor) -> Tensor:
+    def _outputs(self, theta: Tensor, inputs: Inputs) -> Any:
         parameters = self.problem.layout.unflatten(theta)
         assert isinstance(parameters, dict)
-        outputs: Tensor = functional_call(self.model, parameters, inputs)
-        return outputs
+        return trees.outputs(self.model, inputs, parameters)
 
     def _values(self, of: LossFunction) -> Callable[..., Tensor]:
         """The value of each example under a model, as a function of the model, inputs and targets."""
 
-        def values(theta: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        def values(theta: Tensor, inputs: Inputs, targets: Tensor) -> Tensor:
             outputs = self._outputs(theta, inputs)
             return per_example(of(outputs, targets))
 
@@ -85,15 +86,18 @@ class Stacked(Vectorised):
         if of not in self.shared_values:
             values = self._values(of)
             many_models = vmap(values, in_dims=(0, None, None))
-            self.shared_values[of] = Traced(many_models)
+
+            def of_tensors(thetas: Tensor, targets: Tensor, *tensors: Tensor) -> Tensor:
+                return many_models(thetas, trees.rebuilt(pool.inputs, tensors), targets)
+
+            self.shared_values[of] = Traced(of_tensors)
         values_of = self.shared_values[of]
         inputs = pool.inputs
         targets = pool.targets
-        device = inputs.device
+        device = targets.device
         if len(ids) < len(pool.sizes):
             rows = pool.rows(ids).to(device)
-            inputs = inputs[rows]
-            targets = targets[rows]
+            inputs, targets = pool.at(rows)
         count = len(thetas)
         sizes = pool.sizes[ids]
         clients = torch.arange(len(ids))
@@ -103,11 +107,10 @@ class Stacked(Vectorised):
         rows_at_once = max(1, ROWS // runs_at_once)
         for first_run in range(0, count, runs_at_once):
             runs = slice(first_run, first_run + runs_at_once)
-            for first_row in range(0, len(inputs), rows_at_once):
+            for first_row in range(0, len(targets), rows_at_once):
                 part = slice(first_row, first_row + rows_at_once)
-                x = inputs[part]
-                y = targets[part]
-                values = values_of(thetas[runs], x, y).double()  # [runs, rows]
+                x = trees.leaves(trees.rows(inputs, part))
+                values = values_of(thetas[runs], targets[part], *x).double()  # [runs, rows]
                 totals[runs].index_add_(1, owner[part], values)
         means = totals / sizes.to(totals)
         return means.cpu()
@@ -128,9 +131,7 @@ class Stacked(Vectorised):
             first_row = pool.starts[ids][:, None]
             column = torch.arange(int(sizes.max()))
             rows = first_row + column.clamp(max=last)
-            rows = rows.to(pool.inputs.device)
-            x = pool.inputs[rows]
-            y = pool.targets[rows]
+            x, y = pool.at(rows.to(pool.targets.device))
             values = values_of(question.models[ids], x, y)
             is_real = column <= last
             totals = (values.double().cpu() * is_real).sum(1)

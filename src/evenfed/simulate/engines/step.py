@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.replay import Replay
 from ..problem import LocalLoss, slope
@@ -44,7 +45,7 @@ class Step:
         self.prox = network.zeros(count, 1)
         self.kind = torch.zeros(count, dtype=torch.int64, device=self.lr.device)
         self.pool_targets = network.problem.train.targets
-        self.inputs = _empty_rows(resident.rows, count * width)
+        self.inputs = resident.empty(count * width)
         self.targets = _empty_rows(self.pool_targets, count * width)
         self.mask = network.zeros(count, width)
         self.keys = torch.zeros_like(self.kind)
@@ -57,10 +58,10 @@ class Step:
             self.lr,
             self.prox,
             self.kind,
-            self.inputs,
             self.targets,
             self.mask,
             self.keys,
+            *self.inputs,
         )
         self.replay = Replay(self._descend, arguments)
 
@@ -70,7 +71,7 @@ class Step:
         `keys` [slots]: of each slot's random numbers in this step.
         """
         flat = rows.flatten()
-        torch.index_select(self.resident.rows, 0, flat, out=self.inputs)
+        self.resident.gather(flat, self.inputs)
         torch.index_select(self.pool_targets, 0, flat, out=self.targets)
         self.mask.copy_(mask)
         self.keys.copy_(keys)
@@ -105,14 +106,14 @@ class Step:
         lr: Tensor,
         prox: Tensor,
         kind: Tensor,
-        inputs: Tensor,
         targets: Tensor,
         mask: Tensor,
         keys: Tensor,
+        *inputs: Tensor,
     ) -> None:
         """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
         used = rounded if self.network.is_rounded else weights
-        rows = inputs.unflatten(0, mask.shape)
+        rows = [tensor.unflatten(0, mask.shape) for tensor in inputs]
         x = self.resident.examples(rows)
         y = targets.unflatten(0, mask.shape)
         gradients, losses = self._gradients(used, rest, x, y, mask, keys)
@@ -135,12 +136,12 @@ class Step:
         move(rest, gradients[1], anchors[1])
 
     def _gradients(
-        self, weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor, keys: Tensor
+        self, weights: Tensor, rest: Tensor, x: Inputs, y: Tensor, mask: Tensor, keys: Tensor
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Gradients of `weights` and `rest`, and the value [slots], of each slot's batch loss."""
         network = self.network
 
-        def batch_loss(weights: Tensor, rest: Tensor, x: Tensor, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
+        def batch_loss(weights: Tensor, rest: Tensor, x: Inputs, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
             with Masks(key):
                 outputs = network.outputs(self.live, weights, rest, x, stacked=True)
             return network.problem.batch_loss(outputs, y, mask)

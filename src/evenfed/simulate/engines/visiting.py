@@ -10,6 +10,7 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
+from ... import trees
 from ...client import Pool
 from ...core.server import Update
 from ...losses import LossFunction, per_example
@@ -90,8 +91,8 @@ class Visiting(Reference):
 
         def values_of(rows: Tensor) -> Tensor:
             with torch.no_grad():
-                outputs = model(pool.inputs[rows])
-                values = of(outputs, pool.targets[rows])
+                inputs, targets = pool.at(rows)
+                values = of(trees.outputs(model, inputs), targets)
                 return per_example(values).double()
 
         device = self.problem.device

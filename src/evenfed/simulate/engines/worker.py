@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ... import trees
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
@@ -49,17 +50,18 @@ class Worker:
     def mean(self, of: LossFunction, pool: Pool, client: int) -> float:
         """Mean of `of` over one client's rows at the loaded model, in evaluation mode, summed in float64."""
         inputs, targets = pool.of(client)
-        if len(inputs) == 0:
+        examples = len(targets)
+        if examples == 0:
             return float("nan")
         self.model.eval()
-        total = torch.zeros((), dtype=torch.float64, device=inputs.device)
+        total = torch.zeros((), dtype=torch.float64, device=targets.device)
         with torch.no_grad():
-            for start in range(0, len(inputs), ROWS_AT_ONCE):
+            for start in range(0, examples, ROWS_AT_ONCE):
                 part = slice(start, start + ROWS_AT_ONCE)
-                outputs = self.model(inputs[part])
+                outputs = trees.outputs(self.model, trees.rows(inputs, part))
                 values = per_example(of(outputs, targets[part]))
                 total += values.double().sum()
-        return float(total) / len(inputs)
+        return float(total) / examples
 
     def train(self, task: Task, position: int) -> Update:
         """Local SGD of the task's client at `position`, as the difference it makes to the incoming model."""
@@ -106,7 +108,7 @@ class Worker:
             seeds=task.seed,
             index=task.index,
             clients=np.array([client]),
-            sizes=np.array([len(inputs)]),
+            sizes=np.array([len(targets)]),
             batching=task.local.batching,
         )
         keys = streams.step_keys(task.seed, task.index, client, np.arange(len(batches)))
@@ -115,7 +117,7 @@ class Worker:
             real = rows[rows >= 0]  # a short batch ends in -1
             batch = torch.from_numpy(real).to(problem.device)
             with Masks(step_keys[step - 1]):
-                outputs = self.model(inputs[batch])
+                outputs = trees.outputs(self.model, trees.rows(inputs, batch))
             losses = problem.loss(outputs, targets[batch])
             loss = per_example(losses).mean()
             if task.local_loss is not None:

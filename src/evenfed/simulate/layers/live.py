@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from ... import trees
 from ...core.vector import Layout
+from ...trees import Inputs
 from . import attention, convolution, recurrent
 from .geometry import Taps, geometry
 from .rewriting import Rewritten
@@ -53,7 +54,7 @@ class Live:
         cls,
         model: nn.Module,
         layout: Layout,
-        example: Tensor,
+        example: Inputs,
         crop: bool,
     ) -> "Live":
         """Determined by one forward pass over `example`, a batch of inputs."""
@@ -78,7 +79,7 @@ class Live:
                 rest_columns.append(columns)
         all_columns = torch.cat(weight_columns + rest_columns)
         return cls(
-            columns=all_columns.to(example.device),
+            columns=all_columns.to(trees.device(example)),
             weights=tuple(weights),
             rest=tuple(rest),
         )
@@ -252,7 +253,7 @@ def _taps(
     return taps if taps.count else None
 
 
-def _uses(model: nn.Module, example: Tensor) -> dict[str, Taps | None]:
+def _uses(model: nn.Module, example: Inputs) -> dict[str, Taps | None]:
     """Parameters used as the weight of one kind of convolution and for nothing else."""
     parameters: dict[str, Tensor] = {}
     names: dict[int, str] = {}
@@ -263,7 +264,7 @@ def _uses(model: nn.Module, example: Tensor) -> dict[str, Taps | None]:
     watch = _Watch(names)
     training = model.training
     with torch.no_grad(), recurrent.wherever_weights_lie(), watch:
-        functional_call(model.eval(), parameters, (example,))
+        trees.call(model.eval(), example, parameters)
     model.train(training)
     only: dict[str, Taps | None] = {}
     for name, uses in watch.uses.items():

@@ -1,0 +1,161 @@
+"""Models of several inputs: dicts and tuples of tensors, on every engine."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import evenfed
+from evenfed.core.streams import Batching
+from evenfed.local.training import LocalTraining
+from evenfed.scores import top1
+from evenfed.simulate.engines.reference import Reference
+from evenfed.simulate.engines.slots import Slots
+from evenfed.simulate.engines.stacked import Stacked
+from evenfed.simulate.engines.visiting import Visiting
+from evenfed.simulate.problem import Problem, Question, Task
+
+OPTIONS = {"rounds": 3, "lr": 0.3, "batch_size": 4, "local_epochs": 2}
+
+
+class Answer:
+    """What a model returns beside its logits."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+
+class Bag(nn.Module):
+    """The mean of the embeddings of the tokens that the mask keeps."""
+
+    def __init__(self, answer: str = "tensor") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(12, 5)
+        self.head = nn.Linear(5, 3)
+        self.answer = answer
+
+    def forward(self, ids: Tensor, mask: Tensor) -> object:
+        weights = mask[..., None].to(self.table.weight)
+        mean = (self.table(ids) * weights).sum(-2) / weights.sum(-2).clamp(min=1)
+        logits = self.head(mean)
+        if self.answer == "object":
+            return Answer(logits)
+        if self.answer == "dict":
+            return {"logits": logits, "mean": mean}
+        return logits
+
+
+class Packed(Bag):
+    """The same model of one tensor: ids and mask side by side."""
+
+    def forward(self, both: Tensor) -> object:
+        ids, mask = both.chunk(2, -1)
+        return super().forward(ids, mask)
+
+
+def examples(size: int, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    ids = torch.randint(1, 12, (size, 6), generator=draw)
+    lengths = torch.randint(1, 7, (size, 1), generator=draw)
+    mask = (torch.arange(6) < lengths).long()
+    targets = (ids * mask).sum(1) % 3
+    return ids, mask, targets
+
+
+def federation(form: str) -> list[evenfed.Client]:
+    """Six unequal clients; `form` of their inputs: dict, tuple, or packed into one tensor."""
+    draw = torch.Generator().manual_seed(3)
+    clients = []
+    for k in range(6):
+        pairs = []
+        for size in (5 + 3 * k, 4):
+            ids, mask, targets = examples(size, draw)
+            inputs = {"dict": {"mask": mask, "ids": ids}, "tuple": (ids, mask), "packed": torch.cat([ids, mask], 1)}
+            pairs.append((inputs[form], targets))
+        clients.append(evenfed.Client(*pairs))
+    return clients
+
+
+def problem(form: str, model: nn.Module | None = None) -> Problem:
+    settings = evenfed.Settings(lr=0.3, batch_size=4, local_epochs=2)
+    return Problem.of(model or Bag(), federation(form), settings)
+
+
+def engines(of: Problem) -> dict[str, object]:
+    return {
+        "reference": Reference(of),
+        "stacked": Stacked(of, 4),
+        "slots": Slots(of, 4),
+        "visiting": Visiting(of, 2),
+    }
+
+
+def work(engine: object, of: Problem) -> tuple[Tensor, ...]:
+    """Losses, scores and updates of one round, for one model and for one of each client."""
+    ids = torch.arange(6)
+    own = of.theta.repeat(6, 1) + torch.arange(6)[:, None] / 100
+    questions = [Question(of.theta, ids[:4], {}), Question(own, ids, {})]
+    losses = engine.losses(questions)
+    scores = engine.scores(questions, top1)
+    local = LocalTraining(0.3, Batching(size=4, epochs=2), prox=0.1)
+    task = Task(index=1, seed=0, theta=of.theta, ids=ids, local=local)
+    deltas = torch.zeros(6, len(of.theta))
+    for _, update in engine.train([task]):
+        columns = slice(None) if update.columns is None else update.columns
+        rows = deltas[update.ids]
+        rows[:, columns] = update.delta
+        deltas[update.ids] = rows
+    return *losses, *scores, deltas
+
+
+@pytest.mark.parametrize("engine", ["reference", "stacked", "slots", "visiting"])
+@pytest.mark.parametrize("form", ["dict", "tuple"])
+def test_every_engine_computes_what_it_does_of_one_packed_tensor(form, engine):
+    several = problem(form)
+    packed = problem("packed", Packed())
+    found = work(engines(several)[engine], several)
+    expected = work(engines(packed)[engine], packed)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("answer", ["object", "dict"])
+def test_logits_of_what_a_model_returns_are_its_outputs(answer):
+    plain = evenfed.train(Bag(), federation("dict"), "semi_vred", **OPTIONS)
+    found = evenfed.train(Bag(answer), federation("dict"), "semi_vred", **OPTIONS)
+    assert "stacked" in found.engine
+    for a, b in zip(plain.model.parameters(), found.model.parameters(), strict=True):
+        assert a.equal(b)
+    assert (found.accuracy == plain.accuracy).all()
+
+
+def client(inputs: object, count: int = 4, test: object = None) -> evenfed.Client:
+    targets = torch.zeros(count).long()
+    return evenfed.Client((inputs, targets), None if test is None else (test, targets))
+
+
+IDS = torch.ones(4, 6).long()
+WRONG = [
+    ([client({"ids": IDS, "mask": IDS[:3]})], r"client 0, train: 3 inputs\['mask'\] but 4 targets"),
+    ([client((IDS, IDS[:3]))], r"client 0, train: 3 inputs\[1\] but 4 targets"),
+    ([client([IDS, IDS])], "2 inputs but 4 targets.*several inputs of one model as a tuple or a dict"),
+    ([client({"ids": IDS, "mask": IDS / 0})], r"client 0, train inputs\['mask'\]: NaN or infinity in example 0"),
+    ([client({"ids": IDS, "mask": "no"})], r"client 0, train inputs\['mask'\]: (cannot become|a single)"),
+    ([client({"ids": IDS, 3: IDS})], "the key 3; name each input"),
+    ([client({})], "an empty dict"),
+    (
+        [client({"ids": IDS, "mask": IDS}), client({"ids": IDS, "mask": IDS[:, :3]})],
+        r"client 1.*mask.*\[3\] int64",
+    ),
+    ([client({"ids": IDS, "mask": IDS}), client((IDS, IDS))], r"client 1, train: examples are \[0\] \[6\] int64"),
+    ([client({"ids": IDS, "mask": IDS}, test=IDS)], "test examples have inputs.*training examples inputs"),
+    (
+        [client({"ids": IDS, "masks": IDS})],
+        r"fails on a batch of 4 training inputs.*masks.*\[6\] int64.*keyword",
+    ),
+]
+
+
+@pytest.mark.parametrize(("clients", "message"), WRONG)
+def test_mistakes_are_named_by_input(clients, message):
+    with pytest.raises(evenfed.InputError, match=message):
+        evenfed.train(Bag(), clients, "fedavg", rounds=1, lr=0.1)
