@@ -2,6 +2,7 @@
 
 from . import algorithms, callbacks, losses, scores
 from ._version import __version__
+from .algorithms import register
 from .callbacks import Progress
 from .client import Client
 from .comparison.api import compare, train
@@ -33,6 +34,7 @@ __all__ = [
     "compare",
     "losses",
     "open_round",
+    "register",
     "scores",
     "train",
 ]

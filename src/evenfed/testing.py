@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .algorithms import find, names
 from .client import Client
 from .comparison.api import train
-from .core.algorithm import Algorithm, Own, Part, Plan, build
+from .core.algorithm import Algorithm, Own, Part, Plan, build, check_declared
 from .core.errors import InputError
 from .core.round import close_round, open_round
 from .core.server import Record, Server, Update
@@ -27,6 +27,7 @@ LR = 0.1
 
 def check_algorithm(algorithm: Algorithm, seed: int = 0) -> None:
     """Raise AssertionError, saying what broke, unless `algorithm` keeps what every engine relies on."""
+    check_declared(type(algorithm))
     check = _Check(algorithm)
     check.round_trip()
     check.local_loss()
@@ -131,6 +132,9 @@ class _Check:
         options = json.loads(text)
         rebuilt = build(cls, options)
         self.require(rebuilt == algorithm, "its hyper-parameters do not survive JSON")
+        for field in dataclasses.fields(cls):
+            for value in field.metadata.get("grid", ()):
+                build(cls, {**options, field.name: value})  # refuses a value that is out of range
         if algorithm.name in names():
             named = find(algorithm.name)
             self.require(named is cls, f"{algorithm.name} names another class")

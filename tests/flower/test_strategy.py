@@ -314,7 +314,7 @@ def test_local_privacy_touches_training_alone():
 @pytest.mark.parametrize(
     ("build", "told"),
     [
-        (lambda: FairStrategy("semivred"), "did you mean 'semi_vred'"),
+        (lambda: FairStrategy("semi_vrd"), "did you mean 'semi_vred'"),
         (lambda: FairStrategy("fedavg", roundss=3), "did you mean 'rounds'"),
         (lambda: FairStrategy("fedavg", lr=-1), "lr=-1"),
         (lambda: FairStrategy(3), "algorithm is a int"),

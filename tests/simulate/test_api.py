@@ -303,7 +303,7 @@ BAD = [
     ),
     ({"model": "mlp"}, "torch.nn.Module"),
     ({"model": nn.ReLU()}, "no parameters"),
-    ({"algorithm": "semivred"}, "did you mean 'semi_vred'"),
+    ({"algorithm": "semi_vrd"}, "did you mean 'semi_vred'"),
     ({"algorithm": 3}, "give a name or an instance"),
     ({"rounds": 0}, "rounds=0"),
     ({"rounds": 2.5}, "whole number"),

@@ -22,6 +22,7 @@ class CLIMB(Algorithm):
         least=0,
         reason="no client can be below the mean of all",
         fedavg="∞ (uniform FedAvg)",
+        grid=(0.01, 0.1, 0.5, 1.0),
     )
     lr_dual: float = hyper(
         1.0,

@@ -26,6 +26,7 @@ class DeltaFL(Algorithm):
         reason="it is a share of all examples",
         fedavg=1,
         danger="few clients train when α is small: the model jumps between them",
+        grid=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
     )
     exact: bool = hyper(False, "take only the needed part of the client at the quantile, not all of it")
 

@@ -21,6 +21,7 @@ class Ditto(Algorithm):
         reason="a negative tie would push clients away from each other",
         fedavg="∞",
         danger="unstable once lr · λ reaches 1",
+        grid=(0.1, 1.0, 2.0),
     )
 
     def personal(self) -> float:

@@ -21,7 +21,14 @@ class FedFV(Algorithm):
     needs = "gram"
     sums_to_one = False
     not_private = "it compares single updates with each other, which no sum of them tells"
-    alpha: float = hyper(0.1, "fraction of worst served that is kept", least=0, most=1, reason="it is a fraction")
+    alpha: float = hyper(
+        0.1,
+        "fraction of worst served that is kept",
+        least=0,
+        most=1,
+        reason="it is a fraction",
+        grid=(0.0, 0.1, 0.3, 0.5),
+    )
     tau: int = hyper(
         1,
         "rounds whose updates the mean may not oppose, this one included; 0 skips it",

@@ -29,6 +29,7 @@ class FedMGDA(Algorithm):
         reason="weights lie in [0, 1]",
         fedavg="0 (uniform, normalised updates)",
         danger="the step has length ≤ 1 in parameter space: set server_lr",
+        grid=(0.05, 0.1, 0.5, 1.0),
     )
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:

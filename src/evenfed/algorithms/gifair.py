@@ -24,6 +24,7 @@ class GiFair(Algorithm):
         reason="a negative λ would widen the differences",
         fedavg=0,
         danger="above 1 the smallest client's weight turns negative whenever it is served best",
+        grid=(0.1, 0.5, 1.0),
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:

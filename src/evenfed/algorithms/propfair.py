@@ -26,6 +26,7 @@ class PropFair(Algorithm):
         reason="utilities M − f must be positive",
         fedavg="∞ (with lr scaled by M)",
         danger="losses above M − ε leave the log: see `tail`",
+        grid=(2.0, 3.0, 4.0, 5.0),
     )
     tail: Literal["huber", "linear"] = hyper(
         "huber",

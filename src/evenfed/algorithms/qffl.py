@@ -25,6 +25,7 @@ class QFFL(Algorithm):
         reason="a negative q would favour the best served",
         fedavg=0,
         danger="steps shrink as q grows: the sum of the weights falls well below 1",
+        grid=(0.01, 0.1, 1.0),
     )
     share_weighted: bool = hyper(False, "c_i = p_i (as the objective says), not 1/m (as published)", fedavg=True)
 

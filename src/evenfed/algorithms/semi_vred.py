@@ -23,6 +23,7 @@ class SemiVRed(Algorithm):
         reason="a negative β would leave the worst served further behind",
         fedavg=0,
         danger="a weight turns negative past β_max = 1 / (2s), which changes every round",
+        grid=(0.01, 0.05, 0.1, 0.2, 0.5, 1.0),
     )
     safe: float | None = hyper(
         None, "cap β at this fraction of the round's β_max", above=0, most=1, reason="it is a fraction of β_max"

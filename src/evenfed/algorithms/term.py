@@ -24,6 +24,7 @@ class TERM(Algorithm):
         reason="a negative tilt would favour the best served",
         fedavg=0,
         danger="one client takes nearly all the weight once α · (max f − f̄) exceeds log 1/p",
+        grid=(0.01, 0.1, 0.5, 1.0),
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:

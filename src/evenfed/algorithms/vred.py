@@ -24,6 +24,7 @@ class VRed(Algorithm):
         reason="a negative β would spread the losses",
         fedavg=0,
         danger="a weight turns negative past β_max = 1 / (2 (f̄ − min f)), which changes every round",
+        grid=(0.01, 0.05, 0.1, 0.2, 0.5, 1.0),
     )
     safe: float | None = hyper(
         None, "cap β at this fraction of the round's β_max", above=0, most=1, reason="it is a fraction of β_max"

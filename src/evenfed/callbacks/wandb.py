@@ -71,7 +71,7 @@ class WandB(Callback):
         for kind, of_clients in per_client(progress).items():
             known = finite(of_clients)
             if len(known):
-                values[f"clients/{kind}"] = wandb.Histogram(known)
+                values[f"clients/{kind}"] = wandb.Histogram(known.tolist())
         opened = self.open[name]
         opened.log(values, step=progress.round)
         self.logged[name] = progress.round

@@ -20,13 +20,14 @@ from .driver import Sink, Training, drive
 from .plan import Variant, plan_runs, seed_list, with_baseline
 from .result import Comparison, Result
 
-Entries = Iterable[str | Algorithm | Variant] | Mapping[str, Any]
+Entry = str | Algorithm | type[Algorithm] | Variant | Mapping[str, Any]
+Entries = Entry | Iterable[Entry]  # a mapping: from labels to entries
 
 
 def train(
     model: nn.Module,
     clients: Sequence[Client],
-    algorithm: str | Algorithm = "semi_vred",
+    algorithm: Entry = "semi_vred",
     *,
     loss: LossFunction | str | None = None,
     score: LossFunction | str | None = None,
@@ -35,7 +36,7 @@ def train(
 ) -> Result:
     """Train one model across `clients`. `model` itself is not changed.
 
-    `algorithm`: a name, with hyper-parameters in brackets ("semi_vred[beta=1]"), or an instance.
+    `algorithm`: a name, with hyper-parameters in brackets ("semi_vred[beta=1]"), a class or an instance.
     `loss(outputs, targets)`: one loss per example, or a name of `evenfed.losses`; cross entropy by default.
     `score(outputs, targets)`: one number per example that counts as accuracy, or a name of `evenfed.scores`; top-1 by
     default where targets are classes.
@@ -84,8 +85,9 @@ def compare(
     """Train every algorithm with every seed on the same clients. All runs share the engine.
 
     `model`: a module (every seed starts from it), or a function that makes one (every seed draws its own).
-    `algorithms`: names, instances, or forms such as "semi_vred[beta=1,smooth=0.25]"; or a dict from label to any of
-    these or to a table of options. FedAvg is added if it is missing: the others are compared with it.
+    `algorithms`: names, forms such as "semi_vred[beta=1,smooth=0.25]", classes, instances, or tables such as
+    {"algorithm": SemiVRed(beta=1), "smooth": 0.25}; or a dict from label to any of these. FedAvg is added if it is
+    missing: the others are compared with it.
     `seeds`: a number of seeds, or a list of them.
     `noise_floor`: train FedAvg once more with other seeds, to show what chance alone does.
     Other options: see `train`.
@@ -116,6 +118,8 @@ def compare(
 def _variants(algorithms: Entries) -> list[Variant]:
     if isinstance(algorithms, str):
         raise InputError(f"algorithms='{algorithms}' is one string; give a list such as ['fedavg', 'semi_vred']")
+    if isinstance(algorithms, Algorithm | Variant | type):
+        algorithms = [algorithms]
     if isinstance(algorithms, Mapping):
         return [Variant.of_entry(entry, label) for label, entry in algorithms.items()]
     return list(map(Variant.of_entry, algorithms))

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..algorithms import find
-from ..core.algorithm import Algorithm, build
+from ..algorithms import find, plain
+from ..core.algorithm import Algorithm, build, check_declared
 from ..core.errors import InputError, unknown
 from ..settings import VARIANT, Settings
 from ..simulate.loop import Run
@@ -19,6 +19,8 @@ _OTHER_SEEDS = 1000  # what is added to a seed for the noise floor's run
 _ENTRY = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 _LABEL = re.compile(r"[\w.=,+\-\[\] ]{1,120}")
+_NOT_IN_VALUE = re.compile(r"[^\w.+\-]")
+_FEDPROX = "fedprox"
 _LR_IN_LABEL = re.compile(r"(?<=[\[,])lr=[^,\]]+")
 
 Options = Mapping[str, Any]
@@ -41,33 +43,41 @@ class Variant:
 
     @classmethod
     def of_entry(cls, entry: Any, label: str | None = None) -> "Variant":
-        """From what a user gives: a name, an instance, a Variant, or under a label a table of options."""
+        """From what a user gives: a name, a class, an instance, a table of options, or a Variant.
+
+        Without a label, an instance is labelled by what differs from the defaults.
+
+        >>> from evenfed.algorithms import SemiVRed
+        >>> [Variant.of_entry(entry).label for entry in (SemiVRed, SemiVRed(beta=0.5))]
+        ['semi_vred', 'semi_vred[beta=0.5]']
+        """
         if isinstance(entry, str):
             variant = cls.parse(entry)
-        elif isinstance(entry, Algorithm):
-            variant = cls(entry.name, entry)
         elif isinstance(entry, Variant):
             variant = entry
-        elif isinstance(entry, Mapping) and label is not None:
+        elif isinstance(entry, Mapping):
             variant = cls.of(label, entry)
+        elif isinstance(entry, Algorithm | type):
+            variant = cls.of(None, {"algorithm": entry})
         else:
-            raise InputError(f"algorithm is a {type(entry).__name__}; give a name or an instance of an Algorithm")
+            raise _no_algorithm(entry)
         if label is None:
             return variant
         return dataclasses.replace(variant, label=label)
 
     @classmethod
-    def of(cls, label: str, table: Options) -> "Variant":
-        """From a table of options; `algorithm` names the method if the label does not.
+    def of(cls, label: str | None, table: Options) -> "Variant":
+        """From a table of options; `algorithm` names the method, or is one, if the label does not.
 
         >>> Variant.of("gentle", {"algorithm": "semi_vred", "beta": 0.1, "lr": 0.01})
         Variant(label='gentle', algorithm=SemiVRed(beta=0.1, safe=None), options={'lr': 0.01})
         """
-        values = dict(table)
-        named, _ = _split(label)
-        name = str(values.pop("algorithm", named))
-        method = find(name)
-        known = [hyper_parameter.name for hyper_parameter in fields(method)]
+        method = Method.of(label, table)
+        values = {**method.values, **table}
+        values.pop("algorithm", None)
+        if method.is_fedprox:
+            values = _with_prox(values)
+        known = [hyper_parameter.name for hyper_parameter in fields(method.algorithm)]
         hyper_parameters = {}
         options = {}
         for key, value in values.items():
@@ -77,8 +87,10 @@ class Variant:
                 hyper_parameters[key] = value
             else:
                 allowed = [*known, *VARIANT, "algorithm"]
-                raise unknown(f"option of {label}", key, allowed)
-        algorithm = build(method, hyper_parameters)
+                raise unknown(f"option of {label or method.algorithm.name}", key, allowed)
+        algorithm = build(method.algorithm, hyper_parameters)
+        if label is None:
+            label = _label(algorithm.name, {**_changed(algorithm), **options})
         return cls(label, algorithm, options)
 
     @classmethod
@@ -113,9 +125,10 @@ class Variant:
         >>> Variant.parse("semi_vred[beta=1,smooth=0.25]").options
         {'smooth': 0.25}
         """
-        name, options = _split(text)
-        label = text.replace(" ", "")
-        return cls.of(label, {"algorithm": name, **options})
+        label: str | None = text.replace(" ", "")
+        if not _LABEL.fullmatch(str(label)):
+            label = None
+        return cls.of(label, {"algorithm": text})
 
     def with_rate(self, lr: float) -> "Variant":
         """The same entry with another learning rate. A label that gives the rate follows.
@@ -129,11 +142,40 @@ class Variant:
 
     def changed(self, key: str, value: Any) -> "Variant":
         """The same entry with one hyper-parameter or option set."""
-        table = {"algorithm": self.algorithm.name}
-        table |= self.algorithm.describe()
-        table |= self.options
-        table[key] = value
+        name, _ = _split(self.label)
+        if key == "mu" and plain(name) == _FEDPROX:
+            key = "prox"
+        table = {"algorithm": self.algorithm, **self.options, key: value}
         return Variant.of(self.label, table)
+
+
+@dataclass(frozen=True)
+class Method:
+    """The algorithm that an entry names, and the values that come with the name."""
+
+    algorithm: type[Algorithm]
+    values: Options = field(default_factory=dict)
+    is_fedprox: bool = False  # FedAvg, whose `prox` FedProx calls mu
+
+    @classmethod
+    def of(cls, label: str | None, table: Options) -> "Method":
+        """From the table's `algorithm`: a name with or without options in brackets, a class, or an instance."""
+        named = "" if label is None else _split(label)[0]
+        given = table.get("algorithm", named)
+        if isinstance(given, Algorithm):
+            values = {each.name: getattr(given, each.name) for each in fields(given)}
+            return cls(type(given), values, plain(named) == _FEDPROX)
+        if isinstance(given, type) and issubclass(given, Algorithm):
+            check_declared(given)
+            return cls(given)
+        if not isinstance(given, str):
+            raise _no_algorithm(given)
+        name, values = _split(given)
+        if not name:
+            raise InputError("an entry has no algorithm; add one, e.g. {'algorithm': 'semi_vred', 'smooth': 0.25}")
+        if plain(name) == _FEDPROX:
+            return cls(find("fedavg"), values, is_fedprox=True)
+        return cls(find(name), values)
 
 
 def parse_list(text: str, known: Mapping[str, Variant] | None = None) -> list[Variant]:
@@ -165,10 +207,15 @@ def distinct(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
-    """FedAvg first, added if missing: every comparison is against it."""
+    """FedAvg first, added if missing: every comparison is against it. In any spelling its label is fedavg."""
     baseline = Variant.parse("fedavg")
     others = []
-    for variant in distinct(variants):
+    labelled = []
+    for variant in variants:
+        is_fedavg = plain(variant.label) == "fedavg" and variant.algorithm.name == "fedavg"
+        label = "fedavg" if is_fedavg else variant.label
+        labelled.append(dataclasses.replace(variant, label=label))
+    for variant in distinct(labelled):
         if variant.label == "fedavg":
             baseline = variant
         else:
@@ -267,9 +314,47 @@ def _label(method: str, options: Options) -> str:
         return method
     assignments = []
     for key, value in options.items():
-        assignments.append(f"{key}={value}")
+        assignments.append(f"{key}={_shown(value)}")
     bracketed = ",".join(assignments)
     return f"{method}[{bracketed}]"
+
+
+def _shown(value: Any) -> str:
+    """A value in a label: what cannot name a folder is left out."""
+    if isinstance(value, Mapping):
+        value = value.get("name", "own")
+    elif callable(value):
+        value = getattr(value, "__name__", "own")
+    return _NOT_IN_VALUE.sub("", str(value))
+
+
+def _changed(algorithm: Algorithm) -> dict[str, Any]:
+    """The hyper-parameters that are not at their defaults."""
+    values = {}
+    for each in fields(algorithm):
+        value = getattr(algorithm, each.name)
+        if value != each.default:
+            values[each.name] = value
+    return values
+
+
+def _with_prox(values: Options) -> dict[str, Any]:
+    """FedProx's mu as the option `prox`."""
+    renamed = dict(values)
+    if "mu" in renamed and "prox" in renamed:
+        raise InputError(f"fedprox: mu={renamed['mu']} and prox={renamed['prox']} are the same option; give one")
+    if "mu" in renamed:
+        renamed["prox"] = renamed.pop("mu")
+    if "prox" not in renamed:
+        raise InputError("fedprox needs its mu, the pull towards the incoming model; write e.g. fedprox[mu=0.1]")
+    return renamed
+
+
+def _no_algorithm(given: Any) -> InputError:
+    kind = type(given).__name__
+    if isinstance(given, type):
+        kind = f"class {given.__name__}, which is no Algorithm"
+    return InputError(f"algorithm is a {kind}; give a name, a class or an instance of an Algorithm")
 
 
 def _split(text: str) -> tuple[str, dict[str, Any]]:

@@ -1,10 +1,11 @@
 """What an algorithm is: its row of the paper's Table 1, and a few hooks for what a row cannot say."""
 
 import dataclasses
+import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -76,8 +77,9 @@ def hyper(
     reason: str = "",
     fedavg: Any = None,
     danger: str = "",
+    grid: Sequence[Any] = (),
 ) -> Any:
-    """A hyper-parameter: default, allowed range with its reason, FedAvg's value and its danger bound."""
+    """A hyper-parameter: default, allowed range with its reason, FedAvg's value, danger bound, grid of `tune`."""
     metadata = {
         "help": help,
         "above": above,
@@ -86,6 +88,7 @@ def hyper(
         "reason": reason,
         "fedavg": fedavg,
         "danger": danger,
+        "grid": tuple(grid),
     }
     return field(default=default, metadata=metadata)
 
@@ -111,6 +114,10 @@ class Algorithm:
         package, _, module = cls.__module__.rpartition(".")
         is_built_in = package == "evenfed.algorithms"
         cls.name = module if is_built_in else cls.__name__.lower()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "Algorithm":
+        check_declared(cls)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
@@ -205,8 +212,36 @@ def gradient(algorithm: Algorithm, losses: Tensor, shares: Tensor) -> Tensor:
         return slope
 
 
-def build(cls: type[Algorithm], options: dict[str, Any]) -> Algorithm:
+def check_declared(cls: type[Algorithm]) -> None:
+    """Refuse a class whose hyper-parameters no dataclass has read."""
+    for base in cls.__mro__:
+        if base is Algorithm:
+            return
+        if "__dataclass_fields__" in vars(base):
+            continue
+        forgotten = _undeclared(base)
+        if forgotten:
+            listed = ", ".join(forgotten)
+            raise InputError(
+                f"{base.__name__} declares {listed} but is no dataclass; write @dataclass(frozen=True) above the class"
+            )
+
+
+def _undeclared(cls: type) -> list[str]:
+    """What a dataclass would have made a hyper-parameter of."""
+    names = []
+    for name, annotation in inspect.get_annotations(cls).items():
+        if "ClassVar" not in str(annotation):
+            names.append(name)
+    for name, value in vars(cls).items():
+        if isinstance(value, dataclasses.Field) and name not in names:
+            names.append(name)
+    return names
+
+
+def build(cls: type[Algorithm], options: Mapping[str, Any]) -> Algorithm:
     """An instance of `cls`; an unknown hyper-parameter names the nearest one."""
+    check_declared(cls)
     allowed = [f.name for f in dataclasses.fields(cls)]
     for key in options:
         if key not in allowed:

@@ -1,0 +1,178 @@
+"""Every form in which a user may name an algorithm, and the mistakes that are refused."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import evenfed
+from evenfed import InputError, algorithms
+from evenfed.algorithms import FedAvg, SemiVRed
+from evenfed.comparison.plan import Variant, with_baseline
+from evenfed.core.algorithm import Algorithm, hyper
+from evenfed.testing import check_algorithm
+
+
+@dataclass(frozen=True)
+class Leaning(Algorithm):
+    """The mean loss and a part of the highest."""
+
+    lean: float = hyper(0.5, "part of the highest", least=0, reason="it is a part", fedavg=0, grid=(0.1, 0.5))
+    sums_to_one = False
+
+    def objective(self, losses, shares):
+        return shares @ losses + self.lean * losses.max()
+
+
+class Undecorated(Algorithm):
+    lean: float = hyper(0.5, "part of the highest")
+
+    def objective(self, losses, shares):
+        return shares @ losses + self.lean * losses.max()
+
+
+def clients() -> list[evenfed.Client]:
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(6, 4, generator=draw), torch.randint(0, 3, (6,), generator=draw)) for _ in range(3)]
+    return [evenfed.Client(pair, pair) for pair in data]
+
+
+def compared(entries) -> evenfed.Comparison:
+    model = torch.nn.Linear(4, 3)
+    return evenfed.compare(model, clients(), entries, seeds=1, noise_floor=False, rounds=1, device="cpu")
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """What a test registers is forgotten."""
+    known = dict(algorithms._all())
+    monkeypatch.setattr(algorithms, "_all", lambda: known)
+    return known
+
+
+def test_classes_and_several_instances_get_labels_of_their_own():
+    found = compared([SemiVRed, SemiVRed(beta=0.5), SemiVRed(beta=1, safe=0.5), Leaning])
+    labels = ["fedavg", "semi_vred", "semi_vred[beta=0.5]", "semi_vred[beta=1.0,safe=0.5]", "leaning"]
+    assert list(found.results) == labels
+    assert found.results["semi_vred[beta=0.5]"][0].algorithm == SemiVRed(beta=0.5)
+    with pytest.raises(InputError, match="occurs twice"):
+        compared([SemiVRed(), SemiVRed])
+
+
+@pytest.mark.parametrize("one", [Leaning, Leaning(lean=0.1), Variant.parse("term")])
+def test_one_entry_needs_no_list(one):
+    assert len(compared(one).results) == 2
+
+
+def test_an_instance_beside_options_of_the_run():
+    found = compared({"damped": {"algorithm": Leaning(lean=1), "smooth": 0.1, "lr": 0.2}})
+    result = found.results["damped"][0]
+    assert (result.algorithm, result.settings.smooth, result.settings.lr) == (Leaning(lean=1), 0.1, 0.2)
+    unlabelled = Variant.of_entry({"algorithm": SemiVRed(beta=1), "smooth": 0.1})
+    assert unlabelled.label == "semi_vred[beta=1.0,smooth=0.1]"
+    assert Variant.parse(unlabelled.label) == unlabelled
+    changed = Variant.of_entry({"algorithm": Leaning, "lean": 2, "server_optimizer": {"name": "adam"}})
+    assert changed.label == "leaning[lean=2.0,server_optimizer=adam]" and changed.algorithm == Leaning(lean=2)
+    assert changed.changed("lean", 3).algorithm == Leaning(lean=3)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("q-ffl", "qffl"),
+        ("q-FedAvg", "qffl"),
+        ("TERM", "term"),
+        ("Semi-VRed", "semi_vred"),
+        ("SemiVRed", "semi_vred"),
+        ("fedmgda+", "fedmgda"),
+        ("delta-fl", "delta_fl"),
+        ("Δ-FL", "delta_fl"),
+        ("GiFair-FL", "gifair"),
+        ("FedFV", "fedfv"),
+    ],
+)
+def test_names_in_any_spelling_keep_their_label(written, name):
+    variant = Variant.parse(written)
+    assert (variant.algorithm.name, variant.label) == (name, written)
+    assert algorithms.find(written).name == name
+
+
+def test_fedavg_in_any_spelling_is_the_baseline():
+    variants = with_baseline([Variant.parse("Semi-VRed"), Variant.parse("FedAvg")])
+    assert [variant.label for variant in variants] == ["fedavg", "Semi-VRed"]
+
+
+def test_fedprox_is_fedavg_with_a_pull():
+    for variant in (Variant.parse("fedprox[mu=0.1]"), Variant.of("FedProx", {"mu": 0.1})):
+        assert variant.algorithm == FedAvg() and variant.options == {"prox": 0.1}
+    assert variant.changed("mu", 0.3).options == {"prox": 0.3} and variant.label == "FedProx"
+    results = compared(["fedprox[mu=0.7]", "fedavg[prox=0.7,local_epochs=3]", "fedprox[mu=0.7,local_epochs=3]"]).results
+    plain, prox, same = (results[label][0].model.weight for label in list(results)[1:])
+    assert torch.equal(prox, same) and not torch.equal(prox, plain)
+    with pytest.raises(InputError, match=r"write e.g. fedprox\[mu=0.1\]"):
+        Variant.parse("fedprox")
+    with pytest.raises(InputError, match="are the same option"):
+        Variant.parse("fedprox[mu=0.1,prox=0.2]")
+
+
+def test_a_registered_algorithm_is_known_by_name(registry):
+    assert evenfed.register(Leaning) is Leaning
+    assert algorithms.find("Leaning") is Leaning and "leaning" in algorithms.names()
+    assert Variant.parse("leaning[lean=0.1]").algorithm == Leaning(lean=0.1)
+    assert evenfed.register(Leaning) is Leaning  # again, as in a notebook
+
+    @evenfed.register(name="other_way")
+    @dataclass(frozen=True)
+    class OtherWay(Algorithm):
+        pass
+
+    assert list(compared(["other-way"]).results) == ["fedavg", "other-way"] and OtherWay.name == "other_way"
+
+
+def test_what_cannot_be_registered(registry):
+    @dataclass(frozen=True)
+    class Mine(Algorithm):
+        name = "fedavg"
+
+    with pytest.raises(InputError, match=r"'fedavg' is evenfed.algorithms.fedavg.FedAvg already"):
+        evenfed.register(Mine)
+    with pytest.raises(InputError, match="cannot be used"):
+        evenfed.register(Mine, name="a[b]")
+    with pytest.raises(InputError, match="not a subclass of Algorithm"):
+        evenfed.register(dict)
+
+
+def test_a_spelling_of_two_algorithms_names_both(registry):
+    evenfed.register(dataclass(frozen=True)(type("SemiVRed", (Algorithm,), {"__module__": __name__})))
+    assert algorithms.find("semivred").__module__ == __name__ and algorithms.find("semi_vred") is SemiVRed
+    with pytest.raises(InputError, match="may be semi_vred and semivred"):
+        algorithms.find("Semi-VRed")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        Undecorated,
+        lambda: Undecorated(lean=0.1),
+        lambda: evenfed.register(Undecorated),
+        lambda: compared([Undecorated]),
+        lambda: Variant.of_entry({"algorithm": Undecorated, "lean": 1}),
+        lambda: check_algorithm(object.__new__(Undecorated)),
+    ],
+)
+def test_a_forgotten_dataclass_is_named(use):
+    with pytest.raises(InputError, match=r"Undecorated declares lean .* write @dataclass\(frozen=True\)"):
+        use()
+
+
+def test_a_class_without_hyper_parameters_needs_no_decorator():
+    class Bare(Algorithm):
+        reference = "nobody"
+
+    assert list(compared([Bare]).results) == ["fedavg", "bare"]
+
+
+@pytest.mark.parametrize("wrong", [3, dict, {"smooth": 0.1}, {"algorithm": 3}, [SemiVRed]])
+def test_what_is_no_algorithm_is_refused(wrong):
+    with pytest.raises(InputError):
+        Variant.of_entry(wrong)
