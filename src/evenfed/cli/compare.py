@@ -12,8 +12,9 @@ import typer
 from ..comparison.experiment import DEMO, Experiment
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
+from ..comparison.progress import live, progress_page
 from ..comparison.runner import run, take_over
-from .console import NOT_DRAWN, console, live, progress_page, say
+from .console import NOT_DRAWN, console, introduce_clients, say
 
 
 class Format(StrEnum):
@@ -64,7 +65,7 @@ def compare(
         taken = ", ".join(take_over(chosen, out, folder)) or "nothing"
         say(f"taken from {folder}: {taken}")
     with live() as progress:
-        findings = run(chosen, out, progress, progress.introduce_clients)
+        findings = run(chosen, out, progress, introduce_clients)
     if format is Format.json:
         description = findings.describe()
         print(json.dumps(description, indent=1))

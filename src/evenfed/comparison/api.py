@@ -3,22 +3,31 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from ..callbacks import Callbacks, callback_list
+from ..callbacks import Callback, Callbacks, callback_list
 from ..client import Client
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
+from ..core.server import Record
 from ..losses import LossFunction
 from ..settings import Settings
-from ..simulate.loop import Run, start
-from ..simulate.problem import Problem, drawn_by, initial_model, loaded
-from .driver import Sink, Training, drive
+from ..simulate.loop import Run, State, start
+from ..simulate.problem import DrawnModels, Problem, drawn_by, initial_model, loaded
+from . import identity
+from .disk import Interruption
+from .driver import Training, drive
+from .folder import RunFolder
+from .header import Header
 from .plan import Variant, plan_runs, seed_list, with_baseline
+from .progress import Told, shown
 from .result import Comparison, Result
+from .session import locked, train_in, unfinished
 
 Entry = str | Algorithm | type[Algorithm] | Variant | Mapping[str, Any]
 Entries = Entry | Iterable[Entry]  # a mapping: from labels to entries
@@ -32,6 +41,8 @@ def train(
     loss: LossFunction | str | None = None,
     score: LossFunction | str | None = None,
     callbacks: Callbacks = (),
+    out: str | Path | None = None,
+    progress: bool | None = None,
     **options: Any,
 ) -> Result:
     """Train one model across `clients`. `model` itself is not changed.
@@ -42,6 +53,8 @@ def train(
     default where targets are classes.
     `callbacks`: a function of a `Progress`, an `evenfed.callbacks.Callback` or several; called after every round.
     `progress.stop()`, or StopIteration, ends the run.
+    `out`: a folder that keeps the run: the same call resumes it, more `rounds` extend it, `evenfed report` reads it.
+    `progress`: show a progress bar on stderr; by default in terminals and notebooks.
     `options`: the fields of `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox,
     server_lr, server_optimizer, smooth, start, engine, device, precision, evaluate_every, last_rounds.
 
@@ -63,7 +76,7 @@ def train(
         warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
     problem = Problem.of(model, clients, settings, loss, score)
     run = Run(variant.label, chosen, settings)
-    (result,) = _train([run], problem, callbacks)
+    (result,) = _Work(problem, callback_list(callbacks), progress=progress).results([run], out)
     advice = result.history.advice(chosen.name)
     if advice:
         warnings.warn(advice, stacklevel=2)
@@ -80,6 +93,8 @@ def compare(
     loss: LossFunction | str | None = None,
     score: LossFunction | str | None = None,
     callbacks: Callbacks = (),
+    out: str | Path | None = None,
+    progress: bool | None = None,
     **options: Any,
 ) -> Comparison:
     """Train every algorithm with every seed on the same clients. All runs share the engine.
@@ -108,11 +123,13 @@ def compare(
     first_model = initial_model(model, numbers[0])
     problem = Problem.of(first_model, clients, shared, loss, score)
     drawn = drawn_by(problem, model)
-    results = _train(runs + floor, problem, callbacks, drawn)
+    work = _Work(problem, callback_list(callbacks), progress, drawn)
+    results = work.results(runs + floor, out)
     by_label: dict[str, list[Result]] = {}
     for result in results[: len(runs)]:
         by_label.setdefault(result.label, []).append(result)
-    return Comparison(by_label, results[len(runs) :])
+    folder = None if out is None else Path(out)
+    return Comparison(by_label, results[len(runs) :], folder)
 
 
 def _variants(algorithms: Entries) -> list[Variant]:
@@ -125,33 +142,109 @@ def _variants(algorithms: Entries) -> list[Variant]:
     return list(map(Variant.of_entry, algorithms))
 
 
-def _train(
-    runs: Sequence[Run], problem: Problem, callbacks: Callbacks, drawn: Callable[[int], Tensor] | None = None
-) -> list[Result]:
-    """Train the runs from the problem's model, or from the model `drawn` by each seed."""
-    trainings = []
-    for run in runs:
-        state = start(run, problem, drawn)
-        trainings.append(Training(run, state))
-    drive(trainings, problem, Sink(), callback_list(callbacks))
-    sizes = problem.train.sizes
-    shares = (sizes / sizes.sum()).numpy().astype(np.float64)
-    results = []
-    for training in trainings:
-        server = training.result.server
-        result = Result(
-            label=training.run.label,
-            algorithm=training.run.algorithm,
-            settings=training.run.settings,
-            model=loaded(problem.model, server, server.theta),
-            records=training.records,
-            client_names=problem.client_names,
+@dataclass(frozen=True)
+class _Work:
+    """Runs on one problem, in memory or in a folder."""
+
+    problem: Problem
+    callbacks: Sequence[Callback]
+    progress: bool | None = None
+    drawn: DrawnModels | None = None  # the initial model by seed, if it is not the problem's
+
+    def results(self, runs: list[Run], out: str | Path | None) -> list[Result]:
+        """Train the runs, or what is left of them in the folder `out`."""
+        if out is None:
+            return self._in_memory(runs)
+        root = Path(out)
+        with locked(root), shown(self.progress) as listen:
+            headers = identity.headers(runs, self.problem, self._initial)
+            configs = {name: header.config for name, header in headers.items()}
+            waiting = unfinished(root, runs, configs)
+            _check_initial(root, runs, headers)
+            try:
+                if waiting:
+                    train_in(root, waiting, self.problem, headers, self.drawn, listen, self.callbacks)
+            except Interruption:
+                raise KeyboardInterrupt(
+                    f"stopped; every finished round is kept in {root}. Make the same call again to go on from there"
+                ) from None
+            return [self._from_disk(root, run) for run in runs]
+
+    def _in_memory(self, runs: list[Run]) -> list[Result]:
+        trainings = []
+        for run in runs:
+            state = start(run, self.problem, self.drawn)
+            trainings.append(Training(run, state))
+        with shown(self.progress) as listen:
+            drive(trainings, self.problem, Told(listen), self.callbacks)
+        results = []
+        for training in trainings:
+            header = dataclasses.replace(
+                identity.bare_header(training.run, self.problem),
+                engine=training.engine,
+                stopped=training.stopped,
+                model_round=training.model_round,
+                finished=True,
+            )
+            results.append(self._result(training.run, training.result, training.records, header))
+        return results
+
+    def _from_disk(self, root: Path, run: Run) -> Result:
+        folder = RunFolder.of(root, run)
+        header = folder.header()
+        assert header is not None
+        state = folder.final(start(run, self.problem, self.drawn))
+        records = list(folder.history().records)
+        return self._result(run, state, records, header, folder.path)
+
+    def _result(
+        self, run: Run, state: State, records: list[Record], header: Header, folder: Path | None = None
+    ) -> Result:
+        server = state.server
+        sizes = self.problem.train.sizes
+        shares = (sizes / sizes.sum()).numpy().astype(np.float64)
+        return Result(
+            label=run.label,
+            algorithm=run.algorithm,
+            settings=run.settings,
+            model=loaded(self.problem.model, server, server.theta),
+            records=records,
+            client_names=self.problem.client_names,
             shares=shares,
-            engine=training.engine,
+            engine=header.engine or "",
             server=server,
-            personal=training.result.personal,
-            stopped=training.stopped,
-            model_round=training.model_round,
+            personal=state.personal,
+            stopped=header.stopped,
+            model_round=header.model_round,
+            header=header,
+            folder=folder,
         )
-        results.append(result)
-    return results
+
+    def _initial(self, seed: int) -> Tensor:
+        return self.problem.theta if self.drawn is None else self.drawn(seed)
+
+
+def _check_initial(root: Path, runs: Sequence[Run], headers: Mapping[str, Header]) -> None:
+    """A run that has begun goes on from its checkpoint, whatever model is given now; a new one beside it must not."""
+    changed = []
+    fresh = []
+    for run in runs:
+        folder = RunFolder.of(root, run)
+        header = folder.header()
+        if header is None or not (folder.checkpoints() or header.finished):
+            fresh.append(run.name)
+        elif header.initial not in (None, headers[run.name].initial):
+            changed.append(run.name)
+    if not changed:
+        return
+    if fresh:
+        raise InputError(
+            f"{root}: {changed[0]} started from other initial parameters than those given now, so {fresh[0]} cannot be "
+            "compared with it; call torch.manual_seed before the model is made, give a function that makes it, or "
+            "choose another folder with out"
+        )
+    warnings.warn(
+        f"{root}: {changed[0]} started from other initial parameters than those given now; it goes on from its own "
+        "(call torch.manual_seed before the model is made, or choose another folder with out for a new run)",
+        stacklevel=4,
+    )

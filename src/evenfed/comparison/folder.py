@@ -166,6 +166,19 @@ class RunFolder:
         chosen = at if at in by_round else max(by_round)
         return checkpoint.load(fresh, by_round[chosen])
 
+    def final(self, fresh: State) -> State:
+        """The state of a finished run whose model is its result."""
+        if self.result_path.exists():
+            return checkpoint.load(fresh, self.result_path)
+        if self.checkpoints():
+            return self.resumed(fresh)
+        if fresh.server.algorithm.personal() is not None:
+            raise InputError(
+                f"{self.path} holds no checkpoint, and with it the clients' own models are gone; choose another folder "
+                "to train again"
+            )
+        return checkpoint.load_model(fresh, self.model_path)
+
     def begin(self, header: Header, state: State) -> None:
         """Write the header of a new session, and drop the lines of rounds that will be run again."""
         at = state.server.index

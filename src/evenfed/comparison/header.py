@@ -40,6 +40,7 @@ class Header:
     earlier: Sequence[Table] = ()  # provenance of earlier sessions whose rounds are kept
     stopped: str | None = None  # why a callback ended the run early
     model_round: int | None = None  # the round that the model is from, if a callback put back an earlier one
+    initial: str | None = None  # a hash of the model it started from, where that came from Python
     taken_from: str | None = None  # the comparison that made this run, if another did
     extra: Table = field(default_factory=dict)  # keys this version does not know
 
@@ -81,7 +82,7 @@ class Header:
             "earlier": list(self.earlier),
             **self.extra,
         }
-        for name in ("taken_from", "stopped", "model_round"):
+        for name in ("initial", "taken_from", "stopped", "model_round"):
             value = getattr(self, name)
             if value is not None:
                 data[name] = value

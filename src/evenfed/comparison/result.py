@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from ..core.server import Record, Server
 from ..fairness import Fairness, Suppression
 from ..settings import Settings
 from ..simulate.problem import loaded
+from .header import Header
 from .history import FLOOR_ROW, History, Row, row
 
 
@@ -31,6 +33,8 @@ class Result:
     personal: Tensor | None  # [n, D] clients' own models (Ditto)
     stopped: str | None = None  # why a callback ended the run early
     model_round: int | None = None  # the round that `model` is from, if a callback put back an earlier one
+    header: Header | None = None  # what was run on what, as a run's folder holds it
+    folder: Path | None = None  # of this run on disk, if it is kept there
 
     @property
     def history(self) -> History:
@@ -75,6 +79,7 @@ class Comparison:
 
     results: dict[str, list[Result]]  # label -> one result per seed
     floor: list[Result]  # FedAvg again with other seeds: what chance alone does
+    folder: Path | None = None  # of all runs on disk, if they are kept there
 
     @property
     def rows(self) -> list[Row]:

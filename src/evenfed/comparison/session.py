@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from ..callbacks import Callback
 from ..core.errors import InputError
 from ..simulate.loop import Run, start
 from ..simulate.problem import DrawnModels, Problem
@@ -43,24 +44,23 @@ def train_in(
     headers: Mapping[str, Header],
     drawn: DrawnModels | None,
     listen: Listener,
-    checkpoint_seconds: float | None = None,
-) -> list[Training]:
+    callbacks: Sequence[Callback] = (),
+) -> None:
     """Train runs from where their folders left them; usually all stand at the same round and share the engine.
 
     `headers`: by the run's name. Raises `Interruption` after a Ctrl-C, when all is on disk.
     """
-    if checkpoint_seconds is None:
-        checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
+    checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
     common = _common_round(root, runs)
     trainings = []
     for run in runs:
+        folder = RunFolder.of(root, run)
         fresh = start(run, problem, drawn)
-        state = RunFolder.of(root, run).resumed(fresh, at=common)
-        trainings.append(Training(run, state))
+        state = folder.resumed(fresh, at=common)
+        trainings.append(Training(run, state, folder=folder.path))
     with stop_requested() as stop, ThreadPoolExecutor(1) as background:
         disk = Disk(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
-        drive(trainings, problem, disk)
-    return trainings
+        drive(trainings, problem, disk, callbacks)
 
 
 def _common_round(root: Path, runs: Sequence[Run]) -> int:

@@ -60,18 +60,7 @@ def save(state: State, path: Path) -> None:
 
 def load(fresh: State, path: Path) -> State:
     """`fresh` (a run before round 0) brought to where `path` left it."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            tensors = {}
-            for name in file.keys():  # noqa: SIM118  (not a dict)
-                tensors[name] = file.get_tensor(name)
-    except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"{path} cannot be read as a checkpoint ({error}); remove it to start that run again"
-        ) from None
+    tensors, metadata = read(path)
     device = fresh.server.theta.device
     past = _part(tensors, "past")
     stored = json.loads(metadata["optimizer"])
@@ -89,6 +78,35 @@ def load(fresh: State, path: Path) -> State:
     if personal is not None:
         personal = personal.to(device)
     return State(server, personal, notes=_part(tensors, "notes", device))
+
+
+def read(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """All tensors of a file by name, and its texts."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {}
+            for name in file.keys():  # noqa: SIM118  (not a dict)
+                tensors[name] = file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{path} cannot be read as a checkpoint ({error}); remove it to start that run again"
+        ) from None
+    return tensors, metadata
+
+
+def load_model(fresh: State, path: Path) -> State:
+    """`fresh` with the model that `model_file` wrote: all that is left of a run without a checkpoint."""
+    tensors, _ = read(path)
+    server = fresh.server
+    device = server.theta.device
+    names = server.layout.names or ()
+    parameters = {name: tensors.pop(name) for name in names}
+    theta = server.layout.flatten(parameters)
+    buffers = {name: tensor.to(device) for name, tensor in tensors.items()}
+    return State(dataclasses.replace(server, theta=theta.to(device), buffers=buffers))
 
 
 def model_file(server: Server, path: Path) -> None:

@@ -1,0 +1,153 @@
+"""What identifies a run from Python, where model, data and loss are objects: hashes and names for the run's header."""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..client import Pool
+from ..core.naming import is_known_by_class_only, name_of
+from ..simulate.loop import Run
+from ..simulate.problem import Problem
+from .header import Header, Table
+
+DATA_NAME = "own data"
+_LARGE = 2**28  # bytes; of a larger tensor evenly spaced rows are hashed
+
+
+def headers(
+    runs: list[Run],
+    problem: Problem,
+    initial: Callable[[int], Tensor],
+) -> dict[str, Header]:
+    """The header of each run, by its name; `initial(seed)` [D] is the model it starts from."""
+    clients = clients_of(problem)
+    data = _data(problem)
+    model = _model(problem)
+    by_name = {}
+    starts: dict[int, str] = {}
+    for run in runs:
+        seed = run.settings.seed
+        if seed not in starts:
+            starts[seed] = _hash([initial(seed)])
+        by_name[run.name] = Header(
+            label=run.label,
+            seed=seed,
+            config=config_of(run, data, model),
+            clients=clients,
+            device=str(problem.device),
+            initial=starts[seed],
+        )
+    return by_name
+
+
+def bare_header(run: Run, problem: Problem) -> Header:
+    """The header of a run in memory: its data are not hashed."""
+    data = {"name": DATA_NAME, "clients": len(problem.client_names)}
+    model = {"name": name_of(type(problem.model))}
+    return Header(
+        label=run.label,
+        seed=run.settings.seed,
+        config=config_of(run, data, model),
+        clients=clients_of(problem),
+        device=str(problem.device),
+    )
+
+
+def config_of(run: Run, data: Table, model: Table) -> dict[str, Any]:
+    """All that decides a run's result, in the form of `Experiment.config`."""
+    return {
+        "data": data,
+        "model": model,
+        "algorithm": run.algorithm.name,
+        "hyper_parameters": run.algorithm.describe(),
+        "train": run.settings.describe(),
+    }
+
+
+def clients_of(problem: Problem) -> dict[str, Any]:
+    """Who holds how much, in the form of `Federation.describe`."""
+    sizes = problem.train.sizes.tolist()
+    judged = [0] * len(sizes)
+    if problem.judged is not None:
+        judged = problem.judged.sizes.tolist()
+    return {
+        "names": problem.client_names,
+        "train": sizes,
+        "test": judged,
+        "classes": None,
+        "split_seed": None,
+        "notes": [],
+    }
+
+
+def _data(problem: Problem) -> dict[str, Any]:
+    names = "\0".join(problem.client_names)
+    return {
+        "name": DATA_NAME,
+        "clients": len(problem.client_names),
+        "names": _text_hash(names),
+        "train": _pool(problem.train),
+        "test": None if problem.judged is None else _pool(problem.judged),
+    }
+
+
+def _pool(pool: Pool) -> str:
+    """The number of examples, and a hash of them and of who holds which."""
+    tensors = [pool.sizes, pool.targets, *_leaves(pool.inputs)]
+    examples = int(pool.sizes.sum())
+    return f"{examples} examples, {_hash(tensors)}"
+
+
+def _leaves(inputs: Any) -> list[Tensor]:
+    if isinstance(inputs, Tensor):
+        return [inputs]
+    if isinstance(inputs, Mapping):
+        return [inputs[name] for name in sorted(inputs)]
+    return list(inputs)
+
+
+def _model(problem: Problem) -> dict[str, Any]:
+    model = problem.model
+    parts = []
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        kind = str(tensor.dtype)
+        parts.append(f"{name} {list(tensor.shape)} {kind} {tensor.requires_grad}")
+    parameters = "\n".join(parts)
+    structure = repr(model)
+    if " at 0x" in structure:  # an address, which changes from process to process
+        structure = ""
+    described = {
+        "name": name_of(type(model)),
+        "parameters": f"{len(problem.theta)} trained, {_text_hash(parameters)}",
+        "structure": _text_hash(structure),
+        "loss": name_of(problem.loss),
+        "score": None if problem.score is None else name_of(problem.score),
+    }
+    for what in ("loss", "score"):
+        function = getattr(problem, what)
+        if is_known_by_class_only(function):
+            warnings.warn(
+                f"{what} is an object that shows nothing of its values, so a folder knows only its class, "
+                f"{described[what]}: a change of its values will not be noticed; give it a __repr__, or use a function",
+                stacklevel=6,
+            )
+    return described
+
+
+def _hash(tensors: list[Tensor]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        digest.update(f"{list(tensor.shape)} {tensor.dtype}".encode())
+        step = 1 + tensor.nbytes // _LARGE
+        rows = tensor.detach()[::step].contiguous().cpu()
+        if rows.numel():
+            digest.update(memoryview(rows.flatten().view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def _text_hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

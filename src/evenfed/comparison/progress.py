@@ -1,0 +1,207 @@
+"""How far runs are, on stderr: a bar in a terminal, one line that is rewritten in a notebook, else plain lines."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from ..core.server import Record
+from ..simulate.loop import Run
+from .driver import Group, Listener, Sink
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+_LABELS_SHOWN = 4
+_NOTEBOOK_SECONDS = 0.2  # between two versions of a notebook's line
+
+
+class _Unread:
+    """A stream whose reader may go away, a closed pipe or terminal: the computation must outlive it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def progress_page() -> "Console":
+    """Where progress is shown."""
+    from rich.console import Console
+
+    stream = cast(TextIO, _Unread(sys.stderr))
+    return Console(file=stream, highlight=False, force_jupyter=False)
+
+
+class Live:
+    """Counts rounds of all runs that advance together. `talks`: say what runs and how before the first round."""
+
+    def __init__(self, page: "Console", talks: bool = True) -> None:
+        self.page = page
+        self.talks = talks
+        self.bar: Progress | None = None
+        self.task: TaskID | None = None
+        self.names: list[str] = []
+        self.engine = ""
+        self.began = 0.0  # when the first of these rounds began, by the monotonic clock
+        self.rounds_before = 0
+        self.share_printed = 0.0
+
+    def __call__(
+        self,
+        runs: Sequence[Run],
+        records: Sequence[Record],
+        engine: str,
+    ) -> None:
+        done = records[0].index + 1
+        total = runs[0].settings.rounds
+        names = [run.name for run in runs]
+        if names != self.names:
+            self.names = names
+            elapsed = sum(record.seconds for record in records)
+            self.began = time.monotonic() - elapsed
+            self.rounds_before = done - 1
+            self.share_printed = 0.0
+            self._introduce(runs, total)
+        if engine != self.engine and self.talks:  # at first, and when less fits into memory than was thought
+            self.engine = engine
+            self.page.print(f"engine: {engine}", markup=False)
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        rounds = done - self.rounds_before
+        pace = rounds * len(runs) / seconds
+        shown_pace = f"{pace:.0f} rounds/s"
+        seconds_left = (total - done) * len(runs) / pace
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=done, pace=shown_pace)
+        else:
+            line = f"round {done} of {total}, {_counted(runs)}, {shown_pace}, {seconds_left:.0f} s left"
+            self._print(line, done / total)
+
+    def _print(self, line: str, share: float) -> None:
+        """A line for every tenth of the rounds."""
+        if share == 1 or share >= self.share_printed + 0.1:
+            self.share_printed = share
+            self.page.print(line)
+
+    def _introduce(self, runs: Sequence[Run], total: int) -> None:
+        labels = list(dict.fromkeys(run.label for run in runs))
+        shown = ", ".join(labels[:_LABELS_SHOWN])
+        more = len(labels) - _LABELS_SHOWN
+        if more > 0:
+            shown += f" and {more} more"
+        if self.talks:
+            self.page.print(f"{_counted(runs)}, {total} rounds each: {shown}", markup=False)
+        if self.page.is_terminal:
+            self._show_bar(total)
+
+    def _show_bar(self, total: int) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        if self.bar is None:
+            self.bar = Progress(
+                TextColumn("round {task.completed} of {task.total}"),
+                BarColumn(),
+                TextColumn("{task.fields[pace]}"),
+                TimeRemainingColumn(),
+                console=self.page,
+                transient=True,
+            )
+            self.bar.start()
+        self.task = self.bar.add_task("", total=total, pace="")
+
+    def stop(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+class _Rewritten(Live):
+    """One line of a notebook's output, written again and again."""
+
+    printed_at = 0.0
+    width = 0
+
+    def _print(self, line: str, share: float) -> None:
+        now = time.monotonic()
+        if share < 1 and now - self.printed_at < _NOTEBOOK_SECONDS:
+            return
+        self.printed_at = now
+        self.width = max(self.width, len(line))
+        sys.stderr.write("\r" + line.ljust(self.width))
+
+    def stop(self) -> None:
+        if self.width:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+
+
+@contextmanager
+def live() -> Iterator[Live]:
+    """Progress of a command while the block runs."""
+    progress = Live(progress_page())
+    try:
+        yield progress
+    finally:
+        progress.stop()
+
+
+@contextmanager
+def shown(wanted: bool | None) -> Iterator[Listener]:
+    """Progress of a call from Python while the block runs; None: if someone is there to see it."""
+    notebook = _in_notebook()
+    if wanted is None:
+        wanted = notebook or _is_terminal()
+    if not wanted:
+        yield _silence
+        return
+    page = progress_page()
+    progress = _Rewritten(page, talks=False) if notebook else Live(page, talks=False)
+    try:
+        yield progress
+    finally:
+        progress.stop()
+
+
+class Told(Sink):
+    """Tells a listener of every round; records stay in memory."""
+
+    def __init__(self, listen: Listener) -> None:
+        self.listen = listen
+
+    def after_round(self, group: Group) -> None:
+        runs = [training.run for training in group]
+        records = [training.records[-1] for training in group]
+        self.listen(runs, records, group[0].engine)
+
+
+def _silence(runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
+    pass
+
+
+def _counted(runs: Sequence[Run]) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+
+
+def _is_terminal() -> bool:
+    stream = sys.stderr
+    return stream is not None and hasattr(stream, "isatty") and stream.isatty()
+
+
+def _in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this; IPython in a terminal is a terminal."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None:
+        return False
+    shell = ipython.get_ipython()
+    return shell is not None and hasattr(shell, "kernel")

@@ -1,0 +1,174 @@
+"""Runs on disk from Python: resumed, extended, refused and reported like the command line's."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import evenfed
+from evenfed.comparison.session import locked
+from worked_example import federation, small_model
+
+CPU = {"device": "cpu", "lr": 0.2, "batch_size": 4, "progress": False}
+ENTRIES = ["ditto", "fedfv[tau=2]", "semi_vred[beta=1,smooth=0.25]"]
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+def compared(out=None, rounds=6, **options):
+    return evenfed.compare(small_model, federation(), ENTRIES, seeds=1, rounds=rounds, out=out, **CPU, **options)
+
+
+def same(one: evenfed.Result, two: evenfed.Result) -> None:
+    assert torch.equal(one.server.theta, two.server.theta)
+    assert one.server.buffers.keys() == two.server.buffers.keys()
+    for name, buffer in one.server.buffers.items():
+        assert torch.equal(buffer, two.server.buffers[name])
+    assert (one.personal is None) == (two.personal is None)
+    if one.personal is not None:
+        assert torch.equal(one.personal, two.personal)
+    assert len(one.records) == len(two.records)
+    for a, b in zip(one.records, two.records, strict=True):
+        assert a.index == b.index and a.dropped == b.dropped
+        np.testing.assert_array_equal(a.losses, b.losses)
+        np.testing.assert_array_equal(a.weights, b.weights)
+        np.testing.assert_array_equal(a.accuracy, b.accuracy)
+
+
+def all_same(one: evenfed.Comparison, two: evenfed.Comparison) -> None:
+    assert list(one.results) == list(two.results)
+    for label, results in one.results.items():
+        for a, b in zip(results, two.results[label], strict=True):
+            same(a, b)
+    for a, b in zip(one.floor, two.floor, strict=True):
+        same(a, b)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> evenfed.Comparison:
+    return compared()
+
+
+class FaultError(Exception):
+    pass
+
+
+def failing(progress):
+    if progress.round == 4 and progress.label == "ditto":
+        raise FaultError
+
+
+def test_a_comparison_that_failed_resumes_to_the_bit(tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "0")
+    with pytest.raises(FaultError):
+        compared(tmp_path / "x", callbacks=failing)
+    assert not json.loads((tmp_path / "x" / "ditto" / "seed-0" / "header.json").read_text())["finished"]
+    resumed = compared(tmp_path / "x")
+    all_same(undisturbed, resumed)
+    header = json.loads((tmp_path / "x" / "ditto" / "seed-0" / "header.json").read_text())
+    assert header["resumed_at"] == [0, 4] and header["finished"]
+    assert resumed.folder == tmp_path / "x"
+    again = compared(tmp_path / "x")  # finished: nothing is trained
+    all_same(undisturbed, again)
+
+
+def test_more_rounds_go_on_from_the_last_and_fewer_are_refused(tmp_path, undisturbed):
+    compared(tmp_path / "x", rounds=3)
+    all_same(undisturbed, compared(tmp_path / "x", rounds=6))
+    with pytest.raises(evenfed.InputError, match="6 there, 5 here"):
+        compared(tmp_path / "x", rounds=5)
+
+
+def test_an_evaluation_made_only_because_the_round_was_the_last_is_not_kept_by_an_extended_run(tmp_path):
+    options = {**CPU, "evaluate_every": 2, "batch_size": 7}
+    evenfed.train(normalised(), federation(), rounds=3, out=tmp_path, **options)
+    with pytest.warns(UserWarning, match="other initial parameters"):  # it was made without a seed
+        longer = evenfed.train(normalised(), federation(), rounds=5, out=tmp_path, **options)
+    assert [record.accuracy is None for record in longer.records] == [True, False, True, False, False]
+
+
+def test_a_new_run_from_another_initial_model_is_not_put_beside_an_old_one(tmp_path):
+    torch.manual_seed(0)
+    evenfed.compare(nn.Linear(6, 3), federation(), ["fedavg"], seeds=1, rounds=1, out=tmp_path, **CPU)
+    with pytest.raises(evenfed.InputError, match="manual_seed"):
+        evenfed.compare(nn.Linear(6, 3), federation(), ["vred"], seeds=1, rounds=1, out=tmp_path, **CPU)
+
+
+def other_data():
+    clients = federation()
+    inputs, targets = clients[0].train
+    changed = evenfed.Client((inputs + 1e-3, targets), clients[0].test, clients[0].name)
+    return [changed, *clients[1:]]
+
+
+def half_loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets, reduction="none") / 2
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"clients": other_data()}, r"data\.train"),
+        ({"model": nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))}, r"model\.parameters"),
+        ({"loss": half_loss}, r"model\.loss.*half_loss"),
+        ({"lr": 0.1}, r"train\.lr"),
+        ({"algorithm": "vred[beta=2]", "label": "vred"}, r"hyper_parameters\.beta"),
+    ],
+)
+def test_another_run_in_the_folder_is_refused_with_what_differs(tmp_path, change, place):
+    given = {"model": small_model(), "clients": federation(), "algorithm": "vred", "rounds": 1, "out": tmp_path, **CPU}
+    evenfed.train(**given)
+    label = change.pop("label", None)
+    if label:
+        (tmp_path / "vred").rename(tmp_path / "vred[beta=2]")
+    with pytest.raises(evenfed.InputError, match=place):
+        evenfed.train(**{**given, **change})
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    with locked(tmp_path), pytest.raises(evenfed.InputError, match="another evenfed"):
+        evenfed.train(small_model(), federation(), rounds=1, out=tmp_path, **CPU)
+
+
+def test_ctrl_c_keeps_the_rounds_and_says_how_to_go_on(tmp_path, undisturbed):
+    def press(progress):
+        if progress.round == 2 and progress.label == "fedavg":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match=r"every finished round is kept in .*same call"):
+        compared(tmp_path, callbacks=press)
+    assert len((tmp_path / "ditto" / "seed-0" / "rounds.jsonl").read_text().splitlines()) == 2
+    all_same(undisturbed, compared(tmp_path))
+
+
+def test_a_run_that_a_callback_stopped_stays_stopped(tmp_path):
+    def stop(progress):
+        if progress.round == 2:
+            progress.stop("enough")
+
+    given = (small_model(), federation(), "fedavg")
+    evenfed.train(*given, rounds=5, out=tmp_path, callbacks=stop, **CPU)
+    again = evenfed.train(*given, rounds=5, out=tmp_path, **CPU)
+    assert len(again.records) == 2 and again.stopped == "enough"
+    longer = evenfed.train(*given, rounds=6, out=tmp_path, **CPU)
+    assert len(longer.records) == 6 and longer.stopped is None
+    same(longer, evenfed.train(*given, rounds=6, **CPU))
+
+
+class Halved(nn.Module):
+    def __repr__(self):
+        return object.__repr__(self)
+
+    def forward(self, outputs, targets):
+        return half_loss(outputs, targets)
+
+
+def test_a_loss_whose_values_cannot_be_seen_is_said(tmp_path):
+    with pytest.warns(UserWarning, match=r"knows only its class.*Halved"):
+        evenfed.train(small_model(), federation(), rounds=1, loss=Halved(), out=tmp_path, **CPU)
