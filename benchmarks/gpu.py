@@ -32,10 +32,11 @@ from evenfed.core.streams import Batching
 from evenfed.data.partition import dirichlet, split
 from evenfed.local.training import LocalTraining
 from evenfed.settings import Precision
+from evenfed.simulate.engines.arithmetic import arithmetic
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.layers import implicit
-from evenfed.simulate.loop import Run, advance, arithmetic, start
+from evenfed.simulate.loop import Run, advance, start
 from evenfed.simulate.problem import Engine, Problem, Question, Task
 from peers.naive_fl import round_seconds
 

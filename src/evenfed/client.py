@@ -170,8 +170,17 @@ def _pool_at(
 
 
 def names(clients: Sequence[Client]) -> list[str]:
-    """The clients' names, or their positions."""
-    return [client.name or str(i) for i, client in enumerate(clients)]
+    """The clients' names, or their positions; two of one name could not be told apart."""
+    named = [client.name or str(i) for i, client in enumerate(clients)]
+    position: dict[str, int] = {}
+    for i, name in enumerate(named):
+        first = position.setdefault(name, i)
+        if first != i:
+            raise InputError(
+                f"clients {first} and {i} are both called '{name}'; give each a name of its own (a client without one "
+                "is called by its position)"
+            )
+    return named
 
 
 def _pool(

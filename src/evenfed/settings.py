@@ -92,6 +92,14 @@ class Settings:
         return participation
 
     @property
+    def caution(self) -> str | None:
+        """What may not be meant: one client is written like a fraction."""
+        participation = self.participation
+        if isinstance(participation, int) and participation == 1:
+            return "participation=1 is one client per round; everyone is 1.0"
+        return None
+
+    @property
     def batching(self) -> Batching:
         """How a client's examples become batches."""
         return Batching(self.batch_size, self.local_epochs)

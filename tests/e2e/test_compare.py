@@ -168,7 +168,8 @@ def test_one_participant_is_not_everyone(tmp_path, evenfed):
         "--format",
         "json",
     ]
-    assert evenfed(*asked, "--set", "train.participation=1").returncode == 0
+    warned = evenfed(*asked, "--set", "train.participation=1")
+    assert warned.returncode == 0 and "participation=1 is one client per round; everyone is 1.0" in warned.stderr
     refused = evenfed(*asked, "--set", "train.participation=1.0")
     assert refused.returncode == 2 and "train.participation: 1 there, 1.0 here" in refused.stderr
 

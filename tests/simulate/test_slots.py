@@ -648,5 +648,5 @@ def test_runs_of_one_precision_share_an_engine(monkeypatch):
     runs = [Run(str(k), get("fedavg"), evenfed.Settings(precision=p)) for k, p in enumerate(("bf16", "tf32", "bf16"))]
     groups = []
     monkeypatch.setattr(driver, "_drive_group", lambda group, *_: groups.append([each.run.label for each in group]))
-    driver.drive([driver.Training(run, start(run, problem)) for run in runs], problem, driver.Sink())
+    driver.drive([driver.Training.start(run, problem, None) for run in runs], driver.Sink())
     assert groups == [["0", "2"], ["1"]]

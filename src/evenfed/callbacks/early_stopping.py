@@ -109,7 +109,7 @@ class EarlyStopping(Callback):
             for name, buffer in state.server.buffers.items():
                 notes[f"buffers.{name}"] = buffer
             if state.personal is not None:
-                notes["personal"] = state.personal
+                notes["personal"] = state.serving()
         return {self._name(name): note for name, note in notes.items()}
 
     def _name(self, of: str) -> str:

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..core.algorithm import Algorithm
@@ -100,7 +101,8 @@ class Progress:
     def restore(self, round: int, theta: Tensor, buffers: dict[str, Tensor], personal: Tensor | None = None) -> None:
         """At the end of a run: the model of an earlier round is the run's result."""
         server = dataclasses.replace(self.server, index=round, theta=theta, buffers=buffers)
-        self.restored = State(server, personal)
+        owns = None if personal is None else torch.ones(len(personal), dtype=torch.bool)
+        self.restored = State(server, personal, owns=owns)
 
 
 class Callback:

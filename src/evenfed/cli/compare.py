@@ -186,4 +186,10 @@ def _experiment(
     changes = {name: value for name, value in settings.items() if value is not None}
     train = replace(experiment.train, **changes)
     experiment = replace(experiment, train=train)
-    return experiment.changed(assignments)
+    experiment = experiment.changed(assignments)
+    runs, _ = experiment.runs()
+    cautions = dict.fromkeys(run.settings.caution for run in runs)
+    for caution in cautions:
+        if caution is not None:
+            say(f"evenfed: {caution}")
+    return experiment

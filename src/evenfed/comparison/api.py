@@ -17,8 +17,9 @@ from ..core.errors import InputError
 from ..core.server import Record
 from ..losses import LossFunction
 from ..settings import Settings
-from ..simulate.loop import Run, State, start
-from ..simulate.problem import DrawnModels, Problem, drawn_by, initial_model, loaded
+from ..simulate.drawn import Drawn, drawn_by
+from ..simulate.loop import Run, State
+from ..simulate.problem import Problem, initial_model, loaded
 from . import identity
 from .disk import Interruption
 from .driver import Training, drive
@@ -76,6 +77,7 @@ def train(
         warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
     problem = Problem.of(model, clients, settings, loss, score)
     run = Run(variant.label, chosen, settings)
+    _warn([run], clients)
     (result,) = _Work(problem, callback_list(callbacks), progress=progress).results([run], out)
     advice = result.history.advice(chosen.name)
     if advice:
@@ -123,6 +125,7 @@ def compare(
     first_model = initial_model(model, numbers[0])
     problem = Problem.of(first_model, clients, shared, loss, score)
     drawn = drawn_by(problem, model)
+    _warn(runs, clients)
     work = _Work(problem, callback_list(callbacks), progress, drawn)
     results = work.results(runs + floor, out)
     by_label: dict[str, list[Result]] = {}
@@ -130,6 +133,14 @@ def compare(
         by_label.setdefault(result.label, []).append(result)
     folder = None if out is None else Path(out)
     return Comparison(by_label, results[len(runs) :], folder)
+
+
+def _warn(runs: Sequence[Run], clients: Sequence[Client]) -> None:
+    """Of options that may not be meant, once each."""
+    cautions = dict.fromkeys(run.settings.caution for run in runs)
+    for caution in cautions:
+        if caution is not None and len(clients) > 1:
+            warnings.warn(caution, stacklevel=3)
 
 
 def _variants(algorithms: Entries) -> list[Variant]:
@@ -149,7 +160,7 @@ class _Work:
     problem: Problem
     callbacks: Sequence[Callback]
     progress: bool | None = None
-    drawn: DrawnModels | None = None  # the initial model by seed, if it is not the problem's
+    drawn: Drawn | None = None  # the initial model by seed, if it is not the problem's
 
     def results(self, runs: list[Run], out: str | Path | None) -> list[Result]:
         """Train the runs, or what is left of them in the folder `out`."""
@@ -171,12 +182,9 @@ class _Work:
             return [self._from_disk(root, run) for run in runs]
 
     def _in_memory(self, runs: list[Run]) -> list[Result]:
-        trainings = []
-        for run in runs:
-            state = start(run, self.problem, self.drawn)
-            trainings.append(Training(run, state))
+        trainings = [Training.start(run, self.problem, self.drawn) for run in runs]
         with shown(self.progress) as listen:
-            drive(trainings, self.problem, Told(listen), self.callbacks)
+            drive(trainings, Told(listen), self.callbacks)
         results = []
         for training in trainings:
             header = dataclasses.replace(
@@ -193,7 +201,8 @@ class _Work:
         folder = RunFolder.of(root, run)
         header = folder.header()
         assert header is not None
-        state = folder.final(start(run, self.problem, self.drawn))
+        fresh = Training.start(run, self.problem, self.drawn)
+        state = folder.final(fresh.state)
         records = list(folder.history().records)
         return self._result(run, state, records, header, folder.path)
 
@@ -201,19 +210,22 @@ class _Work:
         self, run: Run, state: State, records: list[Record], header: Header, folder: Path | None = None
     ) -> Result:
         server = state.server
+        problem = self.problem
+        if self.drawn is not None:
+            problem = self.drawn.problem(run.settings.seed)
         sizes = self.problem.train.sizes
         shares = (sizes / sizes.sum()).numpy().astype(np.float64)
         return Result(
             label=run.label,
             algorithm=run.algorithm,
             settings=run.settings,
-            model=loaded(self.problem.model, server, server.theta),
+            model=loaded(problem.model, server, server.theta),
             records=records,
             client_names=self.problem.client_names,
             shares=shares,
             engine=header.engine or "",
             server=server,
-            personal=state.personal,
+            personal=None if state.personal is None else state.serving(),
             stopped=header.stopped,
             model_round=header.model_round,
             header=header,

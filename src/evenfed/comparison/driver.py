@@ -8,8 +8,11 @@ from pathlib import Path
 
 from ..callbacks import Callback, Progress
 from ..core.server import Record
-from ..simulate.loop import Run, State, engine_for, evaluated, rounds
+from ..simulate.drawn import Drawn
+from ..simulate.loop import Run, State, engine_for, evaluated, rounds, start
 from ..simulate.problem import Engine, Problem
+
+EngineKey = tuple[str, int]  # precision, and which problem
 
 
 @dataclass
@@ -18,11 +21,24 @@ class Training:
 
     run: Run
     state: State  # after the last round
+    problem: Problem  # with the frozen parameters of the run's seed
     records: list[Record] = field(default_factory=list)  # of the rounds so far, unless a sink has taken them
     engine: str = ""  # how clients are visited, and why
     folder: Path | None = None  # where the run is kept on disk
     stopped: str | None = None  # why a callback ended it before its last round
     restored: State | None = None  # an earlier round's, whose model a callback made the run's result
+
+    @classmethod
+    def start(cls, run: Run, problem: Problem, drawn: Drawn | None) -> "Training":
+        """Before round 0, from the problem's own model or from the one `drawn` by the run's seed."""
+        if drawn is not None:
+            problem = drawn.problem(run.settings.seed)
+        return cls(run, start(run, problem, drawn), problem)
+
+    @property
+    def engine_key(self) -> EngineKey:
+        """Runs that have it in common can share an engine."""
+        return self.run.settings.precision, id(self.problem)
 
     @property
     def rounds_done(self) -> int:
@@ -61,26 +77,25 @@ class Sink:
 
 def drive(
     trainings: Sequence[Training],
-    problem: Problem,
     sink: Sink,
     callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Train all runs to their last round. Those at the same round and of the same precision go together."""
-    groups: dict[tuple[int, str], list[Training]] = {}
+    """Train all runs to their last round. Those at the same round, of the same precision and problem go together."""
+    groups: dict[tuple[int, EngineKey], list[Training]] = {}
     for training in sorted(trainings, key=lambda training: -training.rounds_done):
-        precision = training.run.settings.precision
-        group = groups.setdefault((training.rounds_done, precision), [])
-        group.append(training)
+        key = (training.rounds_done, training.engine_key)
+        groups.setdefault(key, []).append(training)
     try:
         for group in groups.values():
-            _drive_group(group, problem, sink, callbacks)
+            _drive_group(group, sink, callbacks)
     finally:
         for callback in callbacks:
             callback.close()
 
 
-def _drive_group(group: Group, problem: Problem, sink: Sink, callbacks: Sequence[Callback]) -> None:
+def _drive_group(group: Group, sink: Sink, callbacks: Sequence[Callback]) -> None:
     """A function of its own so that one group's engine is gone before the next group's is made."""
+    problem = group[0].problem
     runs = [training.run for training in group]
     engine = engine_for(problem, runs)
     for training in group:

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +15,9 @@ from ..client import Pool
 from ..core.errors import InputError, unknown
 from ..data import DataSettings, Federation
 from ..settings import Settings
+from ..simulate.drawn import Drawn
 from ..simulate.loop import Run
-from ..simulate.problem import Problem, initial_model, theta_of
+from ..simulate.problem import Problem, initial_model
 from .configuration import repetitions
 from .plan import Variant, plan_runs, seed_list, value_of, with_baseline
 
@@ -215,15 +216,11 @@ class Experiment:
         self,
         federation: Federation,
         judged: Pool | None,
-    ) -> tuple[Problem, Callable[[int], Tensor]]:
-        """The model on this federation, measured on `judged`; and each seed's initial model as a vector."""
+    ) -> tuple[Problem, Drawn]:
+        """The model on this federation, measured on `judged`; and each seed's initial model."""
 
         def make() -> nn.Module:
             return self.new_model(federation)
-
-        def initial(seed: int) -> Tensor:
-            model = initial_model(make, seed)
-            return theta_of(problem, model)
 
         first_seed = self.seeds[0]
         problem = Problem.on(
@@ -234,7 +231,7 @@ class Experiment:
             self.train,
             padding=federation.padding,
         )
-        return problem, initial
+        return problem, Drawn(problem, make)
 
     def repetitions(self) -> set[str]:
         """Labels of entries that repeat another one in a precision other than the experiment's."""

@@ -30,7 +30,7 @@ class Result:
     shares: NDArray[np.float64]  # [n] each client's share of all training examples
     engine: str  # how clients were visited, and why
     server: Server
-    personal: Tensor | None  # [n, D] clients' own models (Ditto)
+    personal: Tensor | None  # [n, D] clients' own models (Ditto); the global one for those never drawn
     stopped: str | None = None  # why a callback ended the run early
     model_round: int | None = None  # the round that `model` is from, if a callback put back an earlier one
     header: Header | None = None  # what was run on what, as a run's folder holds it

@@ -146,8 +146,9 @@ def _run_on_flower(
             options["header"] = _header(experiment, planned, clients, problem)
             strategy = FairStrategy(planned.algorithm, out=root, label=planned.label, ordered=True, **options)
             strategy.listen = functools.partial(after_round, strategy, planned)
-            theta = initial(planned.settings.seed)
-            strategy.start(grid, shape.arrays(theta, problem.buffers))
+            seed = planned.settings.seed
+            own = initial.problem(seed)
+            strategy.start(grid, shape.arrays(initial(seed), own.buffers))
             if stop():
                 return
 

@@ -12,11 +12,12 @@ from types import FrameType
 
 from ..callbacks import Callback
 from ..core.errors import InputError
-from ..simulate.loop import Run, start
-from ..simulate.problem import DrawnModels, Problem
+from ..simulate.drawn import Drawn
+from ..simulate.loop import Run
+from ..simulate.problem import Problem
 from .configuration import Configuration
 from .disk import Disk, StopRequested
-from .driver import Listener, Training, drive
+from .driver import EngineKey, Listener, Training, drive
 from .folder import RunFolder
 from .header import Header
 
@@ -42,7 +43,7 @@ def train_in(
     runs: Sequence[Run],
     problem: Problem,
     headers: Mapping[str, Header],
-    drawn: DrawnModels | None,
+    drawn: Drawn | None,
     listen: Listener,
     callbacks: Sequence[Callback] = (),
 ) -> None:
@@ -51,16 +52,19 @@ def train_in(
     `headers`: by the run's name. Raises `Interruption` after a Ctrl-C, when all is on disk.
     """
     checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
-    common = _common_round(root, runs)
-    trainings = []
-    for run in runs:
-        folder = RunFolder.of(root, run)
-        fresh = start(run, problem, drawn)
-        state = folder.resumed(fresh, at=common)
-        trainings.append(Training(run, state, folder=folder.path))
+    trainings = [Training.start(run, problem, drawn) for run in runs]
+    together: dict[EngineKey, list[Training]] = {}
+    for training in trainings:
+        together.setdefault(training.engine_key, []).append(training)
+    for group in together.values():
+        common = _common_round(root, [training.run for training in group])
+        for training in group:
+            folder = RunFolder.of(root, training.run)
+            training.folder = folder.path
+            training.state = folder.resumed(training.state, at=common)
     with stop_requested() as stop, ThreadPoolExecutor(1) as background:
         disk = Disk(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
-        drive(trainings, problem, disk, callbacks)
+        drive(trainings, disk, callbacks)
 
 
 def _common_round(root: Path, runs: Sequence[Run]) -> int:

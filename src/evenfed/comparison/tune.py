@@ -15,7 +15,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..data import federate
 from ..settings import VARIANT
-from ..simulate.loop import Run, start
+from ..simulate.loop import Run
 from .driver import Group, Sink, Training, drive
 from .experiment import Experiment
 from .history import METRICS, History
@@ -143,9 +143,9 @@ class _Bench:
                     **variant.options,
                 )
                 run = Run(job.label, variant.algorithm, settings)
-                state = start(run, self.problem, self.initial)
-                trainings.append(Training(run, state))
-        drive(trainings, self.problem, _Heartbeat(batch))
+                training = Training.start(run, self.problem, self.initial)
+                trainings.append(training)
+        drive(trainings, _Heartbeat(batch))
         seeds = len(experiment.seeds)
         figures = []
         for first in range(0, len(trainings), seeds):

@@ -164,11 +164,13 @@ class Site:
             snapshot_steps=None,
         )
         trained, _ = desk.worker.weights_after(tied, 0)
-        stayed_finite = trained.isfinite().all()
-        shelf.put(task.index, trained if stayed_finite else start)
+        if trained.isfinite().all():
+            shelf.put(task.index, trained)
+        elif model is not None:
+            shelf.put(task.index, start)
 
     def evaluate(self, message: Message, context: Context) -> Message:
-        """The test score of the received model, or of the client's own where the algorithm trains one."""
+        """The test score of the received model, or of the client's own where it has trained one."""
         task = wire.Task.read(message)
         client = self._client(context)
         desk = self._desk(client, context, task)
@@ -179,8 +181,8 @@ class Site:
         if task.personal is not None:
             shelf = self._shelf(context, task)
             model = shelf.at(task.index)
-            personal = problem.theta if model is None else model.to(theta)
-            desk.worker.load(personal, buffers)
+            if model is not None:
+                desk.worker.load(model.to(theta), buffers)
         at = desk.position
         judged = problem.judged
         metrics: dict[str, Any] = {}

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,8 @@ class FairStrategy(Strategy):
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
         log(INFO, "\t├──> %s", self.settings)
+        if self.settings.caution is not None:
+            log(WARNING, "%s", self.settings.caution)
         place = self.folder.path if self.folder else "not kept (no `out`)"
         log(INFO, "\t└──> results: %s", place)
 

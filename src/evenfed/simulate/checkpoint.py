@@ -75,9 +75,12 @@ def load(fresh: State, path: Path) -> State:
         past=Past(**past) if past else None,
     )
     personal = tensors.get("personal")
-    if personal is not None:
-        personal = personal.to(device)
-    return State(server, personal, notes=_part(tensors, "notes", device))
+    notes = _part(tensors, "notes", device)
+    if personal is None:
+        return State(server, notes=notes)
+    personal = personal.to(device)
+    differs = personal != fresh.server.theta  # where all of them start
+    return State(server, personal, notes=notes, owns=differs.any(1))
 
 
 def read(path: Path) -> tuple[Tensors, dict[str, str]]:

@@ -3,7 +3,6 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +18,8 @@ from ..core.fold import Fold, Turn
 from ..core.round import open_round
 from ..core.server import Record, Server, Update
 from ..core.vector import Layout
-from ..settings import Precision, Settings
+from ..settings import Settings
+from .engines.arithmetic import arithmetic
 from .engines.choose import Parallel
 from .engines.memory import fitting
 from .engines.reference import Reference
@@ -49,6 +49,14 @@ class State:
     personal: Tensor | None = None  # [n, D] each client's own model (Ditto)
     firsts: Tensor | None = None  # [n, D] where clients start in round 0, if not at the server's model
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # what callbacks keep with the run
+    owns: Tensor | None = None  # [n] who has trained a model of its own
+
+    def serving(self) -> Tensor:
+        """The models that serve the clients: [D] the global one, or [n, D] each client's own where it has one."""
+        server = self.server
+        if self.personal is None or self.owns is None:
+            return server.theta
+        return torch.where(self.owns[:, None], self.personal, server.theta)
 
 
 Advanced = tuple[list[State], list[Record]]  # the new states, and the round's records
@@ -159,22 +167,6 @@ def rounds(
         yield current, records
 
 
-@contextmanager
-def arithmetic(precision: Precision) -> Iterator[None]:
-    """Whether a GPU may round float32 products to tf32; torch's default allows it for convolutions."""
-    products = torch.backends.cuda.matmul
-    convolutions = torch.backends.cudnn
-    products_before = products.allow_tf32
-    convolutions_before = convolutions.allow_tf32
-    products.allow_tf32 = precision == "tf32"
-    convolutions.allow_tf32 = precision == "tf32"
-    try:
-        yield
-    finally:
-        products.allow_tf32 = products_before
-        convolutions.allow_tf32 = convolutions_before
-
-
 def advance(
     runs: Sequence[Run],
     states: Sequence[State],
@@ -209,6 +201,7 @@ class _Part:
     turn: Turn
     fold: Fold
     personal: Tensor | None  # [n, D] clients' own models, which the round writes to
+    owns: Tensor | None  # [n] who has trained one, likewise
 
     def task(self) -> Task:
         """What the round asks of the run's clients."""
@@ -238,6 +231,7 @@ class _Part:
         """A client's own model after training; a result that is not finite is discarded."""
         ids = update.ids
         assert self.personal is not None
+        assert self.owns is not None
         assert isinstance(ids, Tensor)
         delta = update.delta
         assert isinstance(delta, Tensor)
@@ -250,6 +244,7 @@ class _Part:
         usable = finite.all(dim=1, keepdim=True)
         before = self.personal[ids]
         self.personal[ids] = torch.where(usable, trained, before)
+        self.owns[ids] |= usable[:, 0]
 
 
 def _advance(
@@ -267,7 +262,7 @@ def _advance(
     for part in parts:
         losses_at = partial(_losses_at, engine, part.turn.server)
         server, record = part.fold.close(losses_at)
-        new_state = State(server, part.personal)
+        new_state = State(server, part.personal, owns=part.owns)
         new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
@@ -317,7 +312,7 @@ def _losses_at(
 
 
 def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Scores]:
-    """Test accuracy [n] of every run, of each client's own model where it has one; nothing without test data.
+    """Test accuracy [n] of every run, of the model that serves each client; nothing without test data.
 
     For sequences with padding also the accuracy over the positions that are not padding.
     """
@@ -329,8 +324,7 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Sco
     questions = []
     for state in states:
         server = state.server
-        models = server.theta if state.personal is None else state.personal
-        question = Question(models, everyone, server.buffers)
+        question = Question(state.serving(), everyone, server.buffers)
         questions.append(question)
     accuracies = engine.scores(questions, problem.score)
     scores = [{"accuracy": accuracy.numpy()} for accuracy in accuracies]
@@ -358,21 +352,22 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     for k, losses in enumerate(engine.losses(questions)):
         state = states[k]
         turn = open_round(state.server, losses, questions[k].ids)
-        personal = _personal_models(state, turn)
-        part = _Part(runs[k], state, turn, Fold(turn), personal)
+        personal, owns = _personal_models(state, turn)
+        part = _Part(runs[k], state, turn, Fold(turn), personal, owns)
         parts.append(part)
     return parts
 
 
-def _personal_models(state: State, turn: Turn) -> Tensor | None:
-    """A table that this round may write to; personal models start at the initial global one."""
-    if state.personal is not None:
-        return state.personal.clone()
+def _personal_models(state: State, turn: Turn) -> tuple[Tensor | None, Tensor | None]:
+    """Tables that this round may write to: personal models, which start at the initial global one, and who has one."""
+    if state.personal is not None and state.owns is not None:
+        return state.personal.clone(), state.owns.clone()
     if turn.plan.personal is None:
-        return None
+        return None, None
     server = state.server
     clients = len(server.sizes)
-    return server.theta.repeat(clients, 1)
+    owns = torch.zeros(clients, dtype=torch.bool, device=server.theta.device)
+    return server.theta.repeat(clients, 1), owns
 
 
 def _train(parts: Sequence[_Part], engine: Engine) -> None:

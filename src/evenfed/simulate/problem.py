@@ -93,9 +93,6 @@ class Problem:
         if len(dtypes) > 1:
             mixed = sorted(dtypes)
             raise InputError(f"the model mixes parameter types {mixed}; convert it to one")
-        buffers = {}
-        for name, buffer in model.named_buffers():
-            buffers[name] = buffer.detach().clone()
         train = train.to(device)
         if judged is not None:
             judged = judged.to(device)
@@ -105,7 +102,7 @@ class Problem:
         return cls(
             model=model,
             layout=layout,
-            buffers=buffers,
+            buffers=buffers_of(model),
             train=train,
             judged=judged,
             loss=chosen_loss,
@@ -263,19 +260,7 @@ def initial_model(model: Model, seed: int) -> nn.Module:
     if not isinstance(made, nn.Module):
         kind = type(made).__name__
         raise InputError(f"model() gave a {kind}; it must make a torch.nn.Module")
-    return made
-
-
-def drawn_by(problem: Problem, model: Model) -> DrawnModels | None:
-    """Initial models by seed, as the problem's vectors; None for a given module, which is the same for every seed."""
-    if isinstance(model, nn.Module):
-        return None
-
-    def draw(seed: int) -> Tensor:
-        drawn = initial_model(model, seed)
-        return theta_of(problem, drawn)
-
-    return draw
+    return _module(made)
 
 
 def theta_of(problem: Problem, model: nn.Module) -> Tensor:
@@ -294,3 +279,11 @@ def loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:
     assert isinstance(parameters, dict)
     loaded.load_state_dict({**parameters, **server.buffers}, strict=False)
     return loaded
+
+
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the model's buffers, by name."""
+    buffers = {}
+    for name, buffer in model.named_buffers():
+        buffers[name] = buffer.detach().clone()
+    return buffers
