@@ -17,6 +17,7 @@ from .local.training import LocalTraining
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Start = Literal["common", "own"]
+BatchNorm = Literal["shared", "frozen"]
 EngineName = Literal["parallel", "reference", "flower"]
 ServerOptimizer = str | Mapping[str, Any] | Callable[..., torch.optim.Optimizer] | None
 
@@ -36,6 +37,7 @@ class Settings:
     server_optimizer: ServerOptimizer = None  # torch.optim name, {"name": ..., options}, or params -> optimiser
     smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
     start: Start = "common"  # own: each client draws its own model before round 0
+    batch_norm: BatchNorm = "shared"  # statistics averaged by share; frozen: they stay as they are
     engine: EngineName = "parallel"
     device: str = "auto"  # cuda if there is one, else cpu
     precision: Precision = "fp32"  # of the parallel engine's products on a GPU; parameters are kept in full
@@ -62,6 +64,7 @@ class Settings:
                 raise InputError(f"smooth={smooth} is out of range; give a number in (0, 1], or leave it out")
         _check_participation(self.participation)
         _check_choice("engine", self.engine, get_args(EngineName))
+        _check_choice("batch_norm", self.batch_norm, get_args(BatchNorm))
         _check_choice("start", self.start, get_args(Start))
         _check_choice("precision", self.precision, get_args(Precision))
         if self.start == "own" and self.engine == "flower":
@@ -169,6 +172,7 @@ class Settings:
 
 
 VARIANT = (
+    "batch_norm",
     "batch_size",
     "local_epochs",
     "lr",

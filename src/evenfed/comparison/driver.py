@@ -12,7 +12,7 @@ from ..simulate.drawn import Drawn
 from ..simulate.loop import Run, State, engine_for, evaluated, rounds, start
 from ..simulate.problem import Engine, Problem
 
-EngineKey = tuple[str, int]  # precision, and which problem
+EngineKey = tuple[str, str, int]  # precision, treatment of BatchNorm, and which problem
 
 
 @dataclass
@@ -38,7 +38,8 @@ class Training:
     @property
     def engine_key(self) -> EngineKey:
         """Runs that have it in common can share an engine."""
-        return self.run.settings.precision, id(self.problem)
+        settings = self.run.settings
+        return settings.precision, settings.batch_norm, id(self.problem)
 
     @property
     def rounds_done(self) -> int:
@@ -80,7 +81,7 @@ def drive(
     sink: Sink,
     callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Train all runs to their last round. Those at the same round, of the same precision and problem go together."""
+    """Train all runs to their last round. Those at the same round that compute alike go together."""
     groups: dict[tuple[int, EngineKey], list[Training]] = {}
     for training in sorted(trainings, key=lambda training: -training.rounds_done):
         key = (training.rounds_done, training.engine_key)

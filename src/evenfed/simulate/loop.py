@@ -65,6 +65,7 @@ Advanced = tuple[list[State], list[Record]]  # the new states, and the round's r
 def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     """The engine that the runs ask for; the parallel one is sized for as many clients as train at once."""
     settings = runs[0].settings
+    problem = problem.under(settings.batch_norm)
     if settings.engine == "flower":
         raise InputError(
             "engine='flower' is for `evenfed compare` and evenfed.flower.FairStrategy; here give parallel or reference"

@@ -1,6 +1,7 @@
 """What is trained on what, and the tasks and questions that engines carry out; the same for every engine."""
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,8 +16,9 @@ from ..core.server import Server, Update
 from ..core.vector import Layout
 from ..local.training import LocalTraining
 from ..losses import LossFunction, cross_entropy, per_example
-from ..settings import Settings
+from ..settings import BatchNorm, Settings
 from .checks import Probe
+from .modes import evaluated_modules, put_in_training
 
 LocalLoss = Callable[[Tensor], Tensor]
 Model = nn.Module | Callable[[], nn.Module]  # a function draws a new one for every seed
@@ -54,6 +56,7 @@ class Problem:
     score: LossFunction | None
     client_names: list[str]
     device: torch.device
+    evaluated: frozenset[str] = frozenset()  # modules that stay in evaluation mode while the model trains
     padding: int | None = None  # the target symbol that only fills up sequences
 
     @classmethod
@@ -109,8 +112,18 @@ class Problem:
             score=chosen_score,
             client_names=client_names,
             device=device,
+            evaluated=evaluated_modules(model, settings.batch_norm),
             padding=padding,
         )
+
+    def under(self, batch_norm: BatchNorm) -> "Problem":
+        """The same, with BatchNorm layers treated so."""
+        evaluated = evaluated_modules(self.model, batch_norm)
+        return dataclasses.replace(self, evaluated=evaluated)
+
+    def in_training(self, model: nn.Module) -> nn.Module:
+        """A copy of the problem's model, put into training mode: all of it but what the user set apart."""
+        return put_in_training(model, self.evaluated)
 
     @property
     def theta(self) -> Tensor:

@@ -15,6 +15,7 @@ from ...losses import LossFunction, per_example
 from ...settings import Precision
 from ..layers.dropout import Masks
 from ..layers.recurrent import wherever_weights_lie
+from ..modes import BatchNormLayer
 from ..problem import Problem, Question, Task, Updates
 from .slots import Slots
 from .stacked import Stacked
@@ -120,7 +121,7 @@ def _useful_workers(model: nn.Module, jobs: int) -> int:
 def why_not_stacked(problem: Problem) -> str | None:
     """What keeps the model's clients from being stacked; None if nothing does. What cannot be stacked is visited."""
     for name, module in problem.model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if isinstance(module, BatchNormLayer) and name not in problem.evaluated:
             return f"its {type(module).__name__} '{name}' keeps statistics and mixes the examples of a batch"
     with wherever_weights_lie():
         buffer = _changing_buffer(problem)
@@ -144,7 +145,7 @@ def _why_not_vectorised(problem: Problem) -> str | None:
     mask = torch.ones_like(rows).to(thetas)
     keys = torch.zeros_like(rows[0])
     engine = Stacked(problem, 2)
-    engine.model.train()
+    problem.in_training(engine.model)
     try:
         engine.gradients(thetas, rows, mask, keys)
     except RuntimeError as error:
@@ -159,7 +160,7 @@ def _why_not_vectorised(problem: Problem) -> str | None:
 
 def _changing_buffer(problem: Problem) -> str | None:
     """The name of a buffer that a forward pass in training changes."""
-    probe = copy.deepcopy(problem.model).train()
+    probe = problem.in_training(copy.deepcopy(problem.model))
     before = {name: buffer.clone() for name, buffer in probe.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         trees.call(probe, _first(problem, 2))
@@ -171,7 +172,7 @@ def _changing_buffer(problem: Problem) -> str | None:
 
 def _sees_examples_behind(problem: Problem) -> bool:
     """Whether, in training, a batch's losses change with the examples behind them. It could then not be filled up."""
-    probe = copy.deepcopy(problem.model).train()
+    probe = problem.in_training(copy.deepcopy(problem.model))
     x, y = problem.train.at(slice(4))
 
     def losses(count: int) -> Tensor:
@@ -212,7 +213,7 @@ def _any_key(problem: Problem) -> Tensor:
 
 def _draws_random_numbers(problem: Problem) -> bool:
     """Whether a forward pass in training moves a CPU's random state; dropout does not."""
-    probe = copy.deepcopy(problem.model).train()
+    probe = problem.in_training(copy.deepcopy(problem.model))
     with torch.no_grad(), torch.random.fork_rng(devices=[]), Masks(_any_key(problem)):
         before = torch.get_rng_state()
         trees.call(probe, _first(problem, 2))
@@ -230,7 +231,7 @@ def _check_batches_of_one(problem: Problem, batchings: Sequence[Batching]) -> No
         clients += np.flatnonzero(has_single).tolist()
     if not clients:
         return
-    probe = copy.deepcopy(problem.model).train()
+    probe = problem.in_training(copy.deepcopy(problem.model))
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             trees.call(probe, _first(problem, 1))

@@ -213,7 +213,7 @@ class Stack:
             yield which, update
 
     def _train(self) -> None:
-        self.engine.model.train()
+        self.engine.problem.in_training(self.engine.model)
         local_losses = self._local_losses()
         for step in range(int(self.steps.max())):
             active = int((self.steps > step).sum())

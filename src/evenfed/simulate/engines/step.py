@@ -49,7 +49,7 @@ class Step:
         self.targets = _empty_rows(self.pool_targets, count * width)
         self.mask = network.zeros(count, width)
         self.keys = torch.zeros_like(self.kind)
-        network.model.train()
+        network.problem.in_training(network.model)
         arguments = (
             self.weights,
             self.rest,

@@ -99,7 +99,7 @@ class Worker:
         if task.starts is not None:
             start = task.starts[position]
         self.load(start, task.buffers or {})
-        self.model.train()
+        problem.in_training(self.model)
         snapshot = None
         snapshot_step = 0  # never
         if task.snapshot_steps is not None:

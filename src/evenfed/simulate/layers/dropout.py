@@ -107,8 +107,9 @@ def _attention(
     value: Tensor,
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
-    *args: Any,
-    **kwargs: Any,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor | None:
     """Without dropout it stays torch's own."""
     if dropout_p == 0:
@@ -117,7 +118,7 @@ def _attention(
     def drop(weights: Tensor, p: float) -> Tensor:
         return _dropout(masks, weights, p, True)
 
-    return attention(query, key, value, attn_mask, dropout_p, *args, drop=drop, **kwargs)
+    return attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, drop)
 
 
 def _recurrent(function: Any) -> Any:
