@@ -10,9 +10,11 @@ from typing import Any, Literal, get_args
 import torch
 
 from .core.errors import InputError, check_whole, unknown
-from .core.naming import described
+from .core.naming import Stored, described
 from .core.server import OptimizerFactory
 from .core.streams import Batching
+from .local.optimizer import OptimizerChoice, optimizer_of
+from .local.schedule import ScheduleChoice, check_schedule, schedule_of
 from .local.training import LocalTraining
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -27,9 +29,14 @@ class Settings:
     """Options of a run. Those in `VARIANT` may differ between the entries of a comparison."""
 
     rounds: int = 100
-    lr: float = 0.05  # of the clients' plain SGD
+    lr: float = 0.05  # of the clients' optimiser
+    lr_schedule: ScheduleChoice = "constant"  # a name, {"name": ..., options}, or round -> factor of lr
+    optimizer: OptimizerChoice = "sgd"  # the clients': sgd, adam, adamw, or {"name": ..., torch.optim's options, keep}
+    clip: float | None = None  # the longest gradient of a client's step
     batch_size: int | None = None  # None: the whole client in one batch
     local_epochs: int = 1
+    local_steps: int | None = None  # instead of local_epochs: batches go on over the client's data
+    drop_last: bool = False  # leave out a pass's short last batch, unless it is the only one
     seed: int = 0  # of batches and participation
     participation: float | int = 1.0  # a float is a fraction of the clients, an int their number
     prox: float = 0.0  # FedProx's pull of the local model towards the incoming one
@@ -52,7 +59,7 @@ class Settings:
         check_whole("seed", self.seed, 0)
         if self.batch_size is not None:
             check_whole("batch_size", self.batch_size, 1)
-        _check_positive("lr", self.lr)
+        self._check_local()
         _check_positive("server_lr", self.server_lr)
         is_number = _is_number(self.prox)
         if not is_number or self.prox < 0:
@@ -71,6 +78,25 @@ class Settings:
             raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
         self.optimizer_factory()
         self.torch_device()
+
+    def _check_local(self) -> None:
+        """The options of local training."""
+        _check_positive("lr", self.lr)
+        if self.clip is not None:
+            _check_positive("clip", self.clip)
+        if self.local_steps is not None:
+            check_whole("local_steps", self.local_steps, 1)
+            if self.local_epochs != 1:
+                raise InputError(
+                    f"local_steps={self.local_steps} and local_epochs={self.local_epochs}: give one of them; "
+                    "with local_steps, leave local_epochs at 1"
+                )
+        if not isinstance(self.drop_last, bool):
+            raise InputError(f"drop_last={self.drop_last!r}: give true or false")
+        optimizer_of(self.optimizer)
+        schedule = schedule_of(self.lr_schedule, self.rounds)
+        if self.lr_schedule != "constant" and not isinstance(schedule, Stored):
+            check_schedule(schedule, self.rounds)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Settings":
@@ -105,14 +131,21 @@ class Settings:
     @property
     def batching(self) -> Batching:
         """How a client's examples become batches."""
-        return Batching(self.batch_size, self.local_epochs)
+        return Batching(self.batch_size, self.local_epochs, self.local_steps, self.drop_last)
+
+    def lr_factor(self, index: int) -> float:
+        """The factor of `lr` in round `index`."""
+        schedule = schedule_of(self.lr_schedule, self.rounds)
+        return float(schedule(index))
 
     def local(self, index: int) -> LocalTraining:
         """What a client does in round `index`."""
         return LocalTraining(
-            lr=self.lr,
+            lr=self.lr * self.lr_factor(index),
             batching=self.batching,
             prox=self.prox,
+            optimizer=optimizer_of(self.optimizer),
+            clip=self.clip,
         )
 
     def tied_to_rounds(self) -> str | None:
@@ -165,8 +198,6 @@ class Settings:
         options = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, Mapping):
-                value = dict(value)
             options[field.name] = described(value)
         return options
 
@@ -174,8 +205,13 @@ class Settings:
 VARIANT = (
     "batch_norm",
     "batch_size",
+    "clip",
+    "drop_last",
     "local_epochs",
+    "local_steps",
     "lr",
+    "lr_schedule",
+    "optimizer",
     "participation",
     "precision",
     "prox",

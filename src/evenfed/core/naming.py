@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import types
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import InputError
@@ -32,15 +33,17 @@ class Stored:
 
 
 def described(value: Any) -> Any:
-    """A value as JSON can store it: a callable by its name, and whatever else as it is.
+    """A value as JSON can store it and gives it back: a callable by its name, and whatever else as it is.
 
     >>> described(len), described({"lr": 0.1}), restored(described(len))
     ({'callable': 'builtins.len'}, {'lr': 0.1}, builtins.len)
     """
     if callable(value):
         return {_KEY: name_of(value)}
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: described(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [described(item) for item in value]
     return value
 
 

@@ -123,7 +123,7 @@ def _round_of(server: Server, ids: Tensor, losses: Tensor) -> Round:
         shares=taking_part / taking_part.sum(),
         population=sizes / sizes.sum(),
         local_steps=server.local_steps,
-        lr=server.lr,
+        lr=server.round_lr,
         rng=rng,
     )
 

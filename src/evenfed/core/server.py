@@ -18,6 +18,14 @@ OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
+class Moments:
+    """The state of clients' optimisers (momentum, say): what their steps so far have left."""
+
+    values: Tensor  # [..., M, D] one vector of the model's size per moment
+    taken: Tensor  # [...] steps so far, in float64
+
+
+@dataclass(frozen=True)
 class Update:
     """What came back from one client, or from a stack of them (leading axis c)."""
 
@@ -70,6 +78,7 @@ class Server:
     server_lr: float = 1.0
     smooth: float | None = None
     smoothed: Tensor | None = None  # [n] NaN until a client has taken part
+    lr_schedule: Callable[[int], float] | None = None  # round -> factor of lr
     optimizer: OptimizerFactory | None = None
     optimizer_state: dict[str, Any] | None = None
     past: Past | None = None
@@ -87,6 +96,7 @@ class Server:
         seed: int = 0,
         server_lr: float = 1.0,
         smooth: float | None = None,
+        lr_schedule: Callable[[int], float] | None = None,
         optimizer: OptimizerFactory | None = None,
         buffers: Mapping[str, Tensor] | None = None,
     ) -> "Server":
@@ -124,6 +134,7 @@ class Server:
             server_lr=server_lr,
             smooth=smooth,
             smoothed=smoothed,
+            lr_schedule=lr_schedule,
             optimizer=optimizer,
             buffers=dict(buffers or {}),
         )
@@ -132,6 +143,13 @@ class Server:
     def params(self) -> Tensor | dict[str, Tensor]:
         """The model in the structure it was given in."""
         return self.layout.unflatten(self.theta)
+
+    @property
+    def round_lr(self) -> float:
+        """The clients' learning rate in this round."""
+        if self.lr_schedule is None:
+            return self.lr
+        return self.lr * self.lr_schedule(self.index)
 
     def draw(self, count: int) -> Tensor:
         """Ids of this round's participants: `count` clients with data, uniformly, from the run's own seed."""

@@ -130,16 +130,21 @@ class Batching:
     """How a client's examples become the batches of its local steps.
 
     Every pass is a fresh permutation of the client's own examples 0 .. size-1, cut into batches of `size`, the last of
-    which may be short.
+    which may be short. `drop_last` leaves that one out, unless it is the only one.
     """
 
     size: int | None = None  # None: the whole client in one batch
     epochs: int = 1  # passes over the client's examples
+    steps: int | None = None  # local steps instead: pass after pass, as far as they go
+    drop_last: bool = False
 
     def per_pass(self, sizes: Indices) -> Indices:
         """Batches in one pass of clients with so many examples; none without data."""
+        at_least = np.minimum(sizes, 1)
         if self.size is None:
-            return np.minimum(sizes, 1)
+            return at_least
+        if self.drop_last:
+            return np.maximum(sizes // self.size, at_least)
         return -(-sizes // self.size)  # rounded up
 
     def local_steps(self, sizes: Indices) -> Indices:
@@ -148,7 +153,10 @@ class Batching:
         >>> Batching(64).local_steps(np.array([0, 5, 64, 65])).tolist()
         [0, 1, 1, 2]
         """
-        return self.per_pass(sizes) * self.epochs
+        per_pass = self.per_pass(sizes)
+        if self.steps is not None:
+            return np.where(per_pass > 0, self.steps, 0)
+        return per_pass * self.epochs
 
     def passes(self, sizes: Indices) -> Indices:
         """How often clients of these sizes begin a pass."""
@@ -162,7 +170,12 @@ class Batching:
     def shortest(self, sizes: Indices) -> Indices:
         """Examples in each client's shortest batch."""
         width = self.width(sizes)
-        return (sizes - 1) % width + 1
+        last = (sizes - 1) % width + 1
+        per_pass = self.per_pass(sizes)
+        is_cut_off = self.local_steps(sizes) < per_pass
+        if self.drop_last:
+            is_cut_off |= sizes >= width
+        return np.where(is_cut_off, np.minimum(sizes, width), last)
 
 
 def batches(seeds: ArrayLike, index: int, clients: Indices, sizes: Indices, batching: Batching) -> Indices:

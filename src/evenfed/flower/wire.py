@@ -17,9 +17,11 @@ from torch import Tensor
 from ..algorithms import get
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
+from ..core.naming import described
 from ..core.server import Update
 from ..core.streams import Batching
 from ..core.vector import Layout
+from ..local.optimizer import optimizer_of
 from ..local.training import LocalTraining
 from ..settings import Settings
 
@@ -48,10 +50,14 @@ class Task:
     run: str  # keeps personal models of several runs apart
     index: int  # the round
     seed: int
-    lr: float = 0.0
+    lr: float = 0.0  # of this round
     prox: float = 0.0
     batch_size: int | None = None
     local_epochs: int = 1
+    local_steps: int | None = None
+    drop_last: bool = False
+    optimizer: str = "sgd"  # its name, or JSON of a table
+    clip: float | None = None
     snapshot_step: int = 0  # 0: none
     personal: float | None = None  # strength of the tie of the client's own model
     algorithm: str = ""  # JSON, only where clients descend another loss than their own
@@ -70,10 +76,14 @@ class Task:
             run=run,
             index=index,
             seed=settings.seed,
-            lr=settings.lr,
+            lr=settings.lr * settings.lr_factor(index),
             prox=settings.prox,
             batch_size=settings.batch_size,
             local_epochs=settings.local_epochs,
+            local_steps=settings.local_steps,
+            drop_last=settings.drop_last,
+            optimizer=_text(settings.optimizer),
+            clip=settings.clip,
             algorithm="" if own_loss else algorithm_text(algorithm),
         )
 
@@ -102,14 +112,29 @@ class Task:
 
     def local(self) -> LocalTraining:
         """How to train."""
-        batching = Batching(self.batch_size, self.local_epochs)
-        return LocalTraining(self.lr, batching, self.prox)
+        batching = Batching(self.batch_size, self.local_epochs, self.local_steps, self.drop_last)
+        optimizer = optimizer_of(_choice(self.optimizer))
+        return LocalTraining(self.lr, batching, self.prox, optimizer, self.clip)
 
     def local_loss(self) -> Any:
         """The loss to descend as a function of the batch's; None: the loss itself."""
         if not self.algorithm:
             return None
         return algorithm_from(self.algorithm).local_loss
+
+
+def _text(choice: str | Mapping[str, Any]) -> str:
+    """A name as it is, a table as JSON."""
+    if isinstance(choice, str):
+        return choice
+    return json.dumps(described(choice))
+
+
+def _choice(text: str) -> Any:
+    """What `_text` wrote."""
+    if text.startswith("{"):
+        return json.loads(text)
+    return text
 
 
 def algorithm_text(algorithm: Algorithm) -> str:

@@ -121,6 +121,7 @@ def new_server(
         server_lr=settings.server_lr,
         local_steps=local_steps.tolist(),
         smooth=settings.smooth,
+        lr_schedule=settings.lr_factor,
         optimizer=settings.optimizer_factory(),
         buffers=buffers,
     )

@@ -39,7 +39,7 @@ class Slots(Vectorised):
         self.network = Network(problem, self.model, precision)
         self.wanted_slots = slots
         self.schedule = lru_cache(maxsize=16)(self._schedule)
-        self.steps: dict[Hashable, Step] = {}  # by batch width, whether clients are pulled, and the local losses
+        self.steps: dict[Hashable, Step] = {}  # by form of local training, whether clients are pulled, and local losses
         self.local_losses: dict[Hashable, LocalLoss] = {}
         self.measures: dict[Hashable, Measure] = {}  # by the shape and type of examples
         self.measured_rows = MEASURED_ROWS
@@ -123,7 +123,8 @@ class Slots(Vectorised):
         """Made when first needed, with fewer slots if the device's memory is too small."""
         width = form.batching.width(self.problem.train.sizes.numpy())
         resident = self.resident[id(self.problem.train)]
-        key = (width, pulled, local_losses)
+        form = dataclasses.replace(form, batching=Batching(width))
+        key = (form, pulled, local_losses)
 
         def make() -> Step:
             return Step(
@@ -131,6 +132,7 @@ class Slots(Vectorised):
                 resident=resident,
                 count=self.slots,
                 width=width,
+                form=form,
                 pulled=pulled,
                 local_losses=local_losses,
             )

@@ -17,6 +17,7 @@ from ... import trees
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
+from ...local.optimizer import clip_factor
 from ...losses import LossFunction, per_example
 from ...trees import Inputs
 from ..layers.dropout import Masks
@@ -190,6 +191,7 @@ class Stack:
         prox = self._on_device(self.jobs.prox)
         self.lr = lr[:, None].to(thetas)
         self.prox = prox[:, None].to(thetas)
+        self.moments = self.local.optimizer.fresh(self.thetas)
         self.pulled = bool((self.jobs.prox > 0).any())
         has_snapshots = bool((self.jobs.snapshot_step > 0).any())
         self.snapshots = torch.zeros_like(self.thetas) if has_snapshots else None
@@ -225,7 +227,7 @@ class Stack:
                 self.snapshots[slots] = moved
 
     def _step(self, step: int, active: int, local_losses: list[tuple[Tensor, LocalLoss]]) -> None:
-        """One SGD step of the first `active` slots."""
+        """One step of the first `active` slots."""
         width = int(self.width[step])
         thetas = self.thetas[:active]
         rows = self.rows[:active, step, :width]
@@ -239,7 +241,13 @@ class Stack:
         if self.pulled:
             moved = thetas - self.incoming[:active]
             gradient += self.prox[:active] * moved
-        thetas.addcmul_(gradient, self.lr[:active], value=-1)
+        if self.local.clip is not None:
+            gradient *= clip_factor([gradient], self.local.clip)
+        taken = self.moments.taken[:active, None]
+        moments = [self.moments.values[:active, m] for m in range(self.local.optimizer.moments)]
+        direction = self.local.optimizer.direction(thetas, gradient, moments, taken)
+        thetas.addcmul_(direction, self.lr[:active], value=-1)
+        taken += 1
 
     def _local_losses(self) -> list[tuple[Tensor, LocalLoss]]:
         """Slots whose local loss is changed, with that loss."""

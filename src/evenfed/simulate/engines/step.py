@@ -1,9 +1,11 @@
-"""One SGD step of all slots: traced, compiled and recorded once, then replayed on batches that stay on the device."""
+"""One local step of all slots: traced, compiled and recorded once, then replayed on batches that stay on the device."""
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
+from ...local.optimizer import clip_factor
+from ...local.training import LocalTraining
 from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.replay import Replay
@@ -13,9 +15,10 @@ from .network import Network
 
 
 class Step:
-    """One SGD step of `count` slots with batches of up to `width` examples, in place.
+    """One step of `count` slots with batches of up to `width` examples, in place.
 
-    `pulled`: some clients are pulled towards their incoming model. `local_losses`: all changed losses that occur.
+    `form`: the local training of all slots. `pulled`: some clients are pulled towards their incoming model.
+    `local_losses`: all changed losses that occur.
     """
 
     def __init__(
@@ -24,6 +27,7 @@ class Step:
         resident: Resident,
         count: int,
         width: int,
+        form: LocalTraining,
         pulled: bool,
         local_losses: tuple[LocalLoss, ...],
     ) -> None:
@@ -33,7 +37,9 @@ class Step:
         self.width = width
         self.pulled = pulled
         self.local_losses = local_losses
-        self.live = network.live(crop=not pulled)  # if pulled, parameters without a gradient move too
+        self.form = form
+        moves_all = pulled or form.optimizer.weight_decay > 0  # parameters without a gradient too
+        self.live = network.live(crop=not moves_all)
         weights, rest = self.live.sizes
         self.weights = network.zeros(count, weights)
         self.rest = network.zeros(count, rest)
@@ -41,6 +47,9 @@ class Step:
         if network.is_rounded:
             self.rounded = self.weights.to(network.compute)  # written together with the weights
         self.anchor = network.zeros(count, len(self.live) if pulled else 0)
+        fresh = form.optimizer.fresh
+        self.moments = (fresh(self.weights).values, fresh(self.rest).values)  # always in full precision
+        self.taken = fresh(self.rest).taken[:, None]
         self.lr = network.zeros(count, 1)
         self.prox = network.zeros(count, 1)
         self.kind = torch.zeros(count, dtype=torch.int64, device=self.lr.device)
@@ -55,6 +64,8 @@ class Step:
             self.rest,
             self.rounded,
             self.anchor,
+            *self.moments,
+            self.taken,
             self.lr,
             self.prox,
             self.kind,
@@ -84,8 +95,12 @@ class Step:
         return 1 + self.local_losses.index(local_loss)
 
     def put(self, slots: Tensor | int, vectors: Tensor) -> None:
-        """Write new parameters into some slots."""
+        """Write new parameters into some slots, whose optimisers start afresh."""
         weights, rest = self.live.split(vectors)
+        if self.form.optimizer.moments:
+            for moments in self.moments:
+                moments[slots] = 0
+            self.taken[slots] = 0
         self.weights[slots] = weights
         self.rest[slots] = rest
         if self.network.is_rounded:
@@ -103,6 +118,9 @@ class Step:
         rest: Tensor,
         rounded: Tensor,
         anchor: Tensor,
+        weight_moments: Tensor,
+        rest_moments: Tensor,
+        taken: Tensor,
         lr: Tensor,
         prox: Tensor,
         kind: Tensor,
@@ -111,7 +129,7 @@ class Step:
         keys: Tensor,
         *inputs: Tensor,
     ) -> None:
-        """theta_i <- theta_i - lr (gradient + prox (theta_i - theta)), in every slot."""
+        """One step of the optimiser down the local loss and prox / 2 |theta_i - theta|^2, in every slot."""
         used = rounded if self.network.is_rounded else weights
         rows = [tensor.unflatten(0, mask.shape) for tensor in inputs]
         x = self.resident.examples(rows)
@@ -119,21 +137,28 @@ class Step:
         gradients, losses = self._gradients(used, rest, x, y, mask, keys)
         factors = self._factors(losses, kind)
 
-        def move(theta: Tensor, gradient: Tensor, origin: Tensor) -> Tensor:
-            gradient = gradient.to(theta.dtype)
-            if factors is not None:
-                gradient = gradient * factors
-            if self.pulled:
-                gradient = gradient + prox * (theta - origin)
-            moved = theta - lr * gradient
-            theta.copy_(moved)
-            return moved
-
+        thetas = (weights, rest)
         anchors = self.live.split(anchor) if self.pulled else (anchor, anchor)
-        moved = move(weights, gradients[0], anchors[0])
-        if self.network.is_rounded:
-            rounded.copy_(moved)
-        move(rest, gradients[1], anchors[1])
+        steps = []
+        for theta, gradient, origin in zip(thetas, gradients, anchors, strict=True):
+            step = gradient.to(theta.dtype)
+            if factors is not None:
+                step = step * factors
+            if self.pulled:
+                step = step + prox * (theta - origin)
+            steps.append(step)
+        if self.form.clip is not None:
+            factor = clip_factor(steps, self.form.clip)
+            steps = [factor * step for step in steps]
+        for theta, step, moments in zip(thetas, steps, (weight_moments, rest_moments), strict=True):
+            own = [moments[:, m] for m in range(self.form.optimizer.moments)]
+            direction = self.form.optimizer.direction(theta, step, own, taken)
+            moved = theta - lr * direction
+            theta.copy_(moved)
+            if self.network.is_rounded and theta is weights:
+                rounded.copy_(moved)
+        if self.form.optimizer.moments:
+            taken.add_(1)
 
     def _gradients(
         self, weights: Tensor, rest: Tensor, x: Inputs, y: Tensor, mask: Tensor, keys: Tensor

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ... import trees
 from ...client import Pool
-from ...core.server import Update
+from ...core.server import Moments, Update
 from ...losses import LossFunction, per_example
 from ..problem import Problem, Question, Task, Updates, client_means
 from .reference import Reference
@@ -107,9 +107,12 @@ class Visiting(Reference):
 
 
 class _LeanWorker(Worker):
-    """The same local steps, each with one pass over the parameters instead of three."""
+    """The same local steps; those of plain SGD take one pass over the parameters instead of three."""
 
-    def _descend(self, loss: Tensor, task: Task) -> None:
+    def _descend(self, loss: Tensor, task: Task, moments: Moments) -> None:
+        if not task.local.is_plain:
+            super()._descend(loss, task, moments)
+            return
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         anchors = task.theta.split(self.problem.layout.sizes)
         local = task.local

@@ -10,7 +10,8 @@ from torch import Tensor
 from ... import trees
 from ...client import Pool
 from ...core import streams
-from ...core.server import Update
+from ...core.server import Moments, Update
+from ...local.optimizer import clip_factor
 from ...losses import LossFunction, per_example
 from ..layers.dropout import Masks
 from ..problem import Problem, Task
@@ -64,7 +65,7 @@ class Worker:
         return float(total) / examples
 
     def train(self, task: Task, position: int) -> Update:
-        """Local SGD of the task's client at `position`, as the difference it makes to the incoming model."""
+        """Local training of the task's client at `position`, as the difference it makes to the incoming model."""
         trained, snapshot = self.weights_after(task, position)
         if snapshot is not None:
             snapshot = (task.theta - snapshot)[None]
@@ -100,6 +101,7 @@ class Worker:
             start = task.starts[position]
         self.load(start, task.buffers or {})
         problem.in_training(self.model)
+        moments = task.local.optimizer.fresh(start)
         snapshot = None
         snapshot_step = 0  # never
         if task.snapshot_steps is not None:
@@ -122,20 +124,31 @@ class Worker:
             loss = per_example(losses).mean()
             if task.local_loss is not None:
                 loss = task.local_loss(loss)
-            self._descend(loss, task)
+            self._descend(loss, task, moments)
             if step == snapshot_step:
                 snapshot = self.vector()
         return self.vector(), snapshot
 
-    def _descend(self, loss: Tensor, task: Task) -> None:
-        """theta_i <- theta_i - lr (gradient + prox (theta_i - theta))."""
+    def _descend(self, loss: Tensor, task: Task, moments: Moments) -> None:
+        """One step of the optimiser down the local loss and prox / 2 |theta_i - theta|^2."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        anchors = task.theta.split(self.problem.layout.sizes)
+        sizes = self.problem.layout.sizes
+        anchors = task.theta.split(sizes)
         local = task.local
         with torch.no_grad():
+            steps = []
             for parameter, gradient, anchor in zip(self.parameters, gradients, anchors, strict=True):
                 step = torch.zeros_like(parameter) if gradient is None else gradient
                 if local.prox:
                     moved = parameter - anchor.view_as(parameter)
                     step = step + local.prox * moved
-                parameter.sub_(local.lr * step)
+                steps.append(step)
+            if local.clip is not None:
+                factor = clip_factor([step.flatten() for step in steps], local.clip)
+                steps = [factor * step for step in steps]
+            states = moments.values.split(sizes, dim=-1)  # [M, d] of each parameter
+            for parameter, step, state in zip(self.parameters, steps, states, strict=True):
+                own = [row.view_as(parameter) for row in state]
+                direction = local.optimizer.direction(parameter, step, own, moments.taken)
+                parameter.sub_(local.lr * direction)
+            moments.taken.add_(1)

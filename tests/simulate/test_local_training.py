@@ -1,0 +1,224 @@
+"""Local training as torch's own loop does it: optimisers, clipping, schedules, local steps, augmentation."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import evenfed
+from evenfed.core import streams
+from evenfed.core.streams import Batching
+from evenfed.core.streams import Batching
+from evenfed.simulate.engines.reference import Reference
+from evenfed.simulate.engines.slots import Slots
+from evenfed.simulate.engines.stacked import Stacked
+from evenfed.simulate.engines.visiting import Visiting
+from evenfed.simulate.problem import Problem, Task
+
+ENGINES = {
+    "reference": Reference,
+    "visiting": lambda problem: Visiting(problem, 2),
+    "stacked": lambda problem: Stacked(problem, 8),
+    "slots": lambda problem: Slots(problem, 2),
+}
+OPTIMIZERS = [
+    {"name": "sgd", "momentum": 0.9},
+    {"name": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+    {"name": "sgd", "momentum": 0.8, "dampening": 0.3},
+    {"name": "SGD", "weight_decay": 0.2},
+    {"name": "adam"},
+    {"name": "adam", "betas": [0.7, 0.9], "eps": 1e-3, "weight_decay": 0.1, "amsgrad": True},
+    {"name": "adamw"},
+    {"name": "AdamW", "weight_decay": 0.3, "amsgrad": True},
+]
+CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
+def clients(sizes=(9, 6, 2)):
+    draw = torch.Generator().manual_seed(0)
+    made = []
+    for size in sizes:
+        inputs = torch.randn(size, 5, generator=draw, dtype=torch.float64)
+        made.append(evenfed.Client((inputs, torch.randint(0, 3, (size,), generator=draw))))
+    return made
+
+
+def model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+
+def problem_of(settings, module=None, people=None):
+    return Problem.of(module or model(), people or clients(), settings)
+
+
+def by_torch(settings, problem, client, rounds=1):
+    """The parameters after local training in a plain loop with torch.optim."""
+    module = model()
+    start = torch.cat([p.detach().flatten() for p in module.parameters()])
+    options = {"name": settings.optimizer} if isinstance(settings.optimizer, str) else dict(settings.optimizer)
+    kind = CLASSES[options.pop("name").lower()]
+    options.pop("keep", None)
+    optimizer = kind(module.parameters(), lr=settings.lr, **options)
+    inputs, targets = problem.train.of(client)
+    for index in range(rounds):
+        table = streams.batches(settings.seed, index, np.array([client]), np.array([len(inputs)]), settings.batching)
+        for rows in table[0]:
+            batch = torch.from_numpy(rows[rows >= 0])
+            loss = nn.functional.cross_entropy(module(inputs[batch]), targets[batch])
+            flat = torch.cat([p.flatten() for p in module.parameters()])
+            loss = loss + settings.prox / 2 * (flat - start).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            if settings.clip is not None:
+                nn.utils.clip_grad_norm_(module.parameters(), settings.clip)
+            optimizer.step()
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def trained(engine, problem, settings, ids=(0, 1, 2)):
+    """[clients, D] parameters after round 0, in the order of `ids`."""
+    task = Task(0, settings.seed, problem.theta, torch.tensor(ids), settings.local(0))
+    found = {}
+    for _, update in ENGINES[engine](problem).train([task]):
+        deltas = update.delta
+        if update.columns is not None:
+            deltas = torch.zeros(len(update.ids), len(problem.theta)).double().index_copy(1, update.columns, deltas)
+        found.update(zip(update.ids.tolist(), problem.theta - deltas, strict=True))
+    return torch.stack([found[k] for k in ids])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: "-".join(map(str, o.values())))
+def test_every_option_is_torchs_on_every_engine(engine, optimizer):
+    settings = evenfed.Settings(lr=0.05, batch_size=4, local_epochs=3, optimizer=optimizer, device="cpu")
+    problem = problem_of(settings)
+    expected = torch.stack([by_torch(settings, problem, k) for k in range(3)])
+    assert (expected - problem.theta).abs().max() > 0.01
+    assert torch.allclose(trained(engine, problem, settings), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_gradient_is_clipped_with_the_pull_in_it_before_momentum_and_decay(engine):
+    optimizer = {"name": "sgd", "momentum": 0.9, "weight_decay": 0.1}
+    settings = evenfed.Settings(
+        lr=0.2, batch_size=4, local_epochs=4, optimizer=optimizer, clip=0.3, prox=0.7, device="cpu"
+    )
+    problem = problem_of(settings)
+    expected = torch.stack([by_torch(settings, problem, k) for k in range(3)])
+    assert torch.allclose(trained(engine, problem, settings), expected, rtol=0, atol=1e-9)
+    free = evenfed.Settings(lr=0.2, batch_size=4, local_epochs=4, optimizer=optimizer, prox=0.7, device="cpu")
+    assert (trained(engine, problem, free) - expected).abs().max() > 1e-3
+
+
+def test_local_steps_go_on_over_the_clients_data_reshuffled_at_each_pass():
+    sizes = np.array([5, 2, 400, 0])
+    table = streams.batches(0, 3, np.arange(4), sizes, Batching(2, steps=7))
+    assert table.shape == (4, 7, 2)
+    assert (table[3] == -1).all()
+    small = table[0]  # passes of 2 + 2 + 1 examples
+    assert sorted(small[:3].ravel().tolist()) == [-1, 0, 1, 2, 3, 4] == sorted(small[3:6].ravel().tolist())
+    assert small[:3].tolist() != small[3:6].tolist() and (small[6] >= 0).all()
+    assert len({tuple(sorted(rows)) for rows in table[1].tolist()}) == 1
+    epochs = streams.batches(0, 3, np.arange(4), sizes, Batching(2, epochs=3))
+    assert (epochs[0, :7] == small).all()  # the same passes as epochs make
+    assert Batching(2, steps=7).local_steps(sizes).tolist() == [7, 7, 7, 0]
+
+
+def test_drop_last_leaves_out_short_batches_but_not_a_small_clients_only_one():
+    sizes = np.array([5, 1, 4, 0])
+    dropped = Batching(2, epochs=2, drop_last=True)
+    table = streams.batches(0, 0, np.arange(4), sizes, dropped)
+    lengths = (table >= 0).sum(2)
+    assert lengths.tolist() == [[2, 2, 2, 2], [1, 1, 0, 0], [2, 2, 2, 2], [0, 0, 0, 0]]
+    assert dropped.shortest(np.array([5, 1, 4])).tolist() == [2, 1, 2]
+    whole = streams.batches(0, 0, np.arange(4), sizes, Batching(2, epochs=2))
+    assert (table[0, :2] == whole[0, :2]).all() and (table[0, 2:] == whole[0, 3:5]).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_local_steps_and_drop_last_train_as_torchs_loop(engine):
+    optimizer = {"name": "sgd", "momentum": 0.9}
+    settings = evenfed.Settings(lr=0.1, batch_size=4, local_steps=5, drop_last=True, optimizer=optimizer, device="cpu")
+    problem = problem_of(settings)
+    expected = torch.stack([by_torch(settings, problem, k) for k in range(3)])
+    assert torch.allclose(trained(engine, problem, settings), expected, rtol=0, atol=1e-9)
+
+
+def factors(schedule, rounds=9):
+    settings = evenfed.Settings(rounds=rounds, lr=0.5, lr_schedule=schedule)
+    return [settings.local(k).lr / 0.5 for k in range(rounds)]
+
+
+def test_schedules():
+    assert factors("constant") == [1] * 9
+    assert factors("step") == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
+    assert factors({"name": "step", "every": 4, "factor": 0.5}) == [1] * 4 + [0.5] * 4 + [0.25]
+    assert factors({"name": "exponential", "factor": 0.5})[:3] == [1, 0.5, 0.25]
+    assert factors(lambda index: 1 / (1 + index))[:3] == pytest.approx([1, 1 / 2, 1 / 3])
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    by_torch = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9, eta_min=0.2)
+    expected = []
+    for _ in range(9):
+        expected.append(by_torch.get_last_lr()[0])
+        optimizer.step()
+        by_torch.step()
+    assert factors({"name": "cosine", "final": 0.2}) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("algorithm", ["qffl", "fcfl"])
+def test_algorithms_see_the_learning_rate_of_the_round(algorithm):
+    """A run whose second round has half the learning rate goes on as one with half the learning rate."""
+    server = evenfed.Server.start(
+        evenfed.algorithms.get(algorithm), torch.ones(2), [1, 2], lr=0.2, lr_schedule=lambda index: 0.5**index
+    )
+    assert server.round_lr == 0.2
+    turn = evenfed.open_round(server, [1.0, 2.0])
+    after, _ = evenfed.close_round(turn, [evenfed.Update(k, torch.ones(2)) for k in range(2)])
+    assert turn.round.lr == 0.2
+    assert evenfed.open_round(after, [1.0, 2.0]).round.lr == 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"optimizer": "adagrad"}, r"unknown optimizer 'adagrad'.*sgd, adam, adamw"),
+        ({"optimizer": {"name": "adam", "momentum": 0.9}}, r"unknown option of optimizer adam 'momentum'.*betas"),
+        ({"optimizer": {"name": "sgd", "lr": 0.1}}, r"an option of its own; give lr=0.1"),
+        ({"optimizer": {"name": "sgd", "momentum": -1}}, r"momentum=-1; give a finite number of at least 0"),
+        ({"optimizer": {"name": "sgd", "nesterov": True}}, r"nesterov=true needs a momentum above 0"),
+        ({"optimizer": {"name": "adam", "betas": [0.9, 1]}}, r"betas=1; give a number of at least 0 and below 1"),
+        ({"optimizer": {"name": "adam", "betas": 0.9}}, r"betas=0.9; give two numbers"),
+        ({"optimizer": {"name": "sgd", "keep": 1}}, r"keep=1; give true or false"),
+        ({"optimizer": 3}, r"optimizer=3: give a name \(sgd, adam, adamw\)"),
+        ({"clip": 0}, r"clip=0: give a finite number above 0"),
+        ({"local_steps": 0}, r"local_steps=0: give a whole number, at least 1"),
+        ({"local_steps": 5, "local_epochs": 2}, r"give one of them"),
+        ({"drop_last": "yes"}, r"drop_last='yes': give true or false"),
+        ({"lr_schedule": "linear"}, r"unknown lr_schedule 'linear'.*constant, step, exponential, cosine"),
+        ({"lr_schedule": {"name": "step", "gamma": 0.1}}, r"unknown option of lr_schedule step 'gamma'.*every, factor"),
+        ({"lr_schedule": {"name": "cosine", "final": 2}}, r"final=2; give a number from 0 to 1"),
+        ({"lr_schedule": 0.5}, r"lr_schedule=0.5: give a name"),
+        ({"lr_schedule": lambda index: 1 - index / 50}, r"gives 0.0 for round 50; every round's factor"),
+        ({"lr_schedule": lambda index: [1][index]}, r"failed for round 1 \(IndexError"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_first_round(options, told):
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.Settings(**options)
+
+
+def test_entries_of_a_comparison_train_each_in_their_own_way():
+    """Different optimisers, batches and steps share a comparison, and each ends as if it ran alone."""
+    entries = {
+        "plain": {"algorithm": "fedavg"},
+        "heavy": {"algorithm": "ditto", "optimizer": {"name": "sgd", "momentum": 0.9}, "batch_size": 3},
+        "adam": {"algorithm": "drfa", "optimizer": "adamw", "local_steps": 3, "clip": 0.5, "lr_schedule": "cosine"},
+    }
+    shared = {"rounds": 2, "lr": 0.1, "batch_size": 4, "device": "cpu"}
+    together = evenfed.compare(model(), clients(), entries, seeds=1, noise_floor=False, **shared)
+    for label, entry in entries.items():
+        options = dict(entry)
+        alone = evenfed.train(model(), clients(), options.pop("algorithm"), engine="reference", **{**shared, **options})
+        (found,) = together.results[label]
+        assert torch.allclose(found.server.theta, alone.server.theta, rtol=0, atol=1e-9)
