@@ -8,7 +8,6 @@ from torch import nn
 import evenfed
 from evenfed.core import streams
 from evenfed.core.streams import Batching
-from evenfed.core.streams import Batching
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
