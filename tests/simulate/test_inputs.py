@@ -12,6 +12,7 @@ from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting
+from evenfed.simulate.layers import compiling
 from evenfed.simulate.problem import Problem, Question, Task
 
 OPTIONS = {"rounds": 3, "lr": 0.3, "batch_size": 4, "local_epochs": 2}
@@ -159,3 +160,40 @@ WRONG = [
 def test_mistakes_are_named_by_input(clients, message):
     with pytest.raises(evenfed.InputError, match=message):
         evenfed.train(Bag(), clients, "fedavg", rounds=1, lr=0.1)
+
+
+class Asking(Bag):
+    """As Hugging Face's models: looks whether the mask hides anything, unless it is compiled."""
+
+    def forward(self, ids: Tensor, mask: Tensor) -> object:
+        if not torch.compiler.is_compiling() and bool(mask.all()):
+            mask = torch.ones_like(mask)
+        return super().forward(ids, mask)
+
+
+def test_a_model_that_asks_for_its_mask_is_visited_and_stacked_where_it_is_known_not_to_ask_when_compiled(monkeypatch):
+    visited = evenfed.train(Asking(), federation("dict"), "semi_vred", **OPTIONS)
+    assert "visited" in visited.engine and "control flow" in visited.engine
+    monkeypatch.setattr(compiling, "ASKING", (Asking.__module__,))
+    stacked = evenfed.train(Asking(), federation("dict"), "semi_vred", **OPTIONS)
+    assert "stacked" in stacked.engine and not torch.compiler.is_compiling()
+    for a, b in zip(visited.model.parameters(), stacked.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_frozen_parameters_are_stored_once():
+    model = Bag()
+    model.table.weight.requires_grad_(False)
+    frozen = problem("dict", model)
+    assert frozen.layout.names == ("head.weight", "head.bias")
+    for engine in engines(frozen).values():
+        workers = getattr(engine, "workers", [getattr(engine, "worker", engine)])
+        copies = [worker.model for worker in workers]
+        for copied in copies:
+            assert copied.table.weight is frozen.model.table.weight
+            assert copied.head.weight.data_ptr() != frozen.model.head.weight.data_ptr()
+    assert frozen.model.table.weight.data_ptr() != model.table.weight.data_ptr()
+    result = evenfed.train(model, federation("dict"), "fedavg", **OPTIONS)
+    assert result.model.table.weight.equal(model.table.weight)
+    assert result.model.table.weight.data_ptr() != model.table.weight.data_ptr()
+    assert not result.model.head.weight.equal(model.head.weight)

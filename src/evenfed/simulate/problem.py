@@ -285,6 +285,15 @@ def theta_of(problem: Problem, model: nn.Module) -> Tensor:
     return theta.to(problem.device)
 
 
+def private_copy(model: nn.Module) -> nn.Module:
+    """A copy with trained parameters and buffers of its own. Frozen parameters are shared: no engine writes to them."""
+    shared = {}
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            shared[id(parameter)] = parameter
+    return copy.deepcopy(model, shared)
+
+
 def loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:
     """A copy of `model` with these parameters and the server's buffers, in evaluation mode."""
     loaded = copy.deepcopy(model).eval()

@@ -1,6 +1,5 @@
 """What the engines that compute many models at once share: a model that stacks, and questions answered in groups."""
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
@@ -10,9 +9,9 @@ from torch import Tensor
 
 from ...client import Pool
 from ...losses import LossFunction
-from ..layers import attention, recurrent
+from ..layers import attention, compiling, recurrent
 from ..layers.rewriting import Rewritten
-from ..problem import Problem, Question
+from ..problem import Problem, Question, private_copy
 
 
 class Vectorised(ABC):
@@ -21,8 +20,9 @@ class Vectorised(ABC):
     def __init__(self, problem: Problem, slots: int) -> None:
         self.problem = problem
         self.slots = slots
-        self.model = copy.deepcopy(problem.model)
+        self.model = private_copy(problem.model)
         recurrent.make_stackable(self.model)
+        compiling.make_stackable(self.model)
         self.rewritten = partial(Rewritten, {**recurrent.RULES, **attention.RULES})
 
     def shrink(self) -> bool:

@@ -1,6 +1,5 @@
 """One client's work with an ordinary torch module: the loss before training, local training, its score."""
 
-import copy
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,7 +13,7 @@ from ...core.server import Moments, Update
 from ...local.optimizer import clip_factor
 from ...losses import LossFunction, per_example
 from ..layers.dropout import Masks
-from ..problem import Problem, Task
+from ..problem import Problem, Task, private_copy
 
 Trained = tuple[Tensor, Tensor | None]  # weights after training, and at the snapshot step
 
@@ -31,7 +30,7 @@ class Worker:
     def __init__(self, problem: Problem, alone: bool = True) -> None:
         self.problem = problem
         self.alone = alone
-        self.model = copy.deepcopy(problem.model)
+        self.model = private_copy(problem.model)
         by_name = dict(self.model.named_parameters())
         self.parameters = [by_name[name] for name in problem.layout.names or ()]
         self.model_buffers = dict(self.model.named_buffers())
