@@ -24,6 +24,7 @@ class _Open:
     run_id: str
     logged: int  # rounds that MLflow has already, from an earlier session
     metrics: list[Any] = field(default_factory=list)  # not sent yet
+    last: Progress | None = None
 
 
 class MLflow(Callback):
@@ -68,6 +69,7 @@ class MLflow(Callback):
         under_way = self.open[progress.run.name]
         if progress.round <= under_way.logged:
             return
+        under_way.last = progress
         milliseconds = int(1000 * time.time())
         values = {**numbers(progress), "round": float(progress.round)}
         from mlflow.entities import Metric
@@ -82,7 +84,8 @@ class MLflow(Callback):
     def end(self, progress: Progress) -> None:
         self._flush()
         under_way = self.open.pop(progress.run.name)
-        self._write_clients(under_way, progress)
+        if under_way.last is not None:
+            self._write_clients(under_way, under_way.last)
         self.client.set_terminated(under_way.run_id, "FINISHED")
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Callbacks by name, as experiments and the command line choose them."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.errors import InputError, unknown
@@ -36,17 +36,17 @@ def chosen(track: Any) -> dict[str, Options]:
         track = {name: {} for name in track}
     if not isinstance(track, Mapping):
         raise InputError(f'track = {track!r}: give names such as ["tensorboard"], or a table [track.tensorboard]')
-    by_name: dict[str, Options] = {}
+    options_of: dict[str, Options] = {}
     for given, options in track.items():
         name = _spelled(given)
         if not isinstance(options, Mapping):
             raise InputError(f"track.{given} = {options!r}: give a table of options, e.g. [track.{given}]")
-        by_name[name] = dict(options)
-    callbacks(by_name)  # refuses unknown options now, not after hours
-    return by_name
+        options_of[name] = dict(options)
+    by_name(options_of)  # refuses unknown options now
+    return options_of
 
 
-def callbacks(track: Chosen) -> list[Callback]:
+def by_name(track: Chosen) -> list[Callback]:
     """The callbacks themselves."""
     made = []
     for name, options in track.items():
@@ -59,13 +59,12 @@ def callbacks(track: Chosen) -> list[Callback]:
     return made
 
 
-def deciding(track: Chosen) -> dict[str, Any]:
-    """What of it decides a run's result: early stopping, with all its options."""
-    decisions = {}
-    for name, callback in zip(track, callbacks(track), strict=True):
+def deciding(callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """What of them decides a run's result, for its configuration: early stopping, with all its options."""
+    for callback in callbacks:
         if isinstance(callback, EarlyStopping):
-            decisions[name] = callback.describe()
-    return decisions
+            return {"early_stopping": callback.describe()}
+    return {}
 
 
 def _spelled(given: str) -> str:

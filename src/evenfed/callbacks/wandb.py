@@ -36,7 +36,7 @@ class WandB(Callback):
         except ImportError:
             raise missing("wandb", "WandB") from None
         self.folder.mkdir(parents=True, exist_ok=True)
-        settings = wandb.Settings(silent=True, console="off", x_disable_stats=True)
+        settings = wandb.Settings(silent=True, console="off", x_disable_stats=True, x_save_requirements=False)
         for run in runs:
             earlier = remembered(run, "wandb")
             identity = earlier.get("id", uuid.uuid4().hex[:12])

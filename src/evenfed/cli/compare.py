@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..callbacks.naming import chosen as callbacks_chosen
 from ..comparison.experiment import DEMO, Experiment
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
@@ -48,6 +49,9 @@ def compare(
     reuse: Annotated[
         list[Path], typer.Option(help="Take finished runs from this comparison, packed or not; repeatable.")
     ] = [],
+    track: Annotated[
+        list[str], typer.Option(help="Write to tensorboard, mlflow or wandb, or use early_stopping; repeatable.")
+    ] = [],
     format: Annotated[Format, typer.Option(help="json prints only the table, on stdout.")] = Format.table,
 ) -> None:
     """Train several algorithms on the same clients and show how each serves the worst-served."""
@@ -61,6 +65,8 @@ def compare(
     if data is not None:
         assignments.insert(0, f"data.name='{data}'")
     chosen = _experiment(experiment, quick, algorithms, seeds, settings, assignments)
+    named = callbacks_chosen(track)
+    chosen = replace(chosen, track={**named, **chosen.track})
     for folder in reuse:
         taken = ", ".join(take_over(chosen, out, folder)) or "nothing"
         say(f"taken from {folder}: {taken}")

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..callbacks import Callback, Callbacks, callback_list
+from ..callbacks.naming import deciding
 from ..client import Client
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
@@ -168,7 +169,7 @@ class _Work:
             return self._in_memory(runs)
         root = Path(out)
         with locked(root), shown(self.progress) as listen:
-            headers = identity.headers(runs, self.problem, self._initial)
+            headers = identity.headers(runs, self.problem, self._initial, deciding(self.callbacks))
             configs = {name: header.config for name, header in headers.items()}
             waiting = unfinished(root, runs, configs)
             _check_initial(root, runs, headers)

@@ -15,7 +15,7 @@ from ..simulate.problem import Engine, Problem
 EngineKey = tuple[str, str, int]  # precision, treatment of BatchNorm, and which problem
 
 
-@dataclass
+@dataclass(eq=False)
 class Training:
     """A run under way."""
 
@@ -23,6 +23,7 @@ class Training:
     state: State  # after the last round
     problem: Problem  # with the frozen parameters of the run's seed
     records: list[Record] = field(default_factory=list)  # of the rounds so far, unless a sink has taken them
+    last: Record | None = None  # of the last round, also where a sink has taken the records
     engine: str = ""  # how clients are visited, and why
     folder: Path | None = None  # where the run is kept on disk
     stopped: str | None = None  # why a callback ended it before its last round
@@ -86,9 +87,16 @@ def drive(
     for training in sorted(trainings, key=lambda training: -training.rounds_done):
         key = (training.rounds_done, training.engine_key)
         groups.setdefault(key, []).append(training)
-    try:
+    with closed(callbacks):
         for group in groups.values():
             _drive_group(group, sink, callbacks)
+
+
+@contextmanager
+def closed(callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Close the callbacks when the block ends, also after an error."""
+    try:
+        yield
     finally:
         for callback in callbacks:
             callback.close()
@@ -101,7 +109,7 @@ def _drive_group(group: Group, sink: Sink, callbacks: Sequence[Callback]) -> Non
     engine = engine_for(problem, runs)
     for training in group:
         training.engine = engine.how
-    watched = _Watched(problem, engine, sink, callbacks)
+    watched = Watched(problem, engine, sink, callbacks)
     sink.begin(group)
     watched.start(group)
     active = group
@@ -111,7 +119,7 @@ def _drive_group(group: Group, sink: Sink, callbacks: Sequence[Callback]) -> Non
         active = [training for training in active if training not in ended]
 
 
-def _advance(group: Group, problem: Problem, engine: Engine, watched: "_Watched") -> Group:
+def _advance(group: Group, problem: Problem, engine: Engine, watched: "Watched") -> Group:
     """Rounds of the group until some of its runs end: those."""
     runs = [training.run for training in group]
     states = [training.state for training in group]
@@ -119,6 +127,7 @@ def _advance(group: Group, problem: Problem, engine: Engine, watched: "_Watched"
         for training, state, record in zip(group, new_states, records, strict=True):
             training.state = dataclasses.replace(state, notes=training.state.notes)
             training.records.append(record)
+            training.last = record
             training.engine = engine.how  # changes where less fits into memory than was thought
         watched.after_round(group)
         stopped = [training for training in group if training.stopped is not None]
@@ -128,11 +137,11 @@ def _advance(group: Group, problem: Problem, engine: Engine, watched: "_Watched"
 
 
 @dataclass(frozen=True)
-class _Watched:
+class Watched:
     """Tells the callbacks first, then the sink: what a callback notes belongs to the round's checkpoint."""
 
     problem: Problem
-    engine: Engine
+    engine: Engine | None  # None: nothing can be evaluated here
     sink: Sink
     callbacks: Sequence[Callback]
 
@@ -145,9 +154,13 @@ class _Watched:
             training.state = progress.state
 
     def after_round(self, group: Group) -> None:
+        """An error is raised once everyone was told of the round: no tracker misses one."""
+        errors: list[Exception] = []
         with self._saved(group):
             for training in group:
-                self._tell(training)
+                errors += self._tell(training)
+            if errors:
+                raise errors[0]
         self.sink.after_round(group)
 
     def end(self, group: Group) -> None:
@@ -160,29 +173,43 @@ class _Watched:
                 training.restored = progress.restored
         self.sink.end(group)
 
-    def _tell(self, training: Training) -> None:
-        """One run's round. StopIteration ends that run, after every callback was told."""
+    def _tell(self, training: Training) -> list[Exception]:
+        """One run's round; the errors of callbacks. StopIteration is none: it ends that run."""
         progress = self._progress(training)
+        errors: list[Exception] = []
         for callback in self.callbacks:
             try:
                 callback.round(progress)
             except StopIteration as stop:
                 progress.stop(str(stop) or "StopIteration from a callback")
+            except Exception as error:
+                errors.append(error)
         training.state = progress.state
         training.stopped = progress.stopped
-        if training.stopped is not None:  # this round is its last one, which is always evaluated
-            record = training.records[-1]
-            training.records[-1] = evaluated(
-                record,
-                training.run,
-                training.state,
-                self.problem,
-                self.engine,
-            )
+        if training.stopped is not None and self.engine is not None:
+            self._evaluate(training, self.engine)
+        return errors
+
+    def _evaluate(self, training: Training, engine: Engine) -> None:
+        """The round turned out to be the run's last one, which is always evaluated."""
+        record = evaluated(
+            training.records[-1],
+            training.run,
+            training.state,
+            self.problem,
+            engine,
+        )
+        training.records[-1] = record
+        training.last = record
 
     def _progress(self, training: Training) -> Progress:
-        record = training.records[-1] if training.records else None
-        return Progress(training.run, self.problem, training.state, record, training.folder)
+        return Progress(
+            training.run,
+            training.problem,
+            training.state,
+            training.last,
+            training.folder,
+        )
 
     @contextmanager
     def _saved(self, group: Group) -> Iterator[None]:

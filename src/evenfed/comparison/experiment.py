@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import models, trees
+from ..callbacks.naming import Chosen, by_name, chosen, deciding
 from ..client import Pool
 from ..core.errors import InputError, unknown
 from ..data import DataSettings, Federation
@@ -22,7 +23,19 @@ from .configuration import repetitions
 from .plan import Variant, plan_runs, seed_list, value_of, with_baseline
 
 DEMO = Path(__file__).with_name("demo.toml")
-_KEYS = ("name", "seeds", "noise_floor", "data", "model", "train", "algorithms", "quick", "selected_on")
+_KEYS = (
+    "name",
+    "seeds",
+    "noise_floor",
+    "data",
+    "model",
+    "train",
+    "algorithms",
+    "quick",
+    "selected_on",
+    "track",
+    "tune",
+)
 _NAME = re.compile(r"[\w.+\-]{1,100}")
 
 TomlTable = Mapping[str, Any]
@@ -44,6 +57,8 @@ class Experiment:
     model: TomlTable = field(default_factory=_default_model)
     train: Settings = field(default_factory=Settings)
     quick: TomlTable = field(default_factory=dict)  # what a first look in minutes changes
+    track: Chosen = field(default_factory=dict)  # callbacks: options by name
+    tune: TomlTable = field(default_factory=dict)  # options of a search, and its grid
     selected_on: Literal["validation", "test"] | None = None  # what its values were chosen on, if by `evenfed tune`
     modules: tuple[str, ...] = ()  # folders in which a model of one's own is looked for
 
@@ -104,6 +119,8 @@ class Experiment:
             noise_floor=_yes_or_no("noise_floor", noise_floor),
             quick=_table(table, "quick"),
             selected_on=selected_on,
+            track=chosen(table.get("track", {})),
+            tune=_table(table, "tune"),
             variants=tuple(with_baseline(variants)),
         )
 
@@ -248,6 +265,7 @@ class Experiment:
             "algorithm": run.algorithm.name,
             "hyper_parameters": run.algorithm.describe(),
             "train": run.settings.describe(),
+            **deciding(by_name(self.track)),
         }
 
 

@@ -22,8 +22,12 @@ def headers(
     runs: list[Run],
     problem: Problem,
     initial: Callable[[int], Tensor],
+    callbacks: Mapping[str, Any],
 ) -> dict[str, Header]:
-    """The header of each run, by its name; `initial(seed)` [D] is the model it starts from."""
+    """The header of each run, by its name.
+
+    `initial(seed)` [D]: the model it starts from. `callbacks`: those that decide its result, with their options.
+    """
     clients = clients_of(problem)
     data = _data(problem)
     model = _model(problem)
@@ -36,7 +40,7 @@ def headers(
         by_name[run.name] = Header(
             label=run.label,
             seed=seed,
-            config=config_of(run, data, model),
+            config={**config_of(run, data, model), **callbacks},
             clients=clients,
             device=str(problem.device),
             initial=starts[seed],

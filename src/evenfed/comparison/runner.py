@@ -10,15 +10,16 @@ from typing import Any
 
 from torch import nn
 
+from ..callbacks.naming import by_name
 from ..client import Client
 from ..core.errors import InputError
 from ..core.server import Record
 from ..data import DataSettings, Federation, federate
-from ..simulate.loop import Run
+from ..simulate.loop import Run, State
 from ..simulate.problem import Problem
 from .configuration import differences
 from .disk import Interruption
-from .driver import Listener
+from .driver import Listener, Sink, Training, Watched, closed
 from .experiment import Experiment
 from .findings import Findings
 from .folder import RunFolder
@@ -111,7 +112,7 @@ def _run_here(
     problem, initial = experiment.problem(federation, federation.judged)
     clients = federation.describe()
     headers = {planned.name: _header(experiment, planned, clients, problem) for planned in runs}
-    train_in(root, runs, problem, headers, initial, listen)
+    train_in(root, runs, problem, headers, initial, listen, by_name(experiment.track))
 
 
 def _run_on_flower(
@@ -127,6 +128,8 @@ def _run_on_flower(
     from ..flower.wire import Shape
 
     _refuse_lost_models(runs, root)
+    if "early_stopping" in experiment.track:
+        raise InputError("track.early_stopping needs the simulator; leave it out, or use engine = 'parallel'")
     problem, initial = experiment.problem(federation, federation.judged)
     site = _Site(experiment)
     personal = root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
@@ -134,25 +137,38 @@ def _run_on_flower(
     app = client_app(site.model, site.data, padding=federation.padding, device=device, state=personal)
     shape = Shape(problem.layout, tuple(problem.buffers))
     clients = federation.describe()
+    callbacks = by_name(experiment.track)
+    watched = Watched(problem, None, Sink(), callbacks)
 
-    def after_round(strategy: FairStrategy, planned: Run, record: Record) -> bool:
-        listen([planned], [record], strategy.how)
-        return stop()
+    def after_round(strategy: FairStrategy, training: Training, record: Record) -> bool:
+        listen([training.run], [record], strategy.how)
+        training.state = State(strategy.server)
+        training.last = record
+        watched.after_round([training])
+        return stop() or training.stopped is not None
 
     def serve(grid: Any) -> None:
         for planned in runs:
+            folder = RunFolder.of(root, planned)
+            training = Training.start(planned, problem, initial)
+            training.folder = folder.path
+            training.state = folder.resumed(training.state)
+            watched.start([training])
             options = dict(vars(planned.settings))
             del options["engine"], options["device"]
             options["header"] = _header(experiment, planned, clients, problem)
             strategy = FairStrategy(planned.algorithm, out=root, label=planned.label, ordered=True, **options)
-            strategy.listen = functools.partial(after_round, strategy, planned)
+            strategy.listen = functools.partial(after_round, strategy, training)
             seed = planned.settings.seed
             own = initial.problem(seed)
             strategy.start(grid, shape.arrays(initial(seed), own.buffers))
-            if stop():
+            if training.stopped is None and stop():
                 return
+            watched.end([training])
+            if training.stopped is not None:
+                folder.write([], training.state, finished=True, stopped=training.stopped)
 
-    with stop_requested() as stop:
+    with stop_requested() as stop, closed(callbacks):
         on_gpu = problem.device.type == "cuda"
         simulate(serve, app, len(federation.names), gpu=on_gpu)
         if stop():

@@ -1,0 +1,200 @@
+"""What trackers write, read back with the trackers' own readers; runs on disk that stop, fail and resume."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+import evenfed
+from evenfed.callbacks import Callback, EarlyStopping, MLflow, TensorBoard, WandB, naming
+from evenfed.comparison.experiment import Experiment
+from evenfed.comparison.runner import run
+from test_callbacks import CPU, clients, model
+
+ROUNDS = 6
+
+
+class Failing(Callback):
+    """Raises an error after round 4."""
+
+    def round(self, progress):
+        if progress.round == 4:
+            raise RuntimeError("no")
+
+
+def experiment(**track) -> Experiment:
+    table = {
+        "algorithms": {"fedavg": {}, "semi_vred": {}},
+        "data": {"clients": 4},
+        "train": {"rounds": ROUNDS, "device": "cpu", "lr": 0.1},
+        "model": {"name": "mlp", "hidden": [4]},
+        "seeds": 1,
+        "noise_floor": False,
+        "track": track,
+    }
+    return Experiment.of(table, "tracked")
+
+
+def carried_out(out: Path, **track):
+    return run(experiment(**track), out, lambda runs, records, engine: None)
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    monkeypatch.setitem(naming.BY_NAME, "failing", Failing)
+
+
+def scalars(folder: Path, name: str) -> tuple[list[int], list[float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = EventAccumulator(str(folder)).Reload()
+    events = log.Scalars(name)
+    return [event.step for event in events], [event.value for event in events]
+
+
+@pytest.mark.slow
+def test_tensorboard_has_every_round_once_after_an_error_and_a_resume(tmp_path, failing):
+    with pytest.raises(RuntimeError, match="no"):
+        carried_out(tmp_path, tensorboard={}, failing={})
+    folder = tmp_path / "tracked" / "semi_vred" / "seed-0"
+    rounds = (folder / "rounds.jsonl").read_text().splitlines()
+    assert len(rounds) == 4 and list(folder.glob("checkpoint-4.*"))  # the error lost nothing
+    carried_out(tmp_path, tensorboard={})
+    assert json.loads((folder / "header.json").read_text())["resumed_at"] == [0, 4]
+    log = folder / "tensorboard"
+    steps, values = scalars(log, "fairness/worst10")
+    assert steps == list(range(1, ROUNDS + 1))
+    recorded = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert scalars(log, "objective")[1] == pytest.approx([record["objective"] for record in recorded], rel=1e-5)
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(log), size_guidance={"histograms": 0}).Reload()
+    histograms = reader.Histograms("clients/accuracy")
+    assert [event.step for event in histograms] == steps and histograms[0].histogram_value.num == 4
+    assert len(reader.Tags()["scalars"]) <= 12  # clients are no scalars
+    assert values[-1] > 0
+
+
+@pytest.mark.slow
+def test_mlflow_has_every_round_once_and_tables_of_clients(tmp_path, failing):
+    store = str(tmp_path / "store")
+    with pytest.raises(RuntimeError):
+        carried_out(tmp_path, mlflow={"store": store, "clients_every": 2}, failing={})
+    carried_out(tmp_path, mlflow={"store": store, "clients_every": 2})
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=store)
+    (kept,) = [each for each in client.search_experiments() if each.name == "evenfed"]
+    runs = client.search_runs([kept.experiment_id])
+    assert sorted(each.info.run_name for each in runs) == ["fedavg, seed 0", "semi_vred, seed 0"]
+    for each in runs:
+        history = client.get_metric_history(each.info.run_id, "fairness/mean")
+        assert [metric.step for metric in history] == list(range(1, ROUNDS + 1))
+        assert each.info.status == "FINISHED" and each.data.params["lr"] == "0.1"
+        tables = [file.path for file in client.list_artifacts(each.info.run_id, "clients")]
+        assert tables == ["clients/round-00002.csv", "clients/round-00004.csv", "clients/round-00006.csv"]
+        lines = Path(client.download_artifacts(each.info.run_id, tables[-1])).read_text().splitlines()
+        assert lines[0] == "client,loss,weight,accuracy" and len(lines) == 1 + 4
+
+
+def wandb_records(file: Path) -> list:
+    """The records of an offline run's file: LevelDB's log format, in blocks of 32 KB."""
+    from wandb.proto import wandb_internal_pb2
+
+    content = file.read_bytes()
+    records, parts, place = [], b"", 7  # after the file's own header
+    while place + 7 <= len(content):
+        room = 32768 - place % 32768
+        if room < 7:
+            place += room
+            continue
+        _, length, kind = struct.unpack("<IHB", content[place : place + 7])
+        parts += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(parts)
+            records.append(record)
+            parts = b""
+    return records
+
+
+@pytest.mark.slow
+def test_wandb_offline_keeps_its_id_and_logs_no_round_twice(tmp_path, failing):
+    place = str(tmp_path / "w")
+    with pytest.raises(RuntimeError):
+        carried_out(tmp_path, wandb={"folder": place}, failing={})
+    carried_out(tmp_path, wandb={"folder": place})
+    notes = json.loads((tmp_path / "tracked" / "semi_vred" / "seed-0" / "track.json").read_text())["wandb"]
+    assert notes["round"] == ROUNDS
+    files = sorted(Path(place).glob(f"wandb/offline-run-*-{notes['id']}/run-*.wandb"))
+    assert len(files) == 2  # the session that failed, and the one that went on
+    steps = []
+    for file in files:
+        for record in wandb_records(file):
+            if record.WhichOneof("record_type") == "history":
+                items = {"/".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
+                steps.append(int(items["_step"]))
+                assert items["clients/loss/_type"] == '"histogram"' and "fairness/worst10" in items
+    assert steps == list(range(1, ROUNDS + 1))
+
+
+def test_early_stopping_on_disk_stops_where_it_would_without_an_interruption(tmp_path, failing):
+    stopping = {"metric": "std", "patience": 3, "min_delta": 0.9}  # nothing improves so much: round 1 is the best
+    carried_out(tmp_path / "whole", early_stopping=stopping)
+    with pytest.raises(RuntimeError):
+        carried_out(tmp_path / "parts", early_stopping={**stopping, "patience": 5}, failing={})
+    carried_out(tmp_path / "parts", early_stopping={**stopping, "patience": 5})
+    for folder, stopped_at in (("whole", 4), ("parts", 6)):
+        place = tmp_path / folder / "tracked" / "semi_vred" / "seed-0"
+        header = json.loads((place / "header.json").read_text())
+        assert header["finished"] and header["model_round"] == 1
+        assert "std did not" in header["stopped"]
+        assert len((place / "rounds.jsonl").read_text().splitlines()) == stopped_at
+    from safetensors.torch import load_file
+
+    models = [
+        load_file(tmp_path / folder / "tracked/semi_vred/seed-0/model.safetensors") for folder in ("whole", "parts")
+    ]
+    for name, tensor in models[0].items():
+        assert tensor.equal(models[1][name])
+    with pytest.raises(evenfed.InputError, match=r"early_stopping.patience: 3 there, 7 here"):
+        carried_out(tmp_path / "whole", early_stopping={**stopping, "patience": 7})
+
+
+@pytest.mark.parametrize(
+    ("track", "told"),
+    [
+        ("tensorbord", "did you mean 'tensorboard'"),
+        (["tensorboard", 3], "give names such as"),
+        ({"tensorboard": {"foldr": "x"}}, "did you mean 'folder'"),
+        ({"tensorboard": "logs"}, r"give a table of options, e.g. \[track.tensorboard\]"),
+        ({"wandb": {"mode": "offlin"}}, "did you mean 'offline'"),
+    ],
+)
+def test_tracks_that_cannot_be(track, told):
+    with pytest.raises(evenfed.InputError, match=told):
+        naming.chosen(track)
+
+
+def test_names_choose_callbacks():
+    track = naming.chosen(["TensorBoard", "early-stopping", "mlflow", "wandb"])
+    kinds = [type(each) for each in naming.by_name(track)]
+    assert kinds == [TensorBoard, EarlyStopping, MLflow, WandB]
+
+
+@pytest.mark.parametrize(
+    ("tracker", "package"),
+    [
+        (TensorBoard("logs"), "torch.utils.tensorboard"),
+        (MLflow(), "mlflow.tracking"),
+        (WandB(), "wandb"),
+    ],
+)
+def test_a_missing_package_names_the_extra(tracker, package, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(evenfed.InputError, match=r"pip install 'evenfed\[track\]'"):
+        evenfed.train(model(), clients(), rounds=1, callbacks=tracker, **CPU)
