@@ -11,6 +11,7 @@ from .core.errors import InputError
 from .core.fold import Turn
 from .core.round import close_round, open_round
 from .core.server import Record, Server, Update
+from .data.arrays import federate
 from .fairness import Fairness, Suppression
 from .settings import Settings
 
@@ -32,6 +33,7 @@ __all__ = [
     "callbacks",
     "close_round",
     "compare",
+    "federate",
     "losses",
     "open_round",
     "register",

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import trees
+from . import examples, trees
 from .core.errors import InputError
 from .trees import Inputs
 
-Examples = tuple[Any, Any]
+Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
 SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64
 
 
@@ -22,11 +22,16 @@ class Client:
     """One client: `train` and `test` are (inputs, targets), tensors or arrays with one row per example.
 
     A model of several inputs takes them as a dict (its keyword arguments) or a tuple of tensors or arrays.
+    In place of a pair: a torch Dataset or DataLoader, a Hugging Face dataset, a DataFrame, a folder with x.npy and
+    y.npy, or a function without arguments that loads one of these when the client is drawn.
     """
 
     train: Examples
     test: Examples | None = None
     name: str | None = None
+    target: str | None = None  # the column of a table to predict; else the one called label, labels, target or y
+    size: int | None = None  # how many training examples a function loads
+    test_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def holding(data: Inputs) -> Iterator[None]:
 
 def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
     """Training data, and test data if any client has some; floating inputs become `dtype`."""
-    _check_clients(clients)
+    check_clients(clients)
     trains = [client.train for client in clients]
     train = _pool(trains, clients, "train", dtype)
     if len(train) == 0:
@@ -127,7 +132,8 @@ def _like_training(test: Pool, train: Pool) -> Pool | None:
     return test
 
 
-def _check_clients(clients: object) -> None:
+def check_clients(clients: object) -> None:
+    """Refuse what is no sequence of at least one client."""
     length: int | str = "unknown"
     if hasattr(clients, "__len__"):
         length = len(clients)
@@ -148,20 +154,21 @@ def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
     """
     name = client.name or position
-    train = _pool_at(position, client.train, f"client {name}, train", dtype)
+    train = _pool_at(position, client.train, f"client {name}, train", dtype, client.target)
     if client.test is None:
         return train, None
-    test = _pool_at(position, client.test, f"client {name}, test", dtype)
+    test = _pool_at(position, client.test, f"client {name}, test", dtype, client.target)
     return train, _like_training(test, train)
 
 
 def _pool_at(
     position: int,
-    examples: Examples,
+    part: Examples,
     where: str,
     dtype: torch.dtype,
+    target: str | None,
 ) -> Pool:
-    inputs, targets = _examples(examples, where, dtype)
+    inputs, targets = tensors(part, where, dtype, target)
     clients = position + 1
     sizes = torch.zeros(clients, dtype=torch.int64)
     sizes[position] = len(targets)
@@ -194,9 +201,9 @@ def _pool(
     targets: list[Tensor] = []
     first = ""  # the first client with examples: the others must be like it
     first_shapes = ""
-    for name, part in zip(names(clients), parts, strict=True):
+    for name, client, part in zip(names(clients), clients, parts, strict=True):
         where = f"client {name}, {what}"
-        x, y = _examples(part, where, dtype)
+        x, y = tensors(part, where, dtype, client.target)
         size = len(y)
         sizes.append(size)
         if size == 0:
@@ -224,27 +231,27 @@ def _pool(
     )
 
 
-def _examples(
+def tensors(
     part: Examples,
     where: str,
     dtype: torch.dtype,
+    target: str | None = None,
 ) -> tuple[Inputs, Tensor]:
-    is_sequence = isinstance(part, Sequence)
-    if not is_sequence or len(part) != 2:
-        kind = type(part).__name__
-        raise InputError(f"{where}: give a pair (inputs, targets), not a {kind}")
-    given_inputs, given_targets = part
+    """Whatever a user gives as one client's examples, as tensors; a function is called for them."""
+    if examples.is_loader(part):
+        part = examples.loaded(part, where)
+    given_inputs, given_targets = examples.pair(part, where, target)
     inputs = _inputs(given_inputs, f"{where} inputs", dtype)
     targets = _tensor(given_targets, f"{where} targets", dtype)
     answers = len(targets)
     for name, tensor in zip(trees.names(inputs), trees.leaves(inputs), strict=True):
-        examples = len(tensor)
-        if examples == answers:
+        count = len(tensor)
+        if count == answers:
             continue
         advice = "give one target for each input"
         if isinstance(given_inputs, list):
             advice += ", and several inputs of one model as a tuple or a dict"
-        raise InputError(f"{where}: {examples} inputs{name} but {answers} targets; {advice}")
+        raise InputError(f"{where}: {count} inputs{name} but {answers} targets; {advice}")
     return inputs, targets
 
 
@@ -272,9 +279,7 @@ def _inputs(values: Any, where: str, dtype: torch.dtype) -> Inputs:
 
 def _tensor(values: Any, where: str, dtype: torch.dtype) -> Tensor:
     try:
-        if not isinstance(values, Tensor):
-            values = np.asarray(values)
-        tensor = torch.as_tensor(values)
+        tensor = examples.as_tensor(values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: cannot become a tensor ({error}); give a tensor or an array of numbers") from None
     if tensor.ndim == 0:

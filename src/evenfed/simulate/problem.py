@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from .. import losses, scores
-from ..client import Client, Pool, names, pools
+from ..client import Client, Pool, names
 from ..core.errors import InputError
 from ..core.server import Server, Update
 from ..core.vector import Layout
+from ..lazy import pools
 from ..local.training import LocalTraining
 from ..losses import LossFunction, cross_entropy, per_example
 from ..settings import BatchNorm, Settings

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ... import trees
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
+from ...lazy import why_visited
 from ...losses import LossFunction, per_example
 from ...settings import Precision
 from ..layers.dropout import Masks
@@ -120,6 +121,9 @@ def _useful_workers(model: nn.Module, jobs: int) -> int:
 
 def why_not_stacked(problem: Problem) -> str | None:
     """What keeps the model's clients from being stacked; None if nothing does. What cannot be stacked is visited."""
+    lazy = why_visited(problem.train) or why_visited(problem.judged)
+    if lazy is not None:
+        return lazy
     for name, module in problem.model.named_modules():
         if isinstance(module, BatchNormLayer) and name not in problem.evaluated:
             return f"its {type(module).__name__} '{name}' keeps statistics and mixes the examples of a batch"

@@ -1,0 +1,229 @@
+"""Clients whose data memory does not hold: read when they are used, dropped when others need the room."""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import client as eager
+from . import examples, trees
+from .client import Client, Pool, Pools
+from .core.errors import InputError
+from .trees import Inputs
+
+HELD_MB = "EVENFED_HELD_MB"  # the environment's name for how many megabytes of loaded clients are kept for reuse
+HELD_MB_USUALLY = 512
+TRIED = 8  # examples that stand for all while the model is tried out
+
+Loaded = tuple[Inputs, Tensor]
+
+
+def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
+    """Training and test data of all clients: in memory, or read client by client if any of them has to be."""
+    eager.check_clients(clients)
+    reason = _why_lazy(clients)
+    if reason is None:
+        return eager.pools(clients, dtype)
+    held = Held(_held_bytes())
+    train = LazyPool.over(clients, "train", dtype, held, reason)
+    if train is None:
+        raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
+    test = LazyPool.over(clients, "test", dtype, held, reason)
+    return train, test
+
+
+def why_visited(pool: Pool | None) -> str | None:
+    """Why clients of this pool must be visited one by one, if they must."""
+    if isinstance(pool, LazyPool):
+        return pool.reason
+    return None
+
+
+class Held:
+    """Loaded clients, kept for reuse up to a number of bytes: the one that was used longest ago goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self.loaded: OrderedDict[Any, Loaded] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def get(self, key: Any, read: Callable[[], Loaded]) -> Loaded:
+        """What is kept under `key`, or what `read` gives."""
+        with self.lock:
+            if key in self.loaded:
+                self.loaded.move_to_end(key)
+                return self.loaded[key]
+        fresh = read()
+        with self.lock:
+            if key not in self.loaded:
+                self.loaded[key] = fresh
+                self.size += _nbytes(fresh)
+            while self.size > self.limit:
+                _, dropped = self.loaded.popitem(last=False)
+                self.size -= _nbytes(dropped)
+        return fresh
+
+
+@dataclass(frozen=True)
+class Part:
+    """One client's training or test examples, as the user gave them."""
+
+    given: Any
+    where: str
+    target: str | None
+    size: int
+    is_lazy: bool
+
+    def read(self, dtype: torch.dtype) -> Loaded:
+        """As tensors."""
+        inputs, targets = eager.tensors(self.given, self.where, dtype, self.target)
+        if len(targets) != self.size:
+            raise InputError(
+                f"{self.where}: {len(targets)} examples were loaded where {self.size} were announced; give "
+                "evenfed.Client the number it loads, as size= (training) or test_size="
+            )
+        return inputs, targets
+
+
+@dataclass(frozen=True)
+class LazyPool(Pool):
+    """Examples that are read client by client.
+
+    `inputs` and `targets` hold a few examples of one client, on which a model can be tried; `of` gives a client's own.
+    """
+
+    parts: Sequence[Part] = ()
+    dtype: torch.dtype = torch.float32
+    held: Held | None = None
+    reason: str = ""
+
+    @classmethod
+    def over(
+        cls,
+        clients: Sequence[Client],
+        what: str,
+        dtype: torch.dtype,
+        held: Held,
+        reason: str,
+    ) -> "LazyPool | None":
+        """The training or the test examples of all clients; None if nobody has any."""
+        parts = []
+        names = eager.names(clients)
+        for name, client in zip(names, clients, strict=True):
+            parts.append(_part(client, f"client {name}, {what}", what, dtype))
+        sizes = torch.tensor([part.size for part in parts])
+        with_examples = sizes.nonzero().flatten().tolist()
+        if not with_examples:
+            return None
+        first = parts[with_examples[0]]
+        inputs, targets = first.read(dtype)
+        few = slice(TRIED)
+        pool = cls(
+            inputs=trees.rows(inputs, few),
+            targets=targets[few],
+            starts=sizes.cumsum(0) - sizes,
+            sizes=sizes,
+            parts=tuple(parts),
+            dtype=dtype,
+            held=held,
+            reason=reason,
+        )
+        for position in with_examples:
+            if not parts[position].is_lazy:
+                pool.of(position)  # what is at hand is checked now
+        return pool
+
+    def __len__(self) -> int:
+        return int(self.sizes.sum())
+
+    def of(self, client: int) -> Loaded:
+        """(inputs, targets) of one client, read if they are not at hand."""
+        if int(self.sizes[client]) == 0:
+            return trees.rows(self.inputs, slice(0)), self.targets[:0]
+        part = self.parts[client]
+
+        def read() -> Loaded:
+            inputs, targets = part.read(self.dtype)
+            self._check_alike(part, inputs, targets)
+            device = self.targets.device
+            return trees.mapped(lambda tensor: tensor.to(device), inputs), targets.to(device)
+
+        if not part.is_lazy or self.held is None:
+            return read()
+        return self.held.get(part.where, read)
+
+    def to(self, device: torch.device) -> "LazyPool":
+        """The examples for trials on `device`; clients go there when they are read."""
+        inputs = trees.mapped(lambda tensor: tensor.to(device), self.inputs)
+        return replace(self, inputs=inputs, targets=self.targets.to(device))
+
+    def _check_alike(self, part: Part, inputs: Inputs, targets: Tensor) -> None:
+        shapes = f"{trees.shapes(inputs)} -> {trees.example_shape(targets)}"
+        expected = f"{trees.shapes(self.inputs)} -> {trees.example_shape(self.targets)}"
+        if shapes != expected:
+            raise InputError(
+                f"{part.where}: examples are {shapes}, but those of the first client are {expected}; give all clients "
+                "the same shapes and types (pad sequences to one length)"
+            )
+
+
+def _part(client: Client, where: str, what: str, dtype: torch.dtype) -> Part:
+    given = client.train if what == "train" else client.test
+    size = client.size if what == "train" else client.test_size
+    if given is None:
+        return Part(None, where, None, 0, is_lazy=False)
+    if examples.is_loader(given):
+        if size is None:
+            name = "size" if what == "train" else "test_size"
+            raise InputError(
+                f"{where}: a function that loads examples, without their number; give evenfed.Client(..., {name}=N)"
+            )
+        return Part(given, where, client.target, size, is_lazy=True)
+    inputs, targets = eager.tensors(given, where, dtype, client.target)
+    is_lazy = _is_mapped(given)
+    if not is_lazy:
+        given = (inputs, targets)
+    return Part(given, where, client.target, len(targets), is_lazy)
+
+
+def _why_lazy(clients: Sequence[Client]) -> str | None:
+    for name, client in zip(eager.names(clients), clients, strict=True):
+        for part in (client.train, client.test):
+            if examples.is_loader(part):
+                return f"the data of client {name} are loaded when it is drawn"
+            if _is_mapped(part):
+                return f"the data of client {name} are mapped from disk and read row by row"
+    return None
+
+
+def _is_mapped(part: Any) -> bool:
+    """Whether examples lie in files that are mapped into memory."""
+    if examples.is_path(part):
+        return True
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        return False
+    inputs = part[0]
+    arrays = inputs if isinstance(inputs, tuple) else [inputs]
+    if isinstance(inputs, dict):
+        arrays = list(inputs.values())
+    return any(map(examples.is_mapped, arrays))
+
+
+def _nbytes(loaded: Loaded) -> int:
+    inputs, targets = loaded
+    return trees.nbytes(inputs) + targets.nbytes
+
+
+def _held_bytes() -> int:
+    text = os.environ.get(HELD_MB, str(HELD_MB_USUALLY))
+    try:
+        megabytes = float(text)
+    except ValueError:
+        raise InputError(f"{HELD_MB}={text!r}: give a number of megabytes, e.g. {HELD_MB_USUALLY}") from None
+    return int(megabytes * 1e6)

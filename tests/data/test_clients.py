@@ -1,0 +1,242 @@
+"""The forms in which a client's data come, each trained on and compared with the same data as a pair."""
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
+
+import evenfed
+from evenfed import Client, InputError, client, examples
+
+X = torch.randn(12, 3, generator=torch.manual_seed(0))
+Y = torch.arange(12) % 2
+FRAME = pd.DataFrame({"age": X[:, 0].numpy(), "bmi": X[:, 1].numpy(), "dose": X[:, 2].numpy(), "label": Y.numpy()})
+
+
+class Items(Dataset):
+    """Items of whatever shape `item` gives."""
+
+    def __init__(self, item):
+        self.item = item
+
+    def __len__(self):
+        return len(Y)
+
+    def __getitem__(self, position):
+        return self.item(position)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(zip(X, Y, strict=True))
+
+
+def tensors(part, **options):
+    return client.tensors(part, "client a, train", torch.float32, **options)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param((X.numpy(), Y.numpy()), id="arrays"),
+        pytest.param([X.tolist(), Y.tolist()], id="lists"),
+        pytest.param(TensorDataset(X, Y), id="TensorDataset"),
+        pytest.param(Subset(TensorDataset(X.repeat(2, 1), Y.repeat(2)), range(12, 24)), id="Subset"),
+        pytest.param(Items(lambda k: (X[k], int(Y[k]))), id="Dataset"),
+        pytest.param(Subset(Items(lambda k: (X[k].numpy(), Y[k])), range(12)), id="Subset of a Dataset"),
+        pytest.param(Items(lambda k: {"x": X[k], "y": Y[k]}), id="dicts"),
+        pytest.param(DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True, drop_last=True), id="DataLoader"),
+        pytest.param(DataLoader(TensorDataset(X, Y), 4, sampler=SubsetRandomSampler(range(12))), id="sampler"),
+        pytest.param(FRAME, id="DataFrame"),
+        pytest.param({"label": Y, "age": X[:, 0], "bmi": X[:, 1], "dose": X[:, 2]}, id="columns"),
+        pytest.param({"label": Y, "x": X}, id="column of arrays"),
+        pytest.param(lambda: (X, Y), id="function"),
+    ],
+)
+def test_every_form_is_the_same_pair(part):
+    inputs, targets = tensors(part)
+    torch.testing.assert_close(inputs, X)
+    assert targets.dtype == torch.int64 and targets.tolist() == Y.tolist()
+
+
+def test_a_table_says_what_is_to_be_predicted():
+    named = FRAME.rename(columns={"label": "outcome"})
+    torch.testing.assert_close(tensors(named, target="outcome")[0], X)
+    regression, target = tensors(FRAME, target="age")
+    assert regression.shape == (12, 3) and target.dtype == torch.float32
+    whole = pd.DataFrame({"n": pd.array([1, 2], dtype="Int64"), "smokes": [True, False], "y": [True, False]})
+    inputs, targets = tensors(whole)
+    assert inputs.tolist() == [[1, 1], [2, 0]] and targets.tolist() == [1, 0]
+    several, _ = tensors(Items(lambda k: (X[k], X[k, :1], Y[k])))
+    assert [tensor.shape for tensor in several] == [(12, 3), (12, 1)]
+    by_name, _ = tensors({"ids": X, "mask": X > 0, "label": Y})
+    assert sorted(by_name) == ["ids", "mask"]
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (FRAME.assign(sex="f"), "column 'sex' is str, not numbers; encode it .pandas.get_dummies. or drop it"),
+        (FRAME.assign(label="yes"), "column 'label' is str, not numbers; give class numbers from 0"),
+        (FRAME.assign(age=[np.nan, *range(11)]), "column 'age' has 1 missing values; fill them or drop"),
+        (FRAME.assign(y=0), "which of the columns age, bmi, dose, label, y .*target='y'"),
+        (FRAME[["label"]], "no column beside its target 'label'"),
+        (FRAME["age"], "a Series is no table"),
+        (pd.concat([FRAME, FRAME[["age"]]], axis=1), "several columns are called 'age'"),
+        ({"label": Y, "text": ["a"] * 12}, "column 'text' is <U1, not numbers"),
+        ({"label": Y, "x": [[1], [1, 2]]}, "rows of column 'x' differ in shape"),
+        (Stream(), "Stream is a stream; give a dataset with a length"),
+        (Items(lambda k: X[k]), "items have no target; let each item be"),
+        (Items(lambda k: (X[: k + 1], 0)), "do not make one batch .*ToTensor"),
+        (Subset(Items(lambda k: (X[k], 0)), []), "Subset is empty"),
+        (DataLoader(Stream()), "without batches|is a stream"),
+        (X, "a Tensor; give a pair .inputs, targets., a torch or Hugging Face dataset"),
+        ("nowhere", r"x\.npy cannot be read .*give a folder with x\.npy and y\.npy"),
+        (lambda: 1 / 0, "function that loads it failed .ZeroDivisionError: division by zero"),
+        (lambda: len, "gave another function"),
+    ],
+)
+def test_what_cannot_be_used_is_told(part, message):
+    with pytest.raises(InputError, match=message) as caught:
+        tensors(part)
+    assert str(caught.value).startswith("client a, train")
+
+
+def test_a_target_that_is_not_there_is_told():
+    with pytest.raises(InputError, match="no column 'outcome' for target=; the columns are age, bmi, dose, label"):
+        tensors(FRAME, target="outcome")
+
+
+@pytest.mark.slow
+def test_hugging_face_datasets():
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict({"label": Y.tolist(), "x": X.tolist()})
+    inputs, targets = tensors(table)
+    torch.testing.assert_close(inputs, X)
+    assert targets.tolist() == Y.tolist()
+    tokens = datasets.Dataset.from_dict(
+        {"input_ids": [[1, 2]] * 3, "attention_mask": [[1, 0]] * 3, "labels": [0, 1, 0]}
+    )
+    by_name, _ = tensors(tokens)
+    assert {name: tensor.shape for name, tensor in by_name.items()} == {"attention_mask": (3, 2), "input_ids": (3, 2)}
+    pictures = datasets.Dataset.from_dict(
+        {"image": [np.full((4, 5, 3), k, np.uint8) for k in range(3)], "label": [0, 1, 2]},
+        features=datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(3)}),
+    )
+    images, _ = tensors(pictures)
+    assert images.shape == (3, 3, 4, 5) and images.dtype == torch.uint8
+    halved = pictures.with_transform(lambda batch: {"x": [np.zeros(2, np.float32)] * 3, "label": batch["label"]})
+    assert tensors(halved)[0].shape == (3, 2)
+    text = datasets.Dataset.from_dict({"text": ["a", "b"], "ids": [[1], [2]], "label": [0, 1]})
+    with pytest.raises(InputError, match=r"column 'text' is text.*dataset.remove_columns\('text'\)"):
+        tensors(text)
+    assert tensors(text.with_format("torch", columns=["ids", "label"]))[0].shape == (2, 1)
+    with pytest.raises(InputError, match=r"a dict of datasets \(train\); give one of them"):
+        tensors(datasets.DatasetDict({"train": table}))
+    with pytest.raises(InputError, match="load the dataset without streaming=True"):
+        tensors(table.to_iterable_dataset())
+
+
+# Data that memory does not hold
+
+
+def rounds_of(clients, **options):
+    torch.manual_seed(0)
+    return evenfed.train(torch.nn.Linear(3, 2), clients, "fedavg", rounds=2, lr=0.1, batch_size=4, **options)
+
+
+def shards(count=4):
+    generator = torch.manual_seed(1)
+    return [(torch.randn(10 + k, 3, generator=generator), torch.arange(10 + k) % 2) for k in range(count)]
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel"])
+def test_functions_are_called_when_a_client_is_drawn_and_train_the_same(engine):
+    data = shards()
+    loads = []
+
+    def loader(k):
+        def load():
+            loads.append(k)
+            return data[k]
+
+        return load
+
+    lazy = [Client(loader(k), data[k], size=10 + k) for k in range(4)]
+    at_hand = rounds_of([Client(pair, pair) for pair in data], engine="reference", participation=2)
+    result = rounds_of(lazy, engine=engine, participation=2)
+    torch.testing.assert_close(result.server.theta, at_hand.server.theta)
+    np.testing.assert_allclose(result.accuracy, at_hand.accuracy)
+    drawn = set().union(*(np.flatnonzero(np.isfinite(record.losses)) for record in result.records))
+    assert set(loads) == drawn | {0}  # client 0 once more, to try the model on
+    if engine == "parallel":
+        assert "the data of client 0 are loaded when it is drawn" in result.engine
+
+
+def test_what_is_held_is_bounded_and_used_again(monkeypatch):
+    data = shards()
+    loads = []
+    clients = [Client(lambda k=k: loads.append(k) or data[k], size=10 + k) for k in range(4)]
+    rounds_of(clients)
+    assert sorted(loads) == [0, 0, 1, 2, 3]  # each once, and the first for a trial
+    loads.clear()
+    monkeypatch.setenv("EVENFED_HELD_MB", "0")
+    rounds_of(clients)
+    assert len(loads) == 1 + 2 * 2 * 4  # measured and trained in each of two rounds
+    monkeypatch.setenv("EVENFED_HELD_MB", "much")
+    with pytest.raises(InputError, match="EVENFED_HELD_MB='much': give a number of megabytes"):
+        rounds_of(clients)
+
+
+def test_memory_holds_a_tenth_of_the_data(monkeypatch):
+    monkeypatch.setenv("EVENFED_HELD_MB", "0")
+    rows, width, count = 200, 1000, 20  # 0.8 MB a client, 16 MB in all
+
+    def load(k):
+        return np.full((rows, width), k, np.float32), np.arange(rows) % 2
+
+    clients = [Client(lambda k=k: load(k), size=rows) for k in range(count)]
+    model = torch.nn.Linear(width, 2)
+    gc.collect()
+    tracemalloc.start()  # numpy's memory, which the loaded tensors share
+    try:
+        evenfed.train(model, clients, "fedavg", rounds=1, lr=0.01, batch_size=100)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < rows * width * 4 * count / 10 * 2
+
+
+def test_mapped_arrays_are_not_read_whole(tmp_path: Path):
+    for k, (x, y) in enumerate(shards()):
+        folder = tmp_path / str(k)
+        folder.mkdir()
+        np.save(folder / "x.npy", x.numpy())
+        np.save(folder / "y.npy", y.numpy())
+    x = np.load(tmp_path / "0" / "x.npy", mmap_mode="r")
+    tensor = examples.as_tensor(x)
+    assert tensor.data_ptr() == x.ctypes.data  # no copy
+    paths = [Client(tmp_path / str(k), tmp_path / str(k)) for k in range(4)]
+    result = rounds_of(paths)
+    assert "client 0 are mapped from disk and read row by row" in result.engine
+    at_hand = rounds_of([Client(pair, pair) for pair in shards()], engine="reference")
+    torch.testing.assert_close(result.server.theta, at_hand.server.theta)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Client(lambda: (X, Y)), "client 1, train: a function .*without their number; .*size=N"),
+        (Client((X, Y), lambda: (X, Y)), "client 1, test: a function .*test_size=N"),
+        (Client(lambda: (X, Y), size=5), "12 examples were loaded where 5 were announced"),
+        (Client(lambda: (X[:, :2], Y), size=12), r"examples are \[2\] float32.*those of the first client are \[3\]"),
+    ],
+)
+def test_lazy_clients_that_do_not_fit_are_told(given, message):
+    with pytest.raises(InputError, match=message):
+        rounds_of([Client(lambda: (X, Y), (X, Y), size=12), given])

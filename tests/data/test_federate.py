@@ -1,0 +1,116 @@
+"""One's own arrays, and the partitions of flwr-datasets, as clients."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import evenfed
+from evenfed import InputError
+from evenfed.data import DataSettings, from_flwr
+from evenfed.data.arrays import held_out
+
+X = torch.arange(600.0).reshape(300, 2)
+Y = torch.arange(300) % 3
+
+
+def rows(clients):
+    """Every row of every client, by its first number, which counts them."""
+    taken = [int(x[0]) // 2 for client in clients for part in (client.train, client.test) for x in part[0]]
+    return sorted(taken)
+
+
+@pytest.mark.parametrize("partition", ["dirichlet", "shards", "iid", None])
+def test_every_row_goes_to_one_client_and_a_fifth_is_for_testing(partition):
+    clients = evenfed.federate(X, Y, partition, clients=6, seed=1)
+    assert [client.name for client in clients] == [f"client-{k}" for k in range(6)]
+    assert rows(clients) == list(range(300))
+    for client in clients:
+        count = len(client.train[1]) + len(client.test[1])
+        assert len(client.test[1]) == (min(max(round(count / 5), 1), count - 1) if count > 1 else 0)
+    again = evenfed.federate(X.numpy(), Y.numpy(), partition, clients=6, seed=1)
+    assert all(np.array_equal(a.train[0], b.train[0]) for a, b in zip(clients, again, strict=True))
+
+
+def test_natural_clients_bear_their_owners_names():
+    owners = np.array(["north", "south", "west"])[np.arange(300) % 3]
+    clients = evenfed.federate({"a": X, "b": X.numpy()}, Y, owners=owners, test=0)
+    assert [client.name for client in clients] == ["north", "south", "west"]
+    assert [client.test for client in clients] == [None] * 3
+    assert clients[1].train[0]["b"][0].tolist() == [2, 3]
+    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "site": owners, "y": Y})
+    by_column = evenfed.federate(frame, "y", "natural", owners="site")
+    assert [client.name for client in by_column] == ["north", "south", "west"]
+    assert rows(by_column) == list(range(300))
+
+
+def test_targets_that_are_no_classes_are_split_by_no_class():
+    evenfed.federate(X, (Y > 0).float(), "dirichlet", clients=3)  # 0.0 and 1.0 of a binary task are classes
+    quantities = torch.rand(300)
+    assert len(evenfed.federate(X, quantities, "iid", clients=3)) == 3
+    with pytest.raises(InputError, match=r"partition='dirichlet' splits by class.*use 'iid', or give owners="):
+        evenfed.federate(X, quantities, clients=3)
+
+
+def test_mapped_arrays_stay_on_disk(tmp_path: Path):
+    np.save(tmp_path / "x.npy", X.numpy())
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    clients = evenfed.federate(mapped, Y.numpy(), "iid", clients=3)
+    assert [callable(client.train) for client in clients] == [True] * 3
+    assert [(client.size, client.test_size) for client in clients] == [(80, 20)] * 3
+    result = evenfed.train(torch.nn.Linear(2, 3), clients, "fedavg", rounds=1, lr=1e-6)
+    assert "loaded when it is drawn" in result.engine
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"partition": "dirichelt"}, "unknown partition 'dirichelt'; did you mean 'dirichlet'"),
+        ({"clients": 0}, "clients=0: give a whole number, at least 1"),
+        ({"clients": 301}, "clients=301 of 300 examples"),
+        ({"concentration": 0}, "concentration=0: it must be a number above 0"),
+        ({"test": 1.0}, "test=1.0: it must be at least 0 and below 1"),
+        ({"partition": "natural"}, "'natural' needs them"),
+        ({"partition": "iid", "owners": Y}, "owners go with 'natural'"),
+        ({"owners": "site"}, "owners='site' names no column of x; its columns are: none"),
+        ({"owners": Y[:3]}, "owners has 3 entries for 300 examples"),
+        ({"y": Y[:3]}, "x has 300 rows, y has 3"),
+        ({"x": DataSettings()}, "use evenfed.data.federate"),
+        ({"x": X[:0], "y": Y[:0]}, "no rows"),
+    ],
+)
+def test_what_cannot_be_split_is_told(given, message):
+    with pytest.raises(InputError, match=message):
+        evenfed.federate(**{"x": X, "y": Y, **given})
+
+
+def test_small_clients_keep_a_row_for_training_and_one_for_testing():
+    for count, expected in ((0, 0), (1, 0), (2, 1), (3, 1), (10, 2)):
+        train, test = held_out(np.arange(count), None, 0.2, seed=0)
+        assert (len(train), len(test)) == (count - expected, expected)
+
+
+@pytest.mark.slow
+def test_partitions_of_flwr_datasets():
+    datasets = pytest.importorskip("datasets")
+    partitioners = pytest.importorskip("flwr_datasets.partitioner")
+    table = datasets.Dataset.from_dict(
+        {"x": X.tolist(), "label": Y.tolist(), "site": [f"s{k % 4}" for k in range(300)]}
+    )
+    dirichlet = partitioners.DirichletPartitioner(5, partition_by="label", alpha=1.0, seed=0, min_partition_size=2)
+    with pytest.raises(InputError, match=r"set partitioner\.dataset"):
+        from_flwr(dirichlet)
+    dirichlet.dataset = table.remove_columns("site")
+    clients = from_flwr(dirichlet)
+    assert [client.name for client in clients] == [f"partition-{k}" for k in range(5)]
+    assert rows(clients) == list(range(300))
+    assert all(len(client.test[1]) for client in clients)
+    natural = partitioners.NaturalIdPartitioner(partition_by="site")
+    natural.dataset = table
+    by_site = from_flwr(natural, target="label")
+    assert [client.name for client in by_site] == ["s0", "s1", "s2", "s3"]
+    assert rows(by_site) == list(range(300))
+    with pytest.raises(InputError, match="got a list; give a Partitioner"):
+        from_flwr([table])
