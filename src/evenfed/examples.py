@@ -3,6 +3,7 @@
 No package is imported for it: a data frame or a Hugging Face dataset is known by the package its class comes from.
 """
 
+import mmap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -64,6 +65,13 @@ def is_path(part: Any) -> bool:
 def is_mapped(values: Any) -> bool:
     """Whether an array lies in a file that is mapped into memory."""
     return getattr(values, "_mmap", None) is not None
+
+
+def release(values: Any) -> None:
+    """Let go of the pages read of a mapped file; they are read again when needed. Nothing else holds pages."""
+    is_shared = getattr(values, "mode", None) in ("r", "r+")  # private pages may hold the user's changes
+    if is_mapped(values) and is_shared and hasattr(mmap, "MADV_DONTNEED"):
+        values._mmap.madvise(mmap.MADV_DONTNEED)
 
 
 def loaded(load: Callable[[], Any], where: str) -> Any:

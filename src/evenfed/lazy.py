@@ -50,27 +50,28 @@ class Held:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.size = 0
-        self.loaded: OrderedDict[Any, Loaded] = OrderedDict()
+        self.loaded: OrderedDict[Part, Loaded] = OrderedDict()
         self.lock = threading.Lock()
 
-    def get(self, key: Any, read: Callable[[], Loaded]) -> Loaded:
-        """What is kept under `key`, or what `read` gives."""
+    def get(self, part: "Part", read: Callable[[], Loaded]) -> Loaded:
+        """The part as it is kept, or as `read` gives it."""
         with self.lock:
-            if key in self.loaded:
-                self.loaded.move_to_end(key)
-                return self.loaded[key]
+            if part in self.loaded:
+                self.loaded.move_to_end(part)
+                return self.loaded[part]
         fresh = read()
         with self.lock:
-            if key not in self.loaded:
-                self.loaded[key] = fresh
+            if part not in self.loaded:
+                self.loaded[part] = fresh
                 self.size += _nbytes(fresh)
             while self.size > self.limit:
-                _, dropped = self.loaded.popitem(last=False)
-                self.size -= _nbytes(dropped)
+                dropped, tensors = self.loaded.popitem(last=False)
+                self.size -= _nbytes(tensors)
+                dropped.release()
         return fresh
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """One client's training or test examples, as the user gave them."""
 
@@ -89,6 +90,11 @@ class Part:
                 "evenfed.Client the number it loads, as size= (training) or test_size="
             )
         return inputs, targets
+
+    def release(self) -> None:
+        """Let go of what was read of a mapped file."""
+        for array in _arrays(self.given):
+            examples.release(array)
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ class LazyPool(Pool):
 
         if not part.is_lazy or self.held is None:
             return read()
-        return self.held.get(part.where, read)
+        return self.held.get(part, read)
 
     def to(self, device: torch.device) -> "LazyPool":
         """The examples for trials on `device`; clients go there when they are read."""
@@ -185,11 +191,11 @@ def _part(client: Client, where: str, what: str, dtype: torch.dtype) -> Part:
                 f"{where}: a function that loads examples, without their number; give evenfed.Client(..., {name}=N)"
             )
         return Part(given, where, client.target, size, is_lazy=True)
+    if _is_mapped(given):
+        _, mapped_targets = examples.pair(given, where)
+        return Part(given, where, None, len(mapped_targets), is_lazy=True)
     inputs, targets = eager.tensors(given, where, dtype, client.target)
-    is_lazy = _is_mapped(given)
-    if not is_lazy:
-        given = (inputs, targets)
-    return Part(given, where, client.target, len(targets), is_lazy)
+    return Part((inputs, targets), where, None, len(targets), is_lazy=False)
 
 
 def _why_lazy(clients: Sequence[Client]) -> str | None:
@@ -204,15 +210,19 @@ def _why_lazy(clients: Sequence[Client]) -> str | None:
 
 def _is_mapped(part: Any) -> bool:
     """Whether examples lie in files that are mapped into memory."""
-    if examples.is_path(part):
-        return True
+    return examples.is_path(part) or any(map(examples.is_mapped, _arrays(part)))
+
+
+def _arrays(part: Any) -> list[Any]:
+    """The arrays of a pair; none of another form."""
     if not isinstance(part, tuple | list) or len(part) != 2:
-        return False
-    inputs = part[0]
-    arrays = inputs if isinstance(inputs, tuple) else [inputs]
+        return []
+    inputs, targets = part
     if isinstance(inputs, dict):
-        arrays = list(inputs.values())
-    return any(map(examples.is_mapped, arrays))
+        return [*inputs.values(), targets]
+    if isinstance(inputs, tuple):
+        return [*inputs, targets]
+    return [inputs, targets]
 
 
 def _nbytes(loaded: Loaded) -> int:

@@ -234,4 +234,6 @@ def _each(change: Any, inputs: Any) -> Any:
 def _taken(values: Any, rows: Rows) -> Any:
     if isinstance(values, Tensor):
         return values[torch.from_numpy(rows)]
-    return np.asarray(values[rows])
+    taken = np.asarray(values[rows])
+    examples.release(values)
+    return taken
