@@ -30,4 +30,4 @@ def test_the_folder_with_its_own_model(tmp_path, evenfed):
     assert "every client is tested on its own test data" in done.stderr
     header = json.loads((tmp_path / "runs" / "own-folder" / "fedavg" / "seed-0" / "header.json").read_text())
     assert header["clients"]["test"] == [40] * 6
-    assert json.loads(done.stdout)["algorithms"]
+    assert "semi_vred" in done.stdout

@@ -98,7 +98,9 @@ def write(
 
 def save(data: Dataset, destination: Path) -> None:
     """Write a data set that is in memory."""
-    write(destination, **vars(data))
+    fields = dict(vars(data))
+    del fields["is_test"]  # only a folder of one's own marks test rows
+    write(destination, **fields)
 
 
 def read(name: str) -> Dataset:
