@@ -1,6 +1,6 @@
 """Fair federated learning: serve the worst-served clients better without dragging down the others."""
 
-from . import algorithms, callbacks, losses, scores
+from . import algorithms, augment, callbacks, losses, scores
 from ._version import __version__
 from .algorithms import register
 from .callbacks import Progress
@@ -30,6 +30,7 @@ __all__ = [
     "Update",
     "__version__",
     "algorithms",
+    "augment",
     "callbacks",
     "close_round",
     "compare",

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from .augment import AugmentationChoice, augmentation_of, table_of
 from .core.errors import InputError, check_whole, unknown
 from .core.naming import Stored, described
 from .core.server import OptimizerFactory
@@ -36,6 +37,7 @@ class Settings:
     batch_size: int | None = None  # None: the whole client in one batch
     local_epochs: int = 1
     local_steps: int | None = None  # instead of local_epochs: batches go on over the client's data
+    augment: AugmentationChoice = None  # a name, {"name": ..., options}, or (batch, draw) -> batch: evenfed.augment
     drop_last: bool = False  # leave out a pass's short last batch, unless it is the only one
     seed: int = 0  # of batches and participation
     participation: float | int = 1.0  # a float is a fraction of the clients, an int their number
@@ -94,6 +96,9 @@ class Settings:
         if not isinstance(self.drop_last, bool):
             raise InputError(f"drop_last={self.drop_last!r}: give true or false")
         optimizer_of(self.optimizer)
+        augmentation_of(self.augment)
+        if self.engine == "flower":
+            table_of(self.augment)  # refuses what cannot be sent
         schedule = schedule_of(self.lr_schedule, self.rounds)
         if self.lr_schedule != "constant" and not isinstance(schedule, Stored):
             check_schedule(schedule, self.rounds)
@@ -146,6 +151,7 @@ class Settings:
             prox=self.prox,
             optimizer=optimizer_of(self.optimizer),
             clip=self.clip,
+            augment=augmentation_of(self.augment),
         )
 
     def tied_to_rounds(self) -> str | None:
@@ -203,6 +209,7 @@ class Settings:
 
 
 VARIANT = (
+    "augment",
     "batch_norm",
     "batch_size",
     "clip",

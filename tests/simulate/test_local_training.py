@@ -221,3 +221,89 @@ def test_entries_of_a_comparison_train_each_in_their_own_way():
         alone = evenfed.train(model(), clients(), options.pop("algorithm"), engine="reference", **{**shared, **options})
         (found,) = together.results[label]
         assert torch.allclose(found.server.theta, alone.server.theta, rtol=0, atol=1e-9)
+
+
+def pictures(sizes=(7, 4, 3)):
+    draw = torch.Generator().manual_seed(0)
+    made = []
+    for size in sizes:
+        images = torch.randint(0, 256, (size, 2, 5, 6), dtype=torch.uint8, generator=draw)
+        made.append(evenfed.Client((images, torch.randint(0, 3, (size,), generator=draw))))
+    return made
+
+
+class Reader(nn.Module):
+    """The model of small pictures."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv2d(2, 3, 3).double()
+        self.linear = nn.Linear(36, 3).double()
+
+    def forward(self, x):
+        return self.linear(self.convolution(x.double() / 255).tanh().flatten(1))
+
+
+def noisy(batch, draw):
+    return batch.double() + draw.uniform(*batch.shape) * 9
+
+
+@pytest.mark.parametrize("augment", [evenfed.augment.crop_and_flip(2), noisy], ids=["crop_and_flip", "own"])
+def test_every_engine_trains_on_the_same_augmented_pictures(augment):
+    settings = evenfed.Settings(lr=0.1, batch_size=3, local_epochs=2, augment=augment, device="cpu")
+    problem = problem_of(settings, Reader(), pictures())
+    expected = trained("reference", problem, settings)
+    for engine in ("visiting", "stacked", "slots"):
+        assert torch.allclose(trained(engine, problem, settings), expected, rtol=0, atol=1e-9)
+    assert torch.equal(trained("reference", problem, settings, ids=[2])[0], expected[2])  # whoever else trains
+    without = evenfed.Settings(lr=0.1, batch_size=3, local_epochs=2, device="cpu")
+    assert (trained("stacked", problem, without) - expected).abs().max() > 1e-3
+
+
+def test_crop_and_flip_moves_and_mirrors_whole_pictures():
+    picture = torch.arange(1, 13).view(1, 1, 3, 4).float()
+    seen = evenfed.augment.crop_and_flip(1)(picture.expand(400, 2, 3, 4), streams.Draw(torch.tensor(5), 0))
+    padded = nn.functional.pad(picture, [1] * 4)[0, 0]
+    possible = {}
+    for down in range(3):
+        for right in range(3):
+            crop = padded[down : down + 3, right : right + 4]
+            possible[tuple(crop.flatten().tolist())] = possible[tuple(crop.flip(1).flatten().tolist())] = 0
+    for image in seen:
+        assert torch.equal(image[0], image[1])  # channels move together
+        possible[tuple(image[0].flatten().tolist())] += 1
+    assert len(possible) == 18 and min(possible.values()) > 5
+
+
+def test_augmentation_is_chosen_by_name_and_checked_before_the_first_round():
+    named = evenfed.Settings(augment={"name": "crop_and_flip", "padding": 2})
+    assert named.local(0).augment == evenfed.augment.crop_and_flip(2)
+    shared = {"rounds": 1, "batch_size": 3, "device": "cpu"}
+    told = {
+        "takes images": ({"augment": "crop_and_flip"}, model(), clients()),
+        "augment fails on a batch.*ValueError: no": ({"augment": refusing}, Reader(), pictures()),
+        "made 1 examples of 2": ({"augment": lambda batch, draw: batch[:1]}, Reader(), pictures()),
+    }
+    for message, (options, module, people) in told.items():
+        with pytest.raises(evenfed.InputError, match=message):
+            evenfed.train(module, people, **shared, **options)
+    with pytest.raises(evenfed.InputError, match=r"unknown augment 'crop'.*crop_and_flip"):
+        evenfed.Settings(augment="crop")
+    with pytest.raises(evenfed.InputError, match=r"cannot be sent to Flower's clients"):
+        evenfed.Settings(augment=noisy, engine="flower")
+
+
+def refusing(batch, draw):
+    raise ValueError("no")
+
+
+def test_an_augmentation_that_cannot_be_stacked_is_visited():
+    def sometimes(batch, draw):
+        return batch.flip(-1) if draw.uniform() < 0.5 else batch  # control flow that depends on a tensor
+
+    options = {"rounds": 2, "batch_size": 3, "lr": 0.1, "device": "cpu", "augment": sometimes}
+    visited = evenfed.train(Reader(), pictures((3, 4, 3, 5, 4)), "fedavg", **options)
+    assert "its augmentation cannot be vectorised" in visited.engine
+    reference = evenfed.train(Reader(), pictures((3, 4, 3, 5, 4)), "fedavg", engine="reference", **options)
+    assert torch.allclose(visited.server.theta, reference.server.theta, rtol=0, atol=1e-9)

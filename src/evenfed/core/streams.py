@@ -160,7 +160,9 @@ class Batching:
 
     def passes(self, sizes: Indices) -> Indices:
         """How often clients of these sizes begin a pass."""
-        return -(-self.local_steps(sizes) // self.per_pass(sizes).clip(min=1))
+        per_pass = np.maximum(self.per_pass(sizes), 1)
+        passes: Indices = -(-self.local_steps(sizes) // per_pass)  # rounded up
+        return passes
 
     def width(self, sizes: Indices) -> int:
         """Examples in the longest batch of all."""

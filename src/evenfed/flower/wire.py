@@ -15,6 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from torch import Tensor
 
 from ..algorithms import get
+from ..augment import augmentation_of, table_of
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.naming import described
@@ -58,6 +59,7 @@ class Task:
     drop_last: bool = False
     optimizer: str = "sgd"  # its name, or JSON of a table
     clip: float | None = None
+    augment: str | None = None  # JSON of a table
     snapshot_step: int = 0  # 0: none
     personal: float | None = None  # strength of the tie of the client's own model
     algorithm: str = ""  # JSON, only where clients descend another loss than their own
@@ -84,6 +86,7 @@ class Task:
             drop_last=settings.drop_last,
             optimizer=_text(settings.optimizer),
             clip=settings.clip,
+            augment=None if settings.augment is None else json.dumps(table_of(settings.augment)),
             algorithm="" if own_loss else algorithm_text(algorithm),
         )
 
@@ -114,7 +117,8 @@ class Task:
         """How to train."""
         batching = Batching(self.batch_size, self.local_epochs, self.local_steps, self.drop_last)
         optimizer = optimizer_of(_choice(self.optimizer))
-        return LocalTraining(self.lr, batching, self.prox, optimizer, self.clip)
+        augment = None if self.augment is None else augmentation_of(json.loads(self.augment))
+        return LocalTraining(self.lr, batching, self.prox, optimizer, self.clip, augment)
 
     def local_loss(self) -> Any:
         """The loss to descend as a function of the batch's; None: the loss itself."""

@@ -3,6 +3,7 @@
 import dataclasses
 from dataclasses import dataclass, field
 
+from ..augment import Augmentation
 from ..core.streams import Batching
 from .optimizer import SGD, Adam
 
@@ -20,6 +21,7 @@ class LocalTraining:
     prox: float = 0.0  # pull towards the incoming model
     optimizer: SGD | Adam = field(default_factory=SGD)
     clip: float | None = None  # the longest gradient of a client's step
+    augment: Augmentation | None = None
 
     @property
     def form(self) -> "LocalTraining":

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..augment import Augmentation
 from ..core import streams
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
@@ -20,6 +21,7 @@ from ..core.server import Record, Server, Update
 from ..core.vector import Layout
 from ..settings import Settings
 from .engines.arithmetic import arithmetic
+from .engines.augmenting import check_augmentation
 from .engines.choose import Parallel
 from .engines.memory import fitting
 from .engines.reference import Reference
@@ -70,12 +72,25 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         raise InputError(
             "engine='flower' is for `evenfed compare` and evenfed.flower.FairStrategy; here give parallel or reference"
         )
+    augments = _augmentations(runs)
+    for augment in augments:
+        check_augmentation(problem, augment)
     if settings.engine == "reference":
         return Reference(problem)
     eligible = _eligible(problem.train.sizes)
     clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
     batchings = [run.settings.batching for run in runs]
-    return Parallel(problem, clients_at_once, settings.precision, batchings)
+    return Parallel(problem, clients_at_once, settings.precision, batchings, augments)
+
+
+def _augmentations(runs: Sequence[Run]) -> list[Augmentation]:
+    """Each once."""
+    augments: dict[Augmentation, None] = {}
+    for run in runs:
+        augment = run.settings.local(0).augment
+        if augment is not None:
+            augments[augment] = None
+    return list(augments)
 
 
 def start(

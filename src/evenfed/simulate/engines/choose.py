@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ... import trees
+from ...augment import Augmentation
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
 from ...lazy import why_visited
@@ -18,6 +19,7 @@ from ..layers.dropout import Masks
 from ..layers.recurrent import wherever_weights_lie
 from ..modes import BatchNormLayer
 from ..problem import Problem, Question, Task, Updates
+from . import augmenting
 from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores
@@ -36,22 +38,28 @@ RANDOM = "the model draws random numbers of its own while training"  # other tha
 class Parallel:
     """Chooses by model, shapes and device only, never by a timing, so that results repeat; `how` says what.
 
-    `jobs` is the number of clients that train at once, over all runs, with their examples cut by one of `batchings`.
+    `jobs` is the number of clients that train at once, over all runs, with their examples cut by one of `batchings`
+    and some of them changed by `augments`.
     """
 
     def __init__(
-        self, problem: Problem, jobs: int, precision: Precision = "fp32", batchings: Sequence[Batching] = (Batching(),)
+        self,
+        problem: Problem,
+        jobs: int,
+        precision: Precision = "fp32",
+        batchings: Sequence[Batching] = (Batching(),),
+        augments: Sequence[Augmentation] = (),
     ) -> None:
         on_cpu = problem.device.type == "cpu"
         size = len(problem.theta)
         _check_batches_of_one(problem, batchings)
-        obstacle = why_not_stacked(problem)
+        obstacle = why_not_stacked(problem) or augmenting.why_not_stacked(problem, augments)
         wins, self.reason = stacking_wins(problem, jobs, batchings)
         has_whole_clients = any(batching.size is None for batching in batchings)
         self.engine: Slots | Stacked | Visiting
         if obstacle is not None:
             self.reason = obstacle
-            alone = obstacle == RANDOM or not on_cpu or _draws_random_numbers(problem)
+            alone = obstacle == RANDOM or not on_cpu or bool(augments) or _draws_random_numbers(problem)
             workers = 1 if alone else _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers, as_reference=obstacle != RANDOM)
         elif not wins:

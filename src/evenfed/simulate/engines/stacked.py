@@ -6,6 +6,7 @@ examples do not see each other (checked before the first round).
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from ... import trees
+from ...augment import Augmentation
 from ...client import Pool
 from ...core import streams
 from ...core.server import Update
@@ -23,6 +25,7 @@ from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.tracing import Traced
 from ..problem import LocalLoss, Problem, Question, Task, Updates, slope
+from .augmenting import augmented
 from .jobs import Jobs
 from .vectorised import Vectorised
 
@@ -34,7 +37,7 @@ class Stacked(Vectorised):
 
     def __init__(self, problem: Problem, slots: int) -> None:
         super().__init__(problem, slots)
-        self.gradients = Traced(self._gradients)
+        self.traced: dict[Augmentation | None, Traced] = {}
         self.shared_values: dict[LossFunction, Traced] = {}
 
     @property
@@ -49,14 +52,25 @@ class Stacked(Vectorised):
                 stack = Stack(self, tasks, jobs.subset(part))
                 yield from stack.updates()
 
-    def _gradients(self, thetas: Tensor, rows: Tensor, mask: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(
+        self, thetas: Tensor, rows: Tensor, mask: Tensor, keys: Tensor, augment: Augmentation | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Gradient [c, D] and value [c] of each slot's batch loss.
 
         `rows` [c, b] of the pool, `mask` 0 or 1, `keys` [c] of the slots' steps.
         """
+        if augment not in self.traced:
+            self.traced[augment] = Traced(partial(self._gradients, augment))
+        gradient, losses = self.traced[augment](thetas, rows, mask, keys)
+        return gradient, losses
+
+    def _gradients(
+        self, augment: Augmentation | None, thetas: Tensor, rows: Tensor, mask: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Tensor]:
         problem = self.problem
 
         def batch_loss(theta: Tensor, x: Inputs, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
+            x = augmented(augment, x, key)
             with Masks(key):
                 outputs = self._outputs(theta, x)
             return problem.batch_loss(outputs, y, mask)
@@ -233,7 +247,7 @@ class Stack:
         rows = self.rows[:active, step, :width]
         mask = self.mask[:active, step, :width]
         keys = self.keys[:active, step]
-        gradient, losses = self.engine.gradients(thetas, rows, mask, keys)
+        gradient, losses = self.engine.gradients(thetas, rows, mask, keys, self.local.augment)
         for slots, local_loss in local_losses:
             own = slots[slots < active]
             factors = slope(local_loss, losses[own])  # the chain rule

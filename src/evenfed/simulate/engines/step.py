@@ -1,5 +1,7 @@
 """One local step of all slots: traced, compiled and recorded once, then replayed on batches that stay on the device."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -10,6 +12,7 @@ from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.replay import Replay
 from ..problem import LocalLoss, slope
+from .augmenting import augmented
 from .memory import Resident
 from .network import Network
 
@@ -133,6 +136,8 @@ class Step:
         used = rounded if self.network.is_rounded else weights
         rows = [tensor.unflatten(0, mask.shape) for tensor in inputs]
         x = self.resident.examples(rows)
+        if self.form.augment is not None:
+            x = vmap(partial(augmented, self.form.augment))(x, keys)
         y = targets.unflatten(0, mask.shape)
         gradients, losses = self._gradients(used, rest, x, y, mask, keys)
         factors = self._factors(losses, kind)

@@ -14,6 +14,7 @@ from ...local.optimizer import clip_factor
 from ...losses import LossFunction, per_example
 from ..layers.dropout import Masks
 from ..problem import Problem, Task, private_copy
+from .augmenting import augmented
 
 Trained = tuple[Tensor, Tensor | None]  # weights after training, and at the snapshot step
 
@@ -117,8 +118,10 @@ class Worker:
         for step, rows in enumerate(batches, start=1):
             real = rows[rows >= 0]  # a short batch ends in -1
             batch = torch.from_numpy(real).to(problem.device)
-            with Masks(step_keys[step - 1]):
-                outputs = trees.outputs(self.model, trees.rows(inputs, batch))
+            key = step_keys[step - 1]
+            x = augmented(task.local.augment, trees.rows(inputs, batch), key)
+            with Masks(key):
+                outputs = trees.outputs(self.model, x)
             losses = problem.loss(outputs, targets[batch])
             loss = per_example(losses).mean()
             if task.local_loss is not None:

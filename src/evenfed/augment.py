@@ -1,0 +1,109 @@
+"""Augmentation of training batches. Give one of these, its name, or a function of your own as `augment`.
+
+An augmentation takes a batch of inputs and a `Draw`, the run's own random stream: `draw.uniform(*shape)` and
+`draw.integers(high, *shape)` are functions of seed, round, client and local step, on the batch's device. Every engine
+therefore sees the same images, whoever else trains. Take random numbers from there only, and use tensor operations
+only: a stack of clients calls the function under `torch.vmap`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .core.errors import InputError, check_whole, unknown
+from .core.naming import Stored
+from .core.streams import Draw
+
+Augmentation = Callable[[Any, Draw], Any]  # a batch of inputs -> the same number of examples
+AugmentationChoice = str | Mapping[str, Any] | Augmentation | None
+
+
+@dataclass(frozen=True)
+class CropAndFlip:
+    """Images [b, channels, height, width] moved by up to `padding` pixels each way, and mirrored half of the time."""
+
+    padding: int = 4
+
+    def __post_init__(self) -> None:
+        check_whole("augment crop_and_flip: padding", self.padding, 0)
+
+    def __call__(self, batch: Any, draw: Draw) -> Tensor:
+        if not isinstance(batch, Tensor) or batch.ndim != 4:
+            kind = list(batch.shape) if isinstance(batch, Tensor) else type(batch).__name__
+            raise InputError(
+                f"augment crop_and_flip takes images [batch, channels, height, width], not {kind}; leave it out, or "
+                "give a function of your own"
+            )
+        count, channels, height, width = batch.shape
+        down, right = draw.integers(2 * self.padding + 1, count, 2).unbind(-1)
+        is_mirrored = draw.integers(2, count).bool()
+        border = [self.padding] * 4
+        padded = F.pad(batch, border)
+        row = torch.arange(height, device=batch.device)
+        column = torch.arange(width, device=batch.device)
+        columns = torch.where(is_mirrored[:, None], width - 1 - column, column)
+        rows = (row + down[:, None])[:, None, :, None]
+        columns = (columns + right[:, None])[:, None, None, :]
+        whole_rows = padded.gather(2, rows.expand(-1, channels, -1, padded.shape[3]))
+        return whole_rows.gather(3, columns.expand(-1, channels, height, -1))
+
+
+def crop_and_flip(padding: int = 4) -> CropAndFlip:
+    """The usual augmentation of small images: pad with zeros, crop at random, mirror half of them.
+
+    >>> images = torch.rand(2, 3, 8, 8)
+    >>> crop_and_flip(2)(images, Draw(torch.tensor(0), 0)).shape
+    torch.Size([2, 3, 8, 8])
+    """
+    return CropAndFlip(padding)
+
+
+AUGMENTATIONS: dict[str, type[CropAndFlip]] = {"crop_and_flip": CropAndFlip}
+
+
+def augmentation_of(choice: AugmentationChoice) -> Augmentation | None:
+    """From a name, a table with a name and options, or a function; None for none."""
+    if choice is None:
+        return None
+    if callable(choice):
+        if not isinstance(choice, Hashable):
+            raise InputError(f"augment={choice!r} has no hash; give a function, or make its dataclass frozen")
+        return choice
+    if isinstance(choice, str):
+        choice = {"name": choice}
+    if not isinstance(choice, Mapping):
+        raise InputError(
+            f"augment={choice!r}: give a name ({', '.join(AUGMENTATIONS)}), a table such as "
+            '{"name": "crop_and_flip", "padding": 4}, or a function of (batch, draw)'
+        )
+    options = dict(choice)
+    name = str(options.pop("name", ""))
+    kind = AUGMENTATIONS.get(name)
+    if kind is None:
+        raise unknown("augment", name, AUGMENTATIONS)
+    allowed = [field.name for field in dataclasses.fields(kind)]
+    for option in options:
+        if option not in allowed:
+            raise unknown(f"option of augment {name}", option, allowed)
+    return kind(**options)
+
+
+def table_of(choice: AugmentationChoice) -> dict[str, Any] | None:
+    """As it can be sent to another machine: name and options. A function of the user's is refused."""
+    augmentation = augmentation_of(choice)
+    if augmentation is None:
+        return None
+    for name, kind in AUGMENTATIONS.items():
+        if isinstance(augmentation, kind):
+            return {"name": name, **dataclasses.asdict(augmentation)}
+    if isinstance(augmentation, Stored):
+        return {"name": augmentation.name}
+    raise InputError(
+        f"augment={augmentation!r}: a function cannot be sent to Flower's clients; give one by name "
+        f"({', '.join(AUGMENTATIONS)}), or augment in your client app's model"
+    )

@@ -1,0 +1,54 @@
+"""Augmentation as engines apply it, tried out before the first round."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from ... import trees
+from ...augment import Augmentation
+from ...core.errors import InputError, first_line
+from ...core.streams import AUGMENTATION, Draw
+from ...trees import Inputs
+from ..problem import Problem
+
+
+def augmented(augment: Augmentation | None, inputs: Inputs, key: Tensor) -> Inputs:
+    """One client's batch as it is trained on in the step with this key."""
+    if augment is None:
+        return inputs
+    changed: Inputs = augment(inputs, Draw(key, AUGMENTATION))
+    return changed
+
+
+def check_augmentation(problem: Problem, augment: Augmentation) -> None:
+    """A small batch goes through."""
+    inputs, _ = problem.train.at(slice(2))
+    key = torch.zeros((), dtype=torch.int64, device=problem.device)
+    try:
+        changed = augmented(augment, inputs, key)
+        examples = trees.length(changed)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a function of the user's raises
+        raise InputError(
+            f"augment fails on a batch of inputs {trees.shapes(inputs)} ({type(error).__name__}: {first_line(error)}); "
+            "it takes a batch and a draw, and returns the batch"
+        ) from error
+    if examples != trees.length(inputs):
+        raise InputError(
+            f"augment made {examples} examples of {trees.length(inputs)}; it must return a batch of the same length"
+        )
+
+
+def why_not_stacked(problem: Problem, augments: Iterable[Augmentation]) -> str | None:
+    """What keeps clients' batches from being augmented in a stack; None if nothing does."""
+    rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
+    inputs, _ = problem.train.at(rows)
+    for augment in augments:
+        try:
+            vmap(lambda x, key, augment=augment: augmented(augment, x, key))(inputs, rows[0])
+        except Exception as error:  # what torch.vmap cannot do has many types
+            return f"its augmentation cannot be vectorised: {first_line(error)}"
+    return None
