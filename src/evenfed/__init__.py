@@ -6,6 +6,7 @@ from .algorithms import register
 from .callbacks import Progress
 from .client import Client
 from .comparison.api import compare, train
+from .comparison.loading import load
 from .comparison.result import Comparison, Result
 from .core.errors import InputError
 from .core.fold import Turn
@@ -36,6 +37,7 @@ __all__ = [
     "compare",
     "federate",
     "losses",
+    "load",
     "open_round",
     "register",
     "scores",

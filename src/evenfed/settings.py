@@ -154,8 +154,16 @@ class Settings:
             augment=augmentation_of(self.augment),
         )
 
-    def tied_to_rounds(self) -> str | None:
-        """Why more rounds would have changed the earlier ones, so that a run cannot go on beyond its last round."""
+    def tied_to_rounds(self, earlier: int) -> str | None:
+        """Why a run of `earlier` rounds cannot go on with these: its rounds would have been others."""
+        schedule = schedule_of(self.lr_schedule, self.rounds)
+        shorter = schedule_of(self.lr_schedule, earlier)
+        for index in range(earlier):
+            if schedule(index) != shorter(index):
+                return (
+                    f"lr_schedule={self.lr_schedule!r} depends on the number of rounds, so round {index + 1} had "
+                    "another learning rate"
+                )
         return None
 
     def optimizer_factory(self) -> OptimizerFactory | None:

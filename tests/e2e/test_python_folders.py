@@ -172,3 +172,14 @@ class Halved(nn.Module):
 def test_a_loss_whose_values_cannot_be_seen_is_said(tmp_path):
     with pytest.warns(UserWarning, match=r"knows only its class.*Halved"):
         evenfed.train(small_model(), federation(), rounds=1, loss=Halved(), out=tmp_path, **CPU)
+
+
+def test_a_schedule_over_all_rounds_cannot_be_extended_and_one_of_fixed_length_can(tmp_path):
+    given = (small_model(), federation(), "fedavg")
+    evenfed.train(*given, rounds=2, lr_schedule="cosine", out=tmp_path / "a", **CPU)
+    with pytest.raises(evenfed.InputError, match="2 rounds and cannot go on to 4: lr_schedule='cosine' depends"):
+        evenfed.train(*given, rounds=4, lr_schedule="cosine", out=tmp_path / "a", **CPU)
+    fixed = {"name": "cosine", "rounds": 8}
+    evenfed.train(*given, rounds=2, lr_schedule=fixed, out=tmp_path / "b", **CPU)
+    longer = evenfed.train(*given, rounds=4, lr_schedule=fixed, out=tmp_path / "b", **CPU)
+    same(longer, evenfed.train(*given, rounds=4, lr_schedule=fixed, **CPU))

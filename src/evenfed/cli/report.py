@@ -36,7 +36,7 @@ def report(
     """Print a comparison's tables, draw its figures, and say which differences from FedAvg exceed chance."""
     from ..report import write
     from ..report.document import Report
-    from ..report.figures import report as figures
+    from ..report.files import write_report
 
     is_alone = len(folders) == 1
     document = Report.of(folders, paper, min_test)
@@ -46,21 +46,19 @@ def report(
         if min_test:
             name += f"-min-test-{min_test}"
         target = folders[0] / name
-    write.prepare(target)
-    drawn = figures.draw(document, target)
-    written = write.save(document, target, drawn)
+    written = write_report(document, target)
     if format is not ReportFormat.table:
         in_format = write.FORMATS[format.value]
         sys.stdout.write(in_format(document))
         return
     page = console()
     page.print(write.terminal(document, page))
-    written += [path for path in drawn if path.suffix == ".pdf"]
-    names = ", ".join(path.name for path in written)
-    if drawn:
+    shown = written.tables + [path for path in written.drawn if path.suffix == ".pdf"]
+    names = ", ".join(path.name for path in shown)
+    if written.drawn:
         names += " (also .svg, .png)"
     page.print(f"\nWritten to {target}: {names}", markup=False)
-    if is_alone and not drawn:
+    if is_alone and not written.drawn:
         page.print(f"Figures: {NOT_DRAWN}", markup=False)
 
 

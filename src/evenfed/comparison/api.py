@@ -24,7 +24,7 @@ from ..simulate.problem import Problem, initial_model, loaded
 from . import identity
 from .disk import Interruption
 from .driver import Training, drive
-from .folder import RunFolder
+from .folder import RunFolder, read_order, write_order
 from .header import Header
 from .plan import Variant, plan_runs, seed_list, with_baseline
 from .progress import Told, shown
@@ -132,7 +132,11 @@ def compare(
     by_label: dict[str, list[Result]] = {}
     for result in results[: len(runs)]:
         by_label.setdefault(result.label, []).append(result)
-    folder = None if out is None else Path(out)
+    folder = None
+    if out is not None:
+        folder = Path(out)
+        earlier = read_order(folder) or []
+        write_order(folder, list(dict.fromkeys([*by_label, *earlier])))
     return Comparison(by_label, results[len(runs) :], folder)
 
 
@@ -214,22 +218,17 @@ class _Work:
         problem = self.problem
         if self.drawn is not None:
             problem = self.drawn.problem(run.settings.seed)
-        sizes = self.problem.train.sizes
-        shares = (sizes / sizes.sum()).numpy().astype(np.float64)
+        sizes = self.problem.train.sizes.numpy().astype(np.float64)
         return Result(
             label=run.label,
             algorithm=run.algorithm,
             settings=run.settings,
-            model=loaded(problem.model, server, server.theta),
             records=records,
             client_names=self.problem.client_names,
-            shares=shares,
-            engine=header.engine or "",
-            server=server,
-            personal=None if state.personal is None else state.serving(),
-            stopped=header.stopped,
-            model_round=header.model_round,
+            shares=sizes / sizes.sum(),
             header=header,
+            state=state,
+            module=loaded(problem.model, server, server.theta),
             folder=folder,
         )
 

@@ -132,7 +132,7 @@ class RunFolder:
                 f"{self.path} was made with another configuration (train.rounds: {rounds} there, {settings.rounds} "
                 f"here); give at least {rounds} rounds, or choose another --out"
             )
-        reason = settings.tied_to_rounds()
+        reason = settings.tied_to_rounds(rounds)
         if reason is None and header.finished and not self.checkpoints():
             reason = "its last checkpoint is not here (it was removed, packed, or an older version did not keep it)"
         if reason is not None:
@@ -148,6 +148,26 @@ class RunFolder:
             if file.is_file() and file != other.header_path:
                 shutil.copyfile(file, self.path / file.name)
         self._write_header(header)
+
+    def clear(self) -> None:
+        """Remove the run that is here, if there is one."""
+        if not self.header_path.exists():
+            return
+        for file in (self.header_path, self.rounds_path, self.model_path, self.result_path):
+            file.unlink(missing_ok=True)
+        for file in self.checkpoints().values():
+            file.unlink()
+
+    def store(self, header: Header, records: Sequence[Record], state: State) -> None:
+        """Write a run that has ended and was kept in memory."""
+        self._write_header(dataclasses.replace(header.begun(None, 0), finished=False))
+        self.write(
+            records,
+            state,
+            finished=True,
+            stopped=header.stopped,
+            restored=None if header.model_round is None else state,
+        )
 
     def checkpoints(self) -> dict[int, Path]:
         """The checkpoints, by the round each stands before."""
@@ -240,6 +260,26 @@ class RunFolder:
         text = json.dumps(header.to_json(), indent=1)
         self.path.mkdir(parents=True, exist_ok=True)
         replace_text(self.header_path, text + "\n")
+
+
+_ORDER = "comparison.json"
+
+
+def write_order(root: Path, labels: Sequence[str]) -> None:
+    """Note that a folder holds a comparison, and the order of its entries."""
+    text = json.dumps({"labels": list(labels)}, indent=1)
+    replace_text(root / _ORDER, text + "\n")
+
+
+def read_order(root: Path) -> list[str] | None:
+    """The labels in their order; None if a folder does not say that it holds a comparison."""
+    path = root / _ORDER
+    if not path.exists():
+        return None
+    try:
+        return list(json.loads(path.read_text())["labels"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error}); remove it, and entries are in alphabetical order") from None
 
 
 def replace_text(path: Path, text: str) -> None:

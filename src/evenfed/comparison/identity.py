@@ -149,7 +149,7 @@ def _hash(tensors: list[Tensor]) -> str:
         step = 1 + tensor.nbytes // _LARGE
         rows = tensor.detach()[::step].contiguous().cpu()
         if rows.numel():
-            digest.update(memoryview(rows.flatten().view(torch.uint8).numpy()))
+            digest.update(rows.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

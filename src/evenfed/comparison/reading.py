@@ -30,8 +30,12 @@ def read(folder: Path) -> Findings:
 
 def read_runs(root: Path, runs: Sequence[Run]) -> Findings:
     """The findings of these runs in `root` alone; runs without accuracies are kept."""
-    folders = [RunFolder.of(root, run) for run in runs]
-    return _Reader(root, needs_accuracy=False).findings(folders)
+    return read_folders(root, [RunFolder.of(root, run) for run in runs], needs_accuracy=False)
+
+
+def read_folders(root: Path, folders: Sequence[RunFolder], needs_accuracy: bool = True) -> Findings:
+    """The findings of the runs in these folders, some of those in `root`."""
+    return _Reader(root, needs_accuracy).findings(folders)
 
 
 @dataclass(frozen=True)
@@ -65,20 +69,22 @@ class _Reader:
     def findings(self, folders: Sequence[RunFolder]) -> Findings:
         """The findings of those runs that are finished."""
         runs = self._finished(folders)
-        if BASELINE not in runs:
+        labels = {folder.label for folder in folders}
+        baseline = labels.pop() if len(labels) == 1 else BASELINE  # what is alone is compared with nothing
+        if baseline not in runs:
             raise self._no_baseline(list(runs))
-        header = next(iter(runs[BASELINE].values())).header
+        header = next(iter(runs[baseline].values())).header
         entries = {}
         for label, by_seed in runs.items():
             entry = self._entry(label, by_seed, header)
             if entry is not None:
                 entries[label] = entry
-        if BASELINE not in entries:
+        if baseline not in entries:
             raise InputError(
-                f"fedavg in {self.folder} has no test accuracy of its clients; compare on clients with test data and "
-                "without private=True, then report"
+                f"{baseline} in {self.folder} has no test accuracy of its clients; compare on clients with test data "
+                "and without private=True, then report"
             )
-        findings = self._arranged(entries, header)
+        findings = self._arranged(entries, entries.pop(baseline), header)
         left_out = tuple(self.left_out)
         return replace(findings, made=_made(runs), left_out=left_out)
 
@@ -137,9 +143,8 @@ class _Reader:
             return None
         return Entry(label, first.config, histories)
 
-    def _arranged(self, entries: dict[str, Entry], header: Header) -> Findings:
+    def _arranged(self, entries: dict[str, Entry], baseline: Entry, header: Header) -> Findings:
         """Entries and controls, in order, with the seeds they share with FedAvg."""
-        baseline = entries.pop(BASELINE)
         floor = entries.pop(FLOOR_LABEL, None)
         others = []
         for entry in entries.values():

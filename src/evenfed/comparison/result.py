@@ -1,40 +1,88 @@
 """What `train` and `compare` give back: a finished run, and the runs of a comparison."""
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..core.algorithm import Algorithm
+from ..core.errors import InputError, unknown
 from ..core.server import Record, Server
 from ..fairness import Fairness, Suppression
 from ..settings import Settings
+from ..simulate.loop import State
 from ..simulate.problem import loaded
+from .folder import RunFolder, write_order
+from .frame import Rounds, frame
 from .header import Header
 from .history import FLOOR_ROW, History, Row, row
+from .reading import read_folders
+from .session import locked
+
+if TYPE_CHECKING:
+    import pandas
+
+    from ..report.table import Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """A finished run."""
+    """A finished run. `print` shows a short table."""
 
     label: str
     algorithm: Algorithm
     settings: Settings
-    model: nn.Module  # the trained global model
     records: list[Record]  # one per round
     client_names: list[str]
     shares: NDArray[np.float64]  # [n] each client's share of all training examples
-    engine: str  # how clients were visited, and why
-    server: Server
-    personal: Tensor | None  # [n, D] clients' own models (Ditto); the global one for those never drawn
-    stopped: str | None = None  # why a callback ended the run early
-    model_round: int | None = None  # the round that `model` is from, if a callback put back an earlier one
-    header: Header | None = None  # what was run on what, as a run's folder holds it
+    header: Header  # what was run on what, as a run's folder holds it
+    state: State | None = None  # of the round that the model is from; packed results have none
+    module: nn.Module | None = None  # the trained global model; see `model`
     folder: Path | None = None  # of this run on disk, if it is kept there
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained global model."""
+        if self.module is None:
+            raise InputError(
+                "a saved run holds parameters but no module; give one of the same kind: "
+                "evenfed.load(path, model=MyModel())"
+            )
+        return self.module
+
+    @property
+    def server(self) -> Server:
+        """All that the server held at the end: parameters, memory, buffers."""
+        return self._state.server
+
+    @property
+    def personal(self) -> Tensor | None:
+        """[n, D] clients' own models (Ditto); the global one for those never drawn."""
+        return None if self._state.personal is None else self._state.serving()
+
+    @property
+    def engine(self) -> str:
+        """How clients were visited, and why."""
+        return self.header.engine or ""
+
+    @property
+    def stopped(self) -> str | None:
+        """Why a callback ended the run early."""
+        return self.header.stopped
+
+    @property
+    def model_round(self) -> int | None:
+        """The round that `model` is from, if a callback put back an earlier one."""
+        return self.header.model_round
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed
 
     @property
     def history(self) -> History:
@@ -72,10 +120,77 @@ class Result:
             return self.model
         return loaded(self.model, self.server, self.personal[client])
 
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row per round and client: label, seed, round (from 1), client, loss, weight, accuracy, test_loss."""
+        return frame([self._rounds])
 
-@dataclass(frozen=True)
+    def save(self, path: str | Path) -> Path:
+        """Write the run to a folder that `evenfed.load` and `evenfed report` read: safetensors and JSON."""
+        root = Path(path)
+        with locked(root):
+            self._write(root)
+        return root
+
+    def report(self, out: str | Path | None = None, show: bool = True) -> list[Path]:
+        """Write the tables and figures of `evenfed report` to `out`, print the tables, and return the files' paths.
+
+        A run on disk has its report in its own folder unless `out` is given.
+        """
+        return _report([self], self.folder, out, show)
+
+    def __repr__(self) -> str:
+        return f"<Result: {self._title}>"
+
+    def __str__(self) -> str:
+        return _text(self._table())
+
+    def _repr_html_(self) -> str:
+        return _html(self._table())
+
+    @property
+    def _title(self) -> str:
+        clients = len(self.client_names)
+        return f"{self.label}, seed {self.seed}: {len(self.records)} rounds, {clients} clients"
+
+    def _table(self) -> "Table":
+        from ..report import brief
+
+        notes = []
+        if self.stopped is not None:
+            notes.append(f"Stopped early: {self.stopped}.")
+        if self.folder is not None:
+            notes.append(f"Kept in {self.folder}.")
+        return brief.of_run(self._title, self.history, notes)
+
+    @property
+    def _state(self) -> State:
+        if self.state is None:
+            raise InputError("packed results hold rounds but no models; load the folder they were packed from")
+        return self.state
+
+    @property
+    def _rounds(self) -> Rounds:
+        return self.label, self.seed, self.client_names, self.records
+
+    def _write(self, root: Path) -> RunFolder:
+        """To its place in `root`; a run with the same label and seed is replaced."""
+        target = RunFolder.at(root, self.label, self.seed)
+        if self.folder is not None and self.folder.is_dir():
+            if self.folder.resolve() != target.path.resolve():
+                target.clear()
+                target.take_over(RunFolder(self.folder), self.header)
+            return target
+        target.clear()
+        target.store(self.header, self.records, self._state)
+        return target
+
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Several algorithms and seeds, trained on the same clients from the same initial models."""
+    """Several algorithms and seeds, trained on the same clients from the same initial models.
+
+    `print` shows a table, `comparison["semi_vred"]` gives an entry's results, one per seed.
+    """
 
     results: dict[str, list[Result]]  # label -> one result per seed
     floor: list[Result]  # FedAvg again with other seeds: what chance alone does
@@ -108,6 +223,130 @@ class Comparison:
             if result.accuracy is not None and fedavg.accuracy is not None:
                 per_seed.append(Suppression.of(result.accuracy, fedavg.accuracy))
         return per_seed
+
+    @property
+    def every(self) -> list[Result]:
+        """All results, the noise floor's last."""
+        every: list[Result] = []
+        for results in self.results.values():
+            every += results
+        return every + self.floor
+
+    def __getitem__(self, label: str) -> list[Result]:
+        if label not in self.results:
+            raise unknown("entry", str(label), self.results)
+        return self.results[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self.results
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row per entry, seed, round (from 1) and client: loss, weight, accuracy, test_loss.
+
+        FedAvg with other seeds has the label "fedavg-other-seeds".
+        """
+        return frame([result._rounds for result in self.every])
+
+    def save(self, path: str | Path) -> Path:
+        """Write all runs to a folder that `evenfed.load` and `evenfed report` read: safetensors and JSON."""
+        root = Path(path)
+        with locked(root):
+            kept = {RunFolder.at(root, result.label, result.seed).path for result in self.every}
+            for other in RunFolder.all_in(root):
+                if other.path not in kept:
+                    raise InputError(
+                        f"{root} holds another run, {other.path.name} of {other.label}; save to a new folder"
+                    )
+            for result in self.every:
+                result._write(root)
+            write_order(root, list(self.results))
+        return root
+
+    def report(self, out: str | Path | None = None, show: bool = True) -> list[Path]:
+        """Write the tables and figures of `evenfed report` to `out`, print the tables, and return the files' paths.
+
+        A comparison on disk has its report in its folder unless `out` is given.
+        """
+        return _report(self.every, self.folder, out, show)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return _text(self._table())
+
+    def _repr_html_(self) -> str:
+        return _html(self._table())
+
+    def _table(self) -> "Table":
+        from ..report import brief
+
+        rounds = 0
+        for result in self.every:
+            rounds = max(rounds, len(result.records))
+        first = self.every[0]
+        seeds = len(next(iter(self.results.values())))
+        shown_seeds = "1 seed" if seeds == 1 else f"{seeds} seeds"
+        late = min(first.settings.last_rounds, rounds)
+        title = (
+            f"{len(self)} entries, {shown_seeds}, {rounds} rounds, {len(first.client_names)} clients; "
+            f"average of the last {late} rounds"
+        )
+        notes = [] if self.folder is None else [f"Kept in {self.folder}."]
+        return brief.of_comparison(title, self.rows, self.noise_floor, notes)
+
+
+def _text(table: "Table") -> str:
+    from ..report import brief
+
+    return brief.text(table)
+
+
+def _html(table: "Table") -> str:
+    from ..report import brief
+
+    return brief.as_html(table)
+
+
+def _report(results: Sequence[Result], folder: Path | None, out: str | Path | None, show: bool) -> list[Path]:
+    """Of results on disk, or of results in memory by way of a temporary folder."""
+    if folder is None and out is None:
+        raise InputError('these runs are in memory; give the report a folder: report("reports/mine")')
+    target = folder / "report" if out is None and folder is not None else Path(str(out))
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place) / target.resolve().name
+        if folder is not None:
+            root = folder
+        folders = []
+        for result in results:
+            if result.folder is not None:
+                folders.append(RunFolder(result.folder))
+            else:
+                folders.append(result._write(root))
+        return _write_report(root, folders, target, show)
+
+
+def _write_report(root: Path, folders: Sequence[RunFolder], target: Path, show: bool) -> list[Path]:
+    from rich.console import Console
+
+    from ..report import write
+    from ..report.document import Report
+    from ..report.files import write_report
+
+    findings = read_folders(root, folders)
+    document = Report.of_findings([findings], beside_paper=False)
+    written = write_report(document, target)
+    if show:
+        page = Console(highlight=False, force_jupyter=False)
+        page.print(write.terminal(document, page))
+        page.print(f"\nWritten to {target}", markup=False)
+    return written.paths
 
 
 def _histories(results: Sequence[Result]) -> list[History]:

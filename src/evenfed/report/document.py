@@ -35,23 +35,26 @@ class Report:
     @classmethod
     def of(cls, folders: Sequence[Path], beside_paper: bool, min_test: int = 0) -> "Report":
         """From folders of comparisons, packed or not, without clients judged on fewer than `min_test` examples."""
-        comparisons = []
-        for folder in folders:
-            findings = read(folder)
-            comparisons.append(findings.with_min_test(min_test))
+        comparisons = [read(folder) for folder in folders]
+        return cls.of_findings(comparisons, beside_paper, min_test)
+
+    @classmethod
+    def of_findings(cls, findings: Sequence[Findings], beside_paper: bool, min_test: int = 0) -> "Report":
+        """The same from what was read already."""
+        comparisons = [each.with_min_test(min_test) for each in findings]
         numbers = None
         if beside_paper:
             data_set = paper.data_set_of(comparisons[0])
             numbers = paper.numbers(data_set)
         if len(comparisons) > 1:
             return cls._of_several(comparisons, numbers)
-        (findings,) = comparisons
+        (alone,) = comparisons
         late = Differences(comparisons, late=True)
         return cls(
-            title=findings.folder.resolve().name,
-            facts=_facts(findings),
+            title=alone.folder.resolve().name,
+            facts=_facts(alone),
             tables=_tables(late, beside_paper),
-            about=_about(findings),
+            about=_about(alone),
             findings=comparisons,
             pooled=late,
             papers=numbers,

@@ -200,14 +200,15 @@ def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Li
         row = findings.rows[entry.label]
         cells = []
         for column in columns:
-            cells.append(_figure(row, late, column.key))
+            is_compared = entry is not findings.baseline
+            cells.append(_figure(row, late, column.key, is_compared))
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
     return lines
 
 
-def _figure(row: Row, late: bool, key: str) -> Cell:
-    """One figure of an entry, by its column's key."""
+def _figure(row: Row, late: bool, key: str, is_compared: bool) -> Cell:
+    """One figure of an entry, by its column's key; FedAvg, or what is alone, is compared with nothing."""
     if key == "moved":
         return share(row.moved)
     if key == "oscillation":
@@ -216,7 +217,7 @@ def _figure(row: Row, late: bool, key: str) -> Cell:
         return Cell(row.negative_rounds, digits=0)
     if key not in ("improved", "degraded"):
         return measured(row, late, key)
-    if row.label == BASELINE:
+    if not is_compared:
         return Cell()
     return replace(measured(row, late, key), spread=None)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core.errors import InputError
 from ..core.server import Past, Server
+from ..core.vector import Layout
 from .loop import State
 
 Tensors = dict[str, Tensor]  # by name
@@ -33,6 +34,8 @@ def save(state: State, path: Path) -> None:
         tensors["smoothed"] = server.smoothed
     if state.personal is not None:
         tensors["personal"] = state.personal
+    if state.owns is not None:
+        tensors["owns"] = state.owns
     for name, note in state.notes.items():
         tensors[f"notes.{name}"] = note.clone()  # may be a tensor of the state, which safetensors refuses to see twice
     if server.past is not None:
@@ -50,7 +53,11 @@ def save(state: State, path: Path) -> None:
                     numbers[key] = value
         optimizer["groups"] = server.optimizer_state["param_groups"]
         optimizer["numbers"] = numbers
-    metadata = {"index": str(server.index), "optimizer": json.dumps(optimizer)}
+    metadata = {
+        "index": str(server.index),
+        "optimizer": json.dumps(optimizer),
+        "layout": json.dumps([server.layout.names, server.layout.shapes]),
+    }
     unfinished = path.with_name(path.name + ".new")
     save_file(_on_host(tensors), unfinished, metadata)
     with unfinished.open("rb") as file:
@@ -79,8 +86,11 @@ def load(fresh: State, path: Path) -> State:
     if personal is None:
         return State(server, notes=notes)
     personal = personal.to(device)
-    differs = personal != fresh.server.theta  # where all of them start
-    return State(server, personal, notes=notes, owns=differs.any(1))
+    owns = tensors.get("owns")
+    if owns is None:  # an older version did not say
+        differs = personal != fresh.server.theta  # where all of them start
+        owns = differs.any(1)
+    return State(server, personal, notes=notes, owns=owns.to(device))
 
 
 def read(path: Path) -> tuple[Tensors, dict[str, str]]:
@@ -98,6 +108,16 @@ def read(path: Path) -> tuple[Tensors, dict[str, str]]:
             f"{path} cannot be read as a checkpoint ({error}); remove it to start that run again"
         ) from None
     return tensors, metadata
+
+
+def layout_in(path: Path) -> Layout | None:
+    """How the parameters lie in the vectors of a checkpoint; None if an older version wrote it."""
+    _, metadata = read(path)
+    if "layout" not in metadata:
+        return None
+    names, shapes = json.loads(metadata["layout"])
+    sizes = tuple(torch.Size(shape) for shape in shapes)
+    return Layout(None if names is None else tuple(names), sizes)
 
 
 def load_model(fresh: State, path: Path) -> State:

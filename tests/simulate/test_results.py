@@ -1,0 +1,252 @@
+"""Results that can be printed, tabled, saved, loaded and reported."""
+
+import functools
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import evenfed
+from evenfed.comparison.progress import Live, shown
+from evenfed.core.naming import name_of
+from evenfed.report.document import Report
+from worked_example import federation, small_model
+
+CPU = {"device": "cpu", "lr": 0.2, "batch_size": 7}
+ODD = "<script>alert('ä/ß')</script>"
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+def clients():
+    first, *others = federation()
+    return [evenfed.Client(first.train, first.test, name=ODD), *others]
+
+
+@pytest.fixture(scope="module")
+def compared() -> evenfed.Comparison:
+    return evenfed.compare(
+        normalised, clients(), ["semi_vred[smooth=0.5]", "ditto"], seeds=2, rounds=3, participation=2, **CPU
+    )
+
+
+@pytest.fixture(scope="module")
+def ditto(compared) -> evenfed.Result:
+    return compared["ditto"][0]
+
+
+def same(one: evenfed.Result, two: evenfed.Result) -> None:
+    assert (one.label, one.settings, one.algorithm) == (two.label, two.settings, two.algorithm)
+    assert one.client_names == two.client_names and one.engine == two.engine
+    np.testing.assert_array_equal(one.shares, two.shares)
+    assert torch.equal(one.server.theta, two.server.theta)
+    for name, buffer in one.server.buffers.items():
+        assert torch.equal(buffer, two.server.buffers[name])
+    assert one.personal is two.personal is None or torch.equal(one.personal, two.personal)
+    for a, b in zip(one.records, two.records, strict=True):
+        for field in ("losses", "weights", "accuracy"):
+            np.testing.assert_array_equal(getattr(a, field), getattr(b, field))  # NaN where a client has no data
+        assert (a.index, a.dropped, a.skipped, a.objective) == (b.index, b.dropped, b.skipped, b.objective)
+    assert one.fairness == two.fairness and one.late_fairness == two.late_fairness
+
+
+def test_a_printed_comparison_is_a_short_table(compared):
+    text = str(compared)
+    assert repr(compared) == text and len(text) < 1500
+    for label in ("fedavg", "semi_vred[smooth=0.5]", "ditto", "fedavg, other seeds"):
+        assert sum(line.startswith(label) for line in text.splitlines()) == (2 if label == "fedavg" else 1)
+    mean = f"{100 * compared.rows[0].late['mean'][0]:.1f}"
+    assert mean in text and "3 rounds, 5 clients" in text
+
+
+def test_a_printed_result_is_two_lines_of_figures_and_its_repr_is_one(ditto):
+    assert repr(ditto) == "<Result: ditto, seed 0: 3 rounds, 5 clients>"
+    lines = str(ditto).splitlines()
+    assert len(lines) == 6 and f"{100 * ditto.fairness.mean:.1f}" in lines[-2]
+
+
+def test_notebooks_get_tables_whose_names_are_escaped(compared):
+    result = compared["ditto"][0]
+    renamed = evenfed.Result(**{**vars(result), "label": ODD})
+    shown_as = renamed._repr_html_()
+    assert "<script>" not in shown_as and "&lt;script&gt;" in shown_as and "<table>" in shown_as
+    assert compared._repr_html_().count("<tr>") == 5
+
+
+def test_a_result_without_test_data_can_be_printed():
+    alone = [evenfed.Client(client.train) for client in federation()]
+    result = evenfed.train(small_model(), alone, rounds=1, **CPU)
+    assert "1 rounds" in str(result) and "-" in str(result)
+
+
+def test_entries_are_found_by_label(compared):
+    assert list(compared) == ["fedavg", "semi_vred[smooth=0.5]", "ditto"] and len(compared) == 3
+    assert "ditto" in compared and "vred" not in compared
+    assert compared["ditto"] is compared.results["ditto"]
+    with pytest.raises(evenfed.InputError, match="did you mean 'ditto'"):
+        compared["dito"]
+
+
+def test_a_frame_has_a_row_for_every_entry_seed_round_and_client(compared, ditto):
+    frame = compared.to_pandas()
+    assert len(frame) == (3 + 1) * 2 * 3 * 5
+    assert list(frame.columns[:7]) == ["label", "seed", "round", "client", "loss", "weight", "accuracy"]
+    assert set(frame["label"]) == {*compared.results, "fedavg-other-seeds"}
+    one = frame[(frame.label == "ditto") & (frame.seed == 0) & (frame["round"] == 2)].set_index("client")
+    np.testing.assert_array_equal(one.loss, ditto.records[1].losses)
+    np.testing.assert_array_equal(one.accuracy, ditto.records[1].accuracy)
+    assert one.loc[ODD, "weight"] == ditto.records[1].weights[0]
+    assert ditto.to_pandas().equals(frame[(frame.label == "ditto") & (frame.seed == 0)].reset_index(drop=True))
+
+
+def test_without_pandas_the_error_names_what_to_install(ditto, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(evenfed.InputError, match=r"pip install evenfed\[pandas\]"):
+        ditto.to_pandas()
+
+
+def test_a_saved_result_comes_back_with_personal_models_buffers_and_odd_names(ditto, tmp_path):
+    assert ditto.save(tmp_path / "r") == tmp_path / "r"
+    bare = evenfed.load(tmp_path / "r")
+    same(ditto, bare)
+    with pytest.raises(evenfed.InputError, match=r"model=MyModel\(\)"):
+        _ = bare.model
+    filled = evenfed.load(tmp_path / "r", model=normalised())
+    inputs = federation()[3].test[0]
+    assert torch.equal(filled.model(inputs), ditto.model(inputs))
+    assert torch.equal(filled.client_model(2)(inputs), ditto.client_model(2)(inputs))
+    same(ditto, evenfed.load(tmp_path / "r" / "ditto" / "seed-0"))
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or (file.suffix in (".json", ".jsonl", ".safetensors", "") and file.name != "pickle")
+
+
+def test_a_saved_comparison_comes_back_in_its_order(compared, tmp_path):
+    compared.save(tmp_path / "c")
+    back = evenfed.load(tmp_path / "c", model=normalised())
+    assert list(back) == list(compared)
+    for label in compared:
+        for one, two in zip(compared[label], back[label], strict=True):
+            same(one, two)
+    for one, two in zip(compared.floor, back.floor, strict=True):
+        same(one, two)
+    assert [row.late for row in back.rows] == [row.late for row in compared.rows]
+    back.save(tmp_path / "copy")
+    same(compared["ditto"][1], evenfed.load(tmp_path / "copy")["ditto"][1])
+
+
+def test_a_comparison_of_one_run_comes_back_as_one(tmp_path):
+    alone = evenfed.compare(small_model, federation(), ["fedavg"], seeds=1, rounds=1, noise_floor=False, **CPU)
+    alone.save(tmp_path)
+    assert isinstance(evenfed.load(tmp_path), evenfed.Comparison)
+
+
+class Mine(evenfed.algorithms.FedAvg):
+    name = "not-registered"
+
+
+def steps(parameters):
+    return torch.optim.SGD(parameters, lr=0.5, momentum=0.9)
+
+
+def test_code_comes_back_by_name_only(tmp_path):
+    result = evenfed.train(small_model(), federation(), Mine(), rounds=2, server_optimizer=steps, **CPU)
+    result.save(tmp_path)
+    back = evenfed.load(tmp_path, model=small_model())
+    assert back.algorithm.name == "not-registered" and "steps" in repr(back.settings.server_optimizer)
+    assert torch.equal(back.server.theta, result.server.theta)
+    with pytest.raises(evenfed.InputError, match="name only"):
+        back.settings.server_optimizer([])
+
+
+@pytest.mark.parametrize(
+    ("model", "complaint"),
+    [
+        (nn.Linear(6, 3), "another model"),
+        (nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), r"0.weight \[4, 6\].*\[5, 6\]"),
+        (nn.Sequential(*normalised(), nn.Linear(3, 3)), "3.weight, which was not trained"),
+        ("Net", "give a torch.nn.Module"),
+    ],
+)
+def test_another_model_is_refused(ditto, tmp_path, model, complaint):
+    ditto.save(tmp_path)
+    with pytest.raises(evenfed.InputError, match=complaint):
+        evenfed.load(tmp_path, model=model)
+
+
+def test_what_cannot_be_loaded_is_told(tmp_path):
+    with pytest.raises(evenfed.InputError, match="no folder"):
+        evenfed.load(tmp_path / "nowhere")
+    with pytest.raises(evenfed.InputError, match="no finished run"):
+        evenfed.load(tmp_path)
+
+
+def test_reports_are_the_command_lines(compared, tmp_path, capsys):
+    with pytest.raises(evenfed.InputError, match="give the report a folder"):
+        compared.report()
+    paths = compared.report(tmp_path / "in-memory", show=False)
+    assert all(path.exists() for path in paths) and not capsys.readouterr().out
+    compared.save(tmp_path / "kept")
+    loaded = evenfed.load(tmp_path / "kept")
+    assert tmp_path / "kept" / "report" / "tables.csv" in loaded.report()
+    assert "At a glance" in capsys.readouterr().out
+    tables = [(folder / "tables.csv").read_text() for folder in (tmp_path / "in-memory", tmp_path / "kept" / "report")]
+    assert tables[0] == tables[1]
+
+
+def test_a_run_alone_is_reported_and_compared_with_nothing(compared, tmp_path):
+    run = compared["semi_vred[smooth=0.5]"][0]
+    report = Report.of([run.save(tmp_path)], beside_paper=False)
+    assert [table.name for table in report.tables] == ["overview-late", "detailed-late", "detailed-last", "runs"]
+    improved = [column.key for column in report.tables[0].columns].index("improved")
+    (line,) = report.tables[0].lines
+    assert line.entry == "semi_vred[smooth=0.5]" and line.cells[improved].value is None
+
+
+def test_progress_is_off_without_a_terminal_and_can_be_asked_for(capsys):
+    evenfed.train(small_model(), federation(), rounds=2, **CPU)
+    assert capsys.readouterr().err == ""
+    evenfed.train(small_model(), federation(), rounds=2, progress=True, **CPU)
+    assert "round 2 of 2, 1 run" in capsys.readouterr().err
+    with shown(False) as listen:
+        assert not isinstance(listen, Live)
+
+
+def test_progress_in_a_notebook_is_one_line(monkeypatch, capsys):
+    class Shell:
+        kernel = object()
+
+    class IPython:
+        get_ipython = staticmethod(Shell)
+
+    monkeypatch.setitem(sys.modules, "IPython", IPython)
+    evenfed.train(small_model(), federation(), rounds=3, **CPU)
+    written = capsys.readouterr().err
+    assert written.endswith("\n") and written.count("\n") == 1 and "\rround 3 of 3" in written
+
+
+def scaled(factor):
+    def loss(outputs, targets):
+        return factor * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    return loss
+
+
+def test_functions_are_named_by_what_they_do():
+    assert name_of(scaled(2)) != name_of(scaled(3)) and name_of(scaled(2)) == name_of(scaled(2))
+    assert name_of(lambda x: x + 1) != name_of(lambda x: x + 2)
+    assert "reduction='none'" not in name_of(nn.CrossEntropyLoss(reduction="none"))
+    partial = functools.partial(nn.functional.cross_entropy, reduction="none")
+    assert name_of(partial) == "partial(torch.nn.functional.cross_entropy, reduction='none')"
+
+
+def test_the_header_of_a_saved_run_says_what_it_was(ditto, tmp_path):
+    ditto.save(tmp_path)
+    header = json.loads((tmp_path / "ditto" / "seed-0" / "header.json").read_text())
+    assert header["finished"] and header["versions"]["evenfed"] == evenfed.__version__
+    assert header["clients"]["names"][0] == ODD and header["config"]["hyper_parameters"] == {"lam": 1.0}
+    assert header["seconds"] == pytest.approx(sum(record.seconds for record in ditto.records))
