@@ -1,20 +1,27 @@
 """Tuning as a user runs it: grids and Bayesian search, killed and going on, several processes on one study."""
 
+import dataclasses
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 import command
 import evenfed as package
 from evenfed.comparison.experiment import DEMO, Experiment
-from evenfed.comparison.study import GRIDS, LEARNING_RATES, Candidate, Search, mark
+from evenfed.comparison.plan import Variant
+from evenfed.comparison.space import LEARNING_RATES, space_of
+from evenfed.comparison.study import Candidate, Search, mark
 from evenfed.comparison.tune import front, tune
+from evenfed.core.algorithm import Algorithm, hyper
+from evenfed.report import tuning as result
 
 pytestmark = pytest.mark.slow
 QUICK = ["--rounds", "6", *command.SMALL, "--batch", "5"]
@@ -49,7 +56,8 @@ def test_the_papers_grid_killed_and_going_on_by_two_processes(tmp_path):
     told = [json.loads(command.ended(process).stdout) for process in two]
     last = max(told, key=lambda t: len(t["candidates"]))
     grid = [("fedavg", ("lr", lr)) for lr in LEARNING_RATES["images"]]
-    grid += [("term", ("alpha", a), ("lr", lr)) for a in GRIDS["term"][1] for lr in LEARNING_RATES["images"]]
+    alphas = space_of(Variant.parse("term"), "images")["alpha"]
+    grid += [("term", ("alpha", a), ("lr", lr)) for a in alphas for lr in LEARNING_RATES["images"]]
     assert points(last) == sorted(grid)  # every point once: none lost by the kill, none done twice
     assert last["selected_on"] == "validation" and set(last["chosen"]) == {"fedavg", "term"}
     best = max(c["figures"]["worst10"] for c in last["candidates"] if c["label"] == "term")
@@ -148,3 +156,91 @@ def test_another_experiment_is_another_search():
     assert mark(usual) == mark(usual.changed(["train.device=cpu"]))
     for change in ("train.rounds=5", "data.clients=7", "model.hidden=[8]", "seeds=2"):
         assert mark(usual) != mark(usual.changed([change])), change
+
+
+@dataclass(frozen=True)
+class TwoDials(Algorithm):
+    """An algorithm of another package: one hyper-parameter with a grid, one without, one of whole numbers."""
+
+    strength: float = hyper(0.5, "of the pull", least=0, reason="it is a part", grid=(0.1, 0.9))
+    shape: Literal["round", "square"] = hyper("round", "of the pull")
+    order: int = hyper(1, "of the pull", grid=(1, 2))
+
+
+def tuned_by(tmp_path, **options):
+    table = {
+        "algorithms": {"twodials": {"algorithm": "twodials"}},
+        "data": {"clients": 4},
+        "model": {"name": "mlp", "hidden": [4]},
+        "train": {"rounds": 2, "device": "cpu"},
+        "seeds": 1,
+        "tune": options,
+    }
+    experiment = Experiment.of(table, "dials")
+    entry = experiment.variants[-1]
+    experiment = dataclasses.replace(experiment, variants=(entry,))
+    return tune(experiment, Search.of(experiment.tune), tmp_path, lambda done, all: None)
+
+
+@pytest.fixture
+def two_dials(monkeypatch):
+    known = {**package.algorithms._all(), "twodials": TwoDials}
+    monkeypatch.setattr(package.algorithms, "_all", lambda: known)
+
+
+def test_an_algorithm_of_ones_own_is_tuned_by_the_grid_it_declares(tmp_path, two_dials):
+    tuned = tuned_by(tmp_path, grid={"lr": [0.1]})
+    tried = sorted((c.values["strength"], c.values["order"], c.values["lr"]) for c in tuned.candidates)
+    assert tried == [(0.1, 1, 0.1), (0.1, 2, 0.1), (0.9, 1, 0.1), (0.9, 2, 0.1)]
+    assert tuned.untuned == {"twodials": {"shape": "round"}}
+    told = result.not_tuned(tuned)
+    assert "twodials.shape = round" in told and "grid=[...]" in told
+    again = tuned_by(tmp_path, grid={"lr": [0.1], "twodials": {"shape": ["round", "square"], "order": [1]}})
+    assert len(again.candidates) == 4 and again.untuned == {} and result.not_tuned(again) is None
+    assert {c.values["shape"] for c in again.candidates} == {"round", "square"}
+
+
+def test_bayes_keeps_whole_numbers_whole(tmp_path, two_dials):
+    tuned = tuned_by(tmp_path, method="bayes", trials=3)
+    for candidate in tuned.candidates:
+        assert type(candidate.values["order"]) is int and 0.1 <= candidate.values["strength"] <= 0.9
+    assert len(tuned.candidates) == 3
+
+
+def test_the_table_tune_of_an_experiment(tmp_path, evenfed):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "[algorithms.fedavg]\n[train]\nrounds = 2\n[data]\nclients = 4\n[model]\nname = 'mlp'\nhidden = [4]\n"
+        "[tune]\nmetric = 'mean'\nseeds = [3]\n[tune.grid]\nlr = [0.1, 0.3]\nsmooth = ['none', 0.5]\n"
+    )
+    done = evenfed("tune", file, "--format", "json", "--select-on", "test")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["metric"], told["selected_on"]) == ("mean", "test")
+    assert sorted((c["values"]["lr"], str(c["values"]["smooth"])) for c in told["candidates"]) == [
+        (0.1, "0.5"),
+        (0.1, "None"),
+        (0.3, "0.5"),
+        (0.3, "None"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"trails": 3}, "did you mean 'trials'"),
+        ({"grid": {"bta": [1]}}, "unknown name in"),
+        ({"grid": {"semi_vred": {"bta": [1]}}}, "did you mean 'beta'"),
+        ({"grid": {"lr": 0.1}}, "give a list of values"),
+        ({"grid": {"lr": [[0.1]]}}, "give plain values"),
+        ({"grid": 3}, "give a table of lists"),
+        ({"trials": "many"}, "trials=many"),
+    ],
+)
+def test_tables_tune_that_cannot_be(table, told, tmp_path):
+    def begun():
+        experiment = Experiment.of({"algorithms": {"semi_vred": {}}, "tune": table}, "bad")
+        tune(experiment, Search.of(experiment.tune), tmp_path, lambda done, all: None)
+
+    with pytest.raises(package.InputError, match=told):
+        begun()

@@ -103,25 +103,28 @@ def tune(
     experiment: ExperimentFile = None,
     quick: Quick = False,
     algorithms: Annotated[str | None, typer.Option(help="Entries to tune; all of the experiment if left out.")] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds of every candidate: a number or a list.")] = "1",
+    seeds: Annotated[str | None, typer.Option(help="Seeds of every candidate: a number or a list; 1.")] = None,
     rounds: Rounds = None,
     set: Assignments = [],
-    method: Annotated[str, typer.Option(help="grid (the paper's grids) or bayes.")] = "grid",
-    trials: Annotated[int, typer.Option(help="Candidates per entry, with --method bayes.")] = 20,
+    method: Annotated[str | None, typer.Option(help="grid (default) or bayes.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Candidates per entry, with --method bayes; 20.")] = None,
     select_on: Annotated[
-        str, typer.Option(help="validation, or test as the paper did (results say so).")
-    ] = "validation",
+        str | None, typer.Option(help="validation (default), or test as the paper did (results say so).")
+    ] = None,
     metric: Annotated[
-        str, typer.Option(help="Metric to choose by: worst10, mean, worst, worst20, std or best10.")
-    ] = "worst10",
+        str | None, typer.Option(help="Metric to choose by: worst10 (default), mean, worst, worst20, std or best10.")
+    ] = None,
     storage: Annotated[str | None, typer.Option(help="URL of a database shared by processes and machines.")] = None,
-    batch: Annotated[int, typer.Option(help="Candidates trained together.")] = 12,
+    batch: Annotated[int | None, typer.Option(help="Candidates trained together; 12.")] = None,
     device: Device = None,
     precision: Precision = None,
     out: Output = Path("runs"),
     format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
 ) -> None:
-    """Choose learning rates and hyper-parameters on a validation split; rerun to resume."""
+    """Choose learning rates and hyper-parameters on a validation split; rerun to resume.
+
+    Options go before the experiment's table [tune], which may also give values to try in [tune.grid].
+    """
     from ..comparison import tune as tuning
     from ..comparison.study import Search
     from ..report import tuning as result
@@ -134,14 +137,20 @@ def tune(
         "precision": precision,
     }
     chosen = _experiment(experiment, quick, algorithms, seeds, settings, set)
-    search = Search(
-        method=method,  # type: ignore[arg-type]
-        trials=trials,
-        select_on=select_on,  # type: ignore[arg-type]
-        metric=metric,
-        storage=storage,
-        batch=batch,
-    )
+    table = dict(chosen.tune)
+    own_seeds = table.pop("seeds", 1)
+    if seeds is None:
+        chosen = chosen.with_value("seeds", own_seeds)
+    options = {
+        "method": method,
+        "trials": trials,
+        "select_on": select_on,
+        "metric": metric,
+        "storage": storage,
+        "batch": batch,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    search = Search.of({**table, **given})
     folder = out / f"{chosen.name}-tune"
     prepare(folder)
     progress = progress_page()
@@ -157,6 +166,9 @@ def tune(
         return
     page = console()
     page.print(result.render(tuned))
+    left = result.not_tuned(tuned)
+    if left:
+        page.print(f"! {left}", style="yellow", markup=False)
     drawn = figures.draw(tuned, folder)
     shown = drawn[-1] if drawn else NOT_DRAWN
     page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)

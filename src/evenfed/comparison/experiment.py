@@ -36,6 +36,7 @@ _KEYS = (
     "track",
     "tune",
 )
+TUNE_KEYS = ("method", "trials", "select_on", "metric", "storage", "batch", "grid", "seeds")
 _NAME = re.compile(r"[\w.+\-]{1,100}")
 
 TomlTable = Mapping[str, Any]
@@ -120,7 +121,7 @@ class Experiment:
             quick=_table(table, "quick"),
             selected_on=selected_on,
             track=chosen(table.get("track", {})),
-            tune=_table(table, "tune"),
+            tune=_tune(table),
             variants=tuple(with_baseline(variants)),
         )
 
@@ -289,6 +290,12 @@ def _check_keys(keys: Iterable[str], allowed: Sequence[str], where: str) -> None
     for key in keys:
         if key not in allowed:
             raise unknown(f"key of {where}", key, allowed)
+
+
+def _tune(table: TomlTable) -> dict[str, Any]:
+    options = _table(table, "tune")
+    _check_keys(options, TUNE_KEYS, "tune")
+    return options
 
 
 def _check_data_keys(keys: Iterable[str]) -> None:

@@ -14,42 +14,23 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import InputError, first_line, unknown
 from .experiment import Experiment
 from .history import METRICS
-from .plan import Variant
+from .space import Choices, Grid, Space
 
 if TYPE_CHECKING:
     import optuna
 
-LEARNING_RATES = {
-    "images": (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2),
-    "sequences": (1e-2, 5e-2, 1e-1, 2e-1, 5e-1, 1.0),
-}  # the paper's; 0.2 is not in its stated grid for sequences, but is the best value it reports
-GRIDS = {
-    "qffl": ("q", (0.01, 0.1, 1.0)),
-    "term": ("alpha", (0.01, 0.1, 0.5, 1.0)),
-    "propfair": ("baseline", (2.0, 3.0, 4.0, 5.0)),
-    "gifair": ("strength", (0.1, 0.5, 1.0)),
-    "delta_fl": ("alpha", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)),
-    "vred": ("beta", (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)),
-    "semi_vred": ("beta", (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)),
-    "ditto": ("lam", (0.1, 1.0, 2.0)),
-    "climb": ("epsilon", (0.01, 0.1, 0.5, 1.0)),
-    "fedmgda": ("epsilon", (0.05, 0.1, 0.5, 1.0)),
-    "fedfv": ("alpha", (0.0, 0.1, 0.3, 0.5)),
-}  # the paper's, then ours for methods it did not run; the step of AFL and DRFA stays at its default, as in the paper
 BATCH = 12
 STALE_SECONDS = 300.0  # without a heartbeat before a trial's worker counts as dead
 HEARTBEAT_SECONDS = STALE_SECONDS / 10
 
-Choices = tuple[float, ...]
-Space = dict[str, Choices]  # values to try, by hyper-parameter
-Values = dict[str, float]  # of a candidate, by hyper-parameter
+Values = dict[str, Any]  # of a candidate, by hyper-parameter or option
 Figures = dict[str, float]  # what a candidate scored, by metric
 
 
@@ -63,6 +44,16 @@ class Search:
     metric: str = "worst10"
     storage: str | None = None  # a database's URL; None: SQLite in the output folder
     batch: int = BATCH  # candidates trained together
+    grid: Grid = field(default_factory=dict)  # values to try by name, beside or instead of those declared
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> "Search":
+        """From a table [tune] of an experiment."""
+        allowed = [option.name for option in dataclasses.fields(cls)]
+        for name in table:
+            if name not in allowed:
+                raise unknown("key of tune", name, allowed)
+        return cls(**table)
 
     def __post_init__(self) -> None:
         _check_choice("method", self.method, ("grid", "bayes"))
@@ -70,6 +61,8 @@ class Search:
         _check_choice("metric", self.metric, METRICS)
         _check_positive("trials", self.trials)
         _check_positive("batch", self.batch)
+        if not isinstance(self.grid, Mapping):
+            raise InputError(f"tune.grid = {self.grid!r}; give a table of lists, e.g. [tune.grid]")
 
     def rank(self, figures: Figures) -> tuple[float, float]:
         """What is compared: the metric, and the mean where it ties."""
@@ -86,16 +79,6 @@ class Candidate:
     label: str
     values: Values
     figures: Figures
-
-
-def space_of(variant: Variant, kind: str) -> Space:
-    """The values to try: learning rates, and the algorithm's own parameter if it has one."""
-    space: Space = {"lr": LEARNING_RATES[kind]}
-    algorithm = variant.algorithm.name
-    if algorithm in GRIDS:
-        parameter, values = GRIDS[algorithm]
-        space[parameter] = values
-    return space
 
 
 def load_optuna() -> Any:
@@ -164,21 +147,33 @@ class _Entry:
     def _suggest(self, trial: "optuna.Trial") -> Values:
         values = {}
         for name, choices in self.space.items():
-            if self.search.method == "grid":
-                choice = trial.suggest_categorical(name, list(choices))
-                values[name] = float(choice)
-                continue
-            low = min(choices)
-            high = max(choices)
-            ratio = high / max(low, 1e-9)
-            is_wide = ratio > 20
-            values[name] = trial.suggest_float(
-                name,
-                low=max(low, 1e-4),
-                high=high,
-                log=is_wide or name == "lr",
-            )
+            if self.search.method == "grid" or not _are_numbers(choices):
+                values[name] = trial.suggest_categorical(name, list(choices))
+            else:
+                values[name] = _between(trial, name, choices)
         return values
+
+
+def _are_numbers(choices: Choices) -> bool:
+    return all(type(choice) in (int, float) for choice in choices)
+
+
+def _between(trial: "optuna.Trial", name: str, choices: Choices) -> float:
+    """Any number from the lowest to the highest choice."""
+    low = min(choices)
+    high = max(choices)
+    if all(type(choice) is int for choice in choices):
+        return int(trial.suggest_int(name, low, high))
+    ratio = high / max(low, 1e-9)
+    is_wide = ratio > 20
+    return float(
+        trial.suggest_float(
+            name,
+            low=max(low, 1e-4),
+            high=high,
+            log=is_wide or name == "lr",
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -233,7 +228,7 @@ class Studies:
                     label=label,
                     space=spaces[label],
                     search=search,
-                    study=self._open(optuna, experiment, label),
+                    study=self._open(optuna, experiment, label, spaces[label]),
                     states=self.states,
                 )
                 self.entries.append(entry)
@@ -273,7 +268,7 @@ class Studies:
                 candidates.append(candidate)
         return candidates
 
-    def _open(self, optuna: Any, experiment: Experiment, label: str) -> "optuna.Study":
+    def _open(self, optuna: Any, experiment: Experiment, label: str, space: Space) -> "optuna.Study":
         """The study's name carries what decides its results, so that other searches do not mix in."""
         search = self.search
         name = (
@@ -283,6 +278,7 @@ class Studies:
             search.select_on,
             search.metric,
             mark(experiment),
+            _digest(space),
         )
         direction = "minimize" if search.metric == "std" else "maximize"
         sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
@@ -338,7 +334,11 @@ def mark(experiment: Experiment) -> str:
         train,
         list(experiment.seeds),
     ]
-    text = json.dumps(deciding, sort_keys=True, default=str)
+    return _digest(deciding)
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return digest[:12]
 
@@ -361,5 +361,5 @@ def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def _check_positive(name: str, value: int) -> None:
-    if value < 1:
+    if type(value) is not int or value < 1:
         raise InputError(f"{name}={value}: give a whole number, at least 1")

@@ -19,7 +19,8 @@ from ..simulate.loop import Run
 from .driver import Group, Sink, Training, drive
 from .experiment import Experiment
 from .history import METRICS, History
-from .study import HEARTBEAT_SECONDS, Candidate, Figures, Job, Search, Space, Studies, load_optuna, space_of
+from .space import Space, check_grid, space_of, untuned
+from .study import HEARTBEAT_SECONDS, Candidate, Figures, Job, Search, Studies, load_optuna
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Tuned:
     chosen: dict[str, Candidate]
     experiment: Experiment  # with the chosen values
     search: Search
+    untuned: dict[str, dict[str, Any]]  # label -> hyper-parameters without a grid, at their values
 
 
 def tune(
@@ -46,13 +48,15 @@ def tune(
             f"data.judge='{judge}': a search sets aside its own validation examples; leave judge at "
             "'test', and say --select-on validation or test"
         )
+    check_grid(search.grid, experiment.variants)
     out.mkdir(parents=True, exist_ok=True)
     bench = _Bench(_with_validation(experiment, search), search)
+    spaces = bench.spaces()
     studies = Studies(
         optuna=optuna,
         experiment=bench.experiment,
         search=search,
-        spaces=bench.spaces(),
+        spaces=spaces,
         out=out,
     )
     for batch in studies.batches():
@@ -66,7 +70,12 @@ def tune(
             job.finish(scores)
         finished, total = studies.progress()
         listen(finished, total)
-    return _choose(studies.candidates(), experiment, search)
+    left = {}
+    for variant in experiment.variants:
+        values = untuned(variant, spaces[variant.label])
+        if values:
+            left[variant.label] = values
+    return _choose(studies.candidates(), experiment, search, left)
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -97,7 +106,7 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
         }
         entries[variant.label] = _without_none(entry)
     data = dataclasses.asdict(experiment.data)
-    return {
+    content = {
         "name": experiment.name,
         "seeds": list(experiment.seeds),
         "selected_on": selected_on,
@@ -106,6 +115,9 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
         "train": train,
         "algorithms": entries,
     }
+    if experiment.track:
+        content["track"] = {name: dict(options) for name, options in experiment.track.items()}
+    return content
 
 
 class _Bench:
@@ -116,6 +128,7 @@ class _Bench:
         judged = federation.validation if search.select_on == "validation" else federation.judged
         sizes = federation.train_sizes
         self.experiment = experiment
+        self.grid = search.grid
         self.problem, self.initial = experiment.problem(federation, judged)
         self.shares = sizes / sizes.sum()
         self.kind = "sequences" if federation.class_counts is None else "images"
@@ -124,7 +137,7 @@ class _Bench:
         """The values to try, by entry."""
         spaces = {}
         for variant in self.experiment.variants:
-            spaces[variant.label] = space_of(variant, self.kind)
+            spaces[variant.label] = space_of(variant, self.kind, self.grid)
         return spaces
 
     def carry_out(self, batch: Sequence[Job]) -> list[Figures]:
@@ -194,7 +207,12 @@ def _with_validation(experiment: Experiment, search: Search) -> Experiment:
     return dataclasses.replace(experiment, data=data)
 
 
-def _choose(candidates: list[Candidate], experiment: Experiment, search: Search) -> Tuned:
+def _choose(
+    candidates: list[Candidate],
+    experiment: Experiment,
+    search: Search,
+    left: dict[str, dict[str, Any]],
+) -> Tuned:
     """The best candidate of each entry; of equals, the first."""
     chosen: dict[str, Candidate] = {}
     for candidate in candidates:
@@ -205,7 +223,7 @@ def _choose(candidates: list[Candidate], experiment: Experiment, search: Search)
     for label, best in chosen.items():
         for key, value in best.values.items():
             experiment = experiment.with_value(f"{label}.{key}", value)
-    return Tuned(candidates, chosen, experiment, search)
+    return Tuned(candidates, chosen, experiment, search, left)
 
 
 def _beats(one: Candidate, other: Candidate) -> bool:

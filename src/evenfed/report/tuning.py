@@ -44,9 +44,26 @@ def render(tuned: Tuned) -> Table:
 
 def values_of(candidate: Candidate) -> str:
     """As a reader sees them."""
-    values = candidate.values.items()
-    assignments = [f"{name}={value:g}" for name, value in values]
+    assignments = []
+    for name, value in candidate.values.items():
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        assignments.append(f"{name}={shown}")
     return ", ".join(assignments)
+
+
+def not_tuned(tuned: Tuned) -> str | None:
+    """Which hyper-parameters stay at their values, and what to do about it."""
+    left = []
+    for label, values in tuned.untuned.items():
+        for name, value in values.items():
+            left.append(f"{label}.{name} = {value}")
+    if not left:
+        return None
+    listed = ", ".join(left)
+    return (
+        f"Not tuned, as no grid is declared: {listed}. To tune one, give its values in [tune.grid], "
+        "or declare hyper(..., grid=[...]) in its class."
+    )
 
 
 def describe(tuned: Tuned) -> dict[str, Any]:
@@ -58,6 +75,7 @@ def describe(tuned: Tuned) -> dict[str, Any]:
         "metric": tuned.search.metric,
         "selected_on": tuned.search.select_on,
         "chosen": chosen,
+        "not_tuned": {label: dict(values) for label, values in tuned.untuned.items()},
         "candidates": list(map(_describe, tuned.candidates)),
     }
 
