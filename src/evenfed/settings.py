@@ -237,6 +237,21 @@ VARIANT = (
 )
 
 
+def extended(choice: Any, option: str, value: Any) -> dict[str, Any]:
+    """A choice by name, or by a table, with one more of its options set.
+
+    >>> extended("sgd", "momentum", 0.9)
+    {'name': 'sgd', 'momentum': 0.9}
+    """
+    table: dict[str, Any] = {}
+    if isinstance(choice, Mapping):
+        table.update(choice)
+    elif choice is not None:
+        table["name"] = choice
+    table[option] = value
+    return table
+
+
 def _torch_optimizers() -> dict[str, type]:
     """The classes of torch.optim, by their names in lower case."""
     optimizers = {}

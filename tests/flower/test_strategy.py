@@ -357,3 +357,36 @@ def test_a_message_of_another_strategy_is_told():
     )
     (reply,) = grid.send_and_receive(asked)
     assert isinstance(reply, Message) and "FairStrategy" in reply.error.reason
+
+
+LOCAL_TRAINING = [
+    {"optimizer": {"name": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}, "clip": 0.5},
+    {
+        "optimizer": {"name": "adam", "betas": (0.8, 0.9), "keep": True},
+        "local_epochs": 1,
+        "local_steps": 3,
+        "drop_last": True,
+        "lr_schedule": lambda index: 1 / (1 + index),
+        "participation": 2,
+    },
+]
+
+
+@pytest.mark.parametrize("options", LOCAL_TRAINING, ids=["momentum", "kept"])
+def test_local_training_is_the_simulators(options):
+    strategy, _, _ = on_flower("qffl", **options)
+    assert_same(strategy, simulated("qffl", **options))
+
+
+def test_clients_augment_as_the_simulator_does():
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
+
+    pictures = []
+    for client in federation(sizes=(6, 4), features=16):
+        examples = [(inputs.view(-1, 1, 4, 4), targets) for inputs, targets in (client.train, client.test)]
+        pictures.append(evenfed.Client(*examples))
+    options = {"clients": pictures, "model": make, "augment": evenfed.augment.crop_and_flip(1)}
+    strategy, _, _ = on_flower("fedavg", **options)
+    assert_same(strategy, simulated("fedavg", **options))

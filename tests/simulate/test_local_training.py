@@ -8,10 +8,12 @@ from torch import nn
 import evenfed
 from evenfed.core import streams
 from evenfed.core.streams import Batching
+from evenfed.simulate import checkpoint, kept
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting
+from evenfed.simulate.loop import Run, rounds, start
 from evenfed.simulate.problem import Problem, Task
 
 ENGINES = {
@@ -307,3 +309,58 @@ def test_an_augmentation_that_cannot_be_stacked_is_visited():
     assert "its augmentation cannot be vectorised" in visited.engine
     reference = evenfed.train(Reader(), pictures((3, 4, 3, 5, 4)), "fedavg", engine="reference", **options)
     assert torch.allclose(visited.server.theta, reference.server.theta, rtol=0, atol=1e-9)
+
+
+def last(advanced):
+    """The states after the last round."""
+    *_, (states, _) = advanced
+    return states
+
+
+KEPT = {"name": "adam", "amsgrad": True, "keep": True}
+
+
+@pytest.mark.parametrize("engine", ["reference", "stacked", "slots", "visiting"])
+def test_a_kept_state_goes_on_as_torchs_optimiser_does(engine):
+    """One client, whose model is the global one: rounds are as if the optimiser had never stopped."""
+    people = clients(sizes=(9,))
+    settings = evenfed.Settings(rounds=3, lr=0.05, batch_size=4, optimizer=KEPT, device="cpu")
+    problem = problem_of(settings, people=people)
+    run = Run("fedavg", evenfed.algorithms.get("fedavg"), settings)
+    (state,) = last(rounds([run], [start(run, problem)], problem, ENGINES[engine](problem)))
+    expected = by_torch(settings, problem, 0, rounds=3)
+    assert torch.allclose(state.server.theta, expected, rtol=0, atol=1e-9)
+    assert state.moments.taken.tolist() == [9]
+    fresh = evenfed.train(model(), people, "fedavg", rounds=3, lr=0.05, batch_size=4, optimizer="adam", device="cpu")
+    assert (fresh.server.theta - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "ditto"])
+def test_a_kept_state_is_the_clients_own_in_every_engine_and_resumes_to_the_bit(algorithm, tmp_path):
+    settings = evenfed.Settings(rounds=4, lr=0.05, batch_size=4, optimizer=KEPT, participation=2, device="cpu")
+    problem = problem_of(settings)
+    run = Run(algorithm, evenfed.algorithms.get(algorithm), settings)
+    ends = {}
+    for name, make in ENGINES.items():
+        for (state,), _ in rounds([run], [start(run, problem)], problem, make(problem)):
+            if name == "stacked" and state.server.index == 2:
+                checkpoint.save(state, tmp_path / "half")
+        ends[name] = state
+    for name in ("visiting", "stacked", "slots"):
+        for found, expected in [
+            (ends[name].server.theta, ends["reference"].server.theta),
+            (ends[name].moments.values, ends["reference"].moments.values),
+        ]:
+            assert torch.allclose(found, expected, rtol=0, atol=1e-9)
+        assert torch.equal(ends[name].moments.taken, ends["reference"].moments.taken)
+    assert len(set(ends["stacked"].moments.taken.tolist())) > 1
+    half = checkpoint.load(start(run, problem), tmp_path / "half")
+    (state,) = last(rounds([run], [half], problem, Stacked(problem, 8)))
+    assert torch.equal(state.server.theta, ends["stacked"].server.theta)
+    assert torch.equal(state.moments.values, ends["stacked"].moments.values)
+
+
+def test_states_that_memory_would_not_hold_are_refused_with_their_size(monkeypatch):
+    monkeypatch.setattr(kept, "memory_of", lambda device: 7_000)
+    with pytest.raises(evenfed.InputError, match=r"3 clients \(2 x 39 numbers each\).*3.74e-06 GB.*leave keep out"):
+        evenfed.train(model(), clients(), rounds=1, optimizer={"name": "adam", "keep": True}, device="cpu")

@@ -15,7 +15,7 @@ from ..callbacks.naming import Chosen, by_name, chosen, deciding
 from ..client import Pool
 from ..core.errors import InputError, unknown
 from ..data import DataSettings, Federation
-from ..settings import Settings
+from ..settings import Settings, extended
 from ..simulate.drawn import Drawn
 from ..simulate.loop import Run
 from ..simulate.problem import Problem, initial_model
@@ -159,6 +159,10 @@ class Experiment:
         part, dot, key = place.rpartition(".")
         if not dot or not key:
             raise InputError(f"'{place}' is no place for a value; write part.key=value, e.g. train.lr=0.1")
+        if part.startswith("train."):  # an option of an option: train.optimizer.momentum
+            name = part.removeprefix("train.")
+            current = getattr(self.train, name, None)
+            return self.with_value(f"train.{name}", extended(current, key, value))
         if part == "train":
             options = {**vars(self.train), key: value}
             train = Settings.of(options)

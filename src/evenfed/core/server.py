@@ -33,6 +33,7 @@ class Update:
     delta: Parameters  # incoming model minus trained model; [D] or [c, D] flat, or by parameter name
     snapshot: Tensor | None = None  # the same at the planned snapshot step
     buffers: Mapping[str, Tensor] | None = None  # e.g. BatchNorm's statistics after training, [c, ...]
+    moments: Moments | None = None  # the state of the clients' optimisers, where they keep it
     columns: Tensor | None = None  # where the delta's columns stand in [D], if it leaves out what cannot change
 
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from ..client import Client, alone
 from ..core import sums
-from ..core.algorithm import Own
 from ..core.errors import InputError
 from ..losses import LossFunction
 from ..settings import Settings
@@ -24,7 +23,7 @@ from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Task, initial_model
 from . import secure, wire
 from .private import MEAN, RECORD, SCORE, MaskedTask
-from .shelf import InContext, InFolder, Shelf, Store
+from .shelf import InContext, InFolder, Shelf, Store, moments_at, put_moments
 from .wire import Shape
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
@@ -48,8 +47,9 @@ def client_app(
 
     `model()` makes the module (torch is seeded before, so that frozen parameters agree everywhere). `data`
     gives this site's `evenfed.Client` from Flower's context, whose `node_config["partition-id"]` says which
-    site it is. `loss`, `score`: as `evenfed.train` takes them. Personal models (Ditto) live in the context's
-    state, which Flower keeps for one run; in the folder `state` they survive a restart of the server. `mods`
+    site it is. `loss`, `score`: as `evenfed.train` takes them. Personal models (Ditto) and the
+    state of an optimiser with keep=true live in the context's state, which Flower keeps for one run; in the folder
+    `state` they survive a restart of the server. `mods`
     (Flower's clipping or local privacy) apply to training alone.
 
     >>> import torch, evenfed
@@ -129,7 +129,11 @@ class Site:
         desk = self._desk(client, context, task)
         theta, buffers = desk.receive(message)
         training = desk.training(task, theta, buffers)
-        trained, snapshot = desk.worker.weights_after(training, 0)
+        shelf = self._shelf(context, task, "optimizer")
+        moments = moments_at(shelf, task.index, training.local.optimizer, theta)
+        trained, snapshot = desk.worker.weights_after(dataclasses.replace(training, moments=moments), 0)
+        if moments is not None:
+            put_moments(shelf, task.index, desk.worker.moments)
         trained_buffers = {}
         for name, rows in desk.worker.buffers().items():
             trained_buffers[name] = rows[0]
@@ -222,7 +226,7 @@ class Site:
         first = not masked.means
         loss = self._loss(message, context, task, first)
         memory_before = shelf.at(masked.since)
-        own = _own(masked, task, loss, memory_before)
+        own = masked.own(task.lr, loss, memory_before)
         if masked.kind == MEAN:
             term = sums.next_term(algorithm, own, masked.means)
             return secure.split([c * term])
@@ -300,27 +304,6 @@ class Site:
         if self.state is not None:
             store = InFolder(self.state)
         return Shelf(store, kind, task.run, position(context))
-
-
-def _own(
-    masked: MaskedTask,
-    task: wire.Task,
-    loss: float,
-    memory: Tensor | None,
-) -> Own:
-    """What the client knows of itself; `memory` holds its smoothed loss and its dual before the round."""
-    dual = 0.0
-    if memory is not None:
-        smoothed, dual = memory.tolist()
-        smooth = masked.smooth
-        loss = (1 - smooth) * smoothed + smooth * loss
-    return Own(
-        loss=torch.tensor(loss, dtype=torch.float64),
-        lr=task.lr,
-        clients=masked.clients,
-        dual=dual,
-        mean_dual=masked.mean_dual,
-    )
 
 
 def _update(message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:

@@ -14,7 +14,7 @@ from flwr.supercore import log
 from torch import Tensor
 
 from ..algorithms import get, names
-from ..core.algorithm import Algorithm
+from ..core.algorithm import Algorithm, Own
 from ..core.errors import InputError
 from ..core.fold import moved
 from ..core.server import Record, Server
@@ -52,6 +52,20 @@ class MaskedTask:
 
     def record(self) -> ConfigRecord:
         return ConfigRecord(dict(vars(self)))
+
+    def own(self, lr: float, loss: float, memory: Tensor | None) -> Own:
+        """What the client knows of itself; `memory` holds its smoothed loss and its dual before the round."""
+        dual = 0.0
+        if memory is not None:
+            smoothed, dual = memory.tolist()
+            loss = (1 - self.smooth) * smoothed + self.smooth * loss
+        return Own(
+            loss=torch.tensor(loss, dtype=torch.float64),
+            lr=lr,
+            clients=self.clients,
+            dual=dual,
+            mean_dual=self.mean_dual,
+        )
 
     @classmethod
     def read(cls, message: Message) -> "MaskedTask":

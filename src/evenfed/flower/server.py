@@ -9,7 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from ..core.errors import unknown
-from ..settings import Settings
+from ..settings import Settings, extended
 from ..simulate.problem import initial_model
 from .client import ModelFunction
 from .strategy import FairStrategy
@@ -43,6 +43,8 @@ def options(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
 
     >>> options({"evenfed.lr": 0.1, "evenfed.out": "", "mine": 3}, {"rounds": 5})
     {'rounds': 5, 'lr': 0.1}
+    >>> options({"evenfed.optimizer.name": "sgd", "evenfed.optimizer.momentum": 0.9}, {})
+    {'optimizer': {'name': 'sgd', 'momentum': 0.9}}
     """
     settings = [field.name for field in fields(Settings)]
     settings.remove("engine")  # it is Flower
@@ -51,7 +53,8 @@ def options(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
     chosen = dict(defaults)
     for key, value in config.items():
         if key.startswith(PREFIX) and value != "":
-            chosen[key.removeprefix(PREFIX)] = value
+            name, _, option = key.removeprefix(PREFIX).partition(".")
+            chosen[name] = extended(chosen.get(name), option, value) if option else value
     for name in chosen:
         if name not in allowed:
             raise unknown("evenfed option", name, allowed)

@@ -1,4 +1,4 @@
-"""What a client keeps from round to round: its own model, its memory of losses."""
+"""What a client keeps from round to round: its own model, its memory of losses, the state of its optimiser."""
 
 import os
 import re
@@ -11,6 +11,9 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ..core.server import Moments
+from ..local.optimizer import Optimizer
 
 Array = NDArray[np.generic]
 
@@ -123,3 +126,23 @@ class Shelf:
             if number.isdigit():
                 rounds.append(int(number))
         return rounds
+
+
+def moments_at(shelf: Shelf, index: int, optimizer: Optimizer, theta: Tensor) -> Moments | None:
+    """The state [1, ...] of a client's optimiser before round `index`; None if it is not kept."""
+    if not optimizer.keep or optimizer.moments == 0:
+        return None
+    fresh = optimizer.fresh(theta[None])
+    vector = shelf.at(index)
+    if vector is None:
+        return fresh
+    values = vector[:-1].to(theta).view_as(fresh.values)
+    return Moments(values, vector[-1:].to(fresh.taken))
+
+
+def put_moments(shelf: Shelf, index: int, moments: Moments) -> None:
+    """The state after round `index`; one that is not finite is discarded."""
+    steps = moments.taken.reshape(1).to(moments.values)
+    vector = torch.cat([moments.values.flatten(), steps])
+    if vector.isfinite().all():
+        shelf.put(index, vector)

@@ -23,7 +23,8 @@ from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
 from ..settings import Settings
-from ..simulate.loop import State, new_server
+from ..simulate.beginning import new_server
+from ..simulate.loop import State
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm, check_run, check_wrapper, with_private_memory
 from .roster import Connection, Roster

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.server import Past, Server
+from ..core.server import Moments, Past, Server
 from ..core.vector import Layout
 from .loop import State
 
@@ -36,6 +36,8 @@ def save(state: State, path: Path) -> None:
         tensors["personal"] = state.personal
     if state.owns is not None:
         tensors["owns"] = state.owns
+    if state.moments is not None:
+        _add(tensors, "moments", vars(state.moments))
     for name, note in state.notes.items():
         tensors[f"notes.{name}"] = note.clone()  # may be a tensor of the state, which safetensors refuses to see twice
     if server.past is not None:
@@ -83,14 +85,16 @@ def load(fresh: State, path: Path) -> State:
     )
     personal = tensors.get("personal")
     notes = _part(tensors, "notes", device)
+    kept = _part(tensors, "moments", device)
+    moments = Moments(**kept) if kept else None
     if personal is None:
-        return State(server, notes=notes)
+        return State(server, notes=notes, moments=moments)
     personal = personal.to(device)
     owns = tensors.get("owns")
     if owns is None:  # an older version did not say
         differs = personal != fresh.server.theta  # where all of them start
         owns = differs.any(1)
-    return State(server, personal, notes=notes, owns=owns.to(device))
+    return State(server, personal, notes=notes, owns=owns.to(device), moments=moments)
 
 
 def read(path: Path) -> tuple[Tensors, dict[str, str]]:

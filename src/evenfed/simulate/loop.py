@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..augment import Augmentation
-from ..core import streams
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.fold import Fold, Turn
 from ..core.round import open_round
-from ..core.server import Record, Server, Update
-from ..core.vector import Layout
+from ..core.server import Moments, Record, Server, Update
 from ..settings import Settings
+from . import kept
+from .beginning import eligible_count, first_models, new_server
 from .engines.arithmetic import arithmetic
 from .engines.augmenting import check_augmentation
 from .engines.choose import Parallel
@@ -52,6 +52,7 @@ class State:
     firsts: Tensor | None = None  # [n, D] where clients start in round 0, if not at the server's model
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # what callbacks keep with the run
     owns: Tensor | None = None  # [n] who has trained a model of its own
+    moments: Moments | None = None  # [n, ...] the state of clients' optimisers, if they keep it
 
     def serving(self) -> Tensor:
         """The models that serve the clients: [D] the global one, or [n, D] each client's own where it has one."""
@@ -77,7 +78,7 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         check_augmentation(problem, augment)
     if settings.engine == "reference":
         return Reference(problem)
-    eligible = _eligible(problem.train.sizes)
+    eligible = eligible_count(problem.train.sizes)
     clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
     batchings = [run.settings.batching for run in runs]
     return Parallel(problem, clients_at_once, settings.precision, batchings, augments)
@@ -112,58 +113,9 @@ def start(
         layout=problem.layout,
         buffers=problem.buffers,
     )
-    firsts = _first_models(settings, len(sizes), drawn)
-    return State(server, firsts=firsts)
-
-
-def new_server(
-    algorithm: Algorithm,
-    settings: Settings,
-    theta: Tensor,
-    sizes: Tensor,
-    layout: Layout,
-    buffers: dict[str, Tensor],
-) -> Server:
-    """The server before round 0, over clients with `sizes` [n] training examples."""
-    settings.drawn(_eligible(sizes))  # refuses more participants than there are
-    local_steps = settings.batching.local_steps(sizes.numpy())
-    server = Server.start(
-        algorithm,
-        theta,
-        sizes.tolist(),
-        lr=settings.lr,
-        seed=settings.seed,
-        server_lr=settings.server_lr,
-        local_steps=local_steps.tolist(),
-        smooth=settings.smooth,
-        lr_schedule=settings.lr_factor,
-        optimizer=settings.optimizer_factory(),
-        buffers=buffers,
-    )
-    return dataclasses.replace(server, layout=layout)
-
-
-def _first_models(
-    settings: Settings,
-    clients: int,
-    drawn: DrawnModels | None,
-) -> Tensor | None:
-    """[n, D] a model for each client, each drawn with its own seed."""
-    if settings.start == "common":
-        return None
-    if drawn is None:
-        raise InputError("start='own' draws a model for every client; give `compare` a function that makes the model")
-    ids = np.arange(clients)
-    keys = streams.hashed(settings.seed, streams.INITIAL_MODEL, ids)
-    seeds = keys >> np.uint64(33)
-    models = [drawn(seed) for seed in seeds.tolist()]
-    return torch.stack(models)
-
-
-def _eligible(sizes: Tensor) -> int:
-    """How many clients have data."""
-    with_data = sizes > 0
-    return int(with_data.sum())
+    firsts = first_models(settings, len(sizes), drawn)
+    moments = kept.before(settings, server)
+    return State(server, firsts=firsts, moments=moments)
 
 
 def rounds(
@@ -219,6 +171,7 @@ class _Part:
     fold: Fold
     personal: Tensor | None  # [n, D] clients' own models, which the round writes to
     owns: Tensor | None  # [n] who has trained one, likewise
+    moments: Moments | None  # [n, ...] the state of clients' optimisers, likewise
 
     def task(self) -> Task:
         """What the round asks of the run's clients."""
@@ -242,7 +195,14 @@ class _Part:
             snapshot_steps=plan.snapshot_steps,
             buffers=server.buffers,
             local_loss=local_loss,
+            moments=kept.of(self.moments, plan.ids),
         )
+
+    def take(self, update: Update) -> None:
+        """A client's update goes into the fold, the state of its optimiser into the table."""
+        self.fold.add(update)
+        if self.moments is not None:
+            kept.store(self.moments, update)
 
     def store_personal(self, task: Task, update: Update) -> None:
         """A client's own model after training; a result that is not finite is discarded."""
@@ -279,7 +239,7 @@ def _advance(
     for part in parts:
         losses_at = partial(_losses_at, engine, part.turn.server)
         server, record = part.fold.close(losses_at)
-        new_state = State(server, part.personal, owns=part.owns)
+        new_state = State(server, part.personal, owns=part.owns, moments=part.moments)
         new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
@@ -359,7 +319,7 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     questions = []
     for run, state in zip(runs, states, strict=True):
         server = state.server
-        eligible = _eligible(server.sizes)
+        eligible = eligible_count(server.sizes)
         count = run.settings.drawn(eligible)
         participants = server.draw(count)
         models = server.theta if state.firsts is None else state.firsts
@@ -370,7 +330,7 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
         state = states[k]
         turn = open_round(state.server, losses, questions[k].ids)
         personal, owns = _personal_models(state, turn)
-        part = _Part(runs[k], state, turn, Fold(turn), personal, owns)
+        part = _Part(runs[k], state, turn, Fold(turn), personal, owns, kept.copied(state.moments))
         parts.append(part)
     return parts
 
@@ -395,7 +355,7 @@ def _train(parts: Sequence[_Part], engine: Engine) -> None:
         plan = part.turn.plan
         task = part.task()
         tasks.append(task)
-        receivers.append(part.fold.add)
+        receivers.append(part.take)
         if part.personal is not None and plan.personal is not None:
             local = dataclasses.replace(task.local, prox=plan.personal)
             tied = dataclasses.replace(
@@ -403,6 +363,7 @@ def _train(parts: Sequence[_Part], engine: Engine) -> None:
                 local=local,
                 starts=part.personal[plan.ids],
                 snapshot_steps=None,
+                moments=None,  # its optimiser is always fresh: the model it is tied to has moved
             )
             receiver = partial(part.store_personal, tied)
             tasks.append(tied)

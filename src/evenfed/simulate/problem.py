@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .. import losses, scores
 from ..client import Client, Pool, names
 from ..core.errors import InputError
-from ..core.server import Server, Update
+from ..core.server import Moments, Server, Update
 from ..core.vector import Layout
 from ..lazy import pools
 from ..local.training import LocalTraining
@@ -224,6 +224,7 @@ class Task:
     snapshot_steps: Tensor | None = None  # [k]
     local_loss: LocalLoss | None = None  # None: the loss itself
     buffers: Mapping[str, Tensor] | None = None
+    moments: Moments | None = None  # [k, ...] the state of each client's optimiser, to be given back; None: fresh
 
 
 @dataclass(frozen=True)

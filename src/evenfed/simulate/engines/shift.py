@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ...core import streams
-from ...core.server import Update
+from ...core.server import Moments, Update
 from ...core.streams import Batching
+from .. import kept
 from ..problem import Task, Updates
 from .jobs import Integers, Jobs
 from .schedule import Event, Schedule, examples
@@ -65,6 +66,7 @@ class Shift:
         self.incoming = [task.theta[columns] for task in tasks]
         self.deltas: dict[int, Tensor] = {}
         self.snapshots: dict[int, Tensor] = {}
+        self.moments = [kept.copied(task.moments) for task in tasks]
         self.unfinished = np.bincount(self.jobs.task, minlength=len(tasks))
         self.snapshot_events = self._snapshot_events()
 
@@ -91,6 +93,10 @@ class Shift:
                 own_starts = task.starts[positions]
                 start = own_starts[..., step.live.columns]
             step.put(slots, start)
+            if task.moments is not None:
+                values = task.moments.values[positions]
+                taken = task.moments.taken[positions]
+                step.put_moments(slots, Moments(values, taken))
             step.lr[slots] = task.local.lr
             if step.pulled:
                 step.anchor[slots] = incoming
@@ -101,6 +107,12 @@ class Shift:
     def _end(self, event: Event) -> Updates:
         """Clients whose last step is done; a task's update once all its clients are."""
         self._note(event, self.deltas)
+        for which, slots, positions in self._by_task(event):
+            left = self.moments[which]
+            if left is not None:
+                moments = self.step.get_moments(slots)
+                left.values[positions] = moments.values
+                left.taken[positions] = moments.taken
         for which in self.jobs.task[event.jobs].tolist():
             self.unfinished[which] -= 1
             if self.unfinished[which] == 0:
@@ -112,12 +124,12 @@ class Shift:
         deltas = self.deltas.pop(which)
         snapshots = self.snapshots.pop(which, None)
         if task.starts is None:
-            return Update(task.ids, deltas, snapshots, columns=columns)
+            return Update(task.ids, deltas, snapshots, moments=self.moments[which], columns=columns)
         whole = task.theta - task.starts  # parameters that do not learn stay as far away as they were
         deltas = whole.index_copy(1, columns, deltas)
         if snapshots is not None:
             snapshots = whole.index_copy(1, columns, snapshots)
-        return Update(task.ids, deltas, snapshots)
+        return Update(task.ids, deltas, snapshots, moments=self.moments[which])
 
     def _note(self, event: Event, into: dict[int, Tensor]) -> None:
         """How far these clients have moved, in their task's rows."""

@@ -18,7 +18,7 @@ from ... import trees
 from ...augment import Augmentation
 from ...client import Pool
 from ...core import streams
-from ...core.server import Update
+from ...core.server import Moments, Update
 from ...local.optimizer import clip_factor
 from ...losses import LossFunction, per_example
 from ...trees import Inputs
@@ -197,8 +197,7 @@ class Stack:
         self.thetas = self.incoming.clone()
         for which, task in enumerate(tasks):
             if task.starts is not None:
-                own = self.jobs.task == which
-                positions = torch.from_numpy(self.jobs.position[own])
+                positions = self._positions_of(which)
                 slots = self._slots_of(which)
                 self.thetas[slots] = task.starts[positions]
         lr = self._on_device(self.jobs.lr)
@@ -206,6 +205,12 @@ class Stack:
         self.lr = lr[:, None].to(thetas)
         self.prox = prox[:, None].to(thetas)
         self.moments = self.local.optimizer.fresh(self.thetas)
+        for which, task in enumerate(tasks):
+            if task.moments is not None:
+                positions = self._positions_of(which)
+                slots = self._slots_of(which)
+                self.moments.values[slots] = task.moments.values[positions]
+                self.moments.taken[slots] = task.moments.taken[positions]
         self.pulled = bool((self.jobs.prox > 0).any())
         has_snapshots = bool((self.jobs.snapshot_step > 0).any())
         self.snapshots = torch.zeros_like(self.thetas) if has_snapshots else None
@@ -225,7 +230,11 @@ class Stack:
             if snapshots is not None and has_snapshot:
                 snapshot = snapshots[own]
             ids = torch.from_numpy(jobs.client[own])
-            update = Update(ids, deltas[own], snapshot)
+            moments = None
+            if self.tasks[which].moments is not None:
+                places = original[own]
+                moments = Moments(self.moments.values[places], self.moments.taken[places])
+            update = Update(ids, deltas[own], snapshot, moments=moments)
             yield which, update
 
     def _train(self) -> None:
@@ -276,6 +285,11 @@ class Stack:
         """The slots of one task's clients."""
         own = self.jobs.task == which
         return self._on_device(np.flatnonzero(own))
+
+    def _positions_of(self, which: int) -> Tensor:
+        """Where they stand among the task's clients."""
+        own = self.jobs.task == which
+        return torch.from_numpy(self.jobs.position[own])
 
     def _on_device(self, numbers: np.ndarray) -> Tensor:
         device = self.engine.problem.device

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from ...core.server import Moments
 from ...local.optimizer import clip_factor
 from ...local.training import LocalTraining
 from ...trees import Inputs
@@ -101,13 +102,28 @@ class Step:
         """Write new parameters into some slots, whose optimisers start afresh."""
         weights, rest = self.live.split(vectors)
         if self.form.optimizer.moments:
-            for moments in self.moments:
-                moments[slots] = 0
+            for table in self.moments:
+                table[slots] = 0
             self.taken[slots] = 0
         self.weights[slots] = weights
         self.rest[slots] = rest
         if self.network.is_rounded:
             self.rounded[slots] = weights.to(self.rounded.dtype)
+
+    def put_moments(self, slots: Tensor | int, moments: Moments) -> None:
+        """Go on with these states of the slots' optimisers."""
+        parts = self.live.split(moments.values[..., self.live.columns])
+        for table, part in zip(self.moments, parts, strict=True):
+            table[slots] = part
+        self.taken[slots] = moments.taken[..., None]
+
+    def get_moments(self, slots: Tensor | int) -> Moments:
+        """The states of the slots' optimisers; of parameters that do not learn they stay zero."""
+        weights, rest = self.moments
+        live = torch.cat([weights[slots], rest[slots]], -1)
+        whole = live.new_zeros(*live.shape[:-1], len(self.network.problem.theta))
+        whole[..., self.live.columns] = live
+        return Moments(whole, self.taken[slots].squeeze(-1))
 
     def get(self, slots: Tensor | int) -> Tensor:
         """The parameters in some slots."""

@@ -34,6 +34,7 @@ class Worker:
         self.model = private_copy(problem.model)
         by_name = dict(self.model.named_parameters())
         self.parameters = [by_name[name] for name in problem.layout.names or ()]
+        self.moments: Moments  # of the last training's optimiser
         self.model_buffers = dict(self.model.named_buffers())
 
     def load(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> None:
@@ -71,7 +72,10 @@ class Worker:
             snapshot = (task.theta - snapshot)[None]
         delta = (task.theta - trained)[None]
         ids = task.ids[position].reshape(1)
-        return Update(ids, delta, snapshot, self.buffers())
+        moments = None
+        if task.moments is not None:
+            moments = Moments(self.moments.values[None], self.moments.taken[None])
+        return Update(ids, delta, snapshot, self.buffers(), moments)
 
     def weights_after(self, task: Task, position: int) -> Trained:
         """The same as new weights [D], and those at the snapshot step: what travels between machines."""
@@ -101,7 +105,7 @@ class Worker:
             start = task.starts[position]
         self.load(start, task.buffers or {})
         problem.in_training(self.model)
-        moments = task.local.optimizer.fresh(start)
+        moments = self._moments_before(task, position, start)
         snapshot = None
         snapshot_step = 0  # never
         if task.snapshot_steps is not None:
@@ -129,7 +133,16 @@ class Worker:
             self._descend(loss, task, moments)
             if step == snapshot_step:
                 snapshot = self.vector()
+        self.moments = moments
         return self.vector(), snapshot
+
+    def _moments_before(self, task: Task, position: int, start: Tensor) -> Moments:
+        """The optimiser's state before the first step."""
+        if task.moments is None:
+            return task.local.optimizer.fresh(start)
+        values = task.moments.values[position]
+        taken = task.moments.taken[position]
+        return Moments(values.clone(), taken.clone())
 
     def _descend(self, loss: Tensor, task: Task, moments: Moments) -> None:
         """One step of the optimiser down the local loss and prox / 2 |theta_i - theta|^2."""

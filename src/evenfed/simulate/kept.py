@@ -1,0 +1,63 @@
+"""The state of clients' optimisers from round to round, for those who keep it."""
+
+import os
+
+import torch
+from torch import Tensor
+
+from ..core.errors import InputError
+from ..core.server import Moments, Server, Update
+from ..settings import Settings
+
+SHARE_OF_MEMORY = 0.5  # that states may take, with the copy that a round writes to
+
+
+def before(settings: Settings, server: Server) -> Moments | None:
+    """The states [n, ...] before round 0; None where nothing is kept. Refused where memory would not hold them."""
+    optimizer = settings.local(0).optimizer
+    if not optimizer.keep or optimizer.moments == 0:
+        return None
+    theta = server.theta
+    clients = len(server.sizes)
+    numbers = clients * optimizer.moments * len(theta)
+    needed = 2 * numbers * theta.element_size()
+    available = memory_of(theta.device)
+    if needed > SHARE_OF_MEMORY * available:
+        raise InputError(
+            f"optimizer {optimizer.name} with keep=true: the states of {clients} clients ({optimizer.moments} x "
+            f"{len(theta)} numbers each) and a round's copy of them take {needed / 1e9:.3g} GB, more than half of the "
+            f"{available / 1e9:.3g} GB of {theta.device.type} memory; leave keep out, or use a smaller model or fewer "
+            "clients"
+        )
+    return optimizer.fresh(theta.expand(clients, -1))
+
+
+def memory_of(device: torch.device) -> int:
+    """All memory of a device, in bytes."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def copied(moments: Moments | None) -> Moments | None:
+    """A table that a round may write to."""
+    if moments is None:
+        return None
+    return Moments(moments.values.clone(), moments.taken.clone())
+
+
+def of(moments: Moments | None, ids: Tensor) -> Moments | None:
+    """The states of some clients, in their order."""
+    if moments is None:
+        return None
+    return Moments(moments.values[ids], moments.taken[ids])
+
+
+def store(table: Moments, update: Update) -> None:
+    """What training has left of the clients' states; one that is not finite is discarded."""
+    left = update.moments
+    assert left is not None
+    ids = update.ids
+    usable = left.values.isfinite().flatten(1).all(1)
+    table.values[ids] = torch.where(usable[:, None, None], left.values, table.values[ids])
+    table.taken[ids] = torch.where(usable, left.taken, table.taken[ids])
