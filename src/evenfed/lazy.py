@@ -44,11 +44,18 @@ def why_visited(pool: Pool | None) -> str | None:
     return None
 
 
+def expect_classes(pool: Pool | None, classes: int) -> None:
+    """Targets are classes below `classes`: clients read later are checked for it."""
+    if isinstance(pool, LazyPool):
+        pool.held.classes = classes
+
+
 class Held:
     """Loaded clients, kept for reuse up to a number of bytes: the one that was used longest ago goes first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.classes: int | None = None  # of the targets, if they are classes
         self.size = 0
         self.loaded: OrderedDict[Part, Loaded] = OrderedDict()
         self.lock = threading.Lock()
@@ -97,17 +104,17 @@ class Part:
             examples.release(array)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LazyPool(Pool):
     """Examples that are read client by client.
 
     `inputs` and `targets` hold a few examples of one client, on which a model can be tried; `of` gives a client's own.
     """
 
-    parts: Sequence[Part] = ()
-    dtype: torch.dtype = torch.float32
-    held: Held | None = None
-    reason: str = ""
+    parts: Sequence[Part]
+    dtype: torch.dtype
+    held: Held
+    reason: str
 
     @classmethod
     def over(
@@ -160,7 +167,7 @@ class LazyPool(Pool):
             device = self.targets.device
             return trees.mapped(lambda tensor: tensor.to(device), inputs), targets.to(device)
 
-        if not part.is_lazy or self.held is None:
+        if not part.is_lazy:
             return read()
         return self.held.get(part, read)
 
@@ -176,6 +183,16 @@ class LazyPool(Pool):
             raise InputError(
                 f"{part.where}: examples are {shapes}, but those of the first client are {expected}; give all clients "
                 "the same shapes and types (pad sequences to one length)"
+            )
+        classes = self.held.classes
+        if classes is None:
+            return
+        lowest = int(targets.min())
+        highest = int(targets.max())
+        if lowest < 0 or highest >= classes:
+            raise InputError(
+                f"{part.where}: targets go from {lowest} to {highest}, but the model scores {classes} classes; keep "
+                f"them in 0 .. {classes - 1}"
             )
 
 

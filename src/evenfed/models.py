@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -271,9 +271,9 @@ def get(
     return model
 
 
-def importable_from(folders: Iterable[str]) -> None:
-    """Modules in these folders can be imported, as a script imports what lies beside it."""
-    for folder in folders:
+def importable_from(folders: Sequence[str]) -> None:
+    """Modules in these folders can be imported, as a script imports what lies beside it; the first folder wins."""
+    for folder in reversed(folders):
         if folder not in sys.path:
             sys.path.insert(0, folder)
 

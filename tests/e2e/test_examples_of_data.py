@@ -24,7 +24,8 @@ def test_the_table_of_clinics(capsys):
 def test_the_folder_with_its_own_model(tmp_path, evenfed):
     shutil.copytree(EXAMPLES / "own-folder", tmp_path / "own-folder", ignore=shutil.ignore_patterns("clients"))
     runpy.run_path(str(tmp_path / "own-folder" / "write_files.py"))["main"]()
-    done = evenfed("compare", "own-folder/own.toml", "--rounds", 10, "--format", "json")
+    quickly = ["--rounds", 2, "--seeds", 1, "--set", "noise_floor=false", "--format", "json"]
+    done = evenfed("compare", "own-folder/own.toml", *quickly)
     assert done.returncode == 0, done.stderr
     assert "6 clients: anna, ben, chloe, david, emma, felix; 1,557 training examples, 240 test" in done.stderr
     assert "every client is tested on its own test data" in done.stderr

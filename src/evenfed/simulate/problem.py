@@ -14,7 +14,7 @@ from ..client import Client, Pool, names
 from ..core.errors import InputError
 from ..core.server import Moments, Server, Update
 from ..core.vector import Layout
-from ..lazy import pools
+from ..lazy import expect_classes, pools
 from ..local.training import LocalTraining
 from ..losses import LossFunction, cross_entropy, per_example
 from ..settings import BatchNorm, Settings
@@ -189,6 +189,7 @@ def _checked(
     for probe in probes:
         if loss is None:
             probe.check_classes(highest)
+            expect_classes(train, probe.outputs.shape[1])
         probe.check_loss(chosen)
     if score is None and probes:
         score = scores.default(chosen, probes[0].outputs, probes[0].targets)
