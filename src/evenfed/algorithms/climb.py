@@ -17,12 +17,7 @@ class CLIMB(Algorithm):
 
     reference = "Shen et al., 2022"
     epsilon: float = hyper(
-        0.1,
-        "how far above the mean a loss may lie",
-        least=0,
-        reason="no client can be below the mean of all",
-        fedavg="∞ (uniform FedAvg)",
-        grid=(0.01, 0.1, 0.5, 1.0),
+        0.1, "margin above the mean", least=0, reason="it is a margin", fedavg="∞ (uniform)", grid=(0.01, 0.1, 0.5, 1.0)
     )
     lr_dual: float = hyper(
         1.0,

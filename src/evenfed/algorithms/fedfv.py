@@ -22,19 +22,10 @@ class FedFV(Algorithm):
     sums_to_one = False
     not_private = "it compares single updates with each other, which no sum of them tells"
     alpha: float = hyper(
-        0.1,
-        "fraction of worst served that is kept",
-        least=0,
-        most=1,
-        reason="it is a fraction",
-        grid=(0.0, 0.1, 0.3, 0.5),
+        0.1, "fraction of worst served kept", least=0, most=1, reason="it is a fraction", grid=(0.0, 0.1, 0.3, 0.5)
     )
     tau: int = hyper(
-        1,
-        "rounds whose updates the mean may not oppose, this one included; 0 skips it",
-        least=0,
-        reason="it counts rounds",
-        danger="keeps the updates of τ − 1 rounds in memory",
+        1, "rounds the mean may not oppose; 0 skips it", least=0, reason="it counts", danger="stores τ − 1 rounds"
     )
 
     def remembers(self) -> int:

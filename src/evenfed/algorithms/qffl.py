@@ -42,14 +42,13 @@ class QFFL(Algorithm):
     def rescale(self, round: Round, plan: Plan, sq_norms: Tensor) -> float:
         f = _positive(round.losses)
         c = self.coefficients(round.shares)
-        curvature = self.q * f ** (self.q - 1) * sq_norms / round.lr
-        return float((c @ f**self.q) / (c @ (curvature + f**self.q)))
+        return float((c @ f**self.q) / (c @ (self.q * f ** (self.q - 1) * sq_norms / round.lr + f**self.q)))
 
     def private(self, own: Own, mean: Mean) -> Part:
         f = _positive(own.loss)
         weight = f**self.q / mean(f**self.q)
-        length = weight * (1 + self.q * own.sq_norm / (own.lr * f))
-        return Part(weight, f ** (self.q + 1) / (self.q + 1), length)
+        curvature = self.q * own.sq_norm / (own.lr * f)
+        return Part(weight, f ** (self.q + 1) / (self.q + 1), weight * (1 + curvature))
 
 
 def _positive(losses: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
 from ..comparison.progress import live, progress_page
 from ..comparison.runner import run, take_over
 from .console import NOT_DRAWN, console, introduce_clients, say
+
+if TYPE_CHECKING:
+    from ..comparison.tune import Tuned
 
 
 class Format(StrEnum):
@@ -128,7 +131,6 @@ def tune(
     from ..comparison import tune as tuning
     from ..comparison.study import Search
     from ..report import tuning as result
-    from ..report.figures import tuning as figures
     from ..report.write import prepare
 
     settings = {
@@ -149,8 +151,7 @@ def tune(
         "storage": storage,
         "batch": batch,
     }
-    given = {name: value for name, value in options.items() if value is not None}
-    search = Search.of({**table, **given})
+    search = Search.of({**table, **_given(options)})
     folder = out / f"{chosen.name}-tune"
     prepare(folder)
     progress = progress_page()
@@ -164,6 +165,13 @@ def tune(
         description = result.describe(tuned)
         print(json.dumps(description, indent=1))
         return
+    _show_tuned(tuned, folder)
+
+
+def _show_tuned(tuned: "Tuned", folder: Path) -> None:
+    from ..report import tuning as result
+    from ..report.figures import tuning as figures
+
     page = console()
     page.print(result.render(tuned))
     left = result.not_tuned(tuned)
@@ -172,6 +180,11 @@ def tune(
     drawn = figures.draw(tuned, folder)
     shown = drawn[-1] if drawn else NOT_DRAWN
     page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were given on the command line."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _experiment(
@@ -201,8 +214,7 @@ def _experiment(
             seeds = f"[{without_brackets}]"
         numbers = seed_list(value_of(seeds))
         experiment = replace(experiment, seeds=tuple(numbers))
-    changes = {name: value for name, value in settings.items() if value is not None}
-    train = replace(experiment.train, **changes)
+    train = replace(experiment.train, **_given(settings))
     experiment = replace(experiment, train=train)
     experiment = experiment.changed(assignments)
     runs, _ = experiment.runs()
