@@ -8,6 +8,7 @@ import evenfed
 from evenfed.core.streams import Batching
 from evenfed.local.training import LocalTraining
 from evenfed.scores import top1
+from evenfed.simulate.engines import memory
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
@@ -197,3 +198,16 @@ def test_frozen_parameters_are_stored_once():
     assert result.model.table.weight.equal(model.table.weight)
     assert result.model.table.weight.data_ptr() != model.table.weight.data_ptr()
     assert not result.model.head.weight.equal(model.head.weight)
+
+
+def test_a_large_base_is_stacked_as_far_as_its_activations_fit(monkeypatch):
+    model = Bag()
+    model.table.weight.requires_grad_(False)
+    at_once = evenfed.train(model, federation("dict"), "fedavg", **OPTIONS)
+    needed = memory.activations(problem("dict", model))
+    monkeypatch.setattr(memory, "CPU_ACTIVATIONS", needed * 4 * 5)  # five clients' batches of four
+    in_parts = evenfed.train(model, federation("dict"), "fedavg", **OPTIONS)
+    assert "up to 5 at once" in in_parts.engine and "up to 5 at once" not in at_once.engine
+    torch.testing.assert_close(in_parts.model.head.weight, at_once.model.head.weight)
+    monkeypatch.setattr(memory, "CPU_ACTIVATIONS", needed * 4 * 3)
+    assert "visited" in evenfed.train(model, federation("dict"), "fedavg", **OPTIONS).engine

@@ -20,6 +20,7 @@ from ..layers.recurrent import wherever_weights_lie
 from ..modes import BatchNormLayer
 from ..problem import Problem, Question, Task, Updates
 from . import augmenting
+from .memory import examples_at_once
 from .slots import Slots
 from .stacked import Stacked
 from .visiting import Visiting, cores
@@ -54,7 +55,9 @@ class Parallel:
         size = len(problem.theta)
         _check_batches_of_one(problem, batchings)
         obstacle = why_not_stacked(problem) or augmenting.why_not_stacked(problem, augments)
-        wins, self.reason = stacking_wins(problem, jobs, batchings)
+        examples = examples_at_once(problem)
+        fitting = max(1, examples // _width(problem, batchings))
+        wins, self.reason = stacking_wins(problem, min(jobs, fitting), batchings)
         has_whole_clients = any(batching.size is None for batching in batchings)
         self.engine: Slots | Stacked | Visiting
         if obstacle is not None:
@@ -66,11 +69,11 @@ class Parallel:
             workers = _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers)
         elif on_cpu or has_whole_clients:
-            slots = STACK_ELEMENTS[problem.device.type] // size
-            self.engine = Stacked(problem, max(8, slots))
+            slots = max(8, STACK_ELEMENTS[problem.device.type] // size)
+            self.engine = Stacked(problem, min(slots, fitting), rows=examples)
         else:
             slots = max(8, SLOT_ELEMENTS // size)
-            self.engine = Slots(problem, min(jobs, slots), precision)
+            self.engine = Slots(problem, min(jobs, slots, fitting), precision)
         if precision != "fp32" and on_cpu:
             self.reason += f"; in fp32: {precision} needs a GPU"
         elif precision == "bf16" and not isinstance(self.engine, Slots):
@@ -104,16 +107,14 @@ def stacking_wins(problem: Problem, jobs: int, batchings: Sequence[Batching] = (
         whole = ", whole clients as one batch" if has_whole_clients else ""
         return True, f"on {problem.device.type}{whole}"
     if jobs < 4:
-        return False, f"only {jobs} clients train at once"
+        return False, f"only {jobs} clients train at once, or fit into memory"
     if size > STACKED_PARAMETERS:
         return False, f"{size} parameters, more than {STACKED_PARAMETERS}: memory traffic would dominate"
     is_too_slow_unrolled = size > STACKED_RECURRENT_PARAMETERS or jobs < 16
     if is_too_slow_unrolled and _has(problem.model, nn.RNNBase):
         return False, f"recurrent model of {size} parameters, {jobs} clients at once: torch's own kernels win"
     if _has(problem.model, _Convolution):
-        sizes = problem.train.sizes.numpy()
-        width = max(batching.width(sizes) for batching in batchings)
-        flops = _forward_flops(problem) * width
+        flops = _forward_flops(problem) * _width(problem, batchings)
         if flops > STACKED_CONVOLUTION_FLOPS:
             return False, f"convolutions of {flops / 1e6:.1f} MFLOP per batch: torch's own kernels win on a CPU"
     return True, f"{size} parameters: overhead would dominate one by one"
@@ -260,6 +261,12 @@ def _forward_flops(problem: Problem) -> int:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         trees.call(probe, _first(problem, 1))
     return int(counter.get_total_flops())
+
+
+def _width(problem: Problem, batchings: Sequence[Batching]) -> int:
+    """Examples in the longest batch."""
+    sizes = problem.train.sizes.numpy()
+    return max(batching.width(sizes) for batching in batchings)
 
 
 def _first(problem: Problem, examples: int) -> trees.Inputs:

@@ -1,6 +1,7 @@
 """What the device's memory holds: clients' inputs as rows, and attempts that may not fit."""
 
 import gc
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from ... import trees
 from ...trees import Inputs
+from ..layers.recurrent import wherever_weights_lie
+from ..problem import Problem, private_copy
 
 Made = TypeVar("Made")
 
@@ -23,6 +26,45 @@ def fitting(make: Callable[[], Made]) -> Made | None:
     gc.collect()
     torch.cuda.empty_cache()
     return None
+
+
+CPU_ACTIVATIONS = 1 << 31  # bytes that a stack may keep for its gradients; of a GPU's memory, half
+
+
+def examples_at_once(problem: Problem) -> int:
+    """Whose activations fit into memory. A small trained part says little of a large frozen base's.
+
+    Other models are stacked by their number of parameters alone.
+    """
+    has_base = any(not parameter.requires_grad for parameter in problem.model.parameters())
+    if not has_base and isinstance(problem.train.inputs, Tensor):
+        return sys.maxsize
+    available = CPU_ACTIVATIONS
+    if problem.device.type == "cuda":
+        _, total = torch.cuda.mem_get_info(problem.device)
+        available = total // 2
+    return max(1, available // max(1, activations(problem)))
+
+
+def activations(problem: Problem) -> int:
+    """Bytes that autograd keeps of one example's forward pass."""
+    model = private_copy(problem.model).eval()
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    inputs, targets = problem.train.at(slice(2))
+    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+    with hooks, wherever_weights_lie():
+        outputs = trees.outputs(model, inputs)
+        loss = problem.loss(outputs, targets)
+    del loss
+    return sum(kept.values()) // len(targets)
 
 
 Shapes = tuple[torch.Size, ...]  # of one example, for each input

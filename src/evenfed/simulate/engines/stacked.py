@@ -33,10 +33,11 @@ ROWS = 1 << 15  # examples in one forward pass of a measurement
 
 
 class Stacked(Vectorised):
-    """Trains `slots` clients at a time in lock step."""
+    """Trains `slots` clients at a time in lock step; measures up to `rows` examples at a time."""
 
-    def __init__(self, problem: Problem, slots: int) -> None:
+    def __init__(self, problem: Problem, slots: int, rows: int = ROWS) -> None:
         super().__init__(problem, slots)
+        self.rows = min(rows, ROWS)
         self.traced: dict[Augmentation | None, Traced] = {}
         self.shared_values: dict[LossFunction, Traced] = {}
 
@@ -118,8 +119,8 @@ class Stacked(Vectorised):
         clients = torch.arange(len(ids))
         owner = clients.repeat_interleave(sizes).to(device)
         totals = torch.zeros(count, len(ids), dtype=torch.float64, device=device)
-        runs_at_once = min(max(1, count), ROWS // 256)
-        rows_at_once = max(1, ROWS // runs_at_once)
+        runs_at_once = min(max(1, count), max(1, self.rows // 256))
+        rows_at_once = max(1, self.rows // runs_at_once)
         for first_run in range(0, count, runs_at_once):
             runs = slice(first_run, first_run + runs_at_once)
             for first_row in range(0, len(targets), rows_at_once):
@@ -136,7 +137,7 @@ class Stacked(Vectorised):
         all_sizes = pool.sizes[question.ids]
         means = torch.full_like(all_sizes, torch.nan, dtype=torch.float64)
         longest = max(1, int(all_sizes.max()))
-        clients_at_once = min(self.slots, ROWS // longest)
+        clients_at_once = min(self.slots, self.rows // longest)
         by_size = all_sizes.argsort(descending=True)
         with_data = by_size[all_sizes[by_size] > 0]
         for stack in with_data.split(max(1, clients_at_once)):

@@ -23,7 +23,7 @@ def make_stackable(model: nn.Module) -> None:
         if is_inside or not type(module).__module__.startswith(ASKING):
             continue
         outermost.append(f"{name}." if name else "")
-        module.forward = _as_if_compiled(module.forward)  # type: ignore[method-assign]
+        module.forward = _as_if_compiled(module.forward)
 
 
 def _as_if_compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
