@@ -289,10 +289,7 @@ def test_what_cannot_be_stacked_is_visited_as_the_reference_does(make, told, nam
         assert torch.allclose(parallel.personal, reference.personal, rtol=1e-9, atol=1e-12)
 
 
-def test_batchnorm_on_a_batch_of_one_example_says_which_client_has_it():
-    told = r"(?s)client site-0 has a batch of one example.*another batch_size, or replace BatchNorm by nn.GroupNorm"
-    with pytest.raises(evenfed.InputError, match=told):
-        evenfed.train(normed(), federation(), rounds=1, batch_size=4, device="cpu")
+def test_batchnorm_of_images_trains_on_a_batch_of_one_example():
     spatial = evenfed.train(normed_convolutions(), federation(), rounds=1, batch_size=4, device="cpu")
     assert "BatchNorm2d" in spatial.engine
 

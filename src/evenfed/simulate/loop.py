@@ -25,6 +25,7 @@ from .engines.augmenting import check_augmentation
 from .engines.choose import Parallel
 from .engines.memory import fitting
 from .engines.reference import Reference
+from .engines.trials import check_training
 from .problem import DrawnModels, Engine, Problem, Question, Task
 
 Scores = dict[str, NDArray[np.float64]]  # [n] by kind
@@ -73,6 +74,8 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         raise InputError(
             "engine='flower' is for `evenfed compare` and evenfed.flower.FairStrategy; here give parallel or reference"
         )
+    batchings = [run.settings.batching for run in runs]
+    check_training(problem, batchings)
     augments = _augmentations(runs)
     for augment in augments:
         check_augmentation(problem, augment)
@@ -80,7 +83,6 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         return Reference(problem)
     eligible = eligible_count(problem.train.sizes)
     clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
-    batchings = [run.settings.batching for run in runs]
     return Parallel(problem, clients_at_once, settings.precision, batchings, augments)
 
 

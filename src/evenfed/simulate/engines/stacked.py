@@ -88,7 +88,7 @@ class Stacked(Vectorised):
         assert isinstance(parameters, dict)
         return trees.outputs(self.model, inputs, parameters)
 
-    def _values(self, of: LossFunction) -> Callable[..., Tensor]:
+    def values(self, of: LossFunction) -> Callable[..., Tensor]:
         """The value of each example under a model, as a function of the model, inputs and targets."""
 
         def values(theta: Tensor, inputs: Inputs, targets: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class Stacked(Vectorised):
     def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
         """[runs, len(ids)]: every run's model on the same rows."""
         if of not in self.shared_values:
-            values = self._values(of)
+            values = self.values(of)
             many_models = vmap(values, in_dims=(0, None, None))
 
             def of_tensors(thetas: Tensor, targets: Tensor, *tensors: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class Stacked(Vectorised):
 
     def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
         """[len(ids)]: each client's own model on its own rows, padded to the longest of a stack."""
-        values_of = vmap(self._values(of))
+        values_of = vmap(self.values(of))
         all_sizes = pool.sizes[question.ids]
         means = torch.full_like(all_sizes, torch.nan, dtype=torch.float64)
         longest = max(1, int(all_sizes.max()))
