@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,3 +186,47 @@ def test_a_schedule_over_all_rounds_cannot_be_extended_and_one_of_fixed_length_c
     evenfed.train(*given, rounds=2, lr_schedule=fixed, out=tmp_path / "b", **CPU)
     longer = evenfed.train(*given, rounds=4, lr_schedule=fixed, out=tmp_path / "b", **CPU)
     same(longer, evenfed.train(*given, rounds=4, lr_schedule=fixed, **CPU))
+
+
+def with_frozen_base(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
+    model[0].requires_grad_(False)
+    return model
+
+
+def test_other_frozen_parameters_are_refused_when_a_run_goes_on_and_when_it_is_loaded(tmp_path):
+    given = {"clients": federation(), "algorithm": "fedavg", "out": tmp_path, **CPU}
+    evenfed.train(with_frozen_base(0), rounds=1, **given)
+    longer = evenfed.train(with_frozen_base(0), rounds=2, **given)
+    with pytest.raises(evenfed.InputError, match="other frozen parameters"):
+        evenfed.train(with_frozen_base(1), rounds=3, **given)
+    loaded = evenfed.load(tmp_path, model=with_frozen_base(0))
+    inputs = federation()[0].test[0]
+    assert torch.equal(loaded.model(inputs), longer.model(inputs))
+    with pytest.raises(evenfed.InputError, match="other frozen parameters"):
+        evenfed.load(tmp_path, model=with_frozen_base(1))
+
+
+SCRIPT = """
+import os, signal, sys
+import test_python_folders as here
+
+def die(progress):
+    if progress.round == 4 and progress.label == "fedavg":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+here.compared(sys.argv[1], callbacks=die)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_resumes_to_the_bit(tmp_path, undisturbed):
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    paths = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": paths, "EVENFED_CHECKPOINT_SECONDS": "0"}
+    killed = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], env=env, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    all_same(undisturbed, compared(tmp_path))
+    header = json.loads((tmp_path / "ditto" / "seed-0" / "header.json").read_text())
+    assert 0 < header["resumed_at"][-1] < 4

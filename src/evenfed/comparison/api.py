@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from ..callbacks import Callback, Callbacks, callback_list
 from ..callbacks.naming import deciding
@@ -173,7 +173,7 @@ class _Work:
             return self._in_memory(runs)
         root = Path(out)
         with locked(root), shown(self.progress) as listen:
-            headers = identity.headers(runs, self.problem, self._initial, deciding(self.callbacks))
+            headers = identity.headers(runs, self.problem, self.drawn, deciding(self.callbacks))
             configs = {name: header.config for name, header in headers.items()}
             waiting = unfinished(root, runs, configs)
             _check_initial(root, runs, headers)
@@ -232,9 +232,6 @@ class _Work:
             folder=folder,
         )
 
-    def _initial(self, seed: int) -> Tensor:
-        return self.problem.theta if self.drawn is None else self.drawn(seed)
-
 
 def _check_initial(root: Path, runs: Sequence[Run], headers: Mapping[str, Header]) -> None:
     """A run that has begun goes on from its checkpoint, whatever model is given now; a new one beside it must not."""
@@ -245,7 +242,13 @@ def _check_initial(root: Path, runs: Sequence[Run], headers: Mapping[str, Header
         header = folder.header()
         if header is None or not (folder.checkpoints() or header.finished):
             fresh.append(run.name)
-        elif header.initial not in (None, headers[run.name].initial):
+            continue
+        if header.frozen not in (None, headers[run.name].frozen):
+            raise InputError(
+                f"{root}: {run.name} was trained with other frozen parameters than those given now; give the same "
+                "(call torch.manual_seed before the model is made), or choose another folder with out"
+            )
+        if header.initial not in (None, headers[run.name].initial):
             changed.append(run.name)
     if not changed:
         return

@@ -122,15 +122,15 @@ class RunFolder:
         changes = differences(header.config, as_many)
         if changes:
             raise InputError(
-                f"{self.path} was made with another configuration ({'; '.join(changes)}); choose another --out, or "
-                "give the same configuration to go on"
+                f"{self.path} was made with another configuration ({'; '.join(changes)}); choose another folder "
+                "with out, or give the same configuration to go on"
             )
         if settings.rounds == rounds:
             return
         if settings.rounds < rounds:
             raise InputError(
                 f"{self.path} was made with another configuration (train.rounds: {rounds} there, {settings.rounds} "
-                f"here); give at least {rounds} rounds, or choose another --out"
+                f"here); give at least {rounds} rounds, or choose another folder with out"
             )
         reason = settings.tied_to_rounds(rounds)
         if reason is None and header.finished and not self.checkpoints():
@@ -138,7 +138,7 @@ class RunFolder:
         if reason is not None:
             raise InputError(
                 f"{self.path} has {rounds} rounds and cannot go on to {settings.rounds}: {reason}; choose another "
-                "--out to train from the start"
+                "folder with out to train from the start"
             )
 
     def take_over(self, other: "RunFolder", header: Header) -> None:

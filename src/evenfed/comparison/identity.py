@@ -2,14 +2,16 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from .. import trees
 from ..client import Pool
 from ..core.naming import is_known_by_class_only, name_of
+from ..simulate.drawn import Drawn
 from ..simulate.loop import Run
 from ..simulate.problem import Problem
 from .header import Header, Table
@@ -21,31 +23,42 @@ _LARGE = 2**28  # bytes; of a larger tensor evenly spaced rows are hashed
 def headers(
     runs: list[Run],
     problem: Problem,
-    initial: Callable[[int], Tensor],
+    drawn: Drawn | None,
     callbacks: Mapping[str, Any],
 ) -> dict[str, Header]:
     """The header of each run, by its name.
 
-    `initial(seed)` [D]: the model it starts from. `callbacks`: those that decide its result, with their options.
+    `drawn`: the model it starts from, if that is not the problem's. `callbacks`: those that decide its result, with
+    their options.
     """
     clients = clients_of(problem)
     data = _data(problem)
     model = _model(problem)
     by_name = {}
-    starts: dict[int, str] = {}
+    starts: dict[int, tuple[str, str | None]] = {}
     for run in runs:
         seed = run.settings.seed
         if seed not in starts:
-            starts[seed] = _hash([initial(seed)])
+            own = problem if drawn is None else drawn.problem(seed)
+            theta = problem.theta if drawn is None else drawn(seed)
+            starts[seed] = (_hash([theta]), frozen_hash(own.model))
+        initial, frozen = starts[seed]
         by_name[run.name] = Header(
             label=run.label,
             seed=seed,
             config={**config_of(run, data, model), **callbacks},
             clients=clients,
             device=str(problem.device),
-            initial=starts[seed],
+            initial=initial,
+            frozen=frozen,
         )
     return by_name
+
+
+def frozen_hash(model: nn.Module) -> str | None:
+    """A hash of the parameters that are not trained, which no checkpoint holds; None if there are none."""
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    return _hash(frozen) if frozen else None
 
 
 def bare_header(run: Run, problem: Problem) -> Header:
@@ -101,17 +114,9 @@ def _data(problem: Problem) -> dict[str, Any]:
 
 def _pool(pool: Pool) -> str:
     """The number of examples, and a hash of them and of who holds which."""
-    tensors = [pool.sizes, pool.targets, *_leaves(pool.inputs)]
+    tensors = [pool.sizes, pool.targets, *trees.leaves(pool.inputs)]
     examples = int(pool.sizes.sum())
     return f"{examples} examples, {_hash(tensors)}"
-
-
-def _leaves(inputs: Any) -> list[Tensor]:
-    if isinstance(inputs, Tensor):
-        return [inputs]
-    if isinstance(inputs, Mapping):
-        return [inputs[name] for name in sorted(inputs)]
-    return list(inputs)
 
 
 def _model(problem: Problem) -> dict[str, Any]:
@@ -142,7 +147,7 @@ def _model(problem: Problem) -> dict[str, Any]:
     return described
 
 
-def _hash(tensors: list[Tensor]) -> str:
+def _hash(tensors: Sequence[Tensor]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         digest.update(f"{list(tensor.shape)} {tensor.dtype}".encode())

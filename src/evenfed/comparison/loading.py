@@ -21,6 +21,7 @@ from ..simulate.loop import State, new_server
 from ..simulate.problem import loaded
 from .folder import RunFolder, read_order
 from .header import Header, Table
+from .identity import frozen_hash
 from .pack import PACKED, unpacked
 from .plan import FLOOR_LABEL
 from .result import Comparison, Result
@@ -85,6 +86,11 @@ def _result(folder: RunFolder, model: nn.Module | None, is_packed: bool = False)
         if state is None:
             raise InputError(f"{folder.path} is packed: it holds no parameters for `model`; leave model out")
         module = _filled(model, state, folder)
+        if header.frozen not in (None, frozen_hash(module)):
+            raise InputError(
+                f"{folder.path} was trained with other frozen parameters than those of the model given; they are not "
+                "saved: give the same pretrained ones"
+            )
     return Result(
         label=header.label or folder.label,
         algorithm=algorithm,
@@ -122,7 +128,7 @@ def _filled(model: nn.Module, state: State, folder: RunFolder) -> nn.Module:
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module like the one trained")
     server = state.server
     saved: dict[str, Tensor] = {**_parameters(state), **server.buffers}
-    own = model.state_dict()
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name, tensor in saved.items():
         if name not in own or own[name].shape != tensor.shape:
             there = f"{name} {list(tensor.shape)}"

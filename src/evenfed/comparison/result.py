@@ -1,5 +1,6 @@
 """What `train` and `compare` give back: a finished run, and the runs of a comparison."""
 
+import dataclasses
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from .folder import RunFolder, write_order
 from .frame import Rounds, frame
 from .header import Header
 from .history import FLOOR_ROW, History, Row, row
+from .identity import frozen_hash
 from .reading import read_folders
 from .session import locked
 
@@ -181,7 +183,10 @@ class Result:
                 target.take_over(RunFolder(self.folder), self.header)
             return target
         target.clear()
-        target.store(self.header, self.records, self._state)
+        header = self.header
+        if self.module is not None:
+            header = dataclasses.replace(header, frozen=frozen_hash(self.module))
+        target.store(header, self.records, self._state)
         return target
 
 

@@ -26,11 +26,12 @@ def of_comparison(title: str, rows: Sequence[Row], floor: Row | None, notes: Seq
 
 
 def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
-    """Two lines: the last round, and the average of the last rounds."""
+    """Two lines: the model's round, usually the last, and the average of the last rounds."""
     figures = row("", [history], None)
     rounds = min(history.last_rounds, len(history.records))
+    last = "last round" if history.model_round is None else f"round {history.model_round}"
     lines = [
-        Line("last round", metric_cells(figures, late=False)),
+        Line(last, metric_cells(figures, late=False)),
         Line(f"last {rounds} rounds", metric_cells(figures, late=True)),
     ]
     return Table("brief", title, METRIC_COLUMNS, lines, notes, head="")
