@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 import evenfed
+from evenfed.comparison.experiment import Experiment
 from evenfed.core import streams
 from evenfed.core.streams import Batching
+from evenfed.local.optimizer import SGD, Adam
 from evenfed.simulate import checkpoint, kept
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
@@ -364,3 +366,37 @@ def test_states_that_memory_would_not_hold_are_refused_with_their_size(monkeypat
     monkeypatch.setattr(kept, "memory_of", lambda device: 7_000)
     with pytest.raises(evenfed.InputError, match=r"3 clients \(2 x 39 numbers each\).*3.74e-06 GB.*leave keep out"):
         evenfed.train(model(), clients(), rounds=1, optimizer={"name": "adam", "keep": True}, device="cpu")
+
+
+def test_a_file_an_entry_and_the_command_line_set_local_training():
+    table = {
+        "train": {
+            "optimizer": {"name": "sgd", "momentum": 0.5},
+            "lr_schedule": {"name": "step", "every": 5},
+            "augment": {"name": "crop_and_flip"},
+        },
+        "algorithms": {"fedavg": {}, "semi_vred": {"optimizer": {"name": "adam", "betas": [0.5, 0.9]}, "clip": 2}},
+    }
+    experiment = Experiment.of(table, "mine")
+    (variant,) = [v for v in experiment.variants if v.label == "semi_vred"]
+    own = evenfed.Settings.of({**vars(experiment.train), **variant.options}).local(5)
+    assert (own.optimizer, own.clip, own.lr) == (Adam(betas=(0.5, 0.9)), 2, pytest.approx(0.005))
+    assert own.augment == evenfed.augment.crop_and_flip(4)
+    changed = experiment.changed(
+        ["train.optimizer.momentum=0.9", "train.optimizer.nesterov=true", "train.lr_schedule=cosine"]
+    ).train
+    assert changed.local(0).optimizer == SGD(momentum=0.9, nesterov=True) and changed.lr_schedule == "cosine"
+    with pytest.raises(evenfed.InputError, match=r"unknown option of optimizer sgd 'betas'"):
+        experiment.changed(["train.optimizer.betas=[0.5, 0.9]"])
+    with pytest.raises(evenfed.InputError, match=r"unknown option 'optimiser'; did you mean 'optimizer'"):
+        experiment.changed(["train.optimiser.momentum=0.9"])
+
+
+def test_a_header_says_how_clients_train():
+    described = evenfed.Settings(optimizer={"name": "adam", "betas": (0.5, 0.9)}, lr_schedule=halved).describe()
+    assert described["optimizer"] == {"name": "adam", "betas": [0.5, 0.9]}
+    assert "halved" in described["lr_schedule"]["callable"]
+
+
+def halved(index):
+    return 0.5**index

@@ -57,8 +57,9 @@ def train(
     `progress.stop()`, or StopIteration, ends the run.
     `out`: a folder that keeps the run: the same call resumes it, more `rounds` extend it, `evenfed report` reads it.
     `progress`: show a progress bar on stderr; by default in terminals and notebooks.
-    `options`: the fields of `evenfed.Settings`: rounds, lr, batch_size, local_epochs, seed, participation, prox,
-    server_lr, server_optimizer, smooth, start, engine, device, precision, evaluate_every, last_rounds.
+    `options`: the fields of `evenfed.Settings`: rounds, lr, lr_schedule, optimizer, clip, batch_size, local_epochs,
+    local_steps, drop_last, augment, prox, batch_norm, seed, participation, server_lr, server_optimizer, smooth, start,
+    engine, device, precision, evaluate_every, last_rounds.
 
     >>> import torch, evenfed
     >>> clients = [evenfed.Client(train=(torch.randn(8, 4), torch.randint(0, 3, (8,)))) for _ in range(3)]

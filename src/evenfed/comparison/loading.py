@@ -17,7 +17,8 @@ from ..core.naming import Stored, restored
 from ..core.vector import Layout
 from ..settings import Settings
 from ..simulate import checkpoint
-from ..simulate.loop import State, new_server
+from ..simulate.beginning import new_server
+from ..simulate.loop import State
 from ..simulate.problem import loaded
 from .folder import RunFolder, read_order
 from .header import Header, Table
