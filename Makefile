@@ -36,7 +36,7 @@ readme: $(READY)
 		echo "$$several: report"; $(BIN)/evenfed report $$several --format json > /dev/null || exit 1; done
 	@for folder in $(wildcard results/*-damping); do \
 		echo "$$folder: choose"; $(BIN)/evenfed choose $$folder --floor $${folder%-damping} \
-			--out experiments/damped-$$(basename $${folder%-damping}).toml > /dev/null || exit 1; done
+			--out src/evenfed/experiments/damped-$$(basename $${folder%-damping}).toml > /dev/null || exit 1; done
 	$(BIN)/evenfed fill README.md results/README.md
 
 clean:

@@ -11,7 +11,7 @@ evenfed() { say $EVENFED "$@"; }
 run() { # PART EXPERIMENT [OPTIONS]: its runs, packed into results/PART; what an earlier part has run is not run again
     local earlier=() folder
     for folder in "$RUNS"/*/*/; do [ ! -d "$folder" ] || earlier+=(--reuse "$folder"); done
-    evenfed compare "experiments/$2.toml" --device "$DEVICE" --out "$RUNS/$1" ${earlier[@]+"${earlier[@]}"} "${@:3}"
+    evenfed compare "@$2" --device "$DEVICE" --out "$RUNS/$1" ${earlier[@]+"${earlier[@]}"} "${@:3}"
     evenfed pack "$RUNS/$1/$2" "results/$1"
 }
 
@@ -22,7 +22,7 @@ part() {
     cifar10-split-*) run "$1" vred-cifar10 --set "data.seed=${1##*-}" --set noise_floor=false ;;
     cifar10-damping)
         run cifar10-damping damping-cifar10
-        evenfed choose results/cifar10-damping --floor results/cifar10 --out experiments/damped-cifar10.toml
+        evenfed choose results/cifar10-damping --floor results/cifar10 --out src/evenfed/experiments/damped-cifar10.toml
         ;;
     cifar10-damped-*) run "$1" damped-cifar10 --set "data.seed=${1##*-}" ;;
     cifar10-readings) run cifar10-readings readings-cifar10 --set noise_floor=false ;;

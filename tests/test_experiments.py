@@ -6,13 +6,17 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import evenfed
 from evenfed.comparison.experiment import Experiment
+from evenfed.experiments import FOLDER, bundled
 from evenfed.report import paper_tables
 
-ROOT = Path(__file__).parents[1] / "experiments"
+ROOT = FOLDER
+REPOSITORY = Path(__file__).parents[1]
+
 PAPER = {
     "paper-cifar10": "CIFAR-10",
     "paper-cifar100": "CIFAR-100",
@@ -23,13 +27,13 @@ NINE = {"fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred
 
 
 STUDIES = {"vred-cifar10", "readings-cifar10", "damping-cifar10", "damped-cifar10"}
-REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in STUDIES)
+REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in {*STUDIES, "demo"})
 
 
 @pytest.mark.parametrize("path", REPRODUCTIONS, ids=lambda p: p.stem)
 def test_each_has_nine_algorithms_three_seeds_200_rounds_its_command_first_and_a_quick_form(path):
     found = Experiment.read(path)
-    assert path.read_text().startswith(f"# evenfed compare experiments/{path.name}\n")
+    assert path.read_text().startswith(f"# evenfed compare @{path.stem}\n")
     assert {v.algorithm.name for v in found.variants} == NINE
     assert found.seeds == (0, 1, 2) and found.train.rounds == 200 and found.train.batch_size == 64
     quick = found.in_quick_form()
@@ -88,10 +92,11 @@ def test_quick_needs_a_table():
         Experiment.of({"algorithms": {"fedavg": {}}}, "mine").in_quick_form()
 
 
-@pytest.mark.parametrize("path", sorted(p for p in ROOT.glob("*.toml") if p.stem in STUDIES), ids=lambda p: p.stem)
-def test_studies_stand_on_the_papers_federation(path):
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_studies_stand_on_the_papers_federation(name):
+    path = ROOT / f"{name}.toml"
     study, paper = Experiment.read(path), Experiment.read(ROOT / f"paper-{path.stem.partition('-')[2]}.toml")
-    assert path.read_text().startswith(f"# evenfed compare experiments/{path.name}\n") and study.name == path.stem
+    assert path.read_text().startswith(f"# evenfed compare @{path.stem}\n") and study.name == path.stem
     assert study.model == paper.model
     for name in ("rounds", "batch_size", "local_epochs", "last_rounds", "precision"):
         assert getattr(study.train, name, "fp32") == getattr(paper.train, name, "fp32"), name
@@ -117,12 +122,14 @@ def test_entries_of_the_set_up_study_are_the_papers():
 
 
 def test_one_script_makes_all_that_the_results_page_shows():
-    done = subprocess.run([ROOT / "reproduce.sh"], env={**os.environ, "DRY": "1"}, capture_output=True, text=True)
+    script = REPOSITORY / "experiments" / "reproduce.sh"
+    done = subprocess.run([script], env={**os.environ, "DRY": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    files = set(re.findall(r"compare (\S+\.toml)", done.stdout))
-    written = set(re.findall(r"choose .* --out (\S+\.toml)", done.stdout))
-    assert all((ROOT.parent / file).exists() for file in files - written)
-    page = (ROOT.parent / "results" / "README.md").read_text()
+    names = set(re.findall(r"compare @(\S+)", done.stdout))
+    written = re.findall(r"choose .* --out (\S+\.toml)", done.stdout)
+    assert names and names <= set(bundled())
+    assert written and all((REPOSITORY / file).parent == ROOT for file in written)
+    page = (REPOSITORY / "results" / "README.md").read_text()
     shown = {
         folder
         for block in re.findall(r"<!-- evenfed (.+) \S+ -->", page)
@@ -131,5 +138,37 @@ def test_one_script_makes_all_that_the_results_page_shows():
     }
     packed = re.findall(r"pack \S+ results/(\S+)", done.stdout)
     assert sorted(packed) == sorted(shown)
-    wrong = subprocess.run([ROOT / "reproduce.sh", "cifar11"], capture_output=True, text=True)
+    wrong = subprocess.run([script, "cifar11"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "unknown part 'cifar11'" in wrong.stderr
+
+
+def test_experiments_of_the_package_are_listed_and_found_by_name(evenfed):
+    listed = evenfed("experiments").stdout
+    assert all(f"@{name} " in listed for name in bundled())
+    assert Experiment.read(Path("@paper-cifar10")) == Experiment.read(ROOT / "paper-cifar10.toml")
+    refused = evenfed("compare", "@paper-cifar11")
+    assert refused.returncode == 2 and "did you mean '@paper-cifar10'" in refused.stderr
+    assert "@vred-cifar10" in refused.stderr
+
+
+def test_a_new_experiment_runs_as_it_is_and_with_ones_own_data_and_model(tmp_path, evenfed):
+    folder = tmp_path / "data" / "wards"
+    folder.mkdir(parents=True)
+    draw = np.random.default_rng(0)
+    for name in ("a", "b", "c"):
+        np.savez(folder / f"{name}.npz", x=draw.normal(size=(12, 4)), y=draw.integers(0, 2, 12))
+    model = "class Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(4, 2)\n"
+    (tmp_path / "own_net.py").write_text(f"import torch\n\n{model}")
+    made = evenfed("new", "mine.toml", "--data", "data/wards", "--model", "own_net.Net")
+    assert made.returncode == 0 and "evenfed compare mine.toml" in made.stdout
+    done = evenfed("compare", "mine.toml", "--quick", "--set", "train.rounds=2")
+    assert done.returncode == 0 and "semi_vred" in done.stdout, done.stderr
+    assert "3 clients: a, b, c" in done.stderr
+    assert done.stdout.count("At a glance") == 1 and "oscillation" not in done.stdout
+    again = evenfed("new", "mine.toml")
+    assert again.returncode == 2 and "exists already" in again.stderr
+    nowhere = evenfed("new", "other.toml", "--data", "nowhere")
+    assert nowhere.returncode == 2 and "no such folder or data set" in nowhere.stderr
+    assert evenfed("new", "digits.toml").returncode == 0
+    usual = Experiment.read(tmp_path / "digits.toml")
+    assert usual.data.name == "digits" and {v.label for v in usual.variants} == {"fedavg", "semi_vred", "qffl"}

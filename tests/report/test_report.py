@@ -34,7 +34,8 @@ def detailed_by_hand(folder: Path, label: str, metric: str, late: bool) -> tuple
 
 
 def test_every_format_has_the_numbers_of_rounds_jsonl(small, evenfed):
-    shown = {f: evenfed("report", small, "--format", f) for f in ("table", "markdown", "csv", "latex", "json")}
+    formats = ("table", "markdown", "csv", "latex", "json")
+    shown = {f: evenfed("report", small, "--full", "--format", f) for f in formats}
     assert all(done.returncode == 0 for done in shown.values()), shown["table"].stderr
     plain, tables = figures_in(shown["csv"].stdout), {t["name"]: t for t in json.loads(shown["json"].stdout)["tables"]}
     for late, when in ((True, "late"), (False, "last")):
@@ -188,7 +189,7 @@ def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
     plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     assert {c["verdict"] for key, c in plain.items() if key[3] == "verdict"} == {"not judged"}
     assert plain["detailed-last", "vred", "", "mean"]["spread"] == ""
-    shown = evenfed("report", folder, "--paper").stdout
+    shown = evenfed("report", "--full", folder, "--paper").stdout
     assert "one seed, so no spread" in shown and "nothing is judged" in shown and "chance alone" not in shown
 
 
@@ -234,7 +235,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
             line["accuracy"] = [0.4 + {"semi_vred": 0.1, "vred": -0.1}.get(label, 0) + 0.01 * (seed % 2)] * 6
 
     folder = edited(change)
-    shown = evenfed("report", folder, "--paper")
+    shown = evenfed("report", "--full", folder, "--paper")
     assert shown.returncode == 0, shown.stderr
     assert "43.45±0.60" in shown.stdout and "Ours beside the paper's on CIFAR-10" in shown.stdout
     assert "4 rounds here, 200 in the paper" in shown.stdout and "beta 0.2 (paper 0.5)" in shown.stdout
@@ -270,7 +271,7 @@ def test_a_claim_needs_a_gap_beyond_the_noise_floor_and_fedavg_stands_beside_at_
     plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
     assert plain["claims-last", "VRed > FedAvg, mean", "", "verdict"]["verdict"] == "within the noise"
     assert float(plain["paper", "semi_vred", "paper", "mean"]["value"]) == 43.45
-    told = " ".join(evenfed("report", folder, "--paper").stdout.split())
+    told = " ".join(evenfed("report", "--full", folder, "--paper").stdout.split())
     assert "Of 12 figures" in told and "semi_vred: lr" not in told  # FedAvg's row of the paper counts once
 
 
@@ -299,7 +300,7 @@ def test_what_is_unfinished_or_missing_is_left_out_and_named(edited, evenfed):
         lambda label, seed, header, rounds: header.update(finished=(label, seed) not in {("vred", 1), ("semi_vred", 0)})
     )
     shutil.rmtree(folder / "semi_vred" / "seed-1")
-    shown = evenfed("report", folder)
+    shown = evenfed("report", "--full", folder)
     assert "vred: seed 1 left out, not finished" in shown.stdout
     assert "vred: seed 0 alone, those in common with fedavg" in shown.stdout
     assert "semi_vred: seed 0 left out, not finished" in shown.stdout
@@ -324,7 +325,7 @@ def test_an_entry_on_other_clients_is_not_compared(edited):
 def test_narrow_pages_hold_every_table(small, evenfed, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", evenfed("report", small).stdout)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", evenfed("report", "--full", small).stdout)
     assert max(map(len, shown.splitlines())) <= 80 and "no difference shown" in shown
 
 
@@ -350,7 +351,7 @@ def test_bad_input_is_told_in_three_parts(small, evenfed, tmp_path):
         ),
         ([small, "--out", small / "vred" / "seed-0" / "header.json"], "choose another --out"),
     ):
-        done = evenfed("report", *arguments)
+        done = evenfed("report", "--full", *arguments)
         assert done.returncode == 2 and told in " ".join(done.stderr.split()), done.stderr
         assert "Traceback" not in done.stderr and done.stdout == ""
     assert not (tmp_path / "empty" / "report").exists()

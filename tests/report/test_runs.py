@@ -21,7 +21,7 @@ def test_a_run_that_broke_down_is_told_from_one_that_lost_a_round(edited, evenfe
             line["skipped"] = late or (label == "semi_vred" and line["index"] == 2)
 
     folder = edited(change)
-    told = evenfed("report", folder).stdout
+    told = evenfed("report", "--full", folder).stdout
     assert "vred, seed 1: broke down, no finite loss and update from round 3 on" in told
     assert "semi_vred, seed" not in told and told.count("broke down") == 1
     runs = read(folder).named("vred").runs
@@ -33,7 +33,7 @@ def test_losses_that_grew_without_bound_are_a_breakdown(edited, evenfed):
         if label == "vred" and seed == 0:
             rounds[-1]["losses"] = [1e14] * 6
 
-    told = evenfed("report", edited(change)).stdout
+    told = evenfed("report", "--full", edited(change)).stdout
     assert "vred, seed 0: broke down, the mean loss grew from " in told and "to 1e+14" in told
 
 
@@ -112,13 +112,13 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
     assert float(every[value]["value"]) == pytest.approx(-50) and float(large[value]["value"]) == pytest.approx(10)
     assert (
         "1 of 5 clients left out: judged on fewer than 50 examples"
-        in evenfed("report", folder, "--min-test", 50).stdout
+        in evenfed("report", "--full", folder, "--min-test", 50).stdout
     )
     assert (folder / "report-min-test-50" / "tables.csv").exists()
     cut = read(folder).with_min_test(50)
     assert cut.judged_sizes == [50, 50, 60, 70]
     assert all(np.isnan(run.accuracy[0]) and run.accuracy[2] >= 0 for e in cut.everyone for run in e.runs.values())
-    none = evenfed("report", folder, "--min-test", 71)
+    none = evenfed("report", "--full", folder, "--min-test", 71)
     assert none.returncode == 2 and "the most are 70" in none.stderr
     page = tmp_path / "page.md"
     page.write_text("<!-- evenfed copy min_test=50 paired-late -->\n<!-- /evenfed -->\n")
@@ -133,5 +133,5 @@ def test_seeds_of_one_label_with_other_settings_are_left_out_and_named(edited, e
         if label == "vred" and seed == 1:
             header["config"]["hyper_parameters"]["beta"] = 1.1
 
-    told = evenfed("report", edited(change)).stdout
+    told = evenfed("report", "--full", edited(change)).stdout
     assert "vred: seed 1 left out, made with another configuration than seed 0" in told

@@ -33,7 +33,7 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert float(cells["components-last", "fedavg", "figure: seeds", "mean"]["value"]) == pytest.approx(within)
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["value"]) == pytest.approx(4)
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
-    shown = evenfed("report", one, two).stdout
+    shown = evenfed("report", "--full", one, two).stdout
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
 
 
@@ -48,7 +48,7 @@ def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfe
     page = tmp_path / "page.md"
     page.write_text("<!-- evenfed split-0 split-1 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
-    assert evenfed("report", *folders).returncode == 0
+    assert evenfed("report", "--full", *folders).returncode == 0
     assert "![differences](split-0/beside/differences.svg)" in filled(page)
     page.write_text("<!-- evenfed split-0 split-1 split-1 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet" in filled(page)  # that figure is of others
@@ -60,7 +60,7 @@ def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenf
         header = json.loads(path.read_text())
         header["config"]["train"]["smooth"] = 0.5
         path.write_text(json.dumps(header))
-    assert "Left out, as not the same in all of them: vred" in evenfed("report", one, two).stdout
+    assert "Left out, as not the same in all of them: vred" in evenfed("report", "--full", one, two).stdout
 
 
 def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits, tmp_path):
@@ -87,13 +87,13 @@ def test_spreads_are_of_the_seeds_that_all_federations_have(splits, evenfed):
     after = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
     spreads = [key for key in before if key[0].startswith("components")]
     assert spreads and all(numbers(after[key]) == numbers(before[key]) for key in spreads)
-    assert "Only the seeds that all federations have." in evenfed("report", one, two).stdout
+    assert "Only the seeds that all federations have." in evenfed("report", "--full", one, two).stdout
 
 
 def test_set_ups_stand_beside_each_other_by_what_differs(splits, evenfed):
     one, two = splits(0, 0.02), splits(0, 0.03, stem="cifar")
     shutil.rmtree(two / "semi_vred")
-    assert "not the same in all of them: semi_vred." in evenfed("report", one, two).stdout
+    assert "not the same in all of them: semi_vred." in evenfed("report", "--full", one, two).stdout
     cells = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
     assert float(cells["paired-last", "vred", "model.stem=None", "mean"]["value"]) == pytest.approx(2)
     assert float(cells["paired-last", "vred", "model.stem=cifar", "mean"]["value"]) == pytest.approx(3)
@@ -101,7 +101,7 @@ def test_set_ups_stand_beside_each_other_by_what_differs(splits, evenfed):
 
 
 def test_the_same_comparison_twice_is_refused(small, evenfed):
-    done = evenfed("report", small, small)
+    done = evenfed("report", "--full", small, small)
     assert done.returncode == 2 and "same set-up" in done.stderr
 
 

@@ -26,7 +26,11 @@ class Format(StrEnum):
     json = "json"
 
 
-ExperimentFile = Annotated[Path | None, typer.Argument(help="TOML file of an experiment; the demo if left out.")]
+ExperimentFile = Annotated[
+    Path | None,
+    typer.Argument(help="TOML file of an experiment, or @NAME (see `evenfed experiments`); the demo if left out."),
+]
+Full = Annotated[bool, typer.Option("--full", help="Print every table with every column.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Run the small form of the experiment: minutes on 2 cores.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds per run.")]
 Assignments = Annotated[list[str], typer.Option("--set", help="Set one value, e.g. semi_vred.beta=0.5; repeatable.")]
@@ -55,6 +59,7 @@ def compare(
     track: Annotated[
         list[str], typer.Option(help="Write to tensorboard, mlflow or wandb, or use early_stopping; repeatable.")
     ] = [],
+    full: Full = False,
     format: Annotated[Format, typer.Option(help="json prints only the table, on stdout.")] = Format.table,
 ) -> None:
     """Train several algorithms on the same clients and show how each serves the worst-served."""
@@ -79,16 +84,16 @@ def compare(
         description = findings.describe()
         print(json.dumps(description, indent=1))
     else:
-        _show(findings, out / chosen.name)
+        _show(findings, out / chosen.name, full)
 
 
-def _show(findings: Findings, folder: Path) -> None:
+def _show(findings: Findings, folder: Path, full: bool) -> None:
     from ..report.figures import comparison as figures
-    from ..report.tables import summary
+    from ..report.tables import brief, summary
     from ..report.write import pages
 
     page = console()
-    tables = summary(findings)
+    tables = summary(findings) if full else [brief(findings)]
     page.print(pages(tables, page))
     for sentence in findings.advice:
         page.print(f"! {sentence}", style="yellow", markup=False)

@@ -13,6 +13,7 @@ from .algorithms import algorithms
 from .compare import compare, tune
 from .console import say
 from .data import data_app
+from .experiments import experiments, new
 from .flower import flower_app
 from .report import choose, fill, pack, report
 
@@ -24,6 +25,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command()(compare)
+app.command()(new)
+app.command()(experiments)
 app.command()(algorithms)
 app.command()(report)
 app.command()(tune)

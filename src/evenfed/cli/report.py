@@ -28,6 +28,7 @@ def report(
     ],
     paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,
     min_test: Annotated[int, typer.Option(min=0, help="Leave out clients judged on fewer examples.")] = 0,
+    full: Annotated[bool, typer.Option("--full", help="Print every table, not the first alone.")] = False,
     format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables and figures; DIR/report or, for several, DIR/beside.")
@@ -52,7 +53,8 @@ def report(
         sys.stdout.write(in_format(document))
         return
     page = console()
-    page.print(write.terminal(document, page))
+    to_print = document if full or paper else document.in_brief()
+    page.print(write.terminal(to_print, page))
     shown = written.tables + [path for path in written.drawn if path.suffix == ".pdf"]
     names = ", ".join(path.name for path in shown)
     if written.drawn:

@@ -15,6 +15,7 @@ from ..callbacks.naming import Chosen, by_name, chosen, deciding
 from ..client import Pool
 from ..core.errors import InputError, unknown
 from ..data import DataSettings, Federation
+from ..experiments import located
 from ..settings import Settings, extended
 from ..simulate.drawn import Drawn
 from ..simulate.loop import Run
@@ -22,7 +23,7 @@ from ..simulate.problem import Problem, initial_model
 from .configuration import repetitions
 from .plan import Variant, plan_runs, seed_list, value_of, with_baseline
 
-DEMO = Path(__file__).with_name("demo.toml")
+DEMO = Path("@demo")
 _KEYS = (
     "name",
     "seeds",
@@ -65,7 +66,8 @@ class Experiment:
 
     @classmethod
     def read(cls, path: Path) -> "Experiment":
-        """An experiment from a TOML file; unknown keys name the nearest valid one."""
+        """An experiment from a TOML file, or `@name` of the package's; unknown keys name the nearest valid one."""
+        path = located(path)
         try:
             table = tomllib.loads(path.read_text())
         except OSError as error:

@@ -12,7 +12,7 @@ from ..comparison.statistics import Differences
 from . import beside_paper, paper, several
 from .against import against_tables, controls
 from .table import Table
-from .tables import detailed, overview, runs, suppression
+from .tables import brief, detailed, overview, runs, suppression
 
 _SELECTED_ON: dict[str | None, str] = {
     "test": "Values were chosen on the TEST data, as in the paper: these accuracies are optimistic.",
@@ -59,6 +59,13 @@ class Report:
             pooled=late,
             papers=numbers,
         )
+
+    def in_brief(self) -> "Report":
+        """With one table: the entries at a glance, or the first of several comparisons' tables."""
+        if len(self.findings) > 1:
+            return replace(self, tables=self.tables[:1])
+        (findings,) = self.findings
+        return replace(self, tables=[brief(findings)])
 
     @classmethod
     def _of_several(

@@ -159,8 +159,17 @@ def overview(findings: Findings, late: bool) -> Table:
     return _at_a_glance(findings, late, columns)
 
 
+def brief(findings: Findings) -> Table:
+    """What `evenfed compare` and `evenfed report` show first: the figures a choice is made by."""
+    mean, std, _, worst10, _, best10 = METRIC_COLUMNS
+    columns = (mean, worst10, best10, std, *_AGAINST_FEDAVG)
+    note = joined(accuracy_note(findings), _IMPROVED_NOTE, floor_note(findings), "All figures: --full.")
+    table = _at_a_glance(findings, True, columns)
+    return replace(table, name="brief", notes=(note,))
+
+
 def summary(findings: Findings) -> list[Table]:
-    """What `evenfed compare` shows: the overview with every metric, in the last rounds and in the last one."""
+    """What `evenfed compare --full` shows: the overview with every metric, in the last rounds and in the last one."""
     rest = (*_AGAINST_FEDAVG, _NEGATIVE, *_WEIGHTS)
     late_columns = (*METRIC_COLUMNS, LASTING_COLUMN, *rest)
     last_columns = (*METRIC_COLUMNS, *rest)

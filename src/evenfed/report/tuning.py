@@ -13,6 +13,7 @@ from rich.table import Table
 from ..comparison.study import Candidate
 from ..comparison.tune import Tuned, tables
 from ..core.errors import InputError
+from ..experiments import shown
 
 
 def render(tuned: Tuned) -> Table:
@@ -108,6 +109,6 @@ def save_toml(path: Path, origin: str, experiment: Mapping[str, Any]) -> None:
     comment = textwrap.fill(origin, 110, initial_indent="# ", subsequent_indent="# ")
     content = tomli_w.dumps(experiment)
     try:
-        path.write_text(f"# evenfed compare {path}\n{comment}\n{content}")
+        path.write_text(f"# evenfed compare {shown(path)}\n{comment}\n{content}")
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another --out") from None

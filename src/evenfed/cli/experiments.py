@@ -1,0 +1,66 @@
+"""The commands for experiments' files: `experiments` lists those of the package, `new` writes one to start from."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ..core.errors import InputError
+from ..experiments import bundled
+from .console import console
+
+TEMPLATE = Path(__file__).with_name("template.toml.txt")
+
+
+def experiments() -> None:
+    """List the experiments that come with evenfed: the paper's and our studies of it."""
+    page = console()
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, about in bundled().items():
+        table.add_row(f"[bold]@{name}[/]", Text(about))
+    page.print(table)
+    page.print("\nRun one with: evenfed compare @NAME   (--quick: its small form, if it has one)", markup=False)
+
+
+def new(
+    file: Annotated[Path, typer.Argument(help="TOML file to write, e.g. mine.toml.")],
+    data: Annotated[
+        str, typer.Option(help="Your folder with one .npz or .parquet file per client, or a data set's name.")
+    ] = "digits",
+    model: Annotated[
+        str, typer.Option(help="A model's name, or module.Class of your own beside the TOML file.")
+    ] = "mlp",
+) -> None:
+    """Write a commented experiment to start from; it runs as it is."""
+    if file.exists():
+        raise InputError(f"{file} exists already; choose another name, or remove it first")
+    template = TEMPLATE.read_text()
+    text = template.format(file=file, data=_data_lines(data, file), model=json.dumps(model))
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written ({error.strerror}); choose another place") from None
+    console().print(f"Written: {file}. Run it with: evenfed compare {file}", markup=False)
+
+
+def _data_lines(data: str, file: Path) -> str:
+    """The first lines of [data]: a data set by name, or one's own folder, relative to the experiment's file."""
+    from ..data.options import NAMES
+
+    folder = Path(data)
+    if not folder.is_dir():
+        if data not in NAMES or data == "folder":
+            known = ", ".join(name for name in NAMES if name != "folder")
+            raise InputError(
+                f"--data {data}: there is no such folder or data set; give a folder with one file per client, or one "
+                f"of {known}"
+            )
+        return f'name = "{data}"'
+    relative = os.path.relpath(folder.resolve(), file.resolve().parent)
+    return f'name = "folder"  # one file per client\npath = {json.dumps(relative)}  # relative to this file'
