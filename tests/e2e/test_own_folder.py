@@ -7,6 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evenfed import InputError
+from evenfed.comparison.experiment import Experiment
+from evenfed.comparison.tune import tables
+from evenfed.data import federate
+from evenfed.report.tuning import save_toml
+
 MODEL = """
 import torch
 
@@ -90,6 +96,20 @@ def test_own_test_data_are_what_a_client_is_tested_on(tmp_path, project, evenfed
     assert clients["train"][1] < 20
     told = "! 1 of 6 clients are tested on their own test data; of the other 5, 50% of the examples are set aside"
     assert told in done.stderr
+
+
+def test_an_experiment_written_elsewhere_still_finds_data_and_model(tmp_path, project):
+    (project / "beside_first_toml.py").write_text(MODEL.format(name="Net"))
+    (project / "mine.toml").write_text(TOML.format(module="beside_first_toml"))
+    experiment = Experiment.read(project / "mine.toml")
+    (tmp_path / "tuned").mkdir()
+    save_toml(tmp_path / "tuned" / "tuned.toml", "chosen", tables(experiment, "validation"))
+    again = Experiment.read(tmp_path / "tuned" / "tuned.toml")
+    assert again.data == experiment.data
+    model = again.new_model(federate(again.data))
+    assert type(model).__name__ == "Net"
+    with pytest.raises(InputError, match="modules = 'here': give a list of folders"):
+        Experiment.of({"modules": "here", "algorithms": {"fedavg": {}}}, "x")
 
 
 @pytest.mark.parametrize(

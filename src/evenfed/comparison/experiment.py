@@ -36,6 +36,7 @@ _KEYS = (
     "selected_on",
     "track",
     "tune",
+    "modules",
 )
 TUNE_KEYS = ("method", "trials", "select_on", "metric", "storage", "batch", "grid", "seeds")
 _NAME = re.compile(r"[\w.+\-]{1,100}")
@@ -81,8 +82,9 @@ class Experiment:
             if isinstance(table.get(key), dict):
                 table[key] = _rooted(table[key], folder)
         experiment = cls.of(table, path.stem)
-        working_folder = Path.cwd()
-        return dataclasses.replace(experiment, modules=(str(folder), str(working_folder)))
+        modules = [folder, Path.cwd()]
+        modules += [folder / Path(name).expanduser() for name in experiment.modules]
+        return dataclasses.replace(experiment, modules=tuple(map(str, modules)))
 
     @classmethod
     def of(cls, table: TomlTable, name: str) -> "Experiment":
@@ -124,6 +126,7 @@ class Experiment:
             selected_on=selected_on,
             track=chosen(table.get("track", {})),
             tune=_tune(table),
+            modules=_modules(table),
             variants=tuple(with_baseline(variants)),
         )
 
@@ -284,6 +287,14 @@ def _rooted(table: TomlTable, folder: Path) -> dict[str, Any]:
         if isinstance(path, str):
             rooted[key] = str(folder / Path(path).expanduser())
     return rooted
+
+
+def _modules(table: TomlTable) -> tuple[str, ...]:
+    folders = table.get("modules", [])
+    is_list = isinstance(folders, list)
+    if not is_list or not all(isinstance(folder, str) for folder in folders):
+        raise InputError(f"modules = {folders!r}: give a list of folders with your own modules")
+    return tuple(folders)
 
 
 def _yes_or_no(name: str, value: Any) -> bool:

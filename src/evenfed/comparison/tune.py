@@ -115,6 +115,8 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
         "train": train,
         "algorithms": entries,
     }
+    if "." in str(experiment.model["name"]):
+        content["modules"] = list(experiment.modules)
     if experiment.track:
         content["track"] = {name: dict(options) for name, options in experiment.track.items()}
     return content
