@@ -14,6 +14,7 @@ from .core.round import close_round, open_round
 from .core.server import Record, Server, Update
 from .data.arrays import federate
 from .fairness import Fairness, Suppression
+from .metrics import Metric
 from .settings import Settings
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Comparison",
     "Fairness",
     "InputError",
+    "Metric",
     "Progress",
     "Record",
     "Result",

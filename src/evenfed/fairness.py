@@ -1,4 +1,4 @@
-"""What "fair" means here, in numbers: metrics of one accuracy per client, and comparisons between runs.
+"""What "fair" means here, in numbers: metrics of one figure per client, and comparisons between runs.
 
 Nothing is claimed about groups inside a client or about rewarding contributions; only how evenly one
 model serves the clients that trained it.
@@ -21,25 +21,29 @@ _ROUNDING = 1e-9  # a smaller gain is arithmetic: averages of the same accuracie
 
 @dataclass(frozen=True)
 class Fairness:
-    """The paper's metrics of the accuracies of n clients, in the accuracies' own unit."""
+    """The paper's metrics of the accuracies (or losses, or other figures) of n clients, in their own unit."""
 
     mean: float
     std: float  # over clients, n in the denominator
     worst: float
-    worst10: float  # mean of the lowest 10 % of clients (at least one)
+    worst10: float  # mean of the worst 10 % of clients (at least one)
     worst20: float
     best10: float
 
     @classmethod
-    def of(cls, accuracy: ArrayLike) -> "Fairness":
-        """Metrics of `accuracy` [n]; clients without test data (NaN) do not count.
+    def of(cls, figures: ArrayLike, higher_is_better: bool = True) -> "Fairness":
+        """Metrics of `figures` [n]; clients without test data (NaN) do not count.
 
         >>> f = Fairness.of(range(1, 51))
         >>> f.worst10, f.best10, round(f.std, 8)
         (3.0, 48.0, 14.43086969)
+        >>> Fairness.of([0.1, 0.9, 0.5], higher_is_better=False).worst
+        0.9
         """
-        values = np.asarray(accuracy, dtype=np.float64)
+        values = np.asarray(figures, dtype=np.float64)
         values = np.sort(values)
+        if not higher_is_better:
+            values = values[::-1]
         known = ~np.isnan(values)
         values = values[known]
         count = len(values)
@@ -75,39 +79,45 @@ def _part(fraction: float, count: int) -> int:
 class Suppression:
     """What an algorithm does to the clients FedAvg serves below and above its mean (the paper's Table 2)."""
 
-    suffering: int  # clients strictly below FedAvg's mean accuracy
+    suffering: int  # clients strictly worse than FedAvg's mean
     improved: float  # fraction of those that gain
     suffering_gain: float  # their mean change
-    well_performing: int  # clients strictly above it
+    well_performing: int  # clients strictly better than it
     degraded: float  # fraction of those that lose
     well_gain: float
     mean_gain: float
 
     @classmethod
-    def of(cls, accuracy: ArrayLike, fedavg: ArrayLike) -> "Suppression":
-        """`accuracy` [n] against FedAvg's [n] on the same clients.
+    def of(
+        cls,
+        figures: ArrayLike,
+        fedavg: ArrayLike,
+        higher_is_better: bool = True,
+    ) -> "Suppression":
+        """`figures` [n], such as accuracies, against FedAvg's [n] on the same clients.
 
         >>> effect = Suppression.of([0.5, 0.6, 0.8], fedavg=[0.4, 0.6, 1.0])
         >>> effect.suffering, effect.improved, effect.well_performing, effect.degraded, round(effect.well_gain, 6)
         (2, 0.5, 1, 1.0, -0.2)
         """
-        ours = np.asarray(accuracy, dtype=np.float64)
+        ours = np.asarray(figures, dtype=np.float64)
         base = np.asarray(fedavg, dtype=np.float64)
         unknown = np.isnan(ours) | np.isnan(base)
         known = ~unknown
         base = base[known]
         gain = ours[known] - base
-        mean = base.mean()
-        suffering = base < mean
-        well_performing = base > mean
+        sign = 1 if higher_is_better else -1
+        above_mean = sign * (base - base.mean())
+        suffering = above_mean < 0
+        well_performing = above_mean > 0
         suffering_gain = gain[suffering]
         well_gain = gain[well_performing]
         return cls(
             suffering=int(suffering.sum()),
-            improved=_mean(suffering_gain > _ROUNDING),
+            improved=_mean(sign * suffering_gain > _ROUNDING),
             suffering_gain=_mean(suffering_gain),
             well_performing=int(well_performing.sum()),
-            degraded=_mean(well_gain < -_ROUNDING),
+            degraded=_mean(sign * well_gain < -_ROUNDING),
             well_gain=_mean(well_gain),
             mean_gain=_mean(gain),
         )

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .core.errors import InputError, unknown
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
+Functions = tuple[LossFunction, ...]  # of the same outputs and targets
 
 
 def per_example(values: Tensor) -> Tensor:
@@ -17,6 +19,15 @@ def per_example(values: Tensor) -> Tensor:
     if values.ndim == 1:
         return values
     return values.flatten(1).mean(1)
+
+
+def values(functions: Functions, outputs: Tensor, targets: Tensor) -> Tensor:
+    """[b, len(functions)]: several values of each example, from the same outputs."""
+    columns = []
+    for function in functions:
+        column = per_example(function(outputs, targets))
+        columns.append(column.double())
+    return torch.stack(columns, dim=1)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

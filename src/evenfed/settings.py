@@ -21,6 +21,7 @@ from .local.training import LocalTraining
 Precision = Literal["fp32", "tf32", "bf16"]
 Start = Literal["common", "own"]
 BatchNorm = Literal["shared", "frozen"]
+MetricName = Literal["accuracy", "loss"]
 EngineName = Literal["parallel", "reference", "flower"]
 ServerOptimizer = str | Mapping[str, Any] | Callable[..., torch.optim.Optimizer] | None
 
@@ -50,6 +51,7 @@ class Settings:
     engine: EngineName = "parallel"
     device: str = "auto"  # cuda if there is one, else cpu
     precision: Precision = "fp32"  # of the parallel engine's products on a GPU; parameters are kept in full
+    metric: MetricName | None = None  # what clients are judged by; None: accuracy (the score), or loss without one
     evaluate_every: int = 1  # rounds; 0: at the end only
     last_rounds: int = 20  # averages over the end of a run cover the evaluations of this many rounds
 
@@ -75,6 +77,8 @@ class Settings:
         _check_choice("engine", self.engine, get_args(EngineName))
         _check_choice("batch_norm", self.batch_norm, get_args(BatchNorm))
         _check_choice("start", self.start, get_args(Start))
+        if self.metric is not None:
+            _check_choice("metric", self.metric, get_args(MetricName))
         _check_choice("precision", self.precision, get_args(Precision))
         if self.start == "own" and self.engine == "flower":
             raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")

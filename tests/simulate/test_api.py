@@ -254,7 +254,7 @@ def test_metrics_of_the_paper():
     assert fair.std == pytest.approx(14.43086969)
     assert Fairness.of([0.5] * 9).worst10 == 0.5  # fewer than ten clients: at least one counts
     late = History([], np.ones(1), 20)
-    assert late.accuracy is None and late.late_fairness is None
+    assert late.last_figures is None and late.late_fairness is None
 
 
 def test_how_much_weight_is_moved_counts_those_who_took_part():

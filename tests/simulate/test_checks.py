@@ -156,10 +156,11 @@ def test_whole_numbers_and_yes_or_no_are_scores(engine):
         return out.argmax(1) == y
 
     options = {**CPU, "engine": engine}
-    wanted = evenfed.train(nn.Linear(4, 2), clients(positive), seed=1, **options)
+    five = clients(positive, count=5)  # enough to be stacked
+    wanted = evenfed.train(nn.Linear(4, 2), five, seed=1, **options)
     for score in (hit, lambda out, y: (out.argmax(1) == y).long()):
-        result = evenfed.train(wanted.model, clients(positive), score=score, **options)
-        again = evenfed.train(wanted.model, clients(positive), **options)
+        result = evenfed.train(wanted.model, five, score=score, **options)
+        again = evenfed.train(wanted.model, five, **options)
         assert result.accuracy.tolist() == again.accuracy.tolist()
 
 

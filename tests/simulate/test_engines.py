@@ -184,7 +184,7 @@ def test_tracing_changes_nothing(monkeypatch):
         return engines[-1]
 
     replayed = run(traced, runs, problem)
-    assert engines[0].traced[None].traces and engines[0].shared_values[problem.loss].traces
+    assert engines[0].traced[None].traces and engines[0].shared_values[(problem.loss,)].traces
     assert torch.equal(eager[0][0], replayed[0][0])
     assert all((a[0].losses == b[0].losses)[[0, 2, 3, 4]].all() for a, b in zip(eager[1], replayed[1], strict=True))
 

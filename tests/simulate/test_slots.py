@@ -416,7 +416,7 @@ def test_measurements_are_the_references(own, double):
     draw = torch.Generator().manual_seed(3)
     models = problem.theta + 0.1 * torch.randn(4, len(problem.theta), generator=draw)
     question = Question(models if own else models[0], torch.tensor([3, 1, 0]), problem.buffers)
-    for ask in (lambda e: e.losses([question]), lambda e: e.scores([question], problem.loss)):
+    for ask in (lambda e: e.losses([question]), lambda e: e.scores([question], problem.judged, (problem.loss,))):
         (ours,), (theirs,) = ask(Slots(problem, 2)), ask(Reference(problem))
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-12, equal_nan=True)
 
@@ -554,7 +554,10 @@ def test_test_examples_may_be_of_another_shape_and_type_than_training_ones(side)
         AnySize(), [evenfed.Client((small, labels), (large, labels))] * 2, evenfed.Settings(device="cpu")
     )
     question = Question(problem.theta, torch.arange(2), {})
-    for ask in (lambda engine: engine.losses([question]), lambda engine: engine.scores([question], problem.loss)):
+    for ask in (
+        lambda engine: engine.losses([question]),
+        lambda engine: engine.scores([question], problem.judged, (problem.loss,)),
+    ):
         (ours,), (plain,) = ask(Slots(problem, 2)), ask(Reference(problem))
         assert torch.allclose(ours, plain, rtol=1e-5)
 

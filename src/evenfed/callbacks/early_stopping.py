@@ -19,7 +19,7 @@ _LOWER_IS_BETTER = ("std",)
 class EarlyStopping(Callback):
     """Ends a run whose `metric` has not improved for `patience` rounds.
 
-    `metric`: mean, std, worst, worst10, worst20 or best10, of the clients' accuracies after a round.
+    `metric`: mean, std, worst, worst10, worst20 or best10, of what the clients are judged by after a round.
     `min_delta`: a smaller gain does not count.
     `restore_best`: the result's model is that of the best round, and `model_round` says which.
 
@@ -53,10 +53,9 @@ class EarlyStopping(Callback):
     def start(self, runs: Sequence[Progress]) -> None:
         for run in runs:
             problem = run.problem
-            if problem.judged is None or problem.score is None:
+            if problem.judged is None:
                 raise InputError(
-                    f"EarlyStopping('{self.metric}') needs clients with test data and a score; give them, "
-                    "or leave it out"
+                    f"EarlyStopping('{self.metric}') needs clients with test data; give them, or leave it out"
                 )
             if run.settings.evaluate_every == 0:
                 raise InputError("EarlyStopping needs evaluations; give evaluate_every=1, not 0")
@@ -65,7 +64,7 @@ class EarlyStopping(Callback):
         fairness = progress.fairness
         if fairness is None:
             return
-        value = self._upwards(getattr(fairness, self.metric))
+        value = self._upwards(progress, getattr(fairness, self.metric))
         notes = progress.notes
         best = notes.get(self._name("value"))
         is_better = best is None or value > float(best) + self.min_delta
@@ -77,8 +76,9 @@ class EarlyStopping(Callback):
         best_round = int(notes[self._name("round")])
         waited = progress.round - best_round
         if waited >= self.patience:
-            shown = self._upwards(float(best))
-            progress.stop(f"{self.metric} did not rise above {shown:.4f}, of round {best_round}, for {waited} rounds")
+            shown = self._upwards(progress, float(best))
+            verb = "fall below" if self._upwards(progress, 1.0) < 0 else "rise above"
+            progress.stop(f"{self.metric} did not {verb} {shown:.4f}, of round {best_round}, for {waited} rounds")
 
     def end(self, progress: Progress) -> None:
         notes = progress.notes
@@ -115,6 +115,8 @@ class EarlyStopping(Callback):
     def _name(self, of: str) -> str:
         return f"early_stopping.{self.metric}.{of}"
 
-    def _upwards(self, value: float) -> float:
+    def _upwards(self, progress: Progress, value: float) -> float:
         """As a number of which more is better, and back."""
-        return -value if self.metric in _LOWER_IS_BETTER else value
+        if self.metric in _LOWER_IS_BETTER:
+            return -value
+        return progress.problem.metric.sign * value

@@ -41,6 +41,8 @@ def per_client(progress: Progress) -> PerClient:
     values = {"loss": record.losses, "weight": record.weights}
     if record.accuracy is not None:
         values["accuracy"] = record.accuracy
+    if record.test_losses is not None:
+        values["test_loss"] = record.test_losses
     return values
 
 

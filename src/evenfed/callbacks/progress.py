@@ -76,8 +76,9 @@ class Progress:
     @property
     def fairness(self) -> Fairness | None:
         """mean, std, worst, worst10, worst20, best10 after this round; None where it was not evaluated."""
-        accuracy = None if self._record is None else self._record.accuracy
-        return None if accuracy is None else Fairness.of(accuracy)
+        metric = self.problem.metric
+        figures = None if self._record is None else metric.of(self._record)
+        return None if figures is None else metric.fairness(figures)
 
     @cached_property
     def model(self) -> nn.Module:

@@ -20,7 +20,7 @@ from ..losses import LossFunction
 from ..settings import Settings
 from ..simulate.drawn import Drawn, drawn_by
 from ..simulate.loop import Run, State
-from ..simulate.problem import Problem, initial_model, loaded
+from ..simulate.problem import Problem, Score, initial_model, loaded
 from . import identity
 from .disk import Interruption
 from .driver import Training, drive
@@ -41,7 +41,7 @@ def train(
     algorithm: Entry = "semi_vred",
     *,
     loss: LossFunction | str | None = None,
-    score: LossFunction | str | None = None,
+    score: Score | None = None,
     callbacks: Callbacks = (),
     out: str | Path | None = None,
     progress: bool | None = None,
@@ -52,7 +52,7 @@ def train(
     `algorithm`: a name, with hyper-parameters in brackets ("semi_vred[beta=1]"), a class or an instance.
     `loss(outputs, targets)`: one loss per example, or a name of `evenfed.losses`; cross entropy by default.
     `score(outputs, targets)`: one number per example that counts as accuracy, or a name of `evenfed.scores`; top-1 by
-    default where targets are classes.
+    default where targets are classes. An `evenfed.Metric` says which end is better, or takes whole clients (AUC, F1).
     `callbacks`: a function of a `Progress`, an `evenfed.callbacks.Callback` or several; called after every round.
     `progress.stop()`, or StopIteration, ends the run.
     `out`: a folder that keeps the run: the same call resumes it, more `rounds` extend it, `evenfed report` reads it.
@@ -95,7 +95,7 @@ def compare(
     seeds: int | Sequence[int] = 3,
     noise_floor: bool = True,
     loss: LossFunction | str | None = None,
-    score: LossFunction | str | None = None,
+    score: Score | None = None,
     callbacks: Callbacks = (),
     out: str | Path | None = None,
     progress: bool | None = None,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..core.errors import InputError
 from ..core.server import Record
 from ..fairness import Vector
+from ..metrics import Metric
 from .configuration import Configuration
 from .header import Header, Made
 from .history import FLOOR_ROW, History, Row, row
@@ -67,20 +68,30 @@ class Entry:
                 return sentence
         return None
 
-    def accuracy(self, seed: int, late: bool) -> Vector:
+    @property
+    def metric(self) -> Metric:
+        """What clients are judged by."""
+        return self.histories[0].metric
+
+    def figures(self, seed: int, late: bool) -> Vector:
         """[evaluations, clients] of one run: all evaluations of the last rounds, or the last one alone."""
         run = self.runs[seed]
         records = run.late if late else run.evaluated[-1:]
-        return np.array([record.accuracy for record in records])
+        return np.array([run.figures(record) for record in records])
 
     def blanked(self, clients: NDArray[np.bool_]) -> "Entry":
-        """The same with the accuracy of these clients unknown."""
+        """The same with the figures of these clients unknown."""
 
-        def blank(accuracy: Vector | None) -> Vector | None:
-            return None if accuracy is None else np.where(clients, np.nan, accuracy)
+        def blank(figures: Vector | None) -> Vector | None:
+            return None if figures is None else np.where(clients, np.nan, figures)
 
         def change(record: Record) -> Record:
-            return replace(record, accuracy=blank(record.accuracy), unpadded=blank(record.unpadded))
+            return replace(
+                record,
+                accuracy=blank(record.accuracy),
+                test_losses=blank(record.test_losses),
+                unpadded=blank(record.unpadded),
+            )
 
         return self._with(change)
 
@@ -162,8 +173,13 @@ class Findings:
         return min(self.header.last_rounds, self.rounds)
 
     @property
+    def metric(self) -> Metric:
+        """What clients are judged by."""
+        return self.baseline.metric
+
+    @property
     def judge(self) -> str:
-        """What accuracies are measured on: "test" or "validation"."""
+        """What figures are measured on: "test" or "validation"."""
         return self.header.judge
 
     @property
@@ -221,7 +237,7 @@ class Findings:
     def unpadded(self) -> "Findings | None":
         """The same with accuracy counted without padding positions; None if the data have none."""
         evaluated = self.baseline.histories[0].evaluated
-        if not evaluated or evaluated[-1].unpadded is None:
+        if not evaluated or evaluated[-1].unpadded is None or self.metric.is_loss:
             return None
         return self._with(lambda entry: entry.unpadded)
 

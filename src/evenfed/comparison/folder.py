@@ -21,6 +21,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.server import Record
+from ..metrics import Metric
 from ..settings import Settings
 from ..simulate import checkpoint
 from ..simulate.loop import Run, State
@@ -105,7 +106,9 @@ class RunFolder:
             data = json.loads(line)
             records.append(record_json.from_json(data))
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
-        return History(records, sizes / sizes.sum(), header.last_rounds, header.model_round)
+        shares = sizes / sizes.sum()
+        judged_by = Metric.from_json(header.metric)
+        return History(records, shares, header.last_rounds, header.model_round, judged_by)
 
     def holds(self, rounds: int) -> bool:
         """Whether a finished run with at least so many rounds is here."""

@@ -42,6 +42,7 @@ class Header:
     model_round: int | None = None  # the round that the model is from, if a callback put back an earlier one
     initial: str | None = None  # a hash of the model it started from, where that came from Python
     frozen: str | None = None  # a hash of the parameters that are not trained, likewise
+    metric: Table | None = None  # what clients are judged by, if not accuracy
     taken_from: str | None = None  # the comparison that made this run, if another did
     extra: Table = field(default_factory=dict)  # keys this version does not know
 
@@ -83,7 +84,7 @@ class Header:
             "earlier": list(self.earlier),
             **self.extra,
         }
-        for name in ("initial", "frozen", "taken_from", "stopped", "model_round"):
+        for name in ("initial", "frozen", "metric", "taken_from", "stopped", "model_round"):
             value = getattr(self, name)
             if value is not None:
                 data[name] = value

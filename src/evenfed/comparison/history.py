@@ -3,12 +3,14 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..core.server import Record
 from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, Vector, moved, oscillation
+from ..metrics import ACCURACY, LOSS, Metric
 
 Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread over seeds)
 
@@ -27,11 +29,25 @@ class History:
     shares: Vector  # [n]
     last_rounds: int
     model_round: int | None = None  # the round that the run's model is from, if not the last one
+    judged_by: Metric | None = None  # None: accuracy, or the test loss of a run that has none
+
+    @cached_property
+    def metric(self) -> Metric:
+        """What clients are judged by."""
+        if self.judged_by is not None:
+            return self.judged_by
+        has_accuracy = any(record.accuracy is not None for record in self.records)
+        has_loss = any(record.test_losses is not None for record in self.records)
+        return LOSS if has_loss and not has_accuracy else ACCURACY
+
+    def figures(self, record: Record) -> Vector | None:
+        """[n] what the clients of a round are judged by; None if it was not evaluated."""
+        return self.metric.of(record)
 
     @property
     def evaluated(self) -> list[Record]:
         """The rounds whose model was evaluated."""
-        return [record for record in self.records if record.accuracy is not None]
+        return [record for record in self.records if self.figures(record) is not None]
 
     @property
     def late(self) -> list[Record]:
@@ -40,39 +56,55 @@ class History:
         return [record for record in self.evaluated if record.index >= first]
 
     @property
-    def accuracy(self) -> Vector | None:
-        """[n] of the run's model: at the last evaluation, or at that of the round it was put back from."""
+    def final(self) -> Record | None:
+        """The evaluation of the run's model: the last one, or that of the round it was put back from."""
         evaluated = self.evaluated
         if self.model_round is not None:
             evaluated = [record for record in evaluated if record.index < self.model_round]
-        return evaluated[-1].accuracy if evaluated else None
+        return evaluated[-1] if evaluated else None
 
     @property
-    def late_accuracy(self) -> Vector | None:
+    def last_figures(self) -> Vector | None:
+        """[n] what clients are judged by, of the run's model."""
+        final = self.final
+        return None if final is None else self.figures(final)
+
+    @property
+    def late_figures(self) -> Vector | None:
         """[n] each client's mean over the last rounds."""
         if not self.late:
             return None
-        mean: Vector = np.mean(_accuracies(self.late), axis=0)
+        mean: Vector = np.mean(self._late, axis=0)
         return mean
 
     @property
     def fairness(self) -> Fairness | None:
-        accuracy = self.accuracy
-        return None if accuracy is None else Fairness.of(accuracy)
+        figures = self.last_figures
+        return None if figures is None else self.metric.fairness(figures)
 
     @property
     def late_fairness(self) -> Fairness | None:
         """Each metric's mean over the last rounds."""
         if not self.late:
             return None
-        each_round = map(Fairness.of, _accuracies(self.late))
+        each_round = map(self.metric.fairness, self._late)
         return Fairness.average(list(each_round))
 
     @property
     def lasting(self) -> float | None:
-        """The worst 10 % of `late_accuracy`. Above `late_fairness.worst10` if the worst clients change."""
-        accuracy = self.late_accuracy
-        return None if accuracy is None else Fairness.of(accuracy).worst10
+        """The worst 10 % of `late_figures`. Better than `late_fairness.worst10` if the worst clients change."""
+        figures = self.late_figures
+        return None if figures is None else self.metric.fairness(figures).worst10
+
+    @property
+    def _late(self) -> list[Vector]:
+        """The figures [n] of each late evaluation."""
+        late = []
+        for record in self.late:
+            figures = self.figures(record)
+            if figures is not None:
+                late.append(figures)
+        return late
 
     @property
     def oscillation(self) -> float:
@@ -148,12 +180,14 @@ class Row:
     moved: float  # share of the weight placed differently from FedAvg
     skipped_rounds: float
     seconds: float
+    metric: Metric = ACCURACY  # what clients are judged by
 
     def describe(self) -> dict[str, Any]:
         """The row as JSON."""
         return {
             "label": self.label,
             "seeds": self.seeds,
+            "metric": self.metric.describe(),
             "last": _described(self.last),
             "late": _described(self.late),
             "negative_rounds": _json(self.negative_rounds),
@@ -184,6 +218,7 @@ def row(label: str, runs: Histories, baseline: Histories | None) -> Row:
         moved=mean("moved"),
         skipped_rounds=mean("skipped_rounds"),
         seconds=float(np.sum(seconds)),
+        metric=runs[0].metric if runs else ACCURACY,
     )
 
 
@@ -205,15 +240,11 @@ def _figures(runs: Histories, baseline: Histories | None, late: bool) -> Figures
 
 def _suppression(run: History, baseline: History, late: bool) -> dict[str, float]:
     """What the run does to the clients that FedAvg serves worst and best."""
-    own = run.late_accuracy if late else run.accuracy
-    fedavgs = baseline.late_accuracy if late else baseline.accuracy
+    own = run.late_figures if late else run.last_figures
+    fedavgs = baseline.late_figures if late else baseline.last_figures
     if own is None or fedavgs is None:
         return {}
-    return dataclasses.asdict(Suppression.of(own, fedavgs))
-
-
-def _accuracies(records: Sequence[Record]) -> Sequence[Vector]:
-    return [record.accuracy for record in records if record.accuracy is not None]
+    return dataclasses.asdict(Suppression.of(own, fedavgs, run.metric.higher_is_better))
 
 
 def _over_seeds(values: Sequence[float]) -> tuple[float, float]:

@@ -51,6 +51,7 @@ def headers(
             device=str(problem.device),
             initial=initial,
             frozen=frozen,
+            metric=problem.metric.recorded,
         )
     return by_name
 
@@ -71,6 +72,7 @@ def bare_header(run: Run, problem: Problem) -> Header:
         config=config_of(run, data, model),
         clients=clients_of(problem),
         device=str(problem.device),
+        metric=problem.metric.recorded,
     )
 
 

@@ -21,7 +21,7 @@ _WHICH_FOLDER = "give a folder that `evenfed compare` or `evenfed pack` has writ
 
 
 def read(folder: Path) -> Findings:
-    """The findings of all finished runs in a comparison's folder or packed file that have accuracies."""
+    """The findings of all finished runs in a comparison's folder or packed file whose clients were judged."""
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; {_WHICH_FOLDER}")
     with unpacked(folder) as place:
@@ -29,13 +29,13 @@ def read(folder: Path) -> Findings:
 
 
 def read_runs(root: Path, runs: Sequence[Run]) -> Findings:
-    """The findings of these runs in `root` alone; runs without accuracies are kept."""
-    return read_folders(root, [RunFolder.of(root, run) for run in runs], needs_accuracy=False)
+    """The findings of these runs in `root` alone; runs without test data are kept."""
+    return read_folders(root, [RunFolder.of(root, run) for run in runs], needs_figures=False)
 
 
-def read_folders(root: Path, folders: Sequence[RunFolder], needs_accuracy: bool = True) -> Findings:
+def read_folders(root: Path, folders: Sequence[RunFolder], needs_figures: bool = True) -> Findings:
     """The findings of the runs in these folders, some of those in `root`."""
-    return _Reader(root, needs_accuracy).findings(folders)
+    return _Reader(root, needs_figures).findings(folders)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class _Reader:
     """Brings runs beside each other, and collects a sentence for each thing that has to be left out."""
 
     folder: Path  # as errors name it
-    needs_accuracy: bool = True
+    needs_figures: bool = True
     left_out: list[str] = field(default_factory=list)
 
     def findings(self, folders: Sequence[RunFolder]) -> Findings:
@@ -81,7 +81,7 @@ class _Reader:
                 entries[label] = entry
         if baseline not in entries:
             raise InputError(
-                f"{baseline} in {self.folder} has no test accuracy of its clients; compare on clients with test data "
+                f"{baseline} in {self.folder} has no figures of its clients; compare on clients with test data "
                 "and without private=True, then report"
             )
         findings = self._arranged(entries, entries.pop(baseline), header)
@@ -137,9 +137,9 @@ class _Reader:
                 histories[seed] = run.history()
             else:
                 self._leave_out(label, f"seed {seed} left out, made with another configuration than seed {first_seed}")
-        have_accuracy = all(map(_has_accuracy, histories.values()))
-        if self.needs_accuracy and not have_accuracy:
-            self._leave_out(label, "left out, it has no test accuracy")
+        have_figures = all(map(_has_figures, histories.values()))
+        if self.needs_figures and not have_figures:
+            self._leave_out(label, "left out, its clients have no figures on test data")
             return None
         return Entry(label, first.config, histories)
 
@@ -207,11 +207,11 @@ def _mismatch(header: Header, baseline: Header) -> str | None:
     return None
 
 
-def _has_accuracy(history: History) -> bool:
-    accuracy = history.accuracy
-    if accuracy is None or not history.late:
+def _has_figures(history: History) -> bool:
+    figures = history.last_figures
+    if figures is None or not history.late:
         return False
-    return not np.isnan(accuracy).all()
+    return not np.isnan(figures).all()
 
 
 def _made(runs: Mapping[str, _Runs]) -> tuple[Made, ...]:

@@ -10,15 +10,16 @@ from ..core.server import Record
 from ..fairness import Vector
 
 Numbers = Sequence[float | None]
-_EVALUATED = ("accuracy", "unpadded")  # what only an evaluated round has
+_EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
+_RARE = ("test_losses", "scores")  # left out of such a round, and of older runs
 
 
 def to_json(record: Record) -> dict[str, Any]:
-    """The fields of a record; `scores` only where there are any."""
+    """The fields of a record; those that most runs do not have only where there is something in them."""
     data = {}
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
-        if field.name != "scores" or value is not None:
+        if field.name not in _RARE or value is not None:
             data[field.name] = _plain(value)
     return data
 
@@ -35,6 +36,7 @@ def from_json(data: Mapping[str, Any]) -> Record:
         skipped=data["skipped"],
         seconds=_number(data["seconds"]),
         accuracy=_array_or_none(data.get("accuracy")),
+        test_losses=_array_or_none(data.get("test_losses")),
         unpadded=_array_or_none(data.get("unpadded")),
         scores=data.get("scores"),
     )
@@ -42,7 +44,13 @@ def from_json(data: Mapping[str, Any]) -> Record:
 
 def unevaluated(data: Mapping[str, Any]) -> dict[str, Any]:
     """The same round's JSON as if its model had not been evaluated."""
-    return {key: None if key in _EVALUATED else value for key, value in data.items()}
+    unevaluated: dict[str, Any] = {}
+    for key, value in data.items():
+        if key in _EVALUATED:
+            unevaluated[key] = None
+        elif key not in _RARE:
+            unevaluated[key] = value
+    return unevaluated
 
 
 def _plain(value: Any) -> Any:

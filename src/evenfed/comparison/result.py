@@ -15,6 +15,7 @@ from ..core.algorithm import Algorithm
 from ..core.errors import InputError, unknown
 from ..core.server import Record, Server
 from ..fairness import Fairness, Suppression
+from ..metrics import Metric
 from ..settings import Settings
 from ..simulate.loop import State
 from ..simulate.problem import loaded
@@ -87,18 +88,30 @@ class Result:
         return self.settings.seed
 
     @property
+    def metric(self) -> Metric | None:
+        """What clients are judged by, if it is recorded: else accuracy, or the loss of a run without."""
+        return Metric.from_json(self.header.metric)
+
+    @property
     def history(self) -> History:
         """What the records add up to."""
-        return History(self.records, self.shares, self.settings.last_rounds, self.model_round)
+        return History(self.records, self.shares, self.settings.last_rounds, self.model_round, self.metric)
 
     @property
     def accuracy(self) -> NDArray[np.float64] | None:
-        """[n] test accuracy at the end, NaN for a client without test data; None if no client has any."""
-        return self.history.accuracy
+        """[n] test accuracy (or score) at the end, NaN for a client without test data; None if no client has any."""
+        final = self.history.final
+        return None if final is None else final.accuracy
+
+    @property
+    def test_losses(self) -> NDArray[np.float64] | None:
+        """[n] the loss on test data at the end."""
+        final = self.history.final
+        return None if final is None else final.test_losses
 
     @property
     def fairness(self) -> Fairness | None:
-        """mean, std, worst, worst10, worst20, best10 of `accuracy`."""
+        """mean, std, worst, worst10, worst20, best10 of what clients are judged by: `accuracy` or `test_losses`."""
         return self.history.fairness
 
     @property
@@ -225,8 +238,11 @@ class Comparison:
         per_seed = []
         fedavgs = self.results["fedavg"]
         for result, fedavg in zip(self.results[label], fedavgs, strict=True):
-            if result.accuracy is not None and fedavg.accuracy is not None:
-                per_seed.append(Suppression.of(result.accuracy, fedavg.accuracy))
+            run = result.history
+            own = run.last_figures
+            base = fedavg.history.last_figures
+            if own is not None and base is not None:
+                per_seed.append(Suppression.of(own, base, run.metric.higher_is_better))
         return per_seed
 
     @property

@@ -98,6 +98,7 @@ def _header(experiment: Experiment, planned: Run, clients: Table, problem: Probl
         config=experiment.config(planned),
         clients=clients,
         device=str(problem.device),
+        metric=problem.metric.recorded,
     )
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..fairness import Fairness
+from ..metrics import Metric
 from .findings import Entry, Findings
 from .history import LASTING, METRICS
 from .plan import FLOOR_LABEL
 
-LOWER_IS_BETTER = frozenset({"std"})
+LOWER_IS_BETTER = frozenset({"std"})  # whatever clients are judged by
 _RESAMPLES = 4000
 _ROUNDING = 1e-9  # points; less is arithmetic, not a difference
 
@@ -22,13 +22,14 @@ LabelAndSeed = tuple[str, int]  # of a run
 
 @dataclass(frozen=True)
 class Difference:
-    """A paired difference in points of accuracy, with its 95 % interval."""
+    """A paired difference in points of accuracy, or in another metric's own unit, with its 95 % interval."""
 
     points: float
     low: float
     high: float
     metric: str
     seeds: int
+    higher_is_better: bool = True
 
     @property
     def direction(self) -> int | None:
@@ -40,7 +41,7 @@ class Difference:
             sign = 1
         elif self.high < -_ROUNDING:
             sign = -1
-        return -sign if self.metric in LOWER_IS_BETTER else sign
+        return sign if self.higher_is_better else -sign
 
     @property
     def verdict(self) -> str:
@@ -106,16 +107,20 @@ class Differences:
     def between(self, one: str, other: str, metric: str) -> Difference:
         """`one` minus `other` over the seeds they share, averaged over the federations."""
         gaps = self._gaps(one, other, metric)
-        return pooled(gaps, metric)
+        return pooled(gaps, metric, self._is_better_higher(metric))
 
     def on_each(self, one: str, other: str, metric: str) -> list[Difference]:
         """The same on every federation by itself."""
         gaps = self._gaps(one, other, metric)
-        return [pooled([gap], metric) for gap in gaps]
+        higher_is_better = self._is_better_higher(metric)
+        return [pooled([gap], metric, higher_is_better) for gap in gaps]
 
     def chance(self, metric: str, seeds: int) -> Chance | None:
         """The noise floor of a difference over that many seeds per federation."""
         return self._floor.chance(metric, seeds)
+
+    def _is_better_higher(self, metric: str) -> bool:
+        return metric not in LOWER_IS_BETTER and self.findings.metric.higher_is_better
 
     def _gaps(self, one: str, other: str, metric: str) -> list[Gap]:
         """On every federation."""
@@ -168,13 +173,13 @@ class NoiseFloor:
         return squares, freedom
 
     def _figures(self, findings: Findings, metric: str) -> dict[LabelAndSeed, float]:
-        """Of every FedAvg run of one comparison, in percent."""
+        """Of every FedAvg run of one comparison, as shown: accuracies in percent."""
         figures = {}
         for group in findings.repeated:
             for run, entry in _runs(group).items():
                 _, seed = run
-                accuracy = entry.accuracy(seed, self.late)
-                figures[run] = 100 * figure(accuracy, metric)
+                by_evaluation = entry.figures(seed, self.late)
+                figures[run] = entry.metric.unit * figure(by_evaluation, metric, entry.metric)
         return figures
 
 
@@ -202,8 +207,8 @@ class _Pairs:
         untested = []
         for entry in findings.everyone:
             for seed in entry.runs:
-                accuracy = entry.accuracy(seed, late)
-                is_missing = np.isnan(accuracy).any(axis=0)
+                figures = entry.figures(seed, late)
+                is_missing = np.isnan(figures).any(axis=0)
                 untested.append(is_missing)
         untested_somewhere = np.any(untested, axis=0)
         tested = np.flatnonzero(~untested_somewhere)
@@ -223,7 +228,7 @@ class _Pairs:
             of_one = self._figures(one, seed)[metric]
             of_other = self._figures(other, other_seed)[metric]
             by_seed.append(of_one - of_other)
-        gaps = 100 * np.array(by_seed)  # [seeds, draws]
+        gaps = self.findings.metric.unit * np.array(by_seed)  # [seeds, draws]
         observed = gaps[:, 0]
         redrawn = gaps[:, 1:].mean(axis=0)
         seeds = len(observed)
@@ -257,27 +262,28 @@ class _Pairs:
         run = (label, seed)
         if run not in self._known:
             entry = self.findings.named(label)
-            accuracy = entry.accuracy(seed, self.late)
-            self._known[run] = self._redrawn(accuracy)
+            by_evaluation = entry.figures(seed, self.late)
+            self._known[run] = self._redrawn(by_evaluation)
         return self._known[run]
 
-    def _redrawn(self, accuracy: Array) -> Figures:
+    def _redrawn(self, evaluations: Array) -> Figures:
         """Of evaluations [evaluations, n]."""
+        higher_is_better = self.findings.metric.higher_is_better
         by_evaluation = []
-        for of_clients in accuracy:
+        for of_clients in evaluations:
             drawn = of_clients[self._draws]
-            by_evaluation.append(resampled(drawn))
+            by_evaluation.append(resampled(drawn, higher_is_better))
         figures = {}
         for metric in METRICS:
             values = [evaluation[metric] for evaluation in by_evaluation]
             figures[metric] = np.mean(values, axis=0)
-        by_client = accuracy.mean(axis=0)
-        of_averages = resampled(by_client[self._draws])
+        by_client = evaluations.mean(axis=0)
+        of_averages = resampled(by_client[self._draws], higher_is_better)
         figures[LASTING] = of_averages["worst10"]
         return figures
 
 
-def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
+def pooled(gaps: Sequence[Gap], metric: str, higher_is_better: bool = True) -> Difference:
     """The mean of the gaps with Student's 95 % interval, its degrees of freedom after Welch and Satterthwaite.
 
     Seeds are few, so their variance is known poorly and the interval is wide where they dominate: three seeds and no
@@ -308,6 +314,7 @@ def pooled(gaps: Sequence[Gap], metric: str) -> Difference:
         high=points + reach,
         metric=metric,
         seeds=seeds,
+        higher_is_better=higher_is_better,
     )
 
 
@@ -322,15 +329,15 @@ def student(freedom: float) -> float:
     return float(t.ppf(0.975, freedom))
 
 
-def figure(accuracy: Array, metric: str) -> float:
+def figure(evaluations: Array, name: str, judged_by: Metric) -> float:
     """One run's figure from its evaluations [evaluations, n]."""
-    if metric == LASTING:
-        by_client = accuracy.mean(axis=0)
-        return Fairness.of(by_client).worst10
+    if name == LASTING:
+        by_client = evaluations.mean(axis=0)
+        return judged_by.fairness(by_client).worst10
     by_evaluation = []
-    for of_clients in accuracy:
-        fairness = Fairness.of(of_clients)
-        by_evaluation.append(getattr(fairness, metric))
+    for of_clients in evaluations:
+        fairness = judged_by.fairness(of_clients)
+        by_evaluation.append(getattr(fairness, name))
     return float(np.mean(by_evaluation))
 
 
@@ -352,15 +359,17 @@ def components(values: Array) -> tuple[float, float]:
     return deviation_between, deviation_within
 
 
-def resampled(accuracy: Array) -> Figures:
-    """The metrics of every row of `accuracy` [draws, n]: `Fairness.of`, many at once.
+def resampled(figures: Array, higher_is_better: bool = True) -> Figures:
+    """The metrics of every row of `figures` [draws, n]: `Fairness.of`, many at once.
 
     >>> from evenfed.fairness import Fairness
-    >>> figures = resampled(np.arange(1.0, 51.0)[None])
-    >>> all(np.isclose(figures[m][0], getattr(Fairness.of(range(1, 51)), m)) for m in METRICS)
+    >>> found = resampled(np.arange(1.0, 51.0)[None])
+    >>> all(np.isclose(found[m][0], getattr(Fairness.of(range(1, 51)), m)) for m in METRICS)
     True
     """
-    values = np.sort(accuracy, axis=1)
+    values = np.sort(figures, axis=1)
+    if not higher_is_better:
+        values = values[:, ::-1]
     n = values.shape[1]
     tenth = max(1, int(0.1 * n + 1e-9))
     fifth = max(1, int(0.2 * n + 1e-9))

@@ -49,7 +49,8 @@ class Record:
     dropped: tuple[int, ...] = ()  # clients left out for a missing or non-finite loss or update
     skipped: bool = False  # nothing usable came back: the model did not move
     seconds: float = float("nan")
-    accuracy: NDArray[np.float64] | None = None
+    accuracy: NDArray[np.float64] | None = None  # or another score, on test data
+    test_losses: NDArray[np.float64] | None = None  # of the model after the round, on test data
     unpadded: NDArray[np.float64] | None = None  # accuracy over the positions of sequences that are not padding
     scores: Mapping[str, float] | None = None  # of a private round: mean and deviation of accuracies known to no one
 

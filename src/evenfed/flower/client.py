@@ -19,8 +19,9 @@ from ..core import sums
 from ..core.errors import InputError
 from ..losses import LossFunction
 from ..settings import Settings
+from ..simulate import evaluation
 from ..simulate.engines.worker import Worker
-from ..simulate.problem import Problem, Task, initial_model
+from ..simulate.problem import Problem, Score, Task, initial_model
 from . import secure, wire
 from .private import MEAN, RECORD, SCORE, MaskedTask
 from .shelf import InContext, InFolder, Shelf, Store, moments_at, put_moments
@@ -37,7 +38,7 @@ def client_app(
     data: DataFunction,
     *,
     loss: LossFunction | str | None = None,
-    score: LossFunction | str | None = None,
+    score: Score | None = None,
     padding: int | None = None,
     device: str = "auto",
     state: Path | str | None = None,
@@ -81,7 +82,7 @@ class Site:
     model: ModelFunction
     data: DataFunction
     loss: LossFunction | str | None
-    score: LossFunction | str | None
+    score: Score | None
     padding: int | None
     device: str
     state: Path | None
@@ -91,6 +92,7 @@ class Site:
         client = self._client(context)
         task = wire.Task(run="", index=0, seed=0)  # any: nothing is trained
         problem = self._desk(client, context, task).problem
+        evaluation.check(problem)
         model = problem.model
         trained = []
         for name, parameter in model.named_parameters():
@@ -180,7 +182,7 @@ class Site:
         desk = self._desk(client, context, task)
         theta, buffers = desk.receive(message)
         problem = desk.problem
-        if problem.judged is None or problem.score is None:
+        if problem.judged is None:
             return wire.reply(message, {"num-examples": 0})
         if task.personal is not None:
             shelf = self._shelf(context, task)
@@ -188,14 +190,8 @@ class Site:
             if model is not None:
                 desk.worker.load(model.to(theta), buffers)
         at = desk.position
-        judged = problem.judged
-        metrics: dict[str, Any] = {}
-        metrics["accuracy"] = desk.worker.mean(problem.score, judged, at)
-        if self.padding is not None:
-            right = desk.worker.mean(problem.unpadded_score, judged, at)
-            real = problem.real_positions()[at]
-            metrics["unpadded"] = right / float(real)
-        metrics["num-examples"] = int(judged.sizes[at])
+        metrics: dict[str, Any] = dict(evaluation.score_of_client(desk.worker, at))
+        metrics["num-examples"] = int(problem.judged.sizes[at])
         return wire.reply(message, metrics)
 
     def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

@@ -100,7 +100,7 @@ class PlainRound:
             client = self._sender(reply)
             if client is None:
                 continue
-            for name in ("accuracy", "unpadded"):
+            for name in ("accuracy", "test_losses", "unpadded"):
                 value = wire.number(reply, name)
                 if value is None:
                     continue

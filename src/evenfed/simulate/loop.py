@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..augment import Augmentation
@@ -18,7 +16,7 @@ from ..core.fold import Fold, Turn
 from ..core.round import open_round
 from ..core.server import Moments, Record, Server, Update
 from ..settings import Settings
-from . import kept
+from . import evaluation, kept
 from .beginning import eligible_count, first_models, new_server
 from .engines.arithmetic import arithmetic
 from .engines.augmenting import check_augmentation
@@ -26,9 +24,8 @@ from .engines.choose import Parallel
 from .engines.memory import fitting
 from .engines.reference import Reference
 from .engines.trials import check_training
+from .evaluation import Scores
 from .problem import DrawnModels, Engine, Problem, Question, Task
-
-Scores = dict[str, NDArray[np.float64]]  # [n] by kind
 
 
 @dataclass(frozen=True)
@@ -76,6 +73,7 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
         )
     batchings = [run.settings.batching for run in runs]
     check_training(problem, batchings)
+    evaluation.check(problem)
     augments = _augmentations(runs)
     for augment in augments:
         check_augmentation(problem, augment)
@@ -259,6 +257,7 @@ def _with_scores(record: Record, scored: Scores) -> Record:
     return dataclasses.replace(
         record,
         accuracy=scored.get("accuracy"),
+        test_losses=scored.get("test_losses"),
         unpadded=scored.get("unpadded"),
     )
 
@@ -271,7 +270,7 @@ def evaluated(
     engine: Engine,
 ) -> Record:
     """The record of a run's last round with its scores, which an earlier round need not have."""
-    if record.accuracy is not None:
+    if record.test_losses is not None or problem.judged is None:
         return record
     with arithmetic(run.settings.precision):
         (scored,) = score([state], problem, engine)
@@ -291,29 +290,14 @@ def _losses_at(
 
 
 def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Scores]:
-    """Test accuracy [n] of every run, of the model that serves each client; nothing without test data.
-
-    For sequences with padding also the accuracy over the positions that are not padding.
-    """
-    judged = problem.judged
-    if judged is None or problem.score is None:
-        return [{} for _ in states]
-    clients = len(judged.sizes)
-    everyone = torch.arange(clients)
+    """Of every run, on all clients, of the model that serves each of them."""
+    everyone = torch.arange(len(problem.train.sizes))
     questions = []
     for state in states:
         server = state.server
         question = Question(state.serving(), everyone, server.buffers)
         questions.append(question)
-    accuracies = engine.scores(questions, problem.score)
-    scores = [{"accuracy": accuracy.numpy()} for accuracy in accuracies]
-    if problem.padding is not None:
-        real = problem.real_positions()
-        correct = engine.scores(questions, problem.unpadded_score)
-        for scored, share in zip(scores, correct, strict=True):
-            unpadded = share / real
-            scored["unpadded"] = unpadded.numpy()
-    return scores
+    return evaluation.score(questions, problem, engine)
 
 
 def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[_Part]:

@@ -16,11 +16,13 @@ from ..core.server import Moments, Server, Update
 from ..core.vector import Layout
 from ..lazy import expect_classes, pools
 from ..local.training import LocalTraining
-from ..losses import LossFunction, cross_entropy, per_example
+from ..losses import Functions, LossFunction, cross_entropy, per_example
+from ..metrics import ACCURACY, LOSS, Metric
 from ..settings import BatchNorm, Settings
 from .checks import Probe
 from .modes import evaluated_modules, put_in_training
 
+Score = LossFunction | Metric | str  # a function, a metric with its direction, or a name
 LocalLoss = Callable[[Tensor], Tensor]
 Model = nn.Module | Callable[[], nn.Module]  # a function draws a new one for every seed
 DrawnModels = Callable[[int], Tensor]  # seed -> [D]
@@ -28,11 +30,12 @@ Updates = Iterator[tuple[int, Update]]  # each with the position of the task it 
 
 
 def client_means(values: Tensor, sizes: Tensor) -> Tensor:
-    """[n] the mean of each client's values, which lie client after client."""
+    """[n, ...] the mean of each client's values, which lie client after client."""
     clients = torch.arange(len(sizes))
     owners = clients.repeat_interleave(sizes).to(values.device)
-    totals = values.new_zeros(len(sizes)).index_add_(0, owners, values)
-    return (totals / sizes.to(totals)).cpu()
+    totals = values.new_zeros(len(sizes), *values.shape[1:]).index_add_(0, owners, values)
+    counts = sizes.to(totals)
+    return (totals.T / counts).T.cpu()
 
 
 def slope(function: LocalLoss, at: Tensor) -> Tensor:
@@ -59,6 +62,8 @@ class Problem:
     device: torch.device
     evaluated: frozenset[str] = frozenset()  # modules that stay in evaluation mode while the model trains
     padding: int | None = None  # the target symbol that only fills up sequences
+    metric: Metric = ACCURACY  # what clients are judged by
+    whole_client: Metric | None = None  # a score of all of a client's outputs, in place of `score`
 
     @classmethod
     def of(
@@ -67,7 +72,7 @@ class Problem:
         clients: Sequence[Client],
         settings: Settings,
         loss: LossFunction | str | None = None,
-        score: LossFunction | str | None = None,
+        score: Score | None = None,
     ) -> "Problem":
         """From clients as a user gives them."""
         trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
@@ -84,7 +89,7 @@ class Problem:
         client_names: list[str],
         settings: Settings,
         loss: LossFunction | str | None = None,
-        score: LossFunction | str | None = None,
+        score: Score | None = None,
         padding: int | None = None,
     ) -> "Problem":
         """On pooled data. Model, loss and score are tried on a few examples before anything is trained."""
@@ -101,8 +106,10 @@ class Problem:
         if judged is not None:
             judged = judged.to(device)
         loss = losses.named(loss)
-        score = scores.named(score)
-        chosen_loss, chosen_score = _checked(model, train, judged, loss, score)
+        metric = score if isinstance(score, Metric) else ACCURACY
+        whole_client = metric if metric.whole_client else None
+        own_score = metric.function if isinstance(score, Metric) else scores.named(score)
+        chosen_loss, chosen_score = _checked(model, train, judged, loss, own_score, whole_client)
         return cls(
             model=model,
             layout=layout,
@@ -115,6 +122,8 @@ class Problem:
             device=device,
             evaluated=evaluated_modules(model, settings.batch_norm),
             padding=padding,
+            metric=_judged_by(settings.metric, metric, chosen_score or whole_client),
+            whole_client=whole_client,
         )
 
     def under(self, batch_norm: BatchNorm) -> "Problem":
@@ -174,6 +183,7 @@ def _checked(
     judged: Pool | None,
     loss: LossFunction | None,
     score: LossFunction | None,
+    whole_client: Metric | None,
 ) -> tuple[LossFunction, LossFunction | None]:
     """The loss and the score, tried on a few examples of each kind: what cannot be right is refused."""
     probes = []
@@ -191,12 +201,24 @@ def _checked(
             probe.check_classes(highest)
             expect_classes(train, probe.outputs.shape[1])
         probe.check_loss(chosen)
+    if whole_client is not None:
+        return chosen, None
     if score is None and probes:
         score = scores.default(chosen, probes[0].outputs, probes[0].targets)
     if score is not None:
         for probe in probes[-1:]:  # test data if there are any
             probe.check_score(score)
     return chosen, score
+
+
+def _judged_by(name: str | None, metric: Metric, score: object) -> Metric:
+    """The score if there is one, else the loss, unless the settings name one of them."""
+    if score is None and name == "accuracy":
+        raise InputError(
+            "metric='accuracy' needs a score, and targets that are not classes have none by default; give `score`, or "
+            "metric='loss'"
+        )
+    return LOSS if score is None or name == "loss" else metric
 
 
 def _check_class_targets(pool: Pool) -> None:
@@ -256,8 +278,8 @@ class Engine(Protocol):
     def train(self, tasks: Sequence[Task]) -> Updates:
         """The updates of all tasks, in a repeatable order."""
 
-    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
-        """Mean of `of` over the test data [len(ids)] (float64), NaN for clients without any."""
+    def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
+        """Means over clients' rows of `pool` [len(of), len(ids)] (float64), NaN for clients without any."""
 
     def shrink(self) -> bool:
         """Train fewer clients at once from now on, for lack of device memory. False if that is not possible."""

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from ...comparison.findings import Entry, Findings
-from ...fairness import Fairness
 from ..tables import accuracy_on
 from .drawing import GREY, Point, Spec, category, colour_by_kind, kind, quantity, save
 
@@ -143,8 +142,9 @@ def _worst_by_round(entry: Entry) -> list[Point]:
     for records in zip(*evaluated, strict=False):  # one record per seed
         worst10 = []
         for record in records:
-            if record.accuracy is not None:
-                fairness = Fairness.of(record.accuracy)
+            figures = entry.metric.of(record)
+            if figures is not None:
+                fairness = entry.metric.fairness(figures)
                 worst10.append(fairness.worst10)
         point = {
             "algorithm": entry.label,
@@ -160,12 +160,12 @@ def clients(findings: Findings) -> Spec:
     """Every client's accuracy over the last rounds, one tick each: narrow and far right is fair and good."""
     ticks = []
     for entry in findings.planned:
-        of_seeds = [run.late_accuracy for run in entry.histories if run.late_accuracy is not None]
-        for accuracy in np.mean(of_seeds, axis=0):
-            if not np.isnan(accuracy):
+        of_seeds = [run.late_figures for run in entry.histories if run.late_figures is not None]
+        for figure in np.mean(of_seeds, axis=0):
+            if not np.isnan(figure):
                 tick = {
                     "algorithm": entry.label,
-                    "accuracy": 100 * float(accuracy),
+                    "figure": entry.metric.unit * float(figure),
                     "kind": kind(entry),
                 }
                 ticks.append(tick)
@@ -176,7 +176,7 @@ def clients(findings: Findings) -> Spec:
         "data": {"values": ticks},
         "mark": {"type": "tick", "thickness": 2, "size": 15, "opacity": 0.75},
         "encoding": {
-            "x": quantity("accuracy", title=f"{accuracy_on(findings.judge)}, %", scale={"zero": False}),
+            "x": quantity("figure", title=f"{accuracy_on(findings.judge)}, %", scale={"zero": False}),
             "y": category("algorithm", title=None, sort=None),
             "color": colour_by_kind(findings.planned),
         },

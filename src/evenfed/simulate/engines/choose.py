@@ -10,9 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ... import trees
 from ...augment import Augmentation
+from ...client import Pool
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
-from ...losses import LossFunction
+from ...losses import Functions
 from ...settings import Precision
 from ..problem import Problem, Question, Task, Updates
 from . import augmenting
@@ -86,12 +87,12 @@ class Parallel:
             self._visit(error)
         return self.engine.losses(questions)
 
-    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
+    def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
         try:
-            return self.engine.scores(questions, of)
+            return self.engine.scores(questions, pool, of)
         except Exception as error:
             self._visit(error)
-        return self.engine.scores(questions, of)
+        return self.engine.scores(questions, pool, of)
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         updates = self.engine.train(tasks)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ...client import Pool
-from ...losses import LossFunction, per_example
+from ...losses import Functions, values
 from ..layers.replay import Replay
 from .memory import Resident, example_shapes
 from .network import Network
@@ -34,10 +34,10 @@ class Measure:
         with torch.no_grad():
             self.replay = Replay(self._outputs, (self.theta, *self.inputs))
 
-    def __call__(self, theta: Tensor, pool: Pool, inputs: Resident, rows: Tensor, of: LossFunction) -> Tensor:
-        """[len(rows)] the value of each of these rows of the pool, whose inputs lie in `inputs`."""
+    def __call__(self, theta: Tensor, pool: Pool, inputs: Resident, rows: Tensor, of: Functions) -> Tensor:
+        """[len(rows), len(of)] values of these rows of the pool, whose inputs lie in `inputs`."""
         self.theta.copy_(theta[self.live.columns])
-        values = self.network.zeros(len(rows))
+        table = self.network.zeros(len(rows), len(of))
         for start in range(0, len(rows), self.length):
             end = start + self.length
             part = rows[start:end]
@@ -45,9 +45,8 @@ class Measure:
             buffers = [buffer[:count] for buffer in self.inputs]
             inputs.gather(part, buffers)
             outputs = _first(self.replay(), count)
-            losses = of(outputs, pool.targets[part])
-            values[start:end] = per_example(losses)
-        return values
+            table[start:end] = values(of, outputs, pool.targets[part])
+        return table
 
     def _outputs(self, theta: Tensor, *inputs: Tensor) -> Any:
         network = self.network

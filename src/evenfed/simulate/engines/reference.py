@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...client import Pool
-from ...losses import LossFunction
+from ...losses import Functions
 from ..problem import Problem, Question, Task, Updates
 from .worker import Worker
 
@@ -23,11 +23,11 @@ class Reference:
         return "reference: one client after another"
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
-        return [self._measure(question, self.problem.train, self.problem.loss) for question in questions]
+        of = (self.problem.loss,)
+        return [self._measure(question, self.problem.train, of)[0] for question in questions]
 
-    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
-        assert self.problem.judged is not None
-        return [self._measure(question, self.problem.judged, of) for question in questions]
+    def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
+        return [self._measure(question, pool, of) for question in questions]
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         for which, task in enumerate(tasks):
@@ -37,10 +37,10 @@ class Reference:
     def shrink(self) -> bool:
         return False
 
-    def _measure(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
-        """[len(ids)] client after client."""
+    def _measure(self, question: Question, pool: Pool, of: Functions) -> Tensor:
+        """[len(of), len(ids)] client after client."""
         means = []
         for client in question.ids.tolist():
             self.worker.load(question.model_of(client), question.buffers)
-            means.append(self.worker.mean(of, pool, client))
-        return torch.tensor(means, dtype=torch.float64)
+            means.append(self.worker.means(of, pool, client))
+        return torch.tensor(means, dtype=torch.float64).T

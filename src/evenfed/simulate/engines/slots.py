@@ -17,7 +17,7 @@ from ...client import Pool, holding
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
 from ...local.training import LocalTraining
-from ...losses import LossFunction
+from ...losses import Functions
 from ...settings import Precision
 from ..problem import LocalLoss, Problem, Question, Task, Updates
 from .measuring import Measure
@@ -182,8 +182,8 @@ class Slots(Vectorised):
         self.steps.clear()
         return super().shrink()
 
-    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
-        """[runs, len(ids)]: one model after another over the same rows, in passes of one size."""
+    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: Functions) -> Tensor:
+        """[runs, len(of), len(ids)]: one model after another over the same rows, in passes of one size."""
         device = pool.targets.device
         asks_all = len(ids) == len(pool.sizes)
         rows = torch.arange(len(pool), device=device) if asks_all else pool.rows(ids).to(device)
@@ -192,20 +192,20 @@ class Slots(Vectorised):
         values = [measure(theta, pool, inputs, rows, of) for theta in thetas]
         lengths = pool.sizes[ids].to(device)
         totals = torch.segment_reduce(
-            data=torch.stack(values, 1).double(),
+            data=torch.stack(values, 1).double(),  # [rows, runs, len(of)]
             reduce="sum",
             lengths=lengths,
             axis=0,
             initial=0.0,
             unsafe=True,  # checking the lengths would wait for the device
         )
-        return (totals.T / lengths).cpu()
+        return (totals.permute(1, 2, 0) / lengths).cpu()
 
-    def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
-        """[len(ids)]: each client's own model on its own rows, by the same passes."""
+    def _own_models(self, question: Question, pool: Pool, of: Functions) -> Tensor:
+        """[len(of), len(ids)]: each client's own model on its own rows, by the same passes."""
         measure = self._measure_of(pool)
         inputs = self.resident[id(pool)]
-        no_data = pool.targets.new_tensor(torch.nan, dtype=torch.float64)
+        no_data = torch.full((len(of),), torch.nan, dtype=torch.float64, device=pool.targets.device)
         means = []
         for client in question.ids.tolist():
             start = int(pool.starts[client])
@@ -216,5 +216,5 @@ class Slots(Vectorised):
             rows = torch.arange(start, start + size, device=pool.targets.device)
             model = question.model_of(client)
             values = measure(model, pool, inputs, rows, of)
-            means.append(values.double().mean())
-        return torch.stack(means).cpu()
+            means.append(values.double().mean(0))
+        return torch.stack(means, dim=1).cpu()

@@ -20,7 +20,7 @@ from ...client import Pool
 from ...core import streams
 from ...core.server import Moments, Update
 from ...local.optimizer import clip_factor
-from ...losses import LossFunction, per_example
+from ...losses import Functions, values
 from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.tracing import Traced
@@ -39,7 +39,7 @@ class Stacked(Vectorised):
         super().__init__(problem, slots)
         self.rows = min(rows, ROWS)
         self.traced: dict[Augmentation | None, Traced] = {}
-        self.shared_values: dict[LossFunction, Traced] = {}
+        self.shared_values: dict[Functions, Traced] = {}
 
     @property
     def how(self) -> str:
@@ -88,20 +88,19 @@ class Stacked(Vectorised):
         assert isinstance(parameters, dict)
         return trees.outputs(self.model, inputs, parameters)
 
-    def values(self, of: LossFunction) -> Callable[..., Tensor]:
-        """The value of each example under a model, as a function of the model, inputs and targets."""
+    def values(self, of: Functions) -> Callable[..., Tensor]:
+        """The values [b, len(of)] of each example under a model, as a function of the model, inputs and targets."""
 
-        def values(theta: Tensor, inputs: Inputs, targets: Tensor) -> Tensor:
+        def values_of(theta: Tensor, inputs: Inputs, targets: Tensor) -> Tensor:
             outputs = self._outputs(theta, inputs)
-            return per_example(of(outputs, targets))
+            return values(of, outputs, targets)
 
-        return values
+        return values_of
 
-    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
-        """[runs, len(ids)]: every run's model on the same rows."""
+    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: Functions) -> Tensor:
+        """[runs, len(of), len(ids)]: every run's model on the same rows."""
         if of not in self.shared_values:
-            values = self.values(of)
-            many_models = vmap(values, in_dims=(0, None, None))
+            many_models = vmap(self.values(of), in_dims=(0, None, None))
 
             def of_tensors(thetas: Tensor, targets: Tensor, *tensors: Tensor) -> Tensor:
                 return many_models(thetas, trees.rebuilt(pool.inputs, tensors), targets)
@@ -118,7 +117,7 @@ class Stacked(Vectorised):
         sizes = pool.sizes[ids]
         clients = torch.arange(len(ids))
         owner = clients.repeat_interleave(sizes).to(device)
-        totals = torch.zeros(count, len(ids), dtype=torch.float64, device=device)
+        totals = torch.zeros(count, len(ids), len(of), dtype=torch.float64, device=device)
         runs_at_once = min(max(1, count), max(1, self.rows // 256))
         rows_at_once = max(1, self.rows // runs_at_once)
         for first_run in range(0, count, runs_at_once):
@@ -126,16 +125,16 @@ class Stacked(Vectorised):
             for first_row in range(0, len(targets), rows_at_once):
                 part = slice(first_row, first_row + rows_at_once)
                 x = trees.leaves(trees.rows(inputs, part))
-                values = values_of(thetas[runs], targets[part], *x).double()  # [runs, rows]
-                totals[runs].index_add_(1, owner[part], values)
-        means = totals / sizes.to(totals)
+                table = values_of(thetas[runs], targets[part], *x)  # [runs, rows, len(of)]
+                totals[runs].index_add_(1, owner[part], table)
+        means = totals.mT / sizes.to(totals)
         return means.cpu()
 
-    def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
-        """[len(ids)]: each client's own model on its own rows, padded to the longest of a stack."""
+    def _own_models(self, question: Question, pool: Pool, of: Functions) -> Tensor:
+        """[len(of), len(ids)]: each client's own model on its own rows, padded to the longest of a stack."""
         values_of = vmap(self.values(of))
         all_sizes = pool.sizes[question.ids]
-        means = torch.full_like(all_sizes, torch.nan, dtype=torch.float64)
+        means = torch.full((len(of), len(all_sizes)), torch.nan, dtype=torch.float64)
         longest = max(1, int(all_sizes.max()))
         clients_at_once = min(self.slots, self.rows // longest)
         by_size = all_sizes.argsort(descending=True)
@@ -148,10 +147,10 @@ class Stacked(Vectorised):
             column = torch.arange(int(sizes.max()))
             rows = first_row + column.clamp(max=last)
             x, y = pool.at(rows.to(pool.targets.device))
-            values = values_of(question.models[ids], x, y)
+            table = values_of(question.models[ids], x, y).cpu()  # [clients, rows, len(of)]
             is_real = column <= last
-            totals = (values.double().cpu() * is_real).sum(1)
-            means[stack] = totals / sizes
+            totals = (table.mT * is_real[:, None]).sum(2)
+            means[:, stack] = totals.T / sizes
         return means
 
 

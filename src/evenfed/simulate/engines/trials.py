@@ -116,7 +116,7 @@ def _measure_two(problem: Problem) -> None:
     shared_x, shared_y = problem.train.at(rows[0])
     with torch.no_grad(), engine.rewritten():
         for measure in measures:
-            values = engine.values(measure)
+            values = engine.values((measure,))
             vmap(values)(thetas, x, y)
             vmap(values, in_dims=(0, None, None))(thetas, shared_x, shared_y)
 

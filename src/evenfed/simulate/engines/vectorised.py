@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...client import Pool
-from ...losses import LossFunction
+from ...losses import Functions
 from ..layers import attention, compiling, recurrent
 from ..layers.rewriting import Rewritten
 from ..problem import Problem, Question, private_copy
@@ -33,14 +33,10 @@ class Vectorised(ABC):
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         """The training losses each question asks for."""
-        return self._measure(questions, self.problem.train, self.problem.loss)
+        of = (self.problem.loss,)
+        return [answer[0] for answer in self.scores(questions, self.problem.train, of)]
 
-    def scores(self, questions: Sequence[Question], of: LossFunction) -> list[Tensor]:
-        """The same of the judged examples, by the measure `of`."""
-        assert self.problem.judged is not None
-        return self._measure(questions, self.problem.judged, of)
-
-    def _measure(self, questions: Sequence[Question], pool: Pool, of: LossFunction) -> list[Tensor]:
+    def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
         """Questions about the same clients are answered together: their models stacked, the data shared."""
         self.model.eval()
         answers: dict[int, Tensor] = {}
@@ -60,9 +56,9 @@ class Vectorised(ABC):
         return [answers[k] for k in range(len(questions))]
 
     @abstractmethod
-    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: LossFunction) -> Tensor:
-        """[runs, len(ids)]: every run's model on the same rows."""
+    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: Functions) -> Tensor:
+        """[runs, len(of), len(ids)]: every run's model on the same rows."""
 
     @abstractmethod
-    def _own_models(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
-        """[len(ids)]: each client's own model on its own rows."""
+    def _own_models(self, question: Question, pool: Pool, of: Functions) -> Tensor:
+        """[len(of), len(ids)]: each client's own model on its own rows."""

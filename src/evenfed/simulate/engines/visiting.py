@@ -13,7 +13,7 @@ from torch import Tensor
 from ... import trees
 from ...client import Pool
 from ...core.server import Moments, Update
-from ...losses import LossFunction, per_example
+from ...losses import Functions, values
 from ..problem import Problem, Question, Task, Updates, client_means
 from .reference import Reference
 from .worker import Worker
@@ -81,8 +81,8 @@ class Visiting(Reference):
             for position in positions.tolist():
                 yield which, position
 
-    def _measure(self, question: Question, pool: Pool, of: LossFunction) -> Tensor:
-        """[len(ids)]: one model for all clients takes their rows in batches of one size."""
+    def _measure(self, question: Question, pool: Pool, of: Functions) -> Tensor:
+        """[len(of), len(ids)]: one model for all clients takes their rows in batches of one size."""
         if self.as_reference or question.models.ndim == 2:
             return super()._measure(question, pool, of)
         model = self.worker.model
@@ -92,18 +92,17 @@ class Visiting(Reference):
         def values_of(rows: Tensor) -> Tensor:
             with torch.no_grad():
                 inputs, targets = pool.at(rows)
-                values = of(trees.outputs(model, inputs), targets)
-                return per_example(values).double()
+                return values(of, trees.outputs(model, inputs), targets)
 
         device = self.problem.device
         rows = pool.rows(question.ids).to(device)
         batches = rows.split(ROWS_AT_ONCE[device.type])
         if len(self.workers) == 1:
-            values = [values_of(batch) for batch in batches]
+            parts = [values_of(batch) for batch in batches]
         else:
             with _one_torch_thread_each():
-                values = list(self.threads.map(values_of, batches))
-        return client_means(torch.cat(values), pool.sizes[question.ids])
+                parts = list(self.threads.map(values_of, batches))
+        return client_means(torch.cat(parts), pool.sizes[question.ids]).T
 
 
 class _LeanWorker(Worker):

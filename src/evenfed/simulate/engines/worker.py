@@ -11,7 +11,7 @@ from ...client import Pool
 from ...core import streams
 from ...core.server import Moments, Update
 from ...local.optimizer import clip_factor
-from ...losses import LossFunction, per_example
+from ...losses import Functions, LossFunction, per_example, values
 from ..layers.dropout import Masks
 from ..problem import Problem, Task, private_copy
 from .augmenting import augmented
@@ -50,20 +50,36 @@ class Worker:
         return torch.cat(flat)
 
     def mean(self, of: LossFunction, pool: Pool, client: int) -> float:
-        """Mean of `of` over one client's rows at the loaded model, in evaluation mode, summed in float64."""
+        """Of one function alone."""
+        (mean,) = self.means((of,), pool, client)
+        return mean
+
+    def means(self, of: Functions, pool: Pool, client: int) -> list[float]:
+        """Means over one client's rows at the loaded model, in evaluation mode, summed in float64."""
         inputs, targets = pool.of(client)
         examples = len(targets)
         if examples == 0:
-            return float("nan")
+            return [float("nan")] * len(of)
         self.model.eval()
-        total = torch.zeros((), dtype=torch.float64, device=targets.device)
+        totals = torch.zeros(len(of), dtype=torch.float64, device=targets.device)
         with torch.no_grad():
             for start in range(0, examples, ROWS_AT_ONCE):
                 part = slice(start, start + ROWS_AT_ONCE)
                 outputs = trees.outputs(self.model, trees.rows(inputs, part))
-                values = per_example(of(outputs, targets[part]))
-                total += values.double().sum()
-        return float(total) / examples
+                table = values(of, outputs, targets[part])
+                totals += table.T.contiguous().sum(1)
+        return [total / examples for total in totals.tolist()]
+
+    def outputs(self, pool: Pool, client: int) -> Tensor:
+        """[rows, ...] the loaded model's outputs for one client's rows, in evaluation mode."""
+        inputs, targets = pool.of(client)
+        self.model.eval()
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(targets), ROWS_AT_ONCE):
+                part = slice(start, start + ROWS_AT_ONCE)
+                parts.append(trees.outputs(self.model, trees.rows(inputs, part)))
+        return torch.cat(parts)
 
     def train(self, task: Task, position: int) -> Update:
         """Local training of the task's client at `position`, as the difference it makes to the incoming model."""

@@ -1,0 +1,139 @@
+"""How well models serve clients: losses and scores on test data, from one pass over it."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..client import Pool
+from ..core.errors import InputError, first_line
+from ..losses import Functions
+from ..metrics import Metric
+from .engines.worker import Worker
+from .problem import Engine, Problem, Question
+
+Scores = dict[str, NDArray[np.float64]]  # [n] by the record's field
+
+
+def score(questions: Sequence[Question], problem: Problem, engine: Engine) -> list[Scores]:
+    """Of each question's models on its clients' test data; nothing without test data.
+
+    Test losses, accuracies where there is a score, and for sequences with padding also the accuracy over the
+    positions that are not padding.
+    """
+    judged = problem.judged
+    if judged is None:
+        return [{} for _ in questions]
+    answers = engine.scores(questions, judged, _functions(problem))
+    scores = []
+    for question, means in zip(questions, answers, strict=True):
+        scored = _by_field(problem, means)
+        if problem.whole_client is not None:
+            scored["accuracy"] = _of_whole_clients(problem.whole_client, question, problem, judged)
+        scores.append(scored)
+    return scores
+
+
+def score_of_client(worker: Worker, client: int) -> dict[str, float]:
+    """The same of the worker's loaded model on one client's data, where that is all there is."""
+    problem = worker.problem
+    judged = problem.judged
+    if judged is None:
+        return {}
+    of_client = worker.means(_functions(problem), judged, client)
+    means = torch.full((len(of_client), len(judged.sizes)), torch.nan, dtype=torch.float64)
+    means[:, client] = torch.tensor(of_client)
+    scored = {}
+    for name, values in _by_field(problem, means).items():
+        scored[name] = float(values[client])
+    if problem.whole_client is not None:
+        scored["accuracy"] = value_of(problem.whole_client, worker, judged, client)
+    return scored
+
+
+def check(problem: Problem) -> None:
+    """Refuse a metric of whole clients that has no value for any of them, before anything is trained."""
+    metric = problem.whole_client
+    pool = problem.judged
+    if metric is None or pool is None:
+        return
+    worker = Worker(problem)
+    reason = "it is not a number"
+    for client in torch.nonzero(pool.sizes).flatten().tolist():
+        try:
+            value = _call(metric, worker, pool, client)
+        except Exception as error:
+            said = first_line(error)
+            reason = f"{type(error).__name__}: {said}"
+            continue
+        if not np.isnan(value):
+            return
+    outputs, targets = _outputs(worker, pool, int(torch.nonzero(pool.sizes)[0]))
+    raise InputError(
+        f"the metric '{metric.name}' has no value for any client ({reason}); it gets the arrays of one client, here "
+        f"outputs {list(outputs.shape)} and targets {list(targets.shape)} ({targets.dtype}), and must return one number"
+    )
+
+
+def value_of(metric: Metric, worker: Worker, pool: Pool, client: int) -> float:
+    """The metric of one client at the loaded model; NaN if it has none."""
+    if int(pool.sizes[client]) == 0:
+        return float("nan")
+    try:
+        return _call(metric, worker, pool, client)
+    except ValueError:
+        return float("nan")
+
+
+def _functions(problem: Problem) -> Functions:
+    """What is measured of each example, in the order that `_by_field` reads."""
+    functions = [problem.loss]
+    if problem.score is not None:
+        functions.append(problem.score)
+        if problem.padding is not None:
+            functions.append(problem.unpadded_score)
+    return tuple(functions)
+
+
+def _by_field(problem: Problem, means: Tensor) -> Scores:
+    """[len(functions), n] by the record's field."""
+    scored = {"test_losses": means[0].numpy()}
+    if problem.score is not None:
+        scored["accuracy"] = means[1].numpy()
+        if problem.padding is not None:
+            unpadded = means[2] / problem.real_positions()
+            scored["unpadded"] = unpadded.numpy()
+    return scored
+
+
+def _of_whole_clients(
+    metric: Metric,
+    question: Question,
+    problem: Problem,
+    pool: Pool,
+) -> NDArray[np.float64]:
+    worker = Worker(problem)
+    figures = []
+    for client in question.ids.tolist():
+        worker.load(question.model_of(client), question.buffers)
+        figures.append(value_of(metric, worker, pool, client))
+    return np.array(figures, dtype=np.float64)
+
+
+def _call(metric: Metric, worker: Worker, pool: Pool, client: int) -> float:
+    assert metric.function is not None
+    outputs, targets = _outputs(worker, pool, client)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's, about clients with one class
+        return float(metric.function(outputs, targets))
+
+
+def _outputs(worker: Worker, pool: Pool, client: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Of all test examples of a client, with their targets, as arrays."""
+    outputs = worker.outputs(pool, client)
+    _, targets = pool.of(client)
+    return outputs.cpu().numpy(), targets.cpu().numpy()
