@@ -386,6 +386,8 @@ def test_a_file_an_entry_and_the_command_line_set_local_training():
         ["train.optimizer.momentum=0.9", "train.optimizer.nesterov=true", "train.lr_schedule=cosine"]
     ).train
     assert changed.local(0).optimizer == SGD(momentum=0.9, nesterov=True) and changed.lr_schedule == "cosine"
+    (entry,) = [v for v in experiment.changed(["semi_vred.optimizer.eps=0.1"]).variants if v.label == "semi_vred"]
+    assert entry.options["optimizer"] == {"name": "adam", "betas": [0.5, 0.9], "eps": 0.1}
     with pytest.raises(evenfed.InputError, match=r"unknown option of optimizer sgd 'betas'"):
         experiment.changed(["train.optimizer.betas=[0.5, 0.9]"])
     with pytest.raises(evenfed.InputError, match=r"unknown option 'optimiser'; did you mean 'optimizer'"):
@@ -400,3 +402,16 @@ def test_a_header_says_how_clients_train():
 
 def halved(index):
     return 0.5**index
+
+
+def test_more_rounds_do_not_extend_a_run_whose_schedule_they_would_change(tmp_path):
+    options = {"lr": 0.1, "device": "cpu", "out": tmp_path / "run", "progress": False}
+    evenfed.train(model(), clients(), "fedavg", rounds=2, lr_schedule="cosine", **options)
+    with pytest.raises(evenfed.InputError, match=r"lr_schedule"):
+        evenfed.train(model(), clients(), "fedavg", rounds=4, lr_schedule="cosine", **options)
+    whole = {**options, "out": tmp_path / "whole"}
+    fixed = {"lr_schedule": {"name": "cosine", "rounds": 4}}
+    evenfed.train(model(), clients(), "fedavg", rounds=2, **whole, **fixed)
+    extended = evenfed.train(model(), clients(), "fedavg", rounds=4, **whole, **fixed)
+    alone = evenfed.train(model(), clients(), "fedavg", rounds=4, lr=0.1, lr_schedule="cosine", device="cpu")
+    assert torch.equal(extended.server.theta, alone.server.theta)

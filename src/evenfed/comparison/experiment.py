@@ -16,7 +16,7 @@ from ..client import Pool
 from ..core.errors import InputError, unknown
 from ..data import DataSettings, Federation
 from ..experiments import located
-from ..settings import Settings, extended
+from ..settings import VARIANT, Settings, extended
 from ..simulate.drawn import Drawn
 from ..simulate.loop import Run
 from ..simulate.problem import Problem, initial_model
@@ -184,6 +184,12 @@ class Experiment:
     def _with_option(self, label: str, key: str, value: Any) -> "Experiment":
         """With one hyper-parameter or option of an entry set."""
         labels = [variant.label for variant in self.variants]
+        entry, _, option = label.rpartition(".")
+        if label not in labels and entry in labels and option in VARIANT:  # an option of an entry's option
+            (variant,) = [variant for variant in self.variants if variant.label == entry]
+            shared = getattr(self.train, option)
+            current = variant.options.get(option, shared)
+            return self._with_option(entry, option, extended(current, key, value))
         if label not in labels:
             parts = [*labels, "train", "data", "model"]
             raise unknown("entry of --set", label, parts)
