@@ -48,6 +48,10 @@ def pair(part: Any, where: str, target: str | None = None) -> Pair:
         kind = type(part).__name__
         raise InputError(f"{where}: a {kind}; give {FORMS}")
     inputs, targets = part
+    if _comes_from("pandas", inputs):
+        inputs = _features(inputs, where)
+    if _comes_from("pandas", targets):
+        targets = _column_or_matrix(targets, where)
     return inputs, targets
 
 
@@ -152,7 +156,7 @@ def _of_dataset(dataset: Any, where: str, target: str | None, collate: Any = def
             tensors = [tensor[rows] for tensor in tensors]
         return _last_is_target(tensors, where)
     if len(dataset) == 0:
-        raise InputError(f"{where}: {kind} is empty, so its shapes are unknown; give tensors with no rows, or leave it")
+        return torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64)  # nothing to tell its shapes from
     items = [dataset[position] for position in range(len(dataset))]
     try:
         batch = collate(items)
@@ -182,20 +186,34 @@ def _of_frame(frame: Any, where: str, target: str | None) -> Pair:
     if not names:
         raise InputError(f"{where}: a {type(frame).__name__} is no table; give a DataFrame with a target column")
     target = _target_of(names, target, where)
-    features = []
-    targets = None
-    for name, label in zip(names, frame.columns, strict=True):
-        column = frame[label]
-        if getattr(column, "ndim", 1) != 1:
-            raise InputError(f"{where}: several columns are called '{name}'; rename or drop all but one")
-        values = _numbers(column, name, where, is_target=name == target)
-        if name == target:
-            targets = values
-        else:
-            features.append(values.astype(np.float32))
-    if not features:
+    label = frame.columns[names.index(target)]
+    if len(names) == 1:
         raise InputError(f"{where}: the table has no column beside its target '{target}'; add features")
-    return np.stack(features, axis=1), targets
+    features = _features(frame.drop(columns=label), where)
+    if names.count(target) > 1:
+        raise InputError(f"{where}: several columns are called '{target}'; rename or drop all but one")
+    return features, _numbers(frame[label], target, where, is_target=True)
+
+
+def _features(frame: Any, where: str) -> Any:
+    """A table's columns as a float matrix."""
+    if frame.ndim == 1:
+        return _numbers(frame, str(frame.name), where, is_target=False)
+    features = []
+    for label in frame.columns:
+        column = frame[label]
+        if column.ndim != 1:
+            raise InputError(f"{where}: several columns are called '{label}'; rename or drop all but one")
+        values = _numbers(column, str(label), where, is_target=False)
+        features.append(values.astype(np.float32))
+    return np.stack(features, axis=1)
+
+
+def _column_or_matrix(targets: Any, where: str) -> Any:
+    """A pair's targets: a column, or several numbers per example."""
+    if targets.ndim == 1:
+        return _numbers(targets, str(targets.name), where, is_target=True)
+    return _features(targets, where)
 
 
 def _numbers(column: Any, name: str, where: str, is_target: bool) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from . import client as eager
 from . import examples, trees
 from .client import Client, Pool, Pools
-from .core.errors import InputError
+from .core.errors import InputError, check_whole
 from .trees import Inputs
 
 HELD_MB = "EVENFED_HELD_MB"  # the environment's name for how many megabytes of loaded clients are kept for reuse
@@ -202,11 +202,12 @@ def _part(client: Client, where: str, what: str, dtype: torch.dtype) -> Part:
     if given is None:
         return Part(None, where, None, 0, is_lazy=False)
     if examples.is_loader(given):
+        name = "size" if what == "train" else "test_size"
         if size is None:
-            name = "size" if what == "train" else "test_size"
             raise InputError(
                 f"{where}: a function that loads examples, without their number; give evenfed.Client(..., {name}=N)"
             )
+        check_whole(f"{where}: {name}", size, 0)
         return Part(given, where, client.target, size, is_lazy=True)
     if _is_mapped(given):
         _, mapped_targets = examples.pair(given, where)

@@ -53,6 +53,7 @@ def tensors(part, **options):
         pytest.param(DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True, drop_last=True), id="DataLoader"),
         pytest.param(DataLoader(TensorDataset(X, Y), 4, sampler=SubsetRandomSampler(range(12))), id="sampler"),
         pytest.param(FRAME, id="DataFrame"),
+        pytest.param((FRAME[["age", "bmi", "dose"]], FRAME["label"]), id="columns of a DataFrame"),
         pytest.param({"label": Y, "age": X[:, 0], "bmi": X[:, 1], "dose": X[:, 2]}, id="columns"),
         pytest.param({"label": Y, "x": X}, id="column of arrays"),
         pytest.param(lambda: (X, Y), id="function"),
@@ -72,6 +73,8 @@ def test_a_table_says_what_is_to_be_predicted():
     whole = pd.DataFrame({"n": pd.array([1, 2], dtype="Int64"), "smokes": [True, False], "y": [True, False]})
     inputs, targets = tensors(whole)
     assert inputs.tolist() == [[1, 1], [2, 0]] and targets.tolist() == [1, 0]
+    mixed, targets = tensors((whole[["n", "smokes"]], whole["y"]))  # of such a frame, numpy makes an array of objects
+    assert mixed.tolist() == [[1, 1], [2, 0]] and targets.tolist() == [1, 0]
     several, _ = tensors(Items(lambda k: (X[k], X[k, :1], Y[k])))
     assert [tensor.shape for tensor in several] == [(12, 3), (12, 1)]
     by_name, _ = tensors({"ids": X, "mask": X > 0, "label": Y})
@@ -93,7 +96,6 @@ def test_a_table_says_what_is_to_be_predicted():
         (Stream(), "Stream is a stream; give a dataset with a length"),
         (Items(lambda k: X[k]), "items have no target; let each item be"),
         (Items(lambda k: (X[: k + 1], 0)), "do not make one batch .*ToTensor"),
-        (Subset(Items(lambda k: (X[k], 0)), []), "Subset is empty"),
         (DataLoader(Stream()), "without batches|is a stream"),
         (X, "a Tensor; give a pair .inputs, targets., a torch or Hugging Face dataset"),
         ("nowhere", r"x\.npy cannot be read .*give a folder with x\.npy and y\.npy"),
@@ -105,6 +107,12 @@ def test_what_cannot_be_used_is_told(part, message):
     with pytest.raises(InputError, match=message) as caught:
         tensors(part)
     assert str(caught.value).startswith("client a, train")
+
+
+def test_a_client_may_be_an_empty_subset():
+    nobody = Subset(Items(lambda k: (X[k], 0)), [])
+    result = rounds_of([Client(nobody), Client((X, Y), (X, Y))])
+    assert result.shares.tolist() == [0, 1]
 
 
 def test_a_target_that_is_not_there_is_told():
@@ -233,6 +241,7 @@ def test_mapped_arrays_are_not_read_whole(tmp_path: Path):
     [
         (Client(lambda: (X, Y)), "client 1, train: a function .*without their number; .*size=N"),
         (Client((X, Y), lambda: (X, Y)), "client 1, test: a function .*test_size=N"),
+        (Client(lambda: (X, Y), size=-1), "client 1, train: size=-1: give a whole number"),
         (Client(lambda: (X, Y), size=5), "12 examples were loaded where 5 were announced"),
         (Client(lambda: (X[:, :2], Y), size=12), r"examples are \[2\] float32.*those of the first client are \[3\]"),
         (Client(lambda: (X, Y + 1), size=12), "targets go from 1 to 2, but the model scores 2 classes"),
