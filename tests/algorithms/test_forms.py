@@ -8,7 +8,7 @@ import torch
 import evenfed
 from evenfed import InputError, algorithms
 from evenfed.algorithms import FedAvg, SemiVRed
-from evenfed.comparison.plan import Variant, with_baseline
+from evenfed.comparison.plan import Variant, parse_list, with_baseline
 from evenfed.core.algorithm import Algorithm, hyper
 from evenfed.testing import check_algorithm
 
@@ -176,3 +176,10 @@ def test_a_class_without_hyper_parameters_needs_no_decorator():
 def test_what_is_no_algorithm_is_refused(wrong):
     with pytest.raises(InputError):
         Variant.of_entry(wrong)
+
+
+def test_a_file_entry_is_chosen_in_any_spelling():
+    known = {variant.label: variant for variant in (Variant.parse("fedavg"), Variant.of("semi_vred", {"beta": 1}))}
+    chosen = parse_list("FedAvg,Semi-VRed,TERM", known)
+    assert [variant.label for variant in chosen] == ["fedavg", "semi_vred", "TERM"]
+    assert chosen[1].algorithm == SemiVRed(beta=1)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..algorithms import find, names
+from ..algorithms import find, names, plain
 from ..core.algorithm import Algorithm
 from ..settings import VARIANT
 from .console import console
@@ -24,6 +24,11 @@ def algorithms(
     """List the algorithms: what each minimises, its hyper-parameters and their dangers."""
     page = console()
     if name is not None:
+        if plain(name) == "fedprox":
+            page.print(
+                "fedprox\\[mu=0.1] is fedavg\\[prox=0.1]: FedAvg whose clients are pulled to the incoming model.\n"
+            )
+            name = "fedavg"
         _show(page, find(name))
         return
     table = Table(box=None, pad_edge=False)
@@ -75,6 +80,7 @@ def _limits(metadata: Mapping[str, Any]) -> dict[str, str]:
         if bound is not None:
             bounds.append(f"{words} {bound}")
     reason = metadata.get("reason")
+    grid = metadata.get("grid")
     fedavg = metadata.get("fedavg")
     danger = metadata.get("danger")
     if bounds:
@@ -84,4 +90,6 @@ def _limits(metadata: Mapping[str, Any]) -> dict[str, str]:
         limits["FedAvg at"] = str(fedavg)
     if danger:
         limits["danger"] = danger
+    if grid:
+        limits["tune tries"] = ", ".join(map(str, grid))
     return limits

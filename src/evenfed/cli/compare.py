@@ -95,6 +95,8 @@ def _show(findings: Findings, folder: Path, full: bool) -> None:
     page = console()
     tables = summary(findings) if full else [brief(findings)]
     page.print(pages(tables, page))
+    for sentence in findings.stopped:
+        page.print(sentence, style="dim", markup=False)
     for sentence in findings.advice:
         page.print(f"! {sentence}", style="yellow", markup=False)
     drawn = figures.draw(findings, folder / "figures")

@@ -60,6 +60,19 @@ class Entry:
         return sentences
 
     @property
+    def stopped(self) -> list[str]:
+        """A sentence for every run that a callback ended early."""
+        sentences = []
+        for seed, run in self.runs.items():
+            if run.stopped is None:
+                continue
+            sentence = f"{self.label}, seed {seed}: ended after round {len(run.records)}, {run.stopped}"
+            if run.model_round is not None:
+                sentence += f"; its model is that of round {run.model_round}"
+            sentences.append(sentence)
+        return sentences
+
+    @property
     def advice(self) -> str | None:
         """What to try, from the first run that broke down or oscillates."""
         for run in self.histories:
@@ -76,7 +89,9 @@ class Entry:
     def figures(self, seed: int, late: bool) -> Vector:
         """[evaluations, clients] of one run: all evaluations of the last rounds, or the last one alone."""
         run = self.runs[seed]
-        records = run.late if late else run.evaluated[-1:]
+        records = run.late
+        if not late:
+            records = [] if run.final is None else [run.final]
         return np.array([run.figures(record) for record in records])
 
     def blanked(self, clients: NDArray[np.bool_]) -> "Entry":
@@ -196,6 +211,14 @@ class Findings:
         return sentences
 
     @property
+    def stopped(self) -> list[str]:
+        """A sentence for every run that a callback ended early."""
+        sentences = []
+        for entry in self.everyone:
+            sentences += entry.stopped
+        return sentences
+
+    @property
     def advice(self) -> list[str]:
         """What to try, one sentence for every entry that broke down or oscillates."""
         sentences = []
@@ -230,6 +253,7 @@ class Findings:
             "noise_floor": floor,
             "last_rounds": self.last_rounds,
             "seeds": len(self.seeds),
+            "stopped": self.stopped,
             "advice": self.advice,
         }
 

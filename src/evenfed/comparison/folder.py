@@ -108,7 +108,7 @@ class RunFolder:
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
         shares = sizes / sizes.sum()
         judged_by = Metric.from_json(header.metric)
-        return History(records, shares, header.last_rounds, header.model_round, judged_by)
+        return History(records, shares, header.last_rounds, header.model_round, judged_by, header.stopped)
 
     def holds(self, rounds: int) -> bool:
         """Whether a finished run with at least so many rounds is here."""

@@ -30,6 +30,7 @@ class History:
     last_rounds: int
     model_round: int | None = None  # the round that the run's model is from, if not the last one
     judged_by: Metric | None = None  # None: accuracy, or the test loss of a run that has none
+    stopped: str | None = None  # why a callback ended the run early
 
     @cached_property
     def metric(self) -> Metric:

@@ -187,11 +187,23 @@ def parse_list(text: str, known: Mapping[str, Variant] | None = None) -> list[Va
     variants = []
     for part in _COMMA_OUTSIDE_BRACKETS.split(text):
         entry = part.strip()
+        if not entry:
+            continue
+        labels = [label for label in known or {} if is_same_name(label, entry)]
         if known and entry in known:
-            variants.append(known[entry])
-        elif entry:
+            labels = [entry]
+        if known and len(labels) == 1:
+            variants.append(known[labels[0]])
+        else:
             variants.append(Variant.parse(entry))
     return distinct(variants)
+
+
+def is_same_name(label: str, written: str) -> bool:
+    """Whether a name without options in brackets is the label in another spelling."""
+    if "[" in label or "[" in written:
+        return label == written
+    return plain(label) == plain(written)
 
 
 def distinct(variants: Sequence[Variant]) -> list[Variant]:
@@ -212,7 +224,7 @@ def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
     others = []
     labelled = []
     for variant in variants:
-        is_fedavg = plain(variant.label) == "fedavg" and variant.algorithm.name == "fedavg"
+        is_fedavg = is_same_name(variant.label, "fedavg") and variant.algorithm.name == "fedavg"
         label = "fedavg" if is_fedavg else variant.label
         labelled.append(dataclasses.replace(variant, label=label))
     for variant in distinct(labelled):

@@ -69,12 +69,14 @@ class Live:
         total = runs[0].settings.rounds
         names = [run.name for run in runs]
         if names != self.names:
+            fewer = set(names) < set(self.names)  # a callback stopped the others
             self.names = names
             elapsed = sum(record.seconds for record in records)
             self.began = time.monotonic() - elapsed
             self.rounds_before = done - 1
-            self.share_printed = 0.0
-            self._introduce(runs, total)
+            if not fewer:
+                self.share_printed = 0.0
+                self._introduce(runs, total)
         if engine != self.engine and self.talks:  # at first, and when less fits into memory than was thought
             self.engine = engine
             self.page.print(f"engine: {engine}", markup=False)

@@ -95,7 +95,14 @@ class Result:
     @property
     def history(self) -> History:
         """What the records add up to."""
-        return History(self.records, self.shares, self.settings.last_rounds, self.model_round, self.metric)
+        return History(
+            self.records,
+            self.shares,
+            self.settings.last_rounds,
+            self.model_round,
+            self.metric,
+            self.stopped,
+        )
 
     @property
     def accuracy(self) -> NDArray[np.float64] | None:

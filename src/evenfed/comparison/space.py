@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from ..algorithms import plain
 from ..core.errors import InputError, unknown
 from ..settings import VARIANT
-from .plan import Variant
+from .plan import Variant, is_same_name
 
 LEARNING_RATES = {
     "images": (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2),
@@ -33,7 +32,7 @@ def space_of(variant: Variant, kind: str, grid: Grid = {}) -> Space:
             space[hyper_parameter.name] = tuple(declared)
     for name, values in grid.items():
         if isinstance(values, Mapping):
-            if plain(name) in (plain(variant.label), plain(variant.algorithm.name)):
+            if is_same_name(variant.label, name) or is_same_name(variant.algorithm.name, name):
                 for option, own_values in values.items():
                     if option not in own_names:
                         raise unknown(f"name in [tune.grid.{name}]", option, own_names)
@@ -59,9 +58,10 @@ def check_grid(grid: Grid, variants: Sequence[Variant]) -> None:
     for variant in variants:
         labels += [variant.label, variant.algorithm.name]
         names.update(_names_of(variant))
-    spelled = [plain(label) for label in labels]
     for name, values in grid.items():
-        known = plain(name) in spelled if isinstance(values, Mapping) else name in names
+        known = name in names
+        if isinstance(values, Mapping):
+            known = any(is_same_name(label, name) for label in labels)
         if not known:
             allowed = dict.fromkeys([*labels, *sorted(names)])
             raise unknown("name in [tune.grid]", name, allowed)

@@ -150,7 +150,7 @@ def _facts(findings: Findings) -> list[str]:
         facts.append("Judged on a validation split of the training data; the test data were not used.")
     if header.selected_on in _SELECTED_ON:
         facts.append(_SELECTED_ON[header.selected_on])
-    return [*facts, *findings.left_out, *findings.broken]
+    return [*facts, *findings.left_out, *findings.broken, *findings.stopped]
 
 
 def _made(runs: Sequence[Made]) -> str:
@@ -182,4 +182,5 @@ def _about(findings: Findings) -> dict[str, Any]:
         "min_test": findings.min_test,
         "left_out": findings.left_out,
         "broken": findings.broken,
+        "stopped": findings.stopped,
     }
