@@ -1,5 +1,7 @@
 """Scores per example. Give one of them, its name, or a function of your own as `score`."""
 
+from typing import Any
+
 from torch import Tensor
 
 from .core.errors import InputError, unknown
@@ -42,8 +44,10 @@ def named(score: LossFunction | str | None) -> LossFunction | None:
     return score
 
 
-def default(loss: LossFunction, outputs: Tensor, targets: Tensor) -> LossFunction | None:
-    """Accuracy, where it is known how outputs stand for classes; None for other targets."""
+def default(loss: LossFunction, outputs: Any, targets: Tensor) -> LossFunction | None:
+    """Accuracy, where it is known how outputs stand for classes; None for other outputs and targets."""
+    if not isinstance(outputs, Tensor):
+        return None
     if takes_logits(loss):
         return binary
     if targets.is_floating_point():

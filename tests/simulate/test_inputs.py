@@ -97,7 +97,7 @@ def work(engine: object, of: Problem) -> tuple[Tensor, ...]:
     own = of.theta.repeat(6, 1) + torch.arange(6)[:, None] / 100
     questions = [Question(of.theta, ids[:4], {}), Question(own, ids, {})]
     losses = engine.losses(questions)
-    scores = engine.scores(questions, top1)
+    scores = engine.scores(questions, of.judged, (top1,))
     local = LocalTraining(0.3, Batching(size=4, epochs=2), prox=0.1)
     task = Task(index=1, seed=0, theta=of.theta, ids=ids, local=local)
     deltas = torch.zeros(6, len(of.theta))
@@ -211,3 +211,42 @@ def test_a_large_base_is_stacked_as_far_as_its_activations_fit(monkeypatch):
     torch.testing.assert_close(in_parts.model.head.weight, at_once.model.head.weight)
     monkeypatch.setattr(memory, "CPU_ACTIVATIONS", needed * 4 * 3)
     assert "visited" in evenfed.train(model, federation("dict"), "fedavg", **OPTIONS).engine
+
+
+class Pair(Bag):
+    """Class scores and a number of words, for a loss that takes both."""
+
+    def forward(self, ids: Tensor, mask: Tensor) -> object:
+        logits = super().forward(ids, mask)
+        return logits, logits.sum(-1, keepdim=True)
+
+
+def both(outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+    logits, number = outputs
+    return nn.functional.cross_entropy(logits, targets, reduction="none") + 0.01 * number[:, 0].square()
+
+
+def test_other_outputs_go_to_a_loss_of_ones_own():
+    reference = evenfed.train(Pair(), federation("dict"), "semi_vred", loss=both, engine="reference", **OPTIONS)
+    stacked = evenfed.train(Pair(), federation("dict"), "semi_vred", loss=both, **OPTIONS)
+    assert "stacked" in stacked.engine
+    torch.testing.assert_close(stacked.model.head.weight, reference.model.head.weight, rtol=1e-5, atol=1e-6)
+    of = Problem.of(Pair(), federation("dict"), evenfed.Settings(lr=0.3, batch_size=4), loss=both)
+    question = Question(of.theta, torch.arange(6), {})
+    torch.testing.assert_close(
+        *(engine(of, *slots).losses([question])[0] for engine, *slots in ((Slots, 2), (Reference,)))
+    )
+
+
+class Odd(Bag):
+    def forward(self, ids: Tensor, mask: Tensor) -> object:
+        super().forward(ids, mask)
+        return object()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"), [(Pair(), "gave a tuple without logits"), (Odd(), "gave a object for a")]
+)
+def test_outputs_that_no_loss_can_take_are_refused(model, message):
+    with pytest.raises(evenfed.InputError, match=message):
+        evenfed.train(model, federation("dict"), "fedavg", rounds=1, lr=0.1)

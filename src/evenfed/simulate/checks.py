@@ -5,9 +5,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .. import losses, trees
 from ..client import Pool
@@ -23,7 +25,7 @@ class Probe:
     """A few examples, and what the model makes of them in evaluation mode."""
 
     what: str  # training or test
-    outputs: Tensor
+    outputs: Any  # a tensor; for a loss of one's own also a dict or tuple of tensors
     targets: Tensor
 
     @classmethod
@@ -43,32 +45,24 @@ class Probe:
                     f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_said(error)}; give "
                     "data of the shape and type your model takes"
                 ) from error
-        if not isinstance(outputs, Tensor):
-            kind = type(outputs).__name__
-            raise InputError(f"the model gave a {kind} for a batch; it must return a tensor with one row per example")
-        keeps_axis = alone.shape == (1, *outputs.shape[1:]) and len(outputs) == count
-        if not keeps_axis:
-            raise InputError(
-                f"the model gave {list(outputs.shape)} for {count} examples and {list(alone.shape)} for one; it "
-                "must keep the axis of examples (squeeze(-1) instead of squeeze())"
-            )
+        _check_rows(outputs, alone, count)
         return cls(what, outputs, targets)
 
     def __len__(self) -> int:
-        return len(self.outputs)
+        return len(self.targets)
 
     @property
     def shapes(self) -> str:
-        return f"{self.what} outputs {_shape(self.outputs)}, targets {_shape(self.targets)}"
+        outputs = ", ".join(_shape(tensor) for tensor in tree_leaves(self.outputs))
+        return f"{self.what} outputs {outputs}, targets {_shape(self.targets)}"
 
     def check_loss(self, loss: LossFunction) -> None:
         """One loss per example, with a gradient."""
-        outputs = self.outputs
-        if outputs.is_floating_point():
-            outputs = outputs.detach().requires_grad_()
+        outputs = tree_map_only(Tensor, _with_gradient, self.outputs)
         with torch.enable_grad():
             values = self._values("loss", loss, outputs)
-        if outputs.requires_grad and not values.requires_grad:
+        has_gradient = any(tensor.requires_grad for tensor in tree_leaves(outputs))
+        if has_gradient and not values.requires_grad:
             raise InputError("loss has no gradient with respect to the outputs; give one that torch can differentiate")
         if not self._are_examples_own(loss, values) and self._could_broadcast:
             raise self._mixed("loss")
@@ -81,6 +75,12 @@ class Probe:
 
     def check_classes(self, highest: int) -> None:
         """Outputs that cross entropy takes, for targets up to `highest`."""
+        if not isinstance(self.outputs, Tensor):
+            kind = type(self.outputs).__name__
+            raise InputError(
+                f"the model gave a {kind} without logits, and cross entropy takes a tensor of class scores; return "
+                "one, or an object or dict with `logits`, or give a `loss` that takes what your model returns"
+            )
         shape = self.outputs.shape
         if self._has_classes_last:
             raise InputError(
@@ -99,10 +99,10 @@ class Probe:
                 f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
             )
 
-    def _values(self, name: str, function: LossFunction, outputs: Tensor) -> Tensor:
+    def _values(self, name: str, function: LossFunction, outputs: Any) -> Tensor:
         """Of all examples; refused if their shape is not that of one number (or one per position) for each."""
         values = self._called(name, function, outputs, self.targets)
-        alone = self._called(name, function, outputs[:1], self.targets[:1])
+        alone = self._called(name, function, _some(outputs, slice(1)), self.targets[:1])
         count = len(self)
         if values.ndim == 0:
             cure = "it must return one loss per example (reduction='none')"
@@ -120,7 +120,7 @@ class Probe:
             f"{broadcast}; it must return one {name} per example: {self._cure(name)}"
         )
 
-    def _called(self, name: str, function: LossFunction, outputs: Tensor, targets: Tensor) -> Tensor:
+    def _called(self, name: str, function: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
         try:
             with _quietly():
                 values = function(outputs, targets)
@@ -137,7 +137,7 @@ class Probe:
         with _quietly(), torch.no_grad():
             for i in range(len(self)):
                 one = slice(i, i + 1)
-                value = function(self.outputs[one], self.targets[one])
+                value = function(_some(self.outputs, one), self.targets[one])
                 alone.append(per_example(value))
         one_by_one = torch.cat(alone)
         together = per_example(values.detach())
@@ -152,7 +152,7 @@ class Probe:
     @property
     def _could_broadcast(self) -> bool:
         """Whether outputs and targets have other shapes that torch would stretch to each other."""
-        if self.outputs.shape == self.targets.shape:
+        if not isinstance(self.outputs, Tensor) or self.outputs.shape == self.targets.shape:
             return False
         try:
             torch.broadcast_shapes(self.outputs.shape, self.targets.shape)
@@ -162,6 +162,8 @@ class Probe:
 
     @property
     def _has_classes_last(self) -> bool:
+        if not isinstance(self.outputs, Tensor):
+            return False
         shape = self.outputs.shape
         wanted = (shape[0], *shape[2:])
         given = self.targets.shape
@@ -176,7 +178,7 @@ class Probe:
                 "classes lie on the last axis, and cross entropy takes them on axis 1: use outputs.movedim(-1, 1) "
                 "in the model or in the loss"
             )
-        if losses.aligned(outputs, targets) is not outputs:
+        if isinstance(outputs, Tensor) and losses.aligned(outputs, targets) is not outputs:
             shipped = "evenfed.losses.mse and evenfed.losses.binary take"
             if name == "score":
                 shipped = "evenfed.scores.binary takes"
@@ -187,6 +189,33 @@ class Probe:
         if name == "loss" and not targets.is_floating_point():
             return "if it takes numbers instead of classes, give float targets, or use evenfed.losses.binary"
         return f"give outputs and targets of the shape and type that your {name} takes"
+
+
+def _check_rows(outputs: Any, alone: Any, count: int) -> None:
+    """Tensors with one row per example, of a batch and of one example `alone`."""
+    tensors = tree_leaves(outputs)
+    if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        kind = type(outputs).__name__
+        raise InputError(
+            f"the model gave a {kind} for a batch; it must return a tensor with one row per example, an object or dict "
+            "with `logits`, or, for a loss of your own, a dict or tuple of tensors"
+        )
+    for together, one in zip(tensors, tree_leaves(alone), strict=True):
+        keeps_axis = together.ndim > 0 and one.shape == (1, *together.shape[1:]) and len(together) == count
+        if not keeps_axis:
+            raise InputError(
+                f"the model gave {list(together.shape)} for {count} examples and {list(one.shape)} for one; it "
+                "must keep the axis of examples (squeeze(-1) instead of squeeze())"
+            )
+
+
+def _some(outputs: Any, rows: slice) -> Any:
+    """Some rows of what a model gave."""
+    return tree_map_only(Tensor, lambda tensor: tensor[rows], outputs)
+
+
+def _with_gradient(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
 
 
 @contextmanager
