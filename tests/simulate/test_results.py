@@ -250,3 +250,25 @@ def test_the_header_of_a_saved_run_says_what_it_was(ditto, tmp_path):
     assert header["finished"] and header["versions"]["evenfed"] == evenfed.__version__
     assert header["clients"]["names"][0] == ODD and header["config"]["hyper_parameters"] == {"lam": 1.0}
     assert header["seconds"] == pytest.approx(sum(record.seconds for record in ditto.records))
+
+
+def test_entries_are_compared_with_fedavg_of_the_same_seed(compared):
+    second = evenfed.Comparison({"fedavg": compared["fedavg"], "ditto": compared["ditto"][1:]}, [])
+    wanted = evenfed.Comparison({"fedavg": compared["fedavg"][1:], "ditto": compared["ditto"][1:]}, [])
+    assert second.rows[1].late == wanted.rows[1].late and second.suppression("ditto") == wanted.suppression("ditto")
+    alone = evenfed.Comparison({"fedavg": compared["fedavg"][:1], "ditto": compared["ditto"]}, [])
+    assert "improved" not in alone.rows[1].late and alone.rows[1].late["mean"] == compared.rows[2].late["mean"]
+    with pytest.raises(evenfed.InputError, match="not trained with the seeds of ditto"):
+        alone.suppression("ditto")
+
+
+def test_a_regression_is_shown_by_its_loss():
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 6, generator=draw)
+    y = torch.randn(8, 3, generator=draw)
+    result = evenfed.train(small_model(), [evenfed.Client((x, y), (x, y))] * 2, rounds=2, loss="mse", **CPU)
+    text = str(result)
+    assert "test loss" in text.splitlines()[0] and f"{result.test_losses.mean():.3f}" in text
+    frame = result.to_pandas()
+    np.testing.assert_array_equal(frame[frame["round"] == 2].test_loss, result.test_losses)
+    assert frame.accuracy.isna().all()

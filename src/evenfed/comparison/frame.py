@@ -36,7 +36,7 @@ def frame(runs: Iterable[Rounds]) -> "pandas.DataFrame":
             keys["round"] += [record.index + 1] * len(names)
             keys["client"] += names
             for name, attribute in measured.items():
-                per_client = getattr(record, attribute, None)
+                per_client = getattr(record, attribute)
                 values[name].append(nothing if per_client is None else per_client)
     columns = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in values.items()}
     return pandas.DataFrame({**keys, **columns})

@@ -224,33 +224,38 @@ class Comparison:
     @property
     def rows(self) -> list[Row]:
         """One row per entry: its metrics, and what it does to the clients that FedAvg serves worst and best."""
-        baseline = None
-        if "fedavg" in self.results:
-            baseline = _histories(self.results["fedavg"])
         rows = []
         for label, results in self.results.items():
-            rows.append(row(label, _histories(results), baseline))
+            rows.append(row(label, _histories(results), self._fedavgs(results)))
         return rows
 
     @property
     def noise_floor(self) -> Row | None:
         """The row of FedAvg with other seeds, compared with FedAvg."""
-        if not self.floor:
-            return None
-        baseline = _histories(self.results["fedavg"])
-        return row(FLOOR_ROW, _histories(self.floor), baseline)
+        baseline = _histories(self.results.get("fedavg", []))
+        floor = _histories(self.floor)[: len(baseline)]
+        return row(FLOOR_ROW, floor, baseline) if floor else None
 
     def suppression(self, label: str) -> list[Suppression]:
         """The paper's Table 2 for one entry at the last round, one per seed."""
+        results = self[label]
+        fedavgs = self._fedavgs(results)
+        if fedavgs is None:
+            raise InputError(f"FedAvg was not trained with the seeds of {label}; compare them with the same seeds")
         per_seed = []
-        fedavgs = self.results["fedavg"]
-        for result, fedavg in zip(self.results[label], fedavgs, strict=True):
-            run = result.history
+        for run, fedavg in zip(_histories(results), fedavgs, strict=True):
             own = run.last_figures
-            base = fedavg.history.last_figures
+            base = fedavg.last_figures
             if own is not None and base is not None:
                 per_seed.append(Suppression.of(own, base, run.metric.higher_is_better))
         return per_seed
+
+    def _fedavgs(self, results: Sequence[Result]) -> list[History] | None:
+        """FedAvg's runs with the same seeds; None if it has not all of them."""
+        by_seed = {result.seed: result.history for result in self.results.get("fedavg", [])}
+        if any(result.seed not in by_seed for result in results):
+            return None
+        return [by_seed[result.seed] for result in results]
 
     @property
     def every(self) -> list[Result]:

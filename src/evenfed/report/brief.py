@@ -2,13 +2,16 @@
 
 import html
 import io
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
-from ..comparison.history import History, Row, row
-from .table import Line, Table
-from .tables import METRIC_COLUMNS, metric_cells
+from ..comparison.history import Figures, History, Row, row
+from ..metrics import Metric
+from .table import Cell, Line, Table
+from .tables import METRIC_COLUMNS
 from .write import pages
 
 _WIDTH = 100
@@ -16,13 +19,13 @@ _WIDTH = 100
 
 def of_comparison(title: str, rows: Sequence[Row], floor: Row | None, notes: Sequence[str] = ()) -> Table:
     """One line per entry: means over seeds and their spread, in the last rounds."""
+    metric = rows[0].metric
     lines = []
     for entry in rows:
-        lines.append(Line(entry.label, metric_cells(entry, late=True)))
+        lines.append(Line(entry.label, _cells(entry, entry.late)))
     if floor is not None:
-        lines.append(Line(floor.label, metric_cells(floor, late=True), control=True))
-    table = Table("brief", title, METRIC_COLUMNS, lines, notes)
-    return table.with_best()
+        lines.append(Line(floor.label, _cells(floor, floor.late), control=True))
+    return _table(f"{title}; test {metric.title}", metric, lines, notes).with_best()
 
 
 def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
@@ -31,10 +34,36 @@ def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
     rounds = min(history.last_rounds, len(history.records))
     last = "last round" if history.model_round is None else f"round {history.model_round}"
     lines = [
-        Line(last, metric_cells(figures, late=False)),
-        Line(f"last {rounds} rounds", metric_cells(figures, late=True)),
+        Line(last, _cells(figures, figures.last)),
+        Line(f"last {rounds} rounds", _cells(figures, figures.late)),
     ]
-    return Table("brief", title, METRIC_COLUMNS, lines, notes, head="")
+    metric = figures.metric
+    table = _table(f"{title}; test {metric.title}", metric, lines, notes)
+    return replace(table, head="")
+
+
+def _table(title: str, metric: Metric, lines: Sequence[Line], notes: Sequence[str]) -> Table:
+    columns = []
+    for column in METRIC_COLUMNS:
+        is_spread = column.key == "std"  # less is better, whatever is measured
+        better = column.better if is_spread else column.better * metric.sign
+        columns.append(replace(column, better=better))
+    return Table("brief", title, columns, lines, notes, digits=metric.digits)
+
+
+def _cells(entry: Row, figures: Figures) -> list[Cell]:
+    """In the metric's unit; one seed has no spread."""
+    unit = entry.metric.unit
+    cells = []
+    for column in METRIC_COLUMNS:
+        mean, spread = figures.get(column.key, (math.nan, math.nan))
+        if math.isnan(mean):
+            cells.append(Cell())
+        elif entry.seeds == 1:
+            cells.append(Cell(unit * mean))
+        else:
+            cells.append(Cell(unit * mean, spread=unit * spread))
+    return cells
 
 
 def text(table: Table) -> str:
