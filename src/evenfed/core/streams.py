@@ -64,13 +64,22 @@ def _folded(state: Integers, bits: int) -> Integers:
     return state ^ shifted
 
 
-def generator(seed: int, index: int, purpose: int) -> np.random.Generator:
+def generator(
+    seed: int,
+    index: int,
+    purpose: int,
+) -> np.random.Generator:
     """An ordinary NumPy generator for what needs more than a permutation (DRFA's draw by lambda)."""
     key = hashed(seed, index, purpose)
     return np.random.default_rng(int(key))
 
 
-def step_keys(seeds: ArrayLike, index: int, clients: ArrayLike, steps: ArrayLike) -> Indices:
+def step_keys(
+    seeds: ArrayLike,
+    index: int,
+    clients: ArrayLike,
+    steps: ArrayLike,
+) -> Indices:
     """The key of a client's local step (0, 1, ...) in round `index`, for `Draw`; one per broadcast element.
 
     >>> step_keys(0, 0, np.array([3, 4]), 0).shape
@@ -90,7 +99,11 @@ class Draw:
     True
     """
 
-    def __init__(self, key: Tensor, purpose: int) -> None:
+    def __init__(
+        self,
+        key: Tensor,
+        purpose: int,
+    ) -> None:
         self.key = mixed(key, torch.full_like(key, purpose))
         self.calls = 0
 
@@ -180,7 +193,13 @@ class Batching:
         return np.where(is_cut_off, np.minimum(sizes, width), last)
 
 
-def batches(seeds: ArrayLike, index: int, clients: Indices, sizes: Indices, batching: Batching) -> Indices:
+def batches(
+    seeds: ArrayLike,
+    index: int,
+    clients: Indices,
+    sizes: Indices,
+    batching: Batching,
+) -> Indices:
     """Which examples each client sees at each local step: [c, steps, batch], -1 where there is none.
 
     A client with fewer steps than the longest has only -1 after its last.

@@ -37,7 +37,13 @@ class Optimizer(ABC):
         """How many vectors of the model's size its state holds."""
 
     @abstractmethod
-    def direction(self, theta: Tensor, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
+    def direction(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        moments: Sequence[Tensor],
+        taken: Tensor,
+    ) -> Tensor:
         """[..., D] the step to take, before the learning rate. Writes new values into `moments`, each [..., D].
 
         `taken` [..., 1]: steps so far, in float64.
@@ -50,7 +56,12 @@ class Optimizer(ABC):
         taken = theta.new_zeros(leading, dtype=torch.float64)
         return Moments(values, taken)
 
-    def _check(self, option: str, value: Any, below: float = math.inf) -> None:
+    def _check(
+        self,
+        option: str,
+        value: Any,
+        below: float = math.inf,
+    ) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and 0 <= value < below:
             return
@@ -93,7 +104,13 @@ class SGD(Optimizer):
         """Whether the direction is the gradient itself."""
         return self.momentum == 0 and self.weight_decay == 0
 
-    def direction(self, theta: Tensor, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
+    def direction(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        moments: Sequence[Tensor],
+        taken: Tensor,
+    ) -> Tensor:
         if self.weight_decay:
             gradient = gradient + self.weight_decay * theta
         if not self.momentum:
@@ -134,12 +151,23 @@ class Adam(Optimizer):
     def moments(self) -> int:
         return 3 if self.amsgrad else 2
 
-    def direction(self, theta: Tensor, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
+    def direction(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        moments: Sequence[Tensor],
+        taken: Tensor,
+    ) -> Tensor:
         if self.weight_decay:
             gradient = gradient + self.weight_decay * theta
         return self._adaptive(gradient, moments, taken)
 
-    def _adaptive(self, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
+    def _adaptive(
+        self,
+        gradient: Tensor,
+        moments: Sequence[Tensor],
+        taken: Tensor,
+    ) -> Tensor:
         first, second = self.betas
         mean = first * moments[0] + (1 - first) * gradient
         square = second * moments[1] + (1 - second) * gradient * gradient
@@ -161,7 +189,13 @@ class AdamW(Adam):
     name = "adamw"
     weight_decay: float = 0.01
 
-    def direction(self, theta: Tensor, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
+    def direction(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        moments: Sequence[Tensor],
+        taken: Tensor,
+    ) -> Tensor:
         step = self._adaptive(gradient, moments, taken)
         return step + self.weight_decay * theta
 

@@ -26,7 +26,12 @@ class Shift:
     Nothing waits for the host until the last job has ended.
     """
 
-    def __init__(self, step: Step, tasks: Sequence[Task], schedule: MakeSchedule) -> None:
+    def __init__(
+        self,
+        step: Step,
+        tasks: Sequence[Task],
+        schedule: MakeSchedule,
+    ) -> None:
         problem = step.network.problem
         device = problem.device
         self.step = step
@@ -131,7 +136,11 @@ class Shift:
             snapshots = whole.index_copy(1, columns, snapshots)
         return Update(task.ids, deltas, snapshots, moments=self.moments[which])
 
-    def _note(self, event: Event, into: dict[int, Tensor]) -> None:
+    def _note(
+        self,
+        event: Event,
+        into: dict[int, Tensor],
+    ) -> None:
         """How far these clients have moved, in their task's rows."""
         for which, slots, positions in self._by_task(event):
             incoming = self.incoming[which]

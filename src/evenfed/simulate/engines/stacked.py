@@ -35,7 +35,12 @@ ROWS = 1 << 15  # examples in one forward pass of a measurement
 class Stacked(Vectorised):
     """Trains `slots` clients at a time in lock step; measures up to `rows` examples at a time."""
 
-    def __init__(self, problem: Problem, slots: int, rows: int = ROWS) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        slots: int,
+        rows: int = ROWS,
+    ) -> None:
         super().__init__(problem, slots)
         self.rows = min(rows, ROWS)
         self.traced: dict[Augmentation | None, Traced] = {}
@@ -54,7 +59,12 @@ class Stacked(Vectorised):
                 yield from stack.updates()
 
     def gradients(
-        self, thetas: Tensor, rows: Tensor, mask: Tensor, keys: Tensor, augment: Augmentation | None = None
+        self,
+        thetas: Tensor,
+        rows: Tensor,
+        mask: Tensor,
+        keys: Tensor,
+        augment: Augmentation | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Gradient [c, D] and value [c] of each slot's batch loss.
 
@@ -66,11 +76,22 @@ class Stacked(Vectorised):
         return gradient, losses
 
     def _gradients(
-        self, augment: Augmentation | None, thetas: Tensor, rows: Tensor, mask: Tensor, keys: Tensor
+        self,
+        augment: Augmentation | None,
+        thetas: Tensor,
+        rows: Tensor,
+        mask: Tensor,
+        keys: Tensor,
     ) -> tuple[Tensor, Tensor]:
         problem = self.problem
 
-        def batch_loss(theta: Tensor, x: Inputs, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
+        def batch_loss(
+            theta: Tensor,
+            x: Inputs,
+            y: Tensor,
+            mask: Tensor,
+            key: Tensor,
+        ) -> Tensor:
             x = augmented(augment, x, key)
             with Masks(key):
                 outputs = self._outputs(theta, x)
@@ -83,7 +104,11 @@ class Stacked(Vectorised):
             (gradient,) = torch.autograd.grad(losses.sum(), at)
         return gradient, losses.detach()
 
-    def _outputs(self, theta: Tensor, inputs: Inputs) -> Any:
+    def _outputs(
+        self,
+        theta: Tensor,
+        inputs: Inputs,
+    ) -> Any:
         parameters = self.problem.layout.unflatten(theta)
         assert isinstance(parameters, dict)
         return trees.outputs(self.model, inputs, parameters)
@@ -91,13 +116,23 @@ class Stacked(Vectorised):
     def values(self, of: Functions) -> Callable[..., Tensor]:
         """The values [b, len(of)] of each example under a model, as a function of the model, inputs and targets."""
 
-        def values_of(theta: Tensor, inputs: Inputs, targets: Tensor) -> Tensor:
+        def values_of(
+            theta: Tensor,
+            inputs: Inputs,
+            targets: Tensor,
+        ) -> Tensor:
             outputs = self._outputs(theta, inputs)
             return values(of, outputs, targets)
 
         return values_of
 
-    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: Functions) -> Tensor:
+    def _shared_data(
+        self,
+        thetas: Tensor,
+        ids: Tensor,
+        pool: Pool,
+        of: Functions,
+    ) -> Tensor:
         """[runs, len(of), len(ids)]: every run's model on the same rows."""
         if of not in self.shared_values:
             many_models = vmap(self.values(of), in_dims=(0, None, None))
@@ -130,7 +165,12 @@ class Stacked(Vectorised):
         means = totals.mT / sizes.to(totals)
         return means.cpu()
 
-    def _own_models(self, question: Question, pool: Pool, of: Functions) -> Tensor:
+    def _own_models(
+        self,
+        question: Question,
+        pool: Pool,
+        of: Functions,
+    ) -> Tensor:
         """[len(of), len(ids)]: each client's own model on its own rows, padded to the longest of a stack."""
         values_of = vmap(self.values(of))
         all_sizes = pool.sizes[question.ids]
@@ -161,7 +201,12 @@ class Stack:
     has the widest batch.
     """
 
-    def __init__(self, engine: Stacked, tasks: Sequence[Task], jobs: Jobs) -> None:
+    def __init__(
+        self,
+        engine: Stacked,
+        tasks: Sequence[Task],
+        jobs: Jobs,
+    ) -> None:
         self.engine = engine
         self.tasks = tasks
         self.local = tasks[jobs.task[0]].local.form
@@ -249,7 +294,12 @@ class Stack:
                 moved = self.incoming[slots] - self.thetas[slots]
                 self.snapshots[slots] = moved
 
-    def _step(self, step: int, active: int, local_losses: list[tuple[Tensor, LocalLoss]]) -> None:
+    def _step(
+        self,
+        step: int,
+        active: int,
+        local_losses: list[tuple[Tensor, LocalLoss]],
+    ) -> None:
         """One step of the first `active` slots."""
         width = int(self.width[step])
         thetas = self.thetas[:active]

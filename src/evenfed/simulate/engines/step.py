@@ -80,7 +80,12 @@ class Step:
         )
         self.replay = Replay(self._descend, arguments)
 
-    def __call__(self, rows: Tensor, mask: Tensor, keys: Tensor) -> None:
+    def __call__(
+        self,
+        rows: Tensor,
+        mask: Tensor,
+        keys: Tensor,
+    ) -> None:
         """On these examples [slots, width] of the pool; `mask` is 0 for those that only fill a batch up.
 
         `keys` [slots]: of each slot's random numbers in this step.
@@ -98,7 +103,11 @@ class Step:
             return 0
         return 1 + self.local_losses.index(local_loss)
 
-    def put(self, slots: Tensor | int, vectors: Tensor) -> None:
+    def put(
+        self,
+        slots: Tensor | int,
+        vectors: Tensor,
+    ) -> None:
         """Write new parameters into some slots, whose optimisers start afresh."""
         weights, rest = self.live.split(vectors)
         if self.form.optimizer.moments:
@@ -110,7 +119,11 @@ class Step:
         if self.network.is_rounded:
             self.rounded[slots] = weights.to(self.rounded.dtype)
 
-    def put_moments(self, slots: Tensor | int, moments: Moments) -> None:
+    def put_moments(
+        self,
+        slots: Tensor | int,
+        moments: Moments,
+    ) -> None:
         """Go on with these states of the slots' optimisers."""
         parts = self.live.split(moments.values[..., self.live.columns])
         for table, part in zip(self.moments, parts, strict=True):
@@ -182,12 +195,25 @@ class Step:
             taken.add_(1)
 
     def _gradients(
-        self, weights: Tensor, rest: Tensor, x: Inputs, y: Tensor, mask: Tensor, keys: Tensor
+        self,
+        weights: Tensor,
+        rest: Tensor,
+        x: Inputs,
+        y: Tensor,
+        mask: Tensor,
+        keys: Tensor,
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Gradients of `weights` and `rest`, and the value [slots], of each slot's batch loss."""
         network = self.network
 
-        def batch_loss(weights: Tensor, rest: Tensor, x: Inputs, y: Tensor, mask: Tensor, key: Tensor) -> Tensor:
+        def batch_loss(
+            weights: Tensor,
+            rest: Tensor,
+            x: Inputs,
+            y: Tensor,
+            mask: Tensor,
+            key: Tensor,
+        ) -> Tensor:
             with Masks(key):
                 outputs = network.outputs(self.live, weights, rest, x, stacked=True)
             return network.problem.batch_loss(outputs, y, mask)
@@ -201,7 +227,11 @@ class Step:
             )
         return gradients, losses.detach()
 
-    def _factors(self, losses: Tensor, kind: Tensor) -> Tensor | None:
+    def _factors(
+        self,
+        losses: Tensor,
+        kind: Tensor,
+    ) -> Tensor | None:
         """[slots, 1] the chain rule through a changed local loss; None where no loss is changed."""
         if not self.local_losses:
             return None

@@ -28,7 +28,11 @@ class Worker:
     can have a stream of its own for each (seed, round, client).
     """
 
-    def __init__(self, problem: Problem, alone: bool = True) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        alone: bool = True,
+    ) -> None:
         self.problem = problem
         self.alone = alone
         self.model = private_copy(problem.model)
@@ -37,7 +41,11 @@ class Worker:
         self.moments: Moments  # of the last training's optimiser
         self.model_buffers = dict(self.model.named_buffers())
 
-    def load(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> None:
+    def load(
+        self,
+        theta: Tensor,
+        buffers: Mapping[str, Tensor],
+    ) -> None:
         values = theta.split(self.problem.layout.sizes)
         with torch.no_grad():
             for parameter, value in zip(self.parameters, values, strict=True):
@@ -49,12 +57,22 @@ class Worker:
         flat = [parameter.detach().reshape(-1) for parameter in self.parameters]
         return torch.cat(flat)
 
-    def mean(self, of: LossFunction, pool: Pool, client: int) -> float:
+    def mean(
+        self,
+        of: LossFunction,
+        pool: Pool,
+        client: int,
+    ) -> float:
         """Of one function alone."""
         (mean,) = self.means((of,), pool, client)
         return mean
 
-    def means(self, of: Functions, pool: Pool, client: int) -> list[float]:
+    def means(
+        self,
+        of: Functions,
+        pool: Pool,
+        client: int,
+    ) -> list[float]:
         """Means over one client's rows at the loaded model, in evaluation mode, summed in float64."""
         inputs, targets = pool.of(client)
         examples = len(targets)
@@ -70,7 +88,11 @@ class Worker:
                 totals += table.T.contiguous().sum(1)
         return [total / examples for total in totals.tolist()]
 
-    def outputs(self, pool: Pool, client: int) -> Tensor:
+    def outputs(
+        self,
+        pool: Pool,
+        client: int,
+    ) -> Tensor:
         """[rows, ...] the loaded model's outputs for one client's rows, in evaluation mode."""
         inputs, targets = pool.of(client)
         self.model.eval()
@@ -81,7 +103,11 @@ class Worker:
                 parts.append(trees.outputs(self.model, trees.rows(inputs, part)))
         return torch.cat(parts)
 
-    def train(self, task: Task, position: int) -> Update:
+    def train(
+        self,
+        task: Task,
+        position: int,
+    ) -> Update:
         """Local training of the task's client at `position`, as the difference it makes to the incoming model."""
         trained, snapshot = self.weights_after(task, position)
         if snapshot is not None:
@@ -93,7 +119,11 @@ class Worker:
             moments = Moments(self.moments.values[None], self.moments.taken[None])
         return Update(ids, delta, snapshot, self.buffers(), moments)
 
-    def weights_after(self, task: Task, position: int) -> Trained:
+    def weights_after(
+        self,
+        task: Task,
+        position: int,
+    ) -> Trained:
         """The same as new weights [D], and those at the snapshot step: what travels between machines."""
         if not self.alone:
             return self._local_steps(task, position)
@@ -112,7 +142,11 @@ class Worker:
             copies[name] = buffer.detach().clone()[None]
         return copies
 
-    def _local_steps(self, task: Task, position: int) -> Trained:
+    def _local_steps(
+        self,
+        task: Task,
+        position: int,
+    ) -> Trained:
         problem = self.problem
         client = int(task.ids[position])
         inputs, targets = problem.train.of(client)
@@ -152,7 +186,12 @@ class Worker:
         self.moments = moments
         return self.vector(), snapshot
 
-    def _moments_before(self, task: Task, position: int, start: Tensor) -> Moments:
+    def _moments_before(
+        self,
+        task: Task,
+        position: int,
+        start: Tensor,
+    ) -> Moments:
         """The optimiser's state before the first step."""
         if task.moments is None:
             return task.local.optimizer.fresh(start)
@@ -160,7 +199,12 @@ class Worker:
         taken = task.moments.taken[position]
         return Moments(values.clone(), taken.clone())
 
-    def _descend(self, loss: Tensor, task: Task, moments: Moments) -> None:
+    def _descend(
+        self,
+        loss: Tensor,
+        task: Task,
+        moments: Moments,
+    ) -> None:
         """One step of the optimiser down the local loss and prox / 2 |theta_i - theta|^2."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         sizes = self.problem.layout.sizes
