@@ -11,7 +11,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
 
 import evenfed
-from evenfed import Client, InputError, client, examples
+from evenfed import Client, InputError, client, examples, lazy
+from evenfed.simulate.engines.choose import Parallel
+from evenfed.simulate.problem import Problem, Question
 
 X = torch.randn(12, 3, generator=torch.manual_seed(0))
 Y = torch.arange(12) % 2
@@ -175,15 +177,28 @@ def test_functions_are_called_when_a_client_is_drawn_and_train_the_same(engine):
 
         return load
 
-    lazy = [Client(loader(k), data[k], size=10 + k) for k in range(4)]
+    drawn_later = [Client(loader(k), data[k], size=10 + k) for k in range(4)]
     at_hand = rounds_of([Client(pair, pair) for pair in data], engine="reference", participation=2)
-    result = rounds_of(lazy, engine=engine, participation=2)
+    result = rounds_of(drawn_later, engine=engine, participation=2)
     torch.testing.assert_close(result.server.theta, at_hand.server.theta)
     np.testing.assert_allclose(result.accuracy, at_hand.accuracy)
     drawn = set().union(*(np.flatnonzero(np.isfinite(record.losses)) for record in result.records))
     assert set(loads) == drawn | {0}  # client 0 once more, to try the model on
     if engine == "parallel":
         assert "the data of client 0 are loaded when it is drawn" in result.engine
+
+
+def test_lazy_test_data_are_scored_beside_stacked_clients():
+    at_hand = [Client(pair, pair) for pair in shards()]
+    loaded = [Client(pair, lambda pair=pair: pair, test_size=len(pair[1])) for pair in shards()]
+    problem = Problem.of(torch.nn.Linear(3, 2), at_hand, evenfed.Settings(batch_size=4))
+    engine = Parallel(problem, 4)
+    assert "stacked" in engine.how
+    question = Question(problem.theta, torch.arange(4), {})
+    _, read_later = lazy.pools(loaded, torch.float32)
+    (expected,) = engine.scores([question], problem.judged, (problem.loss,))
+    (scores,) = engine.scores([question], read_later, (problem.loss,))
+    torch.testing.assert_close(scores, expected)
 
 
 def test_what_is_held_is_bounded_and_used_again(monkeypatch):

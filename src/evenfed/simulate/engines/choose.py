@@ -13,11 +13,13 @@ from ...augment import Augmentation
 from ...client import Pool
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
+from ...lazy import why_visited
 from ...losses import Functions
 from ...settings import Precision
 from ..problem import Problem, Question, Task, Updates
 from . import augmenting
 from .memory import examples_at_once
+from .reference import Reference
 from .slots import Slots
 from .stacked import Stacked
 from .trials import RANDOM, draws_random_numbers, why_not_stacked
@@ -88,6 +90,8 @@ class Parallel:
         return self.engine.losses(questions)
 
     def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
+        if why_visited(pool) is not None:  # clients of their own, which are read one by one whatever the others are
+            return Reference(self.problem).scores(questions, pool, of)
         try:
             return self.engine.scores(questions, pool, of)
         except Exception as error:
