@@ -20,7 +20,7 @@ from .local.training import LocalTraining
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Start = Literal["common", "own"]
-BatchNorm = Literal["shared", "frozen"]
+BatchNorm = Literal["shared", "local", "frozen"]
 MetricName = Literal["accuracy", "loss"]
 EngineName = Literal["parallel", "reference", "flower"]
 ServerOptimizer = str | Mapping[str, Any] | Callable[..., torch.optim.Optimizer] | None
@@ -47,7 +47,7 @@ class Settings:
     server_optimizer: ServerOptimizer = None  # torch.optim name, {"name": ..., options}, or params -> optimiser
     smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
     start: Start = "common"  # own: each client draws its own model before round 0
-    batch_norm: BatchNorm = "shared"  # statistics averaged by share; frozen: they stay as they are
+    batch_norm: BatchNorm = "shared"  # local: each client keeps its own (FedBN); frozen: statistics stay as they are
     engine: EngineName = "parallel"
     device: str = "auto"  # cuda if there is one, else cpu
     precision: Precision = "fp32"  # of the parallel engine's products on a GPU; parameters are kept in full
@@ -80,6 +80,8 @@ class Settings:
         if self.metric is not None:
             _check_choice("metric", self.metric, get_args(MetricName))
         _check_choice("precision", self.precision, get_args(Precision))
+        if self.batch_norm == "local" and self.engine == "flower":
+            raise InputError("batch_norm='local' needs the simulator; use engine='parallel', or 'shared' or 'frozen'")
         if self.start == "own" and self.engine == "flower":
             raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
         self.optimizer_factory()

@@ -137,7 +137,12 @@ class Result:
         return self.history.moved
 
     def client_model(self, client: int) -> nn.Module:
-        """The model that serves this client: its own if the algorithm trains one."""
+        """The model that serves this client: its own, or with its own BatchNorm layers, if the run trains such."""
+        norms = None if self.state is None else self.state.norms
+        if norms is not None:
+            buffers = norms.statistics(self.server.buffers, client)
+            own = dataclasses.replace(self.server, buffers=buffers)
+            return loaded(self.model, own, norms.model(self.server.theta, client))
         if self.personal is None:
             return self.model
         return loaded(self.model, self.server, self.personal[client])

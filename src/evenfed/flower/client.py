@@ -275,7 +275,7 @@ class Site:
         return client
 
     def _desk(self, client: Client, context: Context, task: wire.Task) -> "_Desk":
-        settings = Settings(device=self.device)
+        settings = Settings(device=self.device, batch_norm=task.batch_norm)
         module = initial_model(self.model, task.seed)
         dtypes = [p.dtype for p in module.parameters() if p.requires_grad]
         dtype = dtypes[0] if dtypes else torch.float32

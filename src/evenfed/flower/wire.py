@@ -24,7 +24,7 @@ from ..core.streams import Batching
 from ..core.vector import Layout
 from ..local.optimizer import optimizer_of
 from ..local.training import LocalTraining
-from ..settings import Settings
+from ..settings import BatchNorm, Settings
 
 # kinds of messages
 DESCRIBE = "query.describe"
@@ -57,6 +57,7 @@ class Task:
     local_epochs: int = 1
     local_steps: int | None = None
     drop_last: bool = False
+    batch_norm: BatchNorm = "shared"
     optimizer: str = "sgd"  # its name, or JSON of a table
     clip: float | None = None
     augment: str | None = None  # JSON of a table
@@ -84,6 +85,7 @@ class Task:
             local_epochs=settings.local_epochs,
             local_steps=settings.local_steps,
             drop_last=settings.drop_last,
+            batch_norm=settings.batch_norm,
             optimizer=_text(settings.optimizer),
             clip=settings.clip,
             augment=None if settings.augment is None else json.dumps(table_of(settings.augment)),

@@ -18,6 +18,7 @@ from ..core.errors import InputError
 from ..core.server import Moments, Past, Server
 from ..core.vector import Layout
 from .loop import State
+from .norms import OwnNorms
 
 Tensors = dict[str, Tensor]  # by name
 
@@ -38,6 +39,8 @@ def save(state: State, path: Path) -> None:
         tensors["owns"] = state.owns
     if state.moments is not None:
         _add(tensors, "moments", vars(state.moments))
+    if state.norms is not None:
+        _add(tensors, "norms", state.norms.stored())
     for name, note in state.notes.items():
         tensors[f"notes.{name}"] = note.clone()  # may be a tensor of the state, which safetensors refuses to see twice
     if server.past is not None:
@@ -87,8 +90,9 @@ def load(fresh: State, path: Path) -> State:
     notes = _part(tensors, "notes", device)
     kept = _part(tensors, "moments", device)
     moments = Moments(**kept) if kept else None
+    norms = OwnNorms.restored(_part(tensors, "norms", device))
     if personal is None:
-        return State(server, notes=notes, moments=moments)
+        return State(server, notes=notes, moments=moments, norms=norms)
     personal = personal.to(device)
     owns = tensors.get("owns")
     if owns is None:  # an older version did not say

@@ -119,7 +119,7 @@ def _of_whole_clients(
     worker = Worker(problem)
     figures = []
     for client in question.ids.tolist():
-        worker.load(question.model_of(client), question.buffers)
+        worker.load(question.model_of(client), question.buffers_of(client))
         figures.append(value_of(metric, worker, pool, client))
     return np.array(figures, dtype=np.float64)
 

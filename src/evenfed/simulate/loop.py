@@ -25,6 +25,7 @@ from .engines.memory import fitting
 from .engines.reference import Reference
 from .engines.trials import check_training
 from .evaluation import Scores
+from .norms import OwnNorms
 from .problem import DrawnModels, Engine, Problem, Question, Task
 
 
@@ -51,6 +52,7 @@ class State:
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # what callbacks keep with the run
     owns: Tensor | None = None  # [n] who has trained a model of its own
     moments: Moments | None = None  # [n, ...] the state of clients' optimisers, if they keep it
+    norms: OwnNorms | None = None  # clients' own BatchNorm layers, if they keep them
 
     def serving(self) -> Tensor:
         """The models that serve the clients: [D] the global one, or [n, D] each client's own where it has one."""
@@ -115,7 +117,8 @@ def start(
     )
     firsts = first_models(settings, len(sizes), drawn)
     moments = kept.before(settings, server)
-    return State(server, firsts=firsts, moments=moments)
+    norms = OwnNorms.before(settings, run.algorithm, problem, server)
+    return State(server, firsts=firsts, moments=moments, norms=norms)
 
 
 def rounds(
@@ -172,6 +175,7 @@ class _Part:
     personal: Tensor | None  # [n, D] clients' own models, which the round writes to
     owns: Tensor | None  # [n] who has trained one, likewise
     moments: Moments | None  # [n, ...] the state of clients' optimisers, likewise
+    norms: OwnNorms | None  # clients' own BatchNorm layers, likewise
 
     def task(self) -> Task:
         """What the round asks of the run's clients."""
@@ -197,6 +201,19 @@ class _Part:
             local_loss=local_loss,
             moments=kept.of(self.moments, plan.ids),
         )
+
+    def tasks(self) -> Iterator[tuple[Task, Callable[[Update], None]]]:
+        """The task and who takes its updates; one for each client where these have layers of their own."""
+        task = self.task()
+        if self.norms is None:
+            yield task, self.take
+            return
+        for own in self.norms.tasks(task, self.moments):
+            yield own, partial(self.take_own, self.norms, own)
+
+    def take_own(self, norms: OwnNorms, task: Task, update: Update) -> None:
+        """The same of a client that keeps its BatchNorm layers."""
+        self.take(norms.take(task, update))
 
     def take(self, update: Update) -> None:
         """A client's update goes into the fold, the state of its optimiser into the table."""
@@ -237,9 +254,11 @@ def _advance(
     new_states = []
     records = []
     for part in parts:
-        losses_at = partial(_losses_at, engine, part.turn.server)
+        losses_at = partial(_losses_at, engine, part.turn.server, part.state.norms)
         server, record = part.fold.close(losses_at)
-        new_state = State(server, part.personal, owns=part.owns, moments=part.moments)
+        if part.norms is not None:
+            server = part.norms.averaged(server)
+        new_state = State(server, part.personal, owns=part.owns, moments=part.moments, norms=part.norms)
         new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
@@ -280,11 +299,12 @@ def evaluated(
 def _losses_at(
     engine: Engine,
     server: Server,
+    norms: OwnNorms | None,
     theta: Tensor,
     ids: Tensor,
 ) -> Tensor:
     """[len(ids)] the clients' losses at another model, with the server's buffers."""
-    question = Question(theta, ids, server.buffers)
+    question = Question(theta, ids, server.buffers, norms)
     (losses,) = engine.losses([question])
     return losses
 
@@ -295,7 +315,7 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Sco
     questions = []
     for state in states:
         server = state.server
-        question = Question(state.serving(), everyone, server.buffers)
+        question = Question(state.serving(), everyone, server.buffers, state.norms)
         questions.append(question)
     return evaluation.score(questions, problem, engine)
 
@@ -309,14 +329,16 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
         count = run.settings.drawn(eligible)
         participants = server.draw(count)
         models = server.theta if state.firsts is None else state.firsts
-        question = Question(models, participants, server.buffers)
+        question = Question(models, participants, server.buffers, state.norms)
         questions.append(question)
     parts = []
     for k, losses in enumerate(engine.losses(questions)):
         state = states[k]
         turn = open_round(state.server, losses, questions[k].ids)
         personal, owns = _personal_models(state, turn)
-        part = _Part(runs[k], state, turn, Fold(turn), personal, owns, kept.copied(state.moments))
+        moments = kept.copied(state.moments)
+        norms = None if state.norms is None else state.norms.copied()
+        part = _Part(runs[k], state, turn, Fold(turn), personal, owns, moments, norms)
         parts.append(part)
     return parts
 
@@ -339,9 +361,9 @@ def _train(parts: Sequence[_Part], engine: Engine) -> None:
     receivers: list[Callable[[Update], None]] = []  # of each task's updates
     for part in parts:
         plan = part.turn.plan
-        task = part.task()
-        tasks.append(task)
-        receivers.append(part.take)
+        for task, receiver in part.tasks():
+            tasks.append(task)
+            receivers.append(receiver)
         if part.personal is not None and plan.personal is not None:
             local = dataclasses.replace(task.local, prox=plan.personal)
             tied = dataclasses.replace(

@@ -250,6 +250,16 @@ class Task:
     moments: Moments | None = None  # [k, ...] the state of each client's optimiser, to be given back; None: fresh
 
 
+class OwnLayers(Protocol):
+    """Layers that each client keeps to itself."""
+
+    def model(self, theta: Tensor, client: int) -> Tensor:
+        """[D] the model with the client's own layers."""
+
+    def statistics(self, buffers: Mapping[str, Tensor], client: int) -> Mapping[str, Tensor]:
+        """The model's buffers with the client's own."""
+
+
 @dataclass(frozen=True)
 class Question:
     """A model to measure on clients' data: `models` [D] for all of them, or [n, D] with one for each client."""
@@ -257,12 +267,18 @@ class Question:
     models: Tensor
     ids: Tensor
     buffers: Mapping[str, Tensor]
+    own: OwnLayers | None = None
 
     def model_of(self, client: int) -> Tensor:
         """[D] the model that is measured on this client's data."""
-        if self.models.ndim == 1:
-            return self.models
-        return self.models[client]
+        model = self.models if self.models.ndim == 1 else self.models[client]
+        return model if self.own is None else self.own.model(model, client)
+
+    def buffers_of(self, client: int) -> Mapping[str, Tensor]:
+        """The buffers that go with it."""
+        if self.own is None:
+            return self.buffers
+        return self.own.statistics(self.buffers, client)
 
 
 class Engine(Protocol):

@@ -41,6 +41,6 @@ class Reference:
         """[len(of), len(ids)] client after client."""
         means = []
         for client in question.ids.tolist():
-            self.worker.load(question.model_of(client), question.buffers)
+            self.worker.load(question.model_of(client), question.buffers_of(client))
             means.append(self.worker.means(of, pool, client))
         return torch.tensor(means, dtype=torch.float64).T
