@@ -415,3 +415,40 @@ def test_more_rounds_do_not_extend_a_run_whose_schedule_they_would_change(tmp_pa
     extended = evenfed.train(model(), clients(), "fedavg", rounds=4, **whole, **fixed)
     alone = evenfed.train(model(), clients(), "fedavg", rounds=4, lr=0.1, lr_schedule="cosine", device="cpu")
     assert torch.equal(extended.server.theta, alone.server.theta)
+
+
+def points(sizes=(4, 3)):
+    """Images of a single pixel: of a 3x3 kernel only the middle has a gradient."""
+    return [evenfed.Client((image[:, :, :1, :1], target)) for image, target in (c.train for c in pictures(sizes))]
+
+
+class Point(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv2d(2, 3, 3, padding=1).double()
+
+    def forward(self, x):
+        return self.convolution(x.double() / 255).flatten(1)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_weight_decay_moves_what_has_no_gradient_too(decay):
+    optimizer = {"name": "sgd", "momentum": 0.9, "weight_decay": decay}
+    settings = evenfed.Settings(lr=0.1, batch_size=2, optimizer=optimizer, device="cpu")
+    problem = problem_of(settings, Point(), points())
+    expected = trained("reference", problem, settings, ids=(0, 1))
+    assert int((expected != problem.theta).any(0).sum()) == (57 if decay else 9)
+    assert torch.allclose(trained("slots", problem, settings, ids=(0, 1)), expected, rtol=0, atol=1e-12)
+
+
+def test_in_bf16_states_are_full_and_a_refilled_slot_starts_afresh():
+    settings = evenfed.Settings(lr=0.01, batch_size=2, optimizer="adam", clip=1.0, device="cpu")
+    single = [evenfed.Client((c.train[0].float(), c.train[1])) for c in clients()]
+    problem = problem_of(settings, model().float(), single)
+    task = Task(0, 0, problem.theta, torch.arange(3), settings.local(0))
+    one, three = Slots(problem, 1, "bf16"), Slots(problem, 3, "bf16")
+    ((_, in_turn),), ((_, at_once),) = one.train([task]), three.train([task])
+    assert torch.allclose(in_turn.delta, at_once.delta, rtol=0, atol=1e-4) and in_turn.delta.abs().max() > 0.005
+    (step,) = one.steps.values()
+    assert {tensor.dtype for tensor in step.moments} == {torch.float32}
