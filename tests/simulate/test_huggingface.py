@@ -14,7 +14,8 @@ from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.problem import Problem, Task
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "huggingface_adapters.py"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "huggingface_adapters.py"
 OPTIONS = {"rounds": 2, "lr": 0.05, "batch_size": 4}
 
 pytestmark = pytest.mark.slow
@@ -85,3 +86,16 @@ def test_the_example_with_adapters_runs(capsys):
     for line in printed.splitlines()[:2]:
         accuracy = int(line.split("all clinics ")[1].split(" %")[0])
         assert accuracy > 80
+
+
+def test_the_five_lines_of_the_page_run():
+    pytest.importorskip("transformers")
+    page = (ROOT / "docs" / "inputs.md").read_text()
+    after = page.split("## A Hugging Face encoder in five lines")[1]
+    lines = [line.removeprefix("    ") for line in after.splitlines() if line.startswith("    ")]
+    assert len(lines) == 5
+    sites = [client.train for client in clients()]
+    namespace = {"evenfed": evenfed, "sites": [(inputs, targets % 2) for inputs, targets in sites]}
+    exec("\n".join(lines), namespace)
+    assert "stacked" in namespace["result"].engine or "visited" in namespace["result"].engine
+    assert len(namespace["result"].records) == 5
