@@ -69,13 +69,7 @@ def _all() -> dict[str, type[Algorithm]]:
 def register(cls: Any = None, *, name: str | None = None) -> Any:
     """Make an algorithm of your own known by its name, in this process. Also a decorator, with or without a name.
 
-    >>> from dataclasses import dataclass
-    >>> @register(name="plain_mean")
-    ... @dataclass(frozen=True)
-    ... class PlainMean(Algorithm):
-    ...     pass
-    >>> get("Plain-Mean")
-    PlainMean()
+    `register(MyMethod)`, `@register` above the class, or `@register(name="my_method")`. `@dataclass` comes below it.
     """
     if cls is None:
         return functools.partial(register, name=name)

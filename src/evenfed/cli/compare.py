@@ -140,11 +140,7 @@ def tune(
     from ..report import tuning as result
     from ..report.write import prepare
 
-    settings = {
-        "rounds": rounds,
-        "device": device,
-        "precision": precision,
-    }
+    settings = {"rounds": rounds, "device": device, "precision": precision}
     chosen = _experiment(experiment, quick, algorithms, seeds, settings, set)
     table = dict(chosen.tune)
     own_seeds = table.pop("seeds", 1)
