@@ -93,7 +93,8 @@ def test_small_clients_keep_a_row_for_training_and_one_for_testing():
 
 
 @pytest.mark.slow
-def test_partitions_of_flwr_datasets():
+def test_partitions_of_flwr_datasets(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")  # read when flwr is imported
     datasets = pytest.importorskip("datasets")
     partitioners = pytest.importorskip("flwr_datasets.partitioner")
     table = datasets.Dataset.from_dict(
@@ -112,5 +113,15 @@ def test_partitions_of_flwr_datasets():
     by_site = from_flwr(natural, target="label")
     assert [client.name for client in by_site] == ["s0", "s1", "s2", "s3"]
     assert rows(by_site) == list(range(300))
+    pd.DataFrame({"x": X[:, 0], "other": X[:, 1], "label": Y}).to_parquet(tmp_path / "table.parquet")
+    downloaded = pytest.importorskip("flwr_datasets").FederatedDataset(
+        dataset="parquet",
+        data_files=str(tmp_path / "table.parquet"),
+        cache_dir=str(tmp_path),
+        partitioners={"train": 4},
+    )
+    assert rows(from_flwr(downloaded, "train")) == list(range(300))
+    with pytest.raises(InputError, match="split='test': name one of the partitioned splits: train"):
+        from_flwr(downloaded, "test")
     with pytest.raises(InputError, match="got a list; give a Partitioner"):
         from_flwr([table])

@@ -31,13 +31,15 @@ def from_flwr(
         raise InputError(
             f"the partitioner has no data ({error}); set partitioner.dataset to a Hugging Face dataset first"
         ) from None
-    owners = getattr(partitioner, "_partition_id_to_natural_id", {})
+    owners = getattr(partitioner, "partition_id_to_natural_id", {})
+    owner_column = getattr(partitioner, "_partition_by", None)  # it has no public name
     clients = []
     for position, table in enumerate(partitions):
         name = f"partition-{position}"
         if position in owners:
             name = str(owners[position])
-            table = table.remove_columns(partitioner._partition_by)
+            if owner_column in table.column_names:
+                table = table.remove_columns(owner_column)
         data = Examples.of(table, target, name)
         everything = np.arange(len(data))
         client = data.client(name, everything, test, seed + position)
