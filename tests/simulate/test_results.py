@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import evenfed
+from evenfed.comparison.pack import pack
 from evenfed.comparison.progress import Live, shown
 from evenfed.core.naming import name_of
 from evenfed.report.document import Report
@@ -167,7 +168,7 @@ def test_code_comes_back_by_name_only(tmp_path):
     ("model", "complaint"),
     [
         (nn.Linear(6, 3), "another model"),
-        (nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), r"0.weight \[4, 6\].*\[5, 6\]"),
+        (nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), r"0.weight \[4, 6\] there, \[5, 6\]"),
         (nn.Sequential(*normalised(), nn.Linear(3, 3)), "3.weight, which was not trained"),
         ("Net", "give a torch.nn.Module"),
     ],
@@ -272,3 +273,19 @@ def test_a_regression_is_shown_by_its_loss():
     frame = result.to_pandas()
     np.testing.assert_array_equal(frame[frame["round"] == 2].test_loss, result.test_losses)
     assert frame.accuracy.isna().all()
+
+
+def test_packed_results_come_back_without_models(compared, tmp_path):
+    pack(compared.save(tmp_path / "c"), tmp_path / "packed")
+    back = evenfed.load(tmp_path / "packed")
+    np.testing.assert_array_equal(back.to_pandas().accuracy, _in_order(back, compared).to_pandas().accuracy)
+    with pytest.raises(evenfed.InputError, match="no model"):
+        _ = back["ditto"][0].server
+    with pytest.raises(evenfed.InputError, match="leave model out"):
+        evenfed.load(tmp_path / "packed", model=normalised())
+    again = evenfed.load(back.save(tmp_path / "again"))
+    assert again.rows == back.rows
+
+
+def _in_order(like: evenfed.Comparison, other: evenfed.Comparison) -> evenfed.Comparison:
+    return evenfed.Comparison({label: other[label] for label in like}, other.floor)

@@ -161,16 +161,17 @@ class RunFolder:
         for file in self.checkpoints().values():
             file.unlink()
 
-    def store(self, header: Header, records: Sequence[Record], state: State) -> None:
-        """Write a run that has ended and was kept in memory."""
-        self._write_header(dataclasses.replace(header.begun(None, 0), finished=False))
-        self.write(
-            records,
-            state,
-            finished=True,
-            stopped=header.stopped,
-            restored=None if header.model_round is None else state,
-        )
+    def store(self, header: Header, records: Sequence[Record], state: State | None) -> None:
+        """Write a run that has ended and was kept in memory, with its state if that is known."""
+        seconds = sum(record.seconds for record in records)
+        begun = header if header.provenance else header.begun(None, 0)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._append(records)
+        if state is not None:
+            name = f"checkpoint-{state.server.index}.safetensors"
+            checkpoint.save(state, self.path / name)
+            checkpoint.model_file(state.server, self.model_path)
+        self._write_header(dataclasses.replace(begun, finished=True, seconds=seconds))
 
     def checkpoints(self) -> dict[int, Path]:
         """The checkpoints, by the round each stands before."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..core.server import Record
@@ -22,24 +21,34 @@ def frame(runs: Iterable[Rounds]) -> "pandas.DataFrame":
     """label, seed, round (from 1), client, loss, weight, accuracy, test_loss; NaN where nothing was measured."""
     pandas = _pandas()
     every_run = list(runs)
+    measured = _measured(every_run)
+    columns: dict[str, list[Any]] = {"label": [], "seed": [], "round": [], "client": []}
+    for name in measured:
+        columns[name] = []
+    for label, seed, names, records in every_run:
+        clients = len(names)
+        nothing = np.full(clients, np.nan)
+        for record in records:
+            columns["label"] += [label] * clients
+            columns["seed"] += [seed] * clients
+            columns["round"] += [record.index + 1] * clients
+            columns["client"] += names
+            for name, attribute in measured.items():
+                values = getattr(record, attribute)
+                if values is None:
+                    values = nothing
+                columns[name] += values.tolist()
+    return pandas.DataFrame(columns)
+
+
+def _measured(runs: Sequence[Rounds]) -> dict[str, str]:
+    """The columns of figures, with the field of a record that each is from."""
     measured = dict(_COLUMNS)
     for name, attribute in _RARE.items():
-        if any(_has(records, attribute) for *_, records in every_run):
-            measured[name] = attribute
-    keys: dict[str, list[Any]] = {"label": [], "seed": [], "round": [], "client": []}
-    values: dict[str, list[NDArray[np.float64]]] = {name: [] for name in measured}
-    for label, seed, names, records in every_run:
-        nothing = np.full(len(names), np.nan)
-        for record in records:
-            keys["label"] += [label] * len(names)
-            keys["seed"] += [seed] * len(names)
-            keys["round"] += [record.index + 1] * len(names)
-            keys["client"] += names
-            for name, attribute in measured.items():
-                per_client = getattr(record, attribute)
-                values[name].append(nothing if per_client is None else per_client)
-    columns = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in values.items()}
-    return pandas.DataFrame({**keys, **columns})
+        for _, _, _, records in runs:
+            if _has(records, attribute):
+                measured[name] = attribute
+    return measured
 
 
 def _has(records: Sequence[Record], attribute: str) -> bool:

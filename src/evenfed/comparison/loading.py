@@ -23,7 +23,7 @@ from ..simulate.problem import loaded
 from .folder import RunFolder, read_order
 from .header import Header, Table
 from .identity import frozen_hash
-from .pack import PACKED, unpacked
+from .pack import unpacked
 from .plan import FLOOR_LABEL
 from .result import Comparison, Result
 
@@ -40,13 +40,16 @@ def load(path: str | Path, model: nn.Module | None = None) -> Result | Compariso
     if RunFolder(root).header() is not None:
         return _result(RunFolder(root), model)
     with unpacked(root) as place:
-        is_packed = (root / PACKED).exists()
         folders = _finished(root, RunFolder.all_in(place))
-        results = [_result(folder, model, is_packed) for folder in folders]
+        results = [_result(folder, model) for folder in folders]
+    kept: Path | None = root
+    if place != root:  # a temporary folder, which is gone
+        kept = None
+        results = [dataclasses.replace(result, folder=None) for result in results]
     order = read_order(root)
     if len(results) == 1 and order is None:
         return results[0]
-    return _comparison(results, order or ["fedavg"], None if is_packed else root)
+    return _comparison(results, order or ["fedavg"], kept)
 
 
 def _finished(root: Path, folders: Sequence[RunFolder]) -> list[RunFolder]:
@@ -70,7 +73,7 @@ def _comparison(results: Sequence[Result], order: Sequence[str], root: Path | No
     return Comparison(with_runs, floor, root)
 
 
-def _result(folder: RunFolder, model: nn.Module | None, is_packed: bool = False) -> Result:
+def _result(folder: RunFolder, model: nn.Module | None) -> Result:
     header = folder.header()
     assert header is not None
     if not header.finished:
@@ -80,12 +83,14 @@ def _result(folder: RunFolder, model: nn.Module | None, is_packed: bool = False)
     settings = _settings(header.train)
     algorithm = _algorithm(header)
     state = None
-    if not is_packed:
+    if folder.model_path.exists():  # packed results have none
         state = _state(folder, header, algorithm, settings)
     module = None
     if model is not None:
         if state is None:
-            raise InputError(f"{folder.path} is packed: it holds no parameters for `model`; leave model out")
+            raise InputError(
+                f"{folder.path} holds rounds but no parameters for `model`, as packed results do; leave model out"
+            )
         module = _filled(model, state, folder)
         if header.frozen not in (None, frozen_hash(module)):
             raise InputError(
@@ -102,23 +107,32 @@ def _result(folder: RunFolder, model: nn.Module | None, is_packed: bool = False)
         header=header,
         state=state,
         module=module,
-        folder=None if is_packed else folder.path,
+        folder=folder.path,
     )
 
 
 def _state(folder: RunFolder, header: Header, algorithm: Algorithm, settings: Settings) -> State:
     """Where the run ended, on this machine's CPU."""
-    kept = [folder.result_path] if folder.result_path.exists() else list(folder.checkpoints().values())
-    layout = checkpoint.layout_in(kept[0]) if kept else None
-    tensors, _ = checkpoint.read(folder.model_path)
-    if layout is None:
-        layout = Layout.of(tensors)
-    names = layout.names or ()
-    parameters = {name: tensors[name] for name in names}
+    kept = list(folder.checkpoints().values())
+    if folder.result_path.exists():
+        kept = [folder.result_path]
+    buffers, _ = checkpoint.read(folder.model_path)
+    layout = Layout.of(buffers)
+    if kept:
+        layout = checkpoint.layout_in(kept[0]) or layout
+    parameters = {}
+    for name in layout.names or ():
+        parameters[name] = buffers.pop(name)
     theta = layout.flatten(parameters)
-    buffers = {name: tensor for name, tensor in tensors.items() if name not in parameters}
     sizes = torch.tensor(header.train_sizes)
-    server = new_server(algorithm, settings, theta, sizes, layout=layout, buffers=buffers)
+    server = new_server(
+        algorithm,
+        settings,
+        theta,
+        sizes,
+        layout=layout,
+        buffers=buffers,
+    )
     fresh = State(server)
     return folder.final(fresh) if kept else fresh
 
@@ -130,16 +144,19 @@ def _filled(model: nn.Module, state: State, folder: RunFolder) -> nn.Module:
     server = state.server
     saved: dict[str, Tensor] = {**_parameters(state), **server.buffers}
     own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    another = f"{folder.path} was trained with another model"
     for name, tensor in saved.items():
-        if name not in own or own[name].shape != tensor.shape:
-            there = f"{name} {list(tensor.shape)}"
-            here = f"{name} {list(own[name].shape)}" if name in own else f"no {name}"
-            raise InputError(f"{folder.path} was trained with another model: it has {there}, the one given {here}")
+        if name not in own:
+            raise InputError(f"{another}: it has {name}, which the one given has not; give the same")
+        shape = list(tensor.shape)
+        own_shape = list(own[name].shape)
+        if own_shape != shape:
+            raise InputError(f"{another}: {name} {shape} there, {own_shape} in the one given; give the same")
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and name not in saved:
             raise InputError(
-                f"{folder.path} was trained with another model: the one given has {name}, which was not trained; give "
-                "the same, or freeze that parameter (requires_grad_(False))"
+                f"{another}: the one given has {name}, which was not trained; give the same, or freeze that parameter "
+                "(requires_grad_(False))"
             )
     return loaded(model, server, server.theta)
 
@@ -159,12 +176,10 @@ def _settings(train: Table) -> Settings:
     try:
         return Settings(**options)
     except InputError:
-        without = {name: value for name, value in options.items() if not _depends_on_here(name, value)}
-        return Settings(**without)
-
-
-def _depends_on_here(name: str, value: Any) -> bool:
-    return name == "device" or isinstance(value, Stored)
+        for name, value in list(options.items()):
+            if name == "device" or isinstance(value, Stored):
+                del options[name]
+        return Settings(**options)
 
 
 def _algorithm(header: Header) -> Algorithm:
@@ -184,8 +199,16 @@ def _unknown_algorithm(name: str, values: Mapping[str, Any]) -> Algorithm:
     def unchecked(self: Algorithm) -> None:
         pass
 
-    fields = [(key, object, dataclasses.field(default=value)) for key, value in values.items()]
-    namespace = {"name": name, "plan": plan, "__post_init__": unchecked}
-    kind = dataclasses.make_dataclass("Unknown", fields, bases=(Algorithm,), namespace=namespace, frozen=True)
+    fields = []
+    for key, value in values.items():
+        default = dataclasses.field(default=value)
+        fields.append((key, object, default))
+    kind = dataclasses.make_dataclass(
+        "Unknown",
+        fields,
+        bases=(Algorithm,),
+        namespace={"name": name, "plan": plan, "__post_init__": unchecked},
+        frozen=True,
+    )
     algorithm: Algorithm = kind()
     return algorithm

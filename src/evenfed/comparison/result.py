@@ -24,8 +24,8 @@ from .frame import Rounds, frame
 from .header import Header
 from .history import FLOOR_ROW, History, Row, row
 from .identity import frozen_hash
-from .reading import read_folders
 from .session import locked
+from .showing import as_html, as_text, report_on, table_of_comparison, table_of_run, target_of
 
 if TYPE_CHECKING:
     import pandas
@@ -169,10 +169,10 @@ class Result:
         return f"<Result: {self._title}>"
 
     def __str__(self) -> str:
-        return _text(self._table())
+        return as_text(self._table())
 
     def _repr_html_(self) -> str:
-        return _html(self._table())
+        return as_html(self._table())
 
     @property
     def _title(self) -> str:
@@ -180,19 +180,17 @@ class Result:
         return f"{self.label}, seed {self.seed}: {len(self.records)} rounds, {clients} clients"
 
     def _table(self) -> "Table":
-        from ..report import brief
-
         notes = []
         if self.stopped is not None:
             notes.append(f"Stopped early: {self.stopped}.")
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
-        return brief.of_run(self._title, self.history, notes)
+        return table_of_run(self._title, self.history, notes)
 
     @property
     def _state(self) -> State:
         if self.state is None:
-            raise InputError("packed results hold rounds but no models; load the folder they were packed from")
+            raise InputError("packed results hold rounds but no model; load the folder they were packed from")
         return self.state
 
     @property
@@ -211,7 +209,7 @@ class Result:
         header = self.header
         if self.module is not None:
             header = dataclasses.replace(header, frozen=frozen_hash(self.module))
-        target.store(header, self.records, self._state)
+        target.store(header, self.records, self.state)
         return target
 
 
@@ -317,14 +315,12 @@ class Comparison:
         return str(self)
 
     def __str__(self) -> str:
-        return _text(self._table())
+        return as_text(self._table())
 
     def _repr_html_(self) -> str:
-        return _html(self._table())
+        return as_html(self._table())
 
     def _table(self) -> "Table":
-        from ..report import brief
-
         rounds = 0
         for result in self.every:
             rounds = max(rounds, len(result.records))
@@ -337,54 +333,19 @@ class Comparison:
             f"average of the last {late} rounds"
         )
         notes = [] if self.folder is None else [f"Kept in {self.folder}."]
-        return brief.of_comparison(title, self.rows, self.noise_floor, notes)
-
-
-def _text(table: "Table") -> str:
-    from ..report import brief
-
-    return brief.text(table)
-
-
-def _html(table: "Table") -> str:
-    from ..report import brief
-
-    return brief.as_html(table)
+        return table_of_comparison(title, self.rows, self.noise_floor, notes)
 
 
 def _report(results: Sequence[Result], folder: Path | None, out: str | Path | None, show: bool) -> list[Path]:
     """Of results on disk, or of results in memory by way of a temporary folder."""
-    if folder is None and out is None:
-        raise InputError('these runs are in memory; give the report a folder: report("reports/mine")')
-    target = folder / "report" if out is None and folder is not None else Path(str(out))
+    target = target_of(folder, out)
     with tempfile.TemporaryDirectory() as place:
-        root = Path(place) / target.resolve().name
-        if folder is not None:
-            root = folder
+        root = folder or Path(place) / target.resolve().name
         folders = []
         for result in results:
-            if result.folder is not None:
-                folders.append(RunFolder(result.folder))
-            else:
-                folders.append(result._write(root))
-        return _write_report(root, folders, target, show)
-
-
-def _write_report(root: Path, folders: Sequence[RunFolder], target: Path, show: bool) -> list[Path]:
-    from rich.console import Console
-
-    from ..report import write
-    from ..report.document import Report
-    from ..report.files import write_report
-
-    findings = read_folders(root, folders)
-    document = Report.of_findings([findings], beside_paper=False)
-    written = write_report(document, target)
-    if show:
-        page = Console(highlight=False, force_jupyter=False)
-        page.print(write.terminal(document, page))
-        page.print(f"\nWritten to {target}", markup=False)
-    return written.paths
+            kept = result._write(root) if result.folder is None else RunFolder(result.folder)
+            folders.append(kept)
+        return report_on(root, folders, target, show)
 
 
 def _histories(results: Sequence[Result]) -> list[History]:

@@ -65,8 +65,10 @@ def name_of(value: Any) -> str:
     if isinstance(value, functools.partial):
         arguments = [name_of(value.func)]
         arguments += map(_argument, value.args)
-        arguments += [f"{key}={_argument(item)}" for key, item in value.keywords.items()]
-        return f"partial({', '.join(arguments)})"
+        for key, item in value.keywords.items():
+            arguments.append(f"{key}={_argument(item)}")
+        listed = ", ".join(arguments)
+        return f"partial({listed})"
     if isinstance(value, types.MethodType):
         return f"{name_of(value.__self__)}.{value.__func__.__name__}"
     if not hasattr(value, "__qualname__"):

@@ -17,76 +17,119 @@ from .write import pages
 _WIDTH = 100
 
 
-def of_comparison(title: str, rows: Sequence[Row], floor: Row | None, notes: Sequence[str] = ()) -> Table:
+def of_comparison(
+    title: str,
+    rows: Sequence[Row],
+    floor: Row | None,
+    notes: Sequence[str] = (),
+) -> Table:
     """One line per entry: means over seeds and their spread, in the last rounds."""
-    metric = rows[0].metric
     lines = []
     for entry in rows:
-        lines.append(Line(entry.label, _cells(entry, entry.late)))
+        cells = _cells(entry, entry.late)
+        lines.append(Line(entry.label, cells))
     if floor is not None:
-        lines.append(Line(floor.label, _cells(floor, floor.late), control=True))
-    return _table(f"{title}; test {metric.title}", metric, lines, notes).with_best()
+        cells = _cells(floor, floor.late)
+        lines.append(Line(floor.label, cells, control=True))
+    table = _table(title, rows[0].metric, lines, notes)
+    return table.with_best()
 
 
 def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
     """Two lines: the model's round, usually the last, and the average of the last rounds."""
     figures = row("", [history], None)
+    model_round = "last round"
+    if history.model_round is not None:
+        model_round = f"round {history.model_round}"
     rounds = min(history.last_rounds, len(history.records))
-    last = "last round" if history.model_round is None else f"round {history.model_round}"
+    last = _cells(figures, figures.last)
+    late = _cells(figures, figures.late)
     lines = [
-        Line(last, _cells(figures, figures.last)),
-        Line(f"last {rounds} rounds", _cells(figures, figures.late)),
+        Line(model_round, last),
+        Line(f"last {rounds} rounds", late),
     ]
-    metric = figures.metric
-    table = _table(f"{title}; test {metric.title}", metric, lines, notes)
+    table = _table(title, figures.metric, lines, notes)
     return replace(table, head="")
 
 
-def _table(title: str, metric: Metric, lines: Sequence[Line], notes: Sequence[str]) -> Table:
+def _table(
+    title: str,
+    metric: Metric,
+    lines: Sequence[Line],
+    notes: Sequence[str],
+) -> Table:
     columns = []
     for column in METRIC_COLUMNS:
-        is_spread = column.key == "std"  # less is better, whatever is measured
-        better = column.better if is_spread else column.better * metric.sign
+        better = column.better
+        if column.key != "std":  # of which less is better, whatever is measured
+            better *= metric.sign
         columns.append(replace(column, better=better))
-    return Table("brief", title, columns, lines, notes, digits=metric.digits)
+    return Table(
+        name="brief",
+        title=f"{title}; test {metric.title}",
+        columns=columns,
+        lines=lines,
+        notes=notes,
+        digits=metric.digits,
+    )
 
 
 def _cells(entry: Row, figures: Figures) -> list[Cell]:
     """In the metric's unit; one seed has no spread."""
     unit = entry.metric.unit
+    unknown = (math.nan, math.nan)
     cells = []
     for column in METRIC_COLUMNS:
-        mean, spread = figures.get(column.key, (math.nan, math.nan))
-        if math.isnan(mean):
-            cells.append(Cell())
-        elif entry.seeds == 1:
-            cells.append(Cell(unit * mean))
-        else:
-            cells.append(Cell(unit * mean, spread=unit * spread))
+        mean, spread = figures.get(column.key, unknown)
+        cell = Cell()
+        if not math.isnan(mean):
+            cell = Cell(unit * mean)
+            if entry.seeds > 1:
+                cell = replace(cell, spread=unit * spread)
+        cells.append(cell)
     return cells
 
 
 def text(table: Table) -> str:
     """The table in plain characters."""
-    page = Console(file=io.StringIO(), width=_WIDTH, no_color=True, force_terminal=False, force_jupyter=False)
+    page = Console(
+        file=io.StringIO(),
+        width=_WIDTH,
+        no_color=True,
+        force_terminal=False,
+        force_jupyter=False,
+    )
     with page.capture() as captured:
         page.print(pages([table], page))
-    lines = [line.rstrip() for line in captured.get().strip("\n").splitlines()]
+    drawn = captured.get().strip("\n")
+    lines = map(str.rstrip, drawn.splitlines())
     return "\n".join(lines)
 
 
 def as_html(table: Table) -> str:
     """The table as plain HTML; names are escaped."""
-    heads = [table.head, *(column.title for column in table.columns)]
-    parts = [f"<p>{html.escape(table.title)}</p>", "<table>", _html_row("th", heads)]
+    heads = [table.head]
+    for column in table.columns:
+        heads.append(column.title)
+    parts = [_html("p", table.title), "<table>", _html_row("th", heads)]
     for line in table.lines:
-        cells = [cell.text(table.digits) for cell in line.cells]
-        parts.append(_html_row("td", [line.entry, *cells]))
+        cells = [line.entry]
+        for cell in line.cells:
+            cells.append(cell.text(table.digits))
+        parts.append(_html_row("td", cells))
     parts.append("</table>")
-    parts += [f"<p>{html.escape(note)}</p>" for note in table.notes]
+    for note in table.notes:
+        parts.append(_html("p", note))
     return "\n".join(parts)
 
 
 def _html_row(tag: str, cells: Sequence[str]) -> str:
-    escaped = [f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells]
-    return f"<tr>{''.join(escaped)}</tr>"
+    row = ""
+    for cell in cells:
+        row += _html(tag, cell)
+    return f"<tr>{row}</tr>"
+
+
+def _html(tag: str, content: str) -> str:
+    escaped = html.escape(content)
+    return f"<{tag}>{escaped}</{tag}>"
