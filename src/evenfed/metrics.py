@@ -100,6 +100,11 @@ class Metric:
         return f"{self.name}, %" if self.is_share else self.name
 
     @property
+    def change(self) -> str:
+        """A client's change, in words."""
+        return "change in points" if self.is_share else f"change of {self.name}"
+
+    @property
     def difference(self) -> str:
         """What a difference is measured in."""
         return f"points of {self.name}" if self.is_share else f"difference in {self.name}"

@@ -23,18 +23,24 @@ class Choice:
 
     findings: Findings
     chosen: Mapping[str, Entry]  # by method, FedAvg first
-    bar: float  # the mean, in percent, that a candidate must reach
-    floor: float  # points: standard deviation of the difference of two FedAvg runs' means
+    bar: float  # the mean that a candidate must reach, in percent if it is an accuracy
+    floor: float  # in the same unit: standard deviation of the difference of two FedAvg runs' means
     reached: Mapping[str, bool]  # whether any candidate of the method reached the bar
 
     @property
     def rule(self) -> str:
         """How it was chosen, for the experiment's file and the table."""
+        best, least, minus, unit, points, of = "highest", "least", "minus", " %", " points", ""
+        metric = self.findings.metric
+        if not metric.is_share:
+            unit, points, of = "", "", f" ({metric.name})"
+        if not metric.higher_is_better:
+            best, least, minus = "lowest", "most", "plus"
         rule = (
-            "Of each method, the entry with the highest worst 10 % among those whose mean is at least "
-            f"{self.bar:.2f} %: the best FedAvg's minus {self.floor:.2f} points, one standard deviation of the "
+            f"Of each method, the entry with the {best} worst 10 %{of} among those whose mean is at {least} "
+            f"{self.bar:.2f}{unit}: the best FedAvg's {minus} {self.floor:.2f}{points}, one standard deviation of the "
             f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation "
-            "data. If none reaches that mean, the one with the highest mean is taken, and marked. FedAvg also runs "
+            f"data. If none reaches that mean, the one with the {best} mean is taken, and marked. FedAvg also runs "
             "with the learning rates of the others, to tell re-weighting from the rate"
         )
         if self.without_smoothing():
@@ -107,13 +113,16 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
             "'validation' and a validation_fraction, then choose"
         )
 
+    judged_by = findings.metric
+
     def figure(entry: Entry, metric: str) -> float:
+        """Of which more is better."""
         row = findings.rows[entry.label]
         value, _ = row.late[metric]
-        return value
+        return judged_by.sign * value
 
     def mean(entry: Entry) -> float:
-        return 100 * figure(entry, "mean")
+        return judged_by.unit * figure(entry, "mean")
 
     def worst10_then_mean(entry: Entry) -> tuple[float, float]:
         return figure(entry, "worst10"), figure(entry, "mean")
@@ -144,7 +153,7 @@ def choose(folder: Path, floor_from: Path | None = None) -> Choice:
             chosen[method] = max(fit, key=worst10_then_mean)
         else:
             chosen[method] = max(sound, key=mean)
-    return Choice(findings, chosen, bar, floor, reached)
+    return Choice(findings, chosen, judged_by.sign * bar, floor, reached)
 
 
 def _deviation(findings: Findings, seeds: int) -> float:

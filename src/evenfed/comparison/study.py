@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import InputError, first_line, unknown
+from ..metrics import ACCURACY, Metric
 from .experiment import Experiment
 from .history import METRICS
 from .space import Choices, Grid, Space
@@ -44,12 +45,13 @@ class Search:
     metric: str = "worst10"
     storage: str | None = None  # a database's URL; None: SQLite in the output folder
     batch: int = BATCH  # candidates trained together
+    judged_by: Metric = ACCURACY  # what clients are judged by, which the metric is of
     grid: Grid = field(default_factory=dict)  # values to try by name, beside or instead of those declared
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> "Search":
         """From a table [tune] of an experiment."""
-        allowed = [option.name for option in dataclasses.fields(cls)]
+        allowed = [option.name for option in dataclasses.fields(cls) if option.name != "judged_by"]
         for name in table:
             if name not in allowed:
                 raise unknown("key of tune", name, allowed)
@@ -66,10 +68,9 @@ class Search:
 
     def rank(self, figures: Figures) -> tuple[float, float]:
         """What is compared: the metric, and the mean where it ties."""
-        score = figures[self.metric]
-        if self.metric == "std":
-            score = -score
-        return score, figures["mean"]
+        sign = self.judged_by.sign
+        score = -figures["std"] if self.metric == "std" else sign * figures[self.metric]
+        return score, sign * figures["mean"]
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,9 @@ class Studies:
             mark(experiment),
             _digest(space),
         )
-        direction = "minimize" if search.metric == "std" else "maximize"
+        is_spread = search.metric == "std"
+        is_upwards = search.judged_by.higher_is_better and not is_spread
+        direction = "maximize" if is_upwards else "minimize"
         sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
         try:
             return optuna.create_study(  # type: ignore[no-any-return]

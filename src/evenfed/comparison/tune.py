@@ -51,6 +51,7 @@ def tune(
     check_grid(search.grid, experiment.variants)
     out.mkdir(parents=True, exist_ok=True)
     bench = _Bench(_with_validation(experiment, search), search)
+    search = dataclasses.replace(search, judged_by=bench.problem.metric)
     spaces = bench.spaces()
     studies = Studies(
         optuna=optuna,
@@ -78,11 +79,11 @@ def tune(
     return _choose(studies.candidates(), experiment, search, left)
 
 
-def front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that no other candidate beats in both mean and worst10, by their mean."""
+def front(candidates: Sequence[Candidate], sign: int = 1) -> list[Candidate]:
+    """Those that no other candidate beats in both mean and worst10, by their mean; `sign` is -1 if less is better."""
     unbeaten = []
     for candidate in candidates:
-        is_beaten = any(_beats(other, candidate) for other in candidates)
+        is_beaten = any(_beats(other, candidate, sign) for other in candidates)
         if not is_beaten:
             unbeaten.append(candidate)
     return sorted(unbeaten, key=lambda candidate: candidate.figures["mean"])
@@ -174,7 +175,7 @@ class _Bench:
         last_rounds = self.experiment.train.last_rounds
         fairness = []
         for training in trainings:
-            history = History(training.records, self.shares, last_rounds)
+            history = History(training.records, self.shares, last_rounds, judged_by=self.problem.metric)
             of_seed = history.late_fairness
             if of_seed is not None:
                 fairness.append(of_seed)
@@ -228,12 +229,12 @@ def _choose(
     return Tuned(candidates, chosen, experiment, search, left)
 
 
-def _beats(one: Candidate, other: Candidate) -> bool:
+def _beats(one: Candidate, other: Candidate, sign: int) -> bool:
     """At least as good in both mean and worst10, and better in one of them."""
-    mean = one.figures["mean"]
-    worst = one.figures["worst10"]
-    other_mean = other.figures["mean"]
-    other_worst = other.figures["worst10"]
+    mean = sign * one.figures["mean"]
+    worst = sign * one.figures["worst10"]
+    other_mean = sign * other.figures["mean"]
+    other_worst = sign * other.figures["worst10"]
     is_as_good = mean >= other_mean and worst >= other_worst
     is_better = mean > other_mean or worst > other_worst
     return is_as_good and is_better

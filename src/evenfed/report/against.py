@@ -16,6 +16,7 @@ _VERBS = {
     WITHIN_FLOOR: "moved by less than the noise floor",
     "no difference shown": "not shown to change",
 }
+_VERBS_DOWN = {**_VERBS, "better": "lowered", "worse": "raised"}  # of a metric of which less is better
 _VERBS_OF_STD = {**_VERBS, "better": "narrowed", "worse": "widened"}
 
 
@@ -101,7 +102,7 @@ def _against(
             gaps[metric] = gap
             floors[metric] = floor
         if not control and gaps["mean"].seeds > 1:
-            notes.append(answer(shown, gaps, floors))
+            notes.append(answer(shown, gaps, floors, findings.metric.digits + 1))
     if not lines:
         return None
     difference_column = Column("difference", "difference [95 %]")
@@ -112,19 +113,29 @@ def _against(
         columns=[difference_column, *metric_columns(names), verdict_column],
         lines=lines,
         notes=notes,
+        digits=findings.metric.digits,
     )
 
 
 def _note(differences: Differences, several: bool) -> str:
     """What the numbers of these tables are."""
     return joined(
-        "Points of accuracy, paired by seed; Student's 95 % interval over clients and seeds.",
+        f"{_unit(differences)}, paired by seed; Student's 95 % interval over clients and seeds.",
         "The federations are taken as fixed." if several else "",
         "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
         "Noise floor: 95 % of the differences between FedAvg and FedAvg with other seeds are smaller.",
         LASTING_NOTE if differences.late else "",
         ONE_SEED if len(differences.findings.seeds) == 1 else "",
     )
+
+
+def _unit(differences: Differences) -> str:
+    """What differences are measured in, at the start of a sentence."""
+    metric = differences.findings.metric
+    if metric.is_share:
+        return f"Points of {metric.name}"
+    better = "above" if metric.higher_is_better else "below"
+    return f"Differences in {metric.name} ({better} zero is better)"
 
 
 def controls(differences: Differences) -> Table:
@@ -154,8 +165,9 @@ def controls(differences: Differences) -> Table:
         cells = [_deviation(differences, metric, seeds) for metric in metrics]
         line = Line("two FedAvg figures", cells, part, control=True)
         lines.append(line)
+    unit = "Points" if findings.metric.is_share else _unit(differences)
     note = (
-        "Points, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
+        f"{unit}, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
         "difference, pooled from all FedAvg runs."
     )
     return Table(
@@ -164,6 +176,7 @@ def controls(differences: Differences) -> Table:
         columns=metric_columns(metrics),
         lines=lines,
         notes=(note,),
+        digits=findings.metric.digits,
     )
 
 
@@ -179,7 +192,12 @@ def verdict(gap: Difference, floor: Chance | None) -> str:
     return gap.verdict
 
 
-def answer(label: str, gaps: Mapping[str, Difference], floors: Mapping[str, Chance | None]) -> str:
+def answer(
+    label: str,
+    gaps: Mapping[str, Difference],
+    floors: Mapping[str, Chance | None],
+    digits: int = 2,
+) -> str:
     """Whether the worst-served gain more than the noise floor without lowering the mean, in a sentence."""
     clauses = []
     for metric in ("worst10", LASTING, "mean", "std"):
@@ -187,12 +205,14 @@ def answer(label: str, gaps: Mapping[str, Difference], floors: Mapping[str, Chan
             continue
         gap = gaps[metric]
         floor = floors[metric]
-        interval = f"[{gap.low:+.2f}, {gap.high:+.2f}]"
-        amount = f"{gap.points:+.2f} {interval}"
+        interval = f"[{gap.low:+.{digits}f}, {gap.high:+.{digits}f}]"
+        amount = f"{gap.points:+.{digits}f} {interval}"
         if floor:
-            amount += f"; noise floor {floor.bound:.2f}"
+            amount += f"; noise floor {floor.bound:.{digits}f}"
         copula = "is" if metric in ("mean", "std") else "are"
-        verbs = _VERBS_OF_STD if metric == "std" else _VERBS
+        verbs = _VERBS if gap.higher_is_better else _VERBS_DOWN
+        if metric == "std":
+            verbs = _VERBS_OF_STD
         conclusion = verdict(gap, floor)
         predicate = f"{copula} {verbs[conclusion]} ({amount})"
         clauses.append(f"the {title(metric)} {predicate}")

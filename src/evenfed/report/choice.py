@@ -95,6 +95,7 @@ def tables(choice: Choice) -> list[Table]:
         lines=lines,
         notes=(choice.rule,),
         head="entry",
+        digits=findings.metric.digits,
     )
     tables = [chosen]
     for grid in grids(choice):
@@ -134,6 +135,7 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
         lines=lines,
         notes=notes,
         head="",
+        digits=choice.findings.metric.digits,
     )
 
 
@@ -143,12 +145,12 @@ def _grid_note(choice: Choice) -> str:
     figures = []
     for metric in FIGURES:
         cell = measured(row, True, metric)
-        figure = cell.text(2)
+        figure = cell.text(choice.findings.metric.digits + 1)
         figures.append(f"{title(metric)} {figure}")
     last_rounds = choice.findings.last_rounds
     fedavg_figures = ", ".join(figures)
     return joined(
-        f"Validation accuracy in %, average of the last {last_rounds} rounds.",
+        f"Validation {choice.findings.metric.title}, average of the last {last_rounds} rounds.",
         f"For comparison {fedavg.label}, chosen the same way: {fedavg_figures}.",
         LASTING_NOTE,
     )

@@ -85,6 +85,8 @@ def data_set_of(findings: Findings) -> str:
             f"--paper: {findings.folder} ran on {name}, and the paper has numbers for {', '.join(DATA_SETS)} only; "
             "report without --paper"
         )
+    if not findings.metric.is_share:
+        raise InputError(f"--paper: {findings.folder} was judged by {findings.metric.name}, and the paper by accuracy")
     if findings.judge == "validation":
         raise InputError(
             f"--paper: {findings.folder} was judged on validation data, and the paper's numbers are on test data; "

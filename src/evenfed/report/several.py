@@ -17,7 +17,6 @@ from .paper import Numbers
 from .table import Cell, Line, MeansAndSpreads, Table
 from .tables import (
     METRIC_COLUMNS,
-    SUPPRESSION_COLUMNS,
     floor_note,
     joined,
     judged_by,
@@ -25,6 +24,7 @@ from .tables import (
     metric_columns,
     name_of,
     suppression_cells,
+    suppression_columns,
     when,
 )
 
@@ -185,7 +185,7 @@ def _beside(
             figures = papers[entry.method]
             lines.append(paper_line(entry.label, figures))
     note = joined(
-        "Accuracy in % over clients, mean ± spread over seeds.",
+        f"{first.metric.title.capitalize()} over clients, mean ± spread over seeds.",
         floor_note(first),
         left_out,
     )
@@ -193,6 +193,7 @@ def _beside(
         name=name_of("beside", late),
         title=f"Side by side, {when(first, late)}",
         columns=METRIC_COLUMNS,
+        digits=first.metric.digits,
         lines=lines,
         notes=(note,),
     )
@@ -256,6 +257,7 @@ def _components(comparisons: Sequence[Findings], late: bool) -> Table:
         name=name_of("components", late),
         title=f"Spread over federations and over seeds, {when(first, late)}",
         columns=METRIC_COLUMNS,
+        digits=first.metric.digits,
         lines=lines,
         notes=(full_note,),
     )
@@ -266,7 +268,7 @@ def _figures(
     seeds: Sequence[int],
     late: bool,
 ) -> Array:
-    """[federations, seeds, metrics] in percent."""
+    """[federations, seeds, metrics] as shown: accuracies in percent."""
     shape = (len(runs), len(seeds), len(METRICS))
     figures = np.zeros(shape)
     for i, by_seed in enumerate(runs):
@@ -274,7 +276,7 @@ def _figures(
             run = by_seed[seed]
             fairness = run.late_fairness if late else run.fairness
             for k, metric in enumerate(METRICS):
-                figures[i, j, k] = 100 * getattr(fairness, metric)
+                figures[i, j, k] = run.metric.unit * getattr(fairness, metric)
     return figures
 
 
@@ -307,12 +309,13 @@ def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
         cells = suppression_cells(_pooled(rows), late)
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
-    note = "In % of the clients, mean ± spread over federations and seeds; in brackets the mean change in points."
+    note = f"In % of the clients, mean ± spread over federations and seeds; in brackets the mean {first.metric.change}."
     full_note = joined(note, floor_note(first))
     table = Table(
         name=name_of("suppression", late),
         title=f"Clients against FedAvg over {len(comparisons)} federations, {when(first, late)}",
-        columns=SUPPRESSION_COLUMNS,
+        columns=suppression_columns(first.metric),
+        digits=first.metric.digits,
         lines=lines,
         notes=(full_note,),
     )

@@ -97,6 +97,11 @@ class Table:
     head: str = "algorithm"
 
     @property
+    def document_digits(self) -> int:
+        """Where there is room: two for percentages, one more than here for what needs more."""
+        return self.digits + 1 if self.digits > 2 else 2
+
+    @property
     def has_parts(self) -> bool:
         return any(line.part for line in self.lines)
 

@@ -8,6 +8,7 @@ import numpy as np
 from ..comparison.findings import BASELINE, Findings, seeds_named
 from ..comparison.history import LASTING, METRICS, History, Row
 from ..comparison.plan import FLOOR_LABEL
+from ..metrics import Metric
 from .table import Cell, Column, Line, MeansAndSpreads, Table
 
 TITLES = {
@@ -40,10 +41,12 @@ METRIC_COLUMNS = (
     Column("best10", "best 10 %", +1),
 )
 LASTING_COLUMN = Column(LASTING, "lasting worst 10 %", +1)
+_OF_THE_METRIC = ("mean", "worst", "worst10", "worst20", "best10", LASTING, "mean_gain")
 _AGAINST_FEDAVG = (Column("improved", "improved"), Column("degraded", "degraded"))
 _NEGATIVE = Column("negative", "negative rounds")
 _SKIPPED = Column("skipped", "skipped rounds")
 _WEIGHTS = (Column("moved", "weight moved"), Column("oscillation", "oscillation"))
+_SHARES = ("improved", "degraded")  # of clients, always in percent
 SUPPRESSION_COLUMNS = (
     Column("improved", "improved suffering", +1),
     Column("degraded", "degraded well-performing", -1),
@@ -56,9 +59,20 @@ def title(key: str) -> str:
     return TITLES.get(key, key)
 
 
-def accuracy_on(judge: str) -> str:
-    """What is measured: accuracy on test data, or on data set aside for choosing."""
-    return "VALIDATION accuracy" if judge == "validation" else "Test accuracy"
+def measured_on(findings: Findings) -> str:
+    """What is measured: accuracy (or another metric) on test data, or on data set aside for choosing."""
+    data = "VALIDATION" if findings.judge == "validation" else "Test"
+    return f"{data} {findings.metric.name}"
+
+
+def directed(columns: Sequence[Column], metric: Metric) -> list[Column]:
+    """The same columns where less of the metric may be better; a spread is always better small."""
+    turned = []
+    for column in columns:
+        if column.key in _OF_THE_METRIC:
+            column = replace(column, better=column.better * metric.sign)
+        turned.append(column)
+    return turned
 
 
 def when(findings: Findings, late: bool) -> str:
@@ -94,19 +108,23 @@ def measured(
     name: str,
     points: str | None = None,
 ) -> Cell:
-    """A figure in percent with its spread over seeds (one seed has none); empty if unknown."""
+    """A figure with its spread over seeds (one seed has none), accuracies in percent; empty if unknown."""
     figures = figures_at(row, late)
     if name not in figures:
         return Cell()
     mean, spread = figures[name]
     if np.isnan(mean):
         return Cell()
-    cell = Cell(100 * mean)
+    unit = row.metric.unit
+    scale = 100 if name in _SHARES else unit
+    cell = Cell(scale * mean)
+    if name in _SHARES:
+        cell = replace(cell, digits=1)
     if row.seeds > 1:
-        cell = replace(cell, spread=100 * spread)
+        cell = replace(cell, spread=scale * spread)
     if points is not None:
         amount, _ = figures[points]
-        cell = replace(cell, points=100 * amount)
+        cell = replace(cell, points=unit * amount)
     return cell
 
 
@@ -143,9 +161,10 @@ def detailed(findings: Findings, late: bool) -> Table:
     note = joined(accuracy_note(findings), floor_note(findings))
     table = Table(
         name=name_of("detailed", late),
-        title=f"Accuracy and fairness, {when(findings, late)}",
-        columns=METRIC_COLUMNS,
+        title=f"{findings.metric.name.capitalize()} and fairness, {when(findings, late)}",
+        columns=directed(METRIC_COLUMNS, findings.metric),
         lines=_lines(findings, late, METRIC_COLUMNS),
+        digits=findings.metric.digits,
         notes=(note, *few_examples(findings.judged_sizes)),
     )
     return table.with_best()
@@ -195,8 +214,9 @@ def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> T
     table = Table(
         name=name_of("overview", late),
         title=f"At a glance, {when(findings, late)}",
-        columns=columns,
+        columns=directed(columns, findings.metric),
         lines=_lines(findings, late, columns),
+        digits=findings.metric.digits,
         notes=(note,),
     )
     return table.with_best()
@@ -250,8 +270,9 @@ def runs(findings: Findings) -> Table:
                 control=entry.is_control,
             )
             lines.append(line)
+    what = f"{measured_on(findings)}{_in_percent(findings)}"
     note = (
-        f"{accuracy_on(findings.judge)} in %. Late: average of the last {findings.last_rounds} rounds; last: last "
+        f"{what}. Late: average of the last {findings.last_rounds} rounds; last: last "
         f"round. {LASTING_NOTE} Weight moved: half the sum of absolute differences from FedAvg's weights in %, "
         "averaged over rounds. Oscillation: lag-1 correlation, over the later half of the rounds, of each client's "
         "loss minus the mean loss, averaged over clients; below -0.85 the weights chase the last round's losses. "
@@ -263,19 +284,21 @@ def runs(findings: Findings) -> Table:
         columns=columns,
         lines=lines,
         notes=(note,),
+        digits=findings.metric.digits,
     )
 
 
 def _run_cells(run: History) -> list[Cell]:
+    unit = run.metric.unit
     cells = []
     for metric in judged_by(late=False):
         late = getattr(run.late_fairness, metric)
         last = getattr(run.fairness, metric)
-        cells.append(Cell(100 * late))
-        cells.append(Cell(100 * last))
+        cells.append(Cell(unit * late))
+        cells.append(Cell(unit * last))
     lasting = Cell()
     if run.lasting is not None:
-        lasting = Cell(100 * run.lasting)
+        lasting = Cell(unit * run.lasting)
     negative_rounds = float(run.negative_rounds)
     skipped_rounds = float(run.skipped_rounds)
     cells.append(lasting)
@@ -295,22 +318,32 @@ def suppression(findings: Findings, late: bool) -> Table:
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
     fedavg = figures_at(findings.rows[BASELINE], late)
+    worse, better = ("below", "above") if findings.metric.higher_is_better else ("above", "below")
     suffering, _ = fedavg["suffering"]
     well_performing, _ = fedavg["well_performing"]
     note = (
-        f"In % of the clients, {spread_of(findings)}; in brackets their mean change in points. Suffering: clients "
-        f"below FedAvg's mean with the same seed ({suffering:.1f} on average), improved if they gain. Well-performing: "
-        f"clients above it ({well_performing:.1f}), degraded if they lose."
+        f"In % of the clients, {spread_of(findings)}; in brackets their mean {findings.metric.change}. Suffering: "
+        f"clients {worse} FedAvg's mean with the same seed ({suffering:.1f} on average), improved if they gain. "
+        f"Well-performing: clients {better} it ({well_performing:.1f}), degraded if they lose."
     )
     full_note = joined(note, floor_note(findings))
     table = Table(
         name=name_of("suppression", late),
         title=f"Clients against FedAvg, {when(findings, late)}",
-        columns=SUPPRESSION_COLUMNS,
+        columns=suppression_columns(findings.metric),
+        digits=findings.metric.digits,
         lines=lines,
         notes=(full_note,),
     )
     return table.with_best()
+
+
+def suppression_columns(metric: Metric) -> list[Column]:
+    """Table 2's columns; the mean's change in points, or in the metric's own unit."""
+    improved, degraded, gain = SUPPRESSION_COLUMNS
+    if not metric.is_share:
+        gain = replace(gain, title=f"mean {metric.name}")
+    return directed((improved, degraded, gain), metric)
 
 
 def suppression_cells(row: Row, late: bool) -> list[Cell]:
@@ -328,9 +361,15 @@ def joined(*sentences: str) -> str:
 
 def accuracy_note(findings: Findings) -> str:
     """What the figures are."""
-    accuracy = accuracy_on(findings.judge)
     spread = spread_of(findings)
-    return f"{accuracy} in % over clients, {spread}; best in bold."
+    note = f"{measured_on(findings)}{_in_percent(findings)} over clients, {spread}; best in bold."
+    if findings.metric.higher_is_better:
+        return note
+    return f"{note} Less is better: the worst clients have the highest {findings.metric.name}."
+
+
+def _in_percent(findings: Findings) -> str:
+    return " in %" if findings.metric.is_share else ""
 
 
 def spread_of(findings: Findings) -> str:

@@ -22,7 +22,9 @@ def render(tuned: Tuned) -> Table:
     judged_on = "the TEST data (as the paper did)"
     if search.select_on == "validation":
         judged_on = "the validation split"
-    title = f"chosen by {search.metric} on {judged_on}, average of the last rounds"
+    judged_by = search.judged_by
+    of = "" if judged_by.is_share else f" of the {judged_by.name}"
+    title = f"chosen by {search.metric}{of} on {judged_on}, average of the last rounds"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("entry")
     table.add_column("values")
@@ -31,13 +33,13 @@ def render(tuned: Tuned) -> Table:
     table.add_column("candidates", justify="right")
     tried = Counter(candidate.label for candidate in tuned.candidates)
     for label, best in tuned.chosen.items():
-        mean = 100 * best.figures["mean"]
-        worst10 = 100 * best.figures["worst10"]
+        mean = judged_by.unit * best.figures["mean"]
+        worst10 = judged_by.unit * best.figures["worst10"]
         table.add_row(
             escape(label),
             values_of(best),
-            f"{mean:.1f}",
-            f"{worst10:.1f}",
+            f"{mean:.{judged_by.digits}f}",
+            f"{worst10:.{judged_by.digits}f}",
             str(tried[label]),
         )
     return table

@@ -22,7 +22,6 @@ from .table import Cell, Column, Line, Table
 from .tables import title
 
 _STYLES = {"better": "green", "holds": "green", "worse": "red", "fails": "red"}
-_DOCUMENT_DIGITS = 2
 _LABEL_WIDTH = 12
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -207,7 +206,7 @@ def markdown_table(table: Table) -> str:
         cells = [name]
         if table.has_parts:
             cells.append(title(line.part))
-        cells += map(_markdown_cell, line.cells)
+        cells += [_markdown_cell(cell, table.document_digits) for cell in line.cells]
         rows.append(_markdown_row(cells))
     body = "\n".join(rows)
     return "\n\n".join([body, *table.notes])
@@ -226,8 +225,8 @@ def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {row} |"
 
 
-def _markdown_cell(cell: Cell) -> str:
-    text = cell.text(_DOCUMENT_DIGITS)
+def _markdown_cell(cell: Cell, digits: int) -> str:
+    text = cell.text(digits)
     text = text.replace("±", " ± ")
     if _is_bold(cell):
         return f"**{text}**"
@@ -292,7 +291,7 @@ def _latex_table(table: Table) -> Iterator[str]:
             if table.has_parts:
                 part = title(line.part)
                 cells.append(latex_escape(part))
-            cells += map(_latex_cell, line.cells)
+            cells += [_latex_cell(cell, table.document_digits) for cell in line.cells]
             yield _latex_row(cells)
             label = ""
     yield "\\bottomrule"
@@ -311,8 +310,8 @@ def _latex_row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _latex_cell(cell: Cell) -> str:
-    plain = cell.text(_DOCUMENT_DIGITS)
+def _latex_cell(cell: Cell, digits: int) -> str:
+    plain = cell.text(digits)
     escaped = latex_escape(plain)
     text = re.sub(r"(?<![\d.])-(?=\d)", "$-$", escaped)
     if _is_bold(cell):

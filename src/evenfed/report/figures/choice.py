@@ -6,7 +6,7 @@ from pathlib import Path
 from ...comparison.choose import Choice
 from ...comparison.findings import BASELINE
 from ..choice import FIGURES, Grid, grids, shown
-from ..tables import accuracy_on, spread_of, title, when
+from ..tables import measured_on, spread_of, title, when
 from .drawing import AXIS, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
 
 _SHADES = ("#7a1f0f", RED, "#ef9a7a", "#8c8c8c")  # of a dial's values, the last being "off"
@@ -40,13 +40,13 @@ def figure(choice: Choice, methods: Sequence[Grid]) -> Spec:
         "mark": {"type": "line", "point": {"size": 45}, "strokeWidth": 2},
         "encoding": {
             "x": {"field": "first", "type": "ordinal", "title": first, "axis": {"labelAngle": 0}},
-            "y": quantity("value", title="accuracy, %"),
+            "y": quantity("value", title=findings.metric.axis),
             "color": colour,
         },
     }
     return {
         "title": {
-            "text": f"{accuracy_on(findings.judge)} over {first} and {second}: {data}",
+            "text": f"{measured_on(findings)} over {first} and {second}: {data}",
             "subtitle": f"{when(findings, True)}, {spread_of(findings)}; dashed: FedAvg, chosen the same way",
             "offset": 12,
             **HEADING,
@@ -68,6 +68,7 @@ def _dial_names(methods: Sequence[Grid], position: int) -> str:
 
 def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[Point]:
     rows = choice.findings.rows
+    unit = choice.findings.metric.unit
     fedavg = rows[choice.chosen[BASELINE].label]
     for grid in methods:
         for metric in FIGURES:
@@ -78,6 +79,6 @@ def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[Point]:
                     "metric": title(metric),
                     "first": first,
                     "second": shown(second),
-                    "value": 100 * row.late[metric][0],
-                    "fedavg": 100 * fedavg.late[metric][0],
+                    "value": unit * row.late[metric][0],
+                    "fedavg": unit * fedavg.late[metric][0],
                 }

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ...comparison.findings import Entry, Findings
-from ..tables import accuracy_on
+from ..tables import measured_on
 from .drawing import GREY, Point, Spec, category, colour_by_kind, kind, quantity, save
 
 Box = tuple[float, float, float]  # start, end and height of a label or point
@@ -31,19 +31,20 @@ def draw(findings: Findings, folder: Path) -> list[Path]:
 def trade_off(findings: Findings) -> Spec:
     """Mean accuracy against the worst 10 %: up is fairer, right is better on average."""
     points = []
+    unit = findings.metric.unit
     for entry in findings.planned:
         figures = findings.rows[entry.label].late
         point = {
             "algorithm": entry.label,
-            "mean": 100 * figures["mean"][0],
-            "worst10": 100 * figures["worst10"][0],
+            "mean": unit * figures["mean"][0],
+            "worst10": unit * figures["worst10"][0],
             "kind": kind(entry),
         }
         points.append(point)
     _place_labels(points)
     scale = {"zero": False, "nice": False, "padding": 24}
-    x = quantity("mean", title="mean accuracy of all clients, %", scale=scale)
-    y_title = "accuracy of the worst-served 10 %, %"
+    x = quantity("mean", title=f"mean {_named(findings)} of all clients{_percent(findings)}", scale=scale)
+    y_title = f"{_named(findings)} of the worst-served 10 %{_percent(findings)}"
     y = quantity("worst10", title=y_title, scale=scale)
     label_y = quantity("label_y", title=y_title, scale=scale)
     colour = colour_by_kind(findings.planned)
@@ -66,6 +67,19 @@ def trade_off(findings: Findings) -> Spec:
         "data": {"values": points},
         "layer": [leaders, dots, labels],
     }
+
+
+def _named(findings: Findings) -> str:
+    return findings.metric.name
+
+
+def _percent(findings: Findings) -> str:
+    return ", %" if findings.metric.is_share else ""
+
+
+def _whole_scale(findings: Findings) -> Spec:
+    """From 0 to 100 for accuracies; other metrics have no bounds."""
+    return {"domain": [0, 100]} if findings.metric.is_share else {"zero": False}
 
 
 def _place_labels(points: Sequence[Point]) -> None:
@@ -123,14 +137,16 @@ def over_rounds(findings: Findings) -> Spec:
             "mark": {"type": "line", "strokeWidth": 1.6},
             "encoding": {
                 "x": quantity("round", title=None),
-                "y": quantity("worst10", title=None, scale={"domain": [0, 100]}),
+                "y": quantity("worst10", title=None, scale=_whole_scale(findings)),
                 "color": colour,
                 "detail": category("algorithm"),
             },
         }
         panels.append(panel)
+    unit = " (%)" if findings.metric.is_share else ""
+    name = findings.metric.name.capitalize()
     return {
-        "title": "Accuracy of the worst-served 10 % of clients, round by round, beside FedAvg (%)",
+        "title": f"{name} of the worst-served 10 % of clients, round by round, beside FedAvg{unit}",
         "columns": 4,
         "concat": panels,
     }
@@ -150,7 +166,7 @@ def _worst_by_round(entry: Entry) -> list[Point]:
             "algorithm": entry.label,
             "kind": kind(entry),
             "round": records[0].index + 1,
-            "worst10": 100 * float(np.mean(worst10)),
+            "worst10": entry.metric.unit * float(np.mean(worst10)),
         }
         points.append(point)
     return points
@@ -176,7 +192,7 @@ def clients(findings: Findings) -> Spec:
         "data": {"values": ticks},
         "mark": {"type": "tick", "thickness": 2, "size": 15, "opacity": 0.75},
         "encoding": {
-            "x": quantity("figure", title=f"{accuracy_on(findings.judge)}, %", scale={"zero": False}),
+            "x": quantity("figure", title=f"{measured_on(findings)}{_percent(findings)}", scale={"zero": False}),
             "y": category("algorithm", title=None, sort=None),
             "color": colour_by_kind(findings.planned),
         },

@@ -24,6 +24,8 @@ def figure(differences: Differences) -> Spec:
         heading = title(metric)
         if metric in LOWER_IS_BETTER:
             heading += " (less is fairer)"
+        elif not findings.metric.higher_is_better:
+            heading += " (less is better)"
         band = _band(differences, metric)
         if band and not panels:
             subtitle.append("grey: 95 % of FedAvg against FedAvg with other seeds")
@@ -66,7 +68,7 @@ def _marks(differences: Differences, metric: str, with_labels: bool) -> list[Spe
     x_axis = {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6}
     x = quantity(
         "points",
-        title="points of accuracy",
+        title=differences.findings.metric.difference,
         scale={"zero": True},
         axis=x_axis,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from ...comparison.findings import Findings
 from ..document import Report
 from ..paper import Numbers
-from ..tables import accuracy_on, measured, title, when
+from ..tables import measured, measured_on, title, when
 from . import differences
 from .drawing import AXIS, BLACK, BLUE, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
 
@@ -39,7 +39,7 @@ def accuracy(findings: Findings, metrics: Sequence[str], paper: Numbers | None) 
         subtitle += "; diamonds: the paper"
     return {
         "title": {
-            "text": f"{accuracy_on(findings.judge)}, {names}: {data}",
+            "text": f"{measured_on(findings)}, {names}: {data}",
             "subtitle": subtitle,
             "offset": 12,
             **HEADING,
@@ -75,7 +75,7 @@ def _panel(
         ),
         "xOffset": category("metric", scale={"domain": names}),
     }
-    height = quantity("value", title="accuracy, %", scale={"zero": True})
+    height = quantity("value", title=findings.metric.axis, scale={"zero": True})
     opacity = {"condition": {"test": "datum.repetition", "value": 0.4}, "value": 1}
     layers: list[Spec] = [
         {"mark": {"type": "bar"}, "encoding": {**place, "y": height, "color": colour, "opacity": opacity}},
@@ -84,7 +84,7 @@ def _panel(
             "encoding": {**place, "y": quantity("low"), "y2": {"field": "high"}},
         },
         {
-            "data": {"values": _best(bars)},
+            "data": {"values": _best(bars, findings.metric.sign)},
             "mark": {"type": "rule", "strokeDash": [5, 4]},
             "encoding": {"y": quantity("top"), "color": colour},
         },
@@ -135,12 +135,13 @@ def _bars(
             }
 
 
-def _best(bars: Sequence[Point]) -> list[Point]:
+def _best(bars: Sequence[Point], sign: int) -> list[Point]:
     """The best of each metric, as the paper draws it."""
     best: dict[str, float] = {}
     for bar in bars:
         if not bar["repetition"]:
             metric = bar["metric"]
             value = bar["value"]
-            best[metric] = max(value, best.get(metric, value))
+            before = best.get(metric, value)
+            best[metric] = max(value, before) if sign > 0 else min(value, before)
     return [{"metric": metric, "top": value} for metric, value in best.items()]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from ...comparison.study import Candidate
 from ...comparison.tune import Tuned, front
+from ...metrics import Metric
 from ..tuning import values_of
 from .drawing import GREY, Spec, category, quantity, save
 
@@ -15,6 +16,7 @@ def draw(tuned: Tuned, folder: Path) -> list[Path]:
 
 def figure(tuned: Tuned) -> Spec:
     """Every candidate, those chosen, and the front: candidates that no other beats in both."""
+    judged_by = tuned.search.judged_by
     candidates = []
     for candidate in tuned.candidates:
         is_chosen = tuned.chosen.get(candidate.label) is candidate
@@ -23,13 +25,13 @@ def figure(tuned: Tuned) -> Spec:
                 "entry": candidate.label,
                 "values": values_of(candidate),
                 "kind": "chosen" if is_chosen else "candidate",
-                **_position(candidate),
+                **_position(candidate, judged_by),
             }
         )
-    unbeaten = list(map(_position, front(tuned.candidates)))
+    unbeaten = [_position(candidate, judged_by) for candidate in front(tuned.candidates, judged_by.sign)]
     position = {
-        "x": quantity("mean", title="mean accuracy, %", scale={"zero": False}),
-        "y": quantity("worst10", title="worst 10 %, %", scale={"zero": False}),
+        "x": quantity("mean", title=f"mean {judged_by.axis}", scale={"zero": False}),
+        "y": quantity("worst10", title=f"worst 10 %{', %' if judged_by.is_share else ''}", scale={"zero": False}),
     }
     line = {
         "data": {"values": unbeaten},
@@ -54,7 +56,8 @@ def figure(tuned: Tuned) -> Spec:
     }
 
 
-def _position(candidate: Candidate) -> dict[str, float]:
+def _position(candidate: Candidate, judged_by: Metric) -> dict[str, float]:
     mean = candidate.figures["mean"]
     worst10 = candidate.figures["worst10"]
-    return {"mean": 100 * mean, "worst10": 100 * worst10}
+    unit = judged_by.unit
+    return {"mean": unit * mean, "worst10": unit * worst10}

@@ -1,0 +1,173 @@
+"""Clients judged by something other than accuracy: loss, or a metric of a whole client; and which end is better."""
+
+import json
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+import evenfed
+from evenfed.comparison.reading import read
+from evenfed.fairness import Fairness, Suppression
+from evenfed.report.document import Report
+from evenfed.report.write import markdown
+
+CPU = {"device": "cpu", "rounds": 3, "lr": 0.05}
+ENGINES = pytest.mark.parametrize("engine", ["parallel", "reference"])
+
+
+def regression(count=5, examples=8):
+    """Clients whose slope differs, with test data."""
+    draw = torch.Generator().manual_seed(3)
+    clients = []
+    for k in range(count):
+        x = torch.randn(2 * examples, 3, generator=draw)
+        y = x[:, 0] + 0.3 * k
+        clients.append(evenfed.Client((x[:examples], y[:examples]), (x[examples:], y[examples:])))
+    return clients
+
+
+def line():
+    torch.manual_seed(0)
+    return nn.Linear(3, 1)
+
+
+def auc(outputs, targets):
+    return roc_auc_score(targets, outputs[:, 1] - outputs[:, 0])
+
+
+def test_the_worst_clients_have_the_highest_losses():
+    losses = np.array([0.1, 0.4, np.nan, 0.2, 0.9])
+    fair = Fairness.of(losses, higher_is_better=False)
+    mirrored = Fairness.of(-losses)
+    assert (fair.worst, fair.worst10, fair.best10) == (0.9, 0.9, 0.1)
+    assert (fair.worst20, fair.mean, fair.std) == (-mirrored.worst20, -mirrored.mean, mirrored.std)
+    ours = np.array([0.2, 0.3, 0.5, 0.2, 0.8])
+    down = Suppression.of(ours, losses, higher_is_better=False)
+    up = Suppression.of(-ours, -losses)
+    assert (down.suffering, down.improved, down.degraded) == (up.suffering, up.improved, up.degraded)
+    assert down.mean_gain == pytest.approx(-up.mean_gain)
+
+
+@ENGINES
+def test_test_losses_are_recorded_and_are_those_of_the_model(engine):
+    clients = regression()
+    result = evenfed.train(line(), clients, "fedavg", loss="mse", engine=engine, **CPU)
+    wanted = []
+    for client in clients:
+        x, y = client.test
+        errors = result.model(x)[:, 0].detach() - y
+        wanted.append(float((errors**2).mean()))
+    assert result.test_losses == pytest.approx(wanted, rel=1e-5)
+    assert result.accuracy is None
+    assert result.fairness.worst == pytest.approx(max(wanted)) and result.fairness.best10 == pytest.approx(min(wanted))
+    assert len(result.records) == 3 and all(record.test_losses is not None for record in result.records)
+
+
+def test_classifiers_have_both_and_the_setting_decides():
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(12, 3, generator=draw)
+    clients = [evenfed.Client((x, (x[:, 0] > 0).long()), (x, (x[:, 0] > 0).long())) for _ in range(3)]
+    by_score = evenfed.train(nn.Linear(3, 2), clients, **CPU)
+    by_loss = evenfed.train(by_score.model, clients, metric="loss", **CPU)
+    assert by_score.fairness == Fairness.of(by_score.accuracy)
+    assert by_loss.fairness == Fairness.of(by_loss.test_losses, higher_is_better=False)
+    with pytest.raises(evenfed.InputError, match="metric='accuracy' needs a score"):
+        evenfed.train(line(), regression(), loss="mse", metric="accuracy", **CPU)
+    with pytest.raises(evenfed.InputError, match="unknown metric 'los'"):
+        evenfed.train(line(), regression(), loss="mse", metric="los", **CPU)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A comparison of a regression, with its folder."""
+    folder = tmp_path_factory.mktemp("runs") / "regression"
+    comparison = evenfed.compare(line, regression(), ["vred"], loss="mse", seeds=2, out=folder, progress=False, **CPU)
+    return comparison, folder
+
+
+def test_rows_of_a_comparison_without_a_score_are_filled(compared):
+    comparison, folder = compared
+    for row in [*comparison.rows, comparison.noise_floor]:
+        assert row.metric.name == "loss"
+        for figures in (row.last, row.late):
+            assert {"mean", "std", "worst", "worst10", "worst20", "best10"} <= figures.keys()
+            assert figures["best10"][0] <= figures["mean"][0] <= figures["worst10"][0]
+    fedavg = comparison.results["fedavg"][0]
+    vred = comparison.results["vred"][0]
+    wanted = Suppression.of(vred.test_losses, fedavg.test_losses, higher_is_better=False)
+    assert comparison.suppression("vred")[0] == wanted
+    rounds = (folder / "vred" / "seed-0" / "rounds.jsonl").read_text().splitlines()
+    assert json.loads(rounds[-1])["test_losses"] == pytest.approx(vred.test_losses.tolist())
+
+
+def test_a_report_says_what_was_measured_and_bolds_the_lowest(compared):
+    comparison, folder = compared
+    findings = read(folder)
+    assert findings.metric.name == "loss" and not findings.metric.higher_is_better
+    report = Report.of([folder], beside_paper=False)
+    text = markdown(report)
+    assert "Test loss over clients" in text and "accuracy" not in text.lower() and "Less is better" in text
+    detailed = next(table for table in report.tables if table.name == "detailed-late")
+    means = [line.cells[0] for line in detailed.lines if not line.control]
+    best = min(means, key=lambda cell: cell.value)
+    assert best.best and sum(cell.best for cell in means) == 1
+    assert best.value == pytest.approx(min(row.late["mean"][0] for row in comparison.rows))
+    with pytest.raises(evenfed.InputError, match="paper"):
+        Report.of([folder], beside_paper=True)
+
+
+@ENGINES
+def test_a_metric_of_whole_clients_and_clients_without_a_value(engine):
+    """A client with one class has no AUC: it does not count."""
+    draw = torch.Generator().manual_seed(1)
+    clients = []
+    for k in range(4):
+        x = torch.randn(10, 3, generator=draw)
+        y = (x[:, 0] > 0).long() if k else torch.zeros(10).long()
+        clients.append(evenfed.Client((x, y), (x, y)))
+    metric = evenfed.Metric(auc, name="AUC", whole_client=True)
+    result = evenfed.train(nn.Linear(3, 2), clients, score=metric, engine=engine, **CPU)
+    assert np.isnan(result.accuracy).tolist() == [True, False, False, False]
+    for client, value in zip(clients[1:], result.accuracy[1:], strict=True):
+        x, y = client.test
+        assert value == pytest.approx(auc(result.model(x).detach().numpy(), y.numpy()))
+    assert result.fairness.worst == np.nanmin(result.accuracy)
+    assert result.metric.name == "AUC" and result.test_losses.shape == (4,)
+
+
+def test_a_metric_that_has_no_value_anywhere_is_refused_before_round_1():
+    def broken(outputs, targets):
+        return roc_auc_score(targets, outputs)
+
+    metric = evenfed.Metric(broken, whole_client=True)
+    with pytest.raises(evenfed.InputError, match=r"'broken' has no value for any client.*outputs \[8, 1\]"):
+        evenfed.train(line(), regression(), loss="mse", score=metric, **CPU)
+    with pytest.raises(evenfed.InputError, match="give another"):
+        evenfed.Metric(broken, name="loss")
+
+
+def test_a_score_of_which_less_is_better():
+    metric = evenfed.Metric(evenfed.losses.mae, higher_is_better=False, name="absolute error")
+    result = evenfed.train(line(), regression(), loss="mse", score=metric, **CPU)
+    assert result.fairness.worst == result.accuracy.max()
+
+
+@pytest.mark.filterwarnings("ignore:fedavg broke down")
+def test_early_stopping_follows_the_loss_downwards():
+    stopping = evenfed.callbacks.EarlyStopping("mean", patience=2)
+    options = {**CPU, "rounds": 12, "lr": 3.0}  # diverges
+    result = evenfed.train(line(), regression(), "fedavg", loss="mse", callbacks=stopping, **options)
+    assert "did not fall below" in result.stopped and len(result.records) < 12
+
+
+def test_the_regression_example_prints_losses(capsys):
+    path = Path(__file__).parents[1] / "examples" / "regression.py"
+    example = runpy.run_path(str(path))
+    comparison = example["main"](rounds=3)
+    assert "test loss" in capsys.readouterr().out
+    assert [row.metric.name for row in comparison.rows] == ["loss", "loss"]
