@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+import environments
 import evenfed
 import page
 from evenfed import models
@@ -22,14 +23,13 @@ from evenfed.comparison.provenance import provenance
 from evenfed.data import DataSettings, federate
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent
 RESULT = HERE / "results" / "cpu.json"
 PAPER = ["fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred"]
 
 
 def peer(name: str, script: str, *arguments: str, repeats: int = 3) -> dict[str, Any]:
     """Median rounds/s of a peer over processes of its own, or why there is none."""
-    python = Path(sys.executable) if name.startswith("evenfed") else _environment(name)
+    python = Path(sys.executable) if name.startswith("evenfed") else environments.python_of(name)
     if isinstance(python, str):
         return {"peer": name, "missing": python}
     found = []
@@ -43,20 +43,6 @@ def peer(name: str, script: str, *arguments: str, repeats: int = 3) -> dict[str,
         found.append(json.loads(lines[-1]))
     rates = [f["rounds_per_second"] for f in found]
     return {**found[-1], "peer": name, "rounds_per_second": statistics.median(rates), "all": rates}
-
-
-def _environment(name: str) -> Path | str:
-    """The peer's own Python, installed on first use; or what pip said."""
-    folder = ROOT / ".venvs" / name
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "-r", str(HERE / "peers" / f"{name}.txt")]
-        done = subprocess.run(install, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return "could not be installed: " + done.stderr.strip().splitlines()[-1]
-        (folder / "ready").touch()
-    return python
 
 
 def peers() -> list[dict[str, Any]]:
