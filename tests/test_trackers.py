@@ -198,3 +198,32 @@ def test_a_missing_package_names_the_extra(tracker, package, monkeypatch, tmp_pa
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(evenfed.InputError, match=r"pip install 'evenfed\[track\]'"):
         evenfed.train(model(), clients(), rounds=1, callbacks=tracker, **CPU)
+
+
+def test_early_stopping_from_python_is_part_of_the_run_on_disk(tmp_path):
+    options = {"rounds": 9, "out": tmp_path / "kept", **CPU}
+    stopping = EarlyStopping("mean", patience=2, min_delta=5.0)  # nothing improves so much: round 1 is the best
+    first = evenfed.train(model(), clients(), "vred", callbacks=stopping, **options)
+    again = evenfed.train(model(), clients(), "vred", callbacks=EarlyStopping("mean", 2, min_delta=5.0), **options)
+    for result in (first, again):
+        assert len(result.records) == 3 and result.model_round == 1 and "mean did not rise" in result.stopped
+    assert again.model.weight.equal(first.model.weight)
+    with pytest.raises(evenfed.InputError, match=r"early_stopping.patience: 2 there, 3 here"):
+        evenfed.train(model(), clients(), "vred", callbacks=EarlyStopping("mean", 3, min_delta=5.0), **options)
+
+
+@pytest.mark.slow
+def test_trackers_by_the_command_line_and_by_a_file(tmp_path, request):
+    command = request.getfixturevalue("evenfed")
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'track = ["tensorboard"]\nseeds = 1\nnoise_floor = false\n[algorithms.FedAvg]\n[train]\nrounds = 2\n'
+        '[data]\nclients = 4\n[model]\nname = "mlp"\nhidden = [4]\n'
+    )
+    done = command("compare", file, "--track", "early-stopping")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "mine" / "fedavg" / "seed-0"
+    assert scalars(folder / "tensorboard", "fairness/mean")[0] == [1, 2]
+    assert json.loads((folder / "header.json").read_text())["config"]["early_stopping"]["patience"] == 20
+    wrong = command("compare", file, "--track", "mlfow")
+    assert wrong.returncode == 2 and "did you mean 'mlflow'" in wrong.stderr and "Traceback" not in wrong.stderr
