@@ -141,6 +141,10 @@ def test_dropout_drops_its_share_and_keeps_the_mean(p):
     assert abs(share - p) < 5 * spread
     assert float(dropped.max()) == pytest.approx(1 / (1 - p))
     assert all_gone.sum() == 0 and untouched is ones
+    with Masks(torch.tensor(7)):
+        rounded = F.dropout(ones.bfloat16() * 1.5, p)
+    assert rounded.dtype == torch.bfloat16
+    assert torch.equal(rounded, (dropped * 1.5).bfloat16())  # the same mask, and no rounded factor
     assert abs(float(normal.mean())) < 0.02 and abs(float(normal.var()) - 1) < 0.05
 
 

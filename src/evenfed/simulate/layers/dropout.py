@@ -5,7 +5,7 @@ each unit's place. Examples that only fill up a batch therefore change no other 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,16 +28,21 @@ class Masks(Rewritten):
     """
 
     def __init__(self, key: Tensor) -> None:
-        super().__init__({function: partial(rule, self) for function, rule in _RULES.items()})
-        self.key = streams.mixed(key, torch.full_like(key, streams.DROPOUT))
+        super().__init__(_RULES)
+        self.key = key
         self.calls = 0
+
+    def rule(self, function: Any) -> Callable[..., Any] | None:
+        rule = _RULES.get(function)
+        return None if rule is None else partial(rule, self)
 
     def kept(self, p: float, shape: Sequence[int]) -> Tensor:
         """[*shape] which units stay; each goes with probability `p`.
 
         The examples of a batch lie along the first or the second axis: a longer axis changes nothing before its end.
         """
-        state = streams.mixed(self.key, torch.full_like(self.key, self.calls))
+        state = streams.mixed(self.key, torch.full_like(self.key, streams.DROPOUT))
+        state = streams.mixed(state, torch.full_like(self.key, self.calls))
         self.calls += 1
         axes = [*shape[:2], math.prod(shape[2:])]
         for length in axes[: len(shape)]:
@@ -70,7 +75,7 @@ def _dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int) -> T
     if p == 1:
         return input * torch.zeros((), dtype=input.dtype, device=input.device)
     kept = _kept(masks, input, p, axes)
-    return input * (kept / (1 - p))
+    return input * kept * (1 / (1 - p))  # a plain number is not rounded to the type of the input
 
 
 def _alpha_dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int) -> Tensor:
@@ -80,7 +85,7 @@ def _alpha_dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int
     scale = 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p))
     kept = _kept(masks, input, p, axes)
     shift = (kept - 1 + p) * (_ALPHA * scale)
-    return input * (kept * scale) + shift
+    return input * kept * scale + shift
 
 
 def _kept(masks: Masks, input: Tensor, p: float, axes: int) -> Tensor:

@@ -17,6 +17,10 @@ class Rewritten(TorchFunctionMode):
         super().__init__()
         self.rules = rules
 
+    def rule(self, function: Any) -> Callable[..., Any] | None:
+        """What takes the place of a function."""
+        return self.rules.get(function)
+
     def __torch_function__(
         self,
         func: Any,
@@ -25,7 +29,7 @@ class Rewritten(TorchFunctionMode):
         kwargs: Any = None,
     ) -> Any:
         kwargs = kwargs or {}
-        rule = self.rules.get(func)
+        rule = self.rule(func)
         if rule is not None:
             result = rule(*args, **kwargs)
             if result is not None:
