@@ -1,5 +1,7 @@
 """Models of several inputs: dicts and tuples of tensors, on every engine."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -82,13 +84,12 @@ def problem(form: str, model: nn.Module | None = None) -> Problem:
     return Problem.of(model or Bag(), federation(form), settings)
 
 
-def engines(of: Problem) -> dict[str, object]:
-    return {
-        "reference": Reference(of),
-        "stacked": Stacked(of, 4),
-        "slots": Slots(of, 4),
-        "visiting": Visiting(of, 2),
-    }
+ENGINES = {
+    "reference": Reference,
+    "stacked": partial(Stacked, slots=4),
+    "slots": partial(Slots, slots=4),
+    "visiting": partial(Visiting, workers=2),
+}
 
 
 def work(engine: object, of: Problem) -> tuple[Tensor, ...]:
@@ -109,13 +110,13 @@ def work(engine: object, of: Problem) -> tuple[Tensor, ...]:
     return *losses, *scores, deltas
 
 
-@pytest.mark.parametrize("engine", ["reference", "stacked", "slots", "visiting"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("form", ["dict", "tuple"])
 def test_every_engine_computes_what_it_does_of_one_packed_tensor(form, engine):
     several = problem(form)
     packed = problem("packed", Packed())
-    found = work(engines(several)[engine], several)
-    expected = work(engines(packed)[engine], packed)
+    found = work(ENGINES[engine](several), several)
+    expected = work(ENGINES[engine](packed), packed)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
@@ -187,7 +188,8 @@ def test_frozen_parameters_are_stored_once():
     model.table.weight.requires_grad_(False)
     frozen = problem("dict", model)
     assert frozen.layout.names == ("head.weight", "head.bias")
-    for engine in engines(frozen).values():
+    for make in ENGINES.values():
+        engine = make(frozen)
         workers = getattr(engine, "workers", [getattr(engine, "worker", engine)])
         copies = [worker.model for worker in workers]
         for copied in copies:
@@ -210,7 +212,8 @@ def test_a_large_base_is_stacked_as_far_as_its_activations_fit(monkeypatch):
     assert "up to 5 at once" in in_parts.engine and "up to 5 at once" not in at_once.engine
     torch.testing.assert_close(in_parts.model.head.weight, at_once.model.head.weight)
     monkeypatch.setattr(memory, "CPU_ACTIVATIONS", needed * 4 * 3)
-    assert "visited" in evenfed.train(model, federation("dict"), "fedavg", **OPTIONS).engine
+    visited = evenfed.train(model, federation("dict"), "fedavg", **OPTIONS)
+    assert "visited" in visited.engine and "activations of 3 clients at once" in visited.engine
 
 
 class Pair(Bag):

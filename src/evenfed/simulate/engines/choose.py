@@ -27,6 +27,7 @@ from .vectorised import Vectorised
 from .visiting import Visiting, cores
 
 # Measured on 2 CPU cores (benchmarks/README.md): past these, a client's own kernels beat the stacked form.
+FEWEST_STACKED = 4  # clients
 STACKED_PARAMETERS = 150_000
 STACKED_RECURRENT_PARAMETERS = 16_000
 STACKED_CONVOLUTION_FLOPS = 8_000_000  # forward pass of one client's batch
@@ -55,8 +56,12 @@ class Parallel:
         size = len(problem.theta)
         obstacle = why_not_stacked(problem) or augmenting.why_not_stacked(problem, augments)
         examples = examples_at_once(problem)
-        fitting = max(1, examples // _width(problem, batchings))
-        wins, self.reason = stacking_wins(problem, min(jobs, fitting), batchings)
+        width = max(1, _width(problem, batchings))
+        fitting = max(1, examples // width)
+        wins, self.reason = stacking_wins(problem, jobs, batchings)
+        if wins and on_cpu and fitting < FEWEST_STACKED:
+            wins = False
+            self.reason = f"memory holds the activations of {fitting} clients at once"
         has_whole_clients = any(batching.size is None for batching in batchings)
         self.engine: Slots | Stacked | Visiting
         if obstacle is not None:
@@ -131,8 +136,8 @@ def stacking_wins(problem: Problem, jobs: int, batchings: Sequence[Batching] = (
         has_whole_clients = any(batching.size is None for batching in batchings)
         whole = ", whole clients as one batch" if has_whole_clients else ""
         return True, f"on {problem.device.type}{whole}"
-    if jobs < 4:
-        return False, f"only {jobs} clients train at once, or fit into memory"
+    if jobs < FEWEST_STACKED:
+        return False, f"only {jobs} clients train at once"
     if size > STACKED_PARAMETERS:
         return False, f"{size} parameters, more than {STACKED_PARAMETERS}: memory traffic would dominate"
     is_too_slow_unrolled = size > STACKED_RECURRENT_PARAMETERS or jobs < 16
