@@ -227,3 +227,39 @@ def test_trackers_by_the_command_line_and_by_a_file(tmp_path, request):
     assert json.loads((folder / "header.json").read_text())["config"]["early_stopping"]["patience"] == 20
     wrong = command("compare", file, "--track", "mlfow")
     assert wrong.returncode == 2 and "did you mean 'mlflow'" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+class Stopping(Callback):
+    """Ends a run after round 2."""
+
+    ended = []
+
+    def round(self, progress):
+        if progress.round == 2:
+            assert progress.fairness is not None and progress.model is not None
+            progress.stop("enough")
+
+    def end(self, progress):
+        self.ended.append((progress.label, progress.round))
+
+
+@pytest.mark.slow
+def test_callbacks_on_flower(tmp_path, monkeypatch):
+    from evenfed.flower import simulation
+    from local_grid import LocalGrid
+
+    monkeypatch.setattr(simulation, "simulate", lambda serve, app, clients, gpu: serve(LocalGrid(app, clients)))
+    monkeypatch.setitem(naming.BY_NAME, "stopping", Stopping)
+    planned = experiment(stopping={}).with_value("train.engine", "flower")
+    run(planned, tmp_path, lambda runs, records, engine: None)
+    assert Stopping.ended == [("fedavg", 2), ("semi_vred", 2)]
+    for label in ("fedavg", "semi_vred"):
+        folder = tmp_path / "tracked" / label / "seed-0"
+        header = json.loads((folder / "header.json").read_text())
+        assert header["finished"] and header["stopped"] == "enough" and (folder / "model.safetensors").exists()
+        assert len((folder / "rounds.jsonl").read_text().splitlines()) == 2
+    run(planned, tmp_path, lambda runs, records, engine: None)  # nothing is left to do
+    assert len(Stopping.ended) == 2
+    refused = experiment(early_stopping={}).with_value("train.engine", "flower")
+    with pytest.raises(evenfed.InputError, match="early_stopping needs the simulator"):
+        run(refused, tmp_path / "other", lambda runs, records, engine: None)
