@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 import evenfed
+import evenfed as package
+from command import SMALL
 from evenfed.comparison.session import locked
 from worked_example import federation, small_model
 
@@ -230,3 +232,14 @@ def test_a_killed_process_resumes_to_the_bit(tmp_path, undisturbed):
     all_same(undisturbed, compared(tmp_path))
     header = json.loads((tmp_path / "ditto" / "seed-0" / "header.json").read_text())
     assert 0 < header["resumed_at"][-1] < 4
+
+
+@pytest.mark.slow
+def test_the_command_line_extends_a_finished_folder_and_python_reads_it(tmp_path, evenfed):
+    call = ["compare", "--algorithms", "fedavg,ditto", "--seeds", 1, *SMALL, "--format", "json", "--out"]
+    assert evenfed(*call, tmp_path / "a", "--rounds", 2).returncode == 0
+    assert evenfed(*call, tmp_path / "a", "--set", "train.rounds=4").returncode == 0
+    assert evenfed(*call, tmp_path / "b", "--rounds", 4).returncode == 0
+    all_same(package.load(tmp_path / "a" / "demo"), package.load(tmp_path / "b" / "demo"))
+    refused = evenfed(*call, tmp_path / "a", "--rounds", 3)
+    assert refused.returncode == 2 and "4 there, 3 here" in refused.stderr

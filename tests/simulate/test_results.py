@@ -82,7 +82,7 @@ def test_notebooks_get_tables_whose_names_are_escaped(compared):
 def test_a_result_without_test_data_can_be_printed():
     alone = [evenfed.Client(client.train) for client in federation()]
     result = evenfed.train(small_model(), alone, rounds=1, **CPU)
-    assert "1 rounds" in str(result) and "-" in str(result)
+    assert "1 round, 5 clients" in str(result) and "-" in str(result)
 
 
 def test_entries_are_found_by_label(compared):

@@ -25,7 +25,7 @@ from .header import Header
 from .history import FLOOR_ROW, History, Row, row
 from .identity import frozen_hash
 from .session import locked
-from .showing import as_html, as_text, report_on, table_of_comparison, table_of_run, target_of
+from .showing import as_html, as_text, counted, report_on, table_of_comparison, table_of_run, target_of
 
 if TYPE_CHECKING:
     import pandas
@@ -177,7 +177,8 @@ class Result:
     @property
     def _title(self) -> str:
         clients = len(self.client_names)
-        return f"{self.label}, seed {self.seed}: {len(self.records)} rounds, {clients} clients"
+        rounds = counted(len(self.records), "round")
+        return f"{self.label}, seed {self.seed}: {rounds}, {counted(clients, 'client')}"
 
     def _table(self) -> "Table":
         notes = []
@@ -326,12 +327,14 @@ class Comparison:
             rounds = max(rounds, len(result.records))
         first = self.every[0]
         seeds = len(next(iter(self.results.values())))
-        shown_seeds = "1 seed" if seeds == 1 else f"{seeds} seeds"
         late = min(first.settings.last_rounds, rounds)
-        title = (
-            f"{len(self)} entries, {shown_seeds}, {rounds} rounds, {len(first.client_names)} clients; "
-            f"average of the last {late} rounds"
-        )
+        parts = [
+            counted(len(self), "entry", "entries"),
+            counted(seeds, "seed"),
+            counted(rounds, "round"),
+            counted(len(first.client_names), "client"),
+        ]
+        title = f"{', '.join(parts)}; average of the last {counted(late, 'round')}"
         notes = [] if self.folder is None else [f"Kept in {self.folder}."]
         return table_of_comparison(title, self.rows, self.noise_floor, notes)
 

@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from ..report.table import Table
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things in words.
+
+    >>> counted(1, "round"), counted(2, "entry", "entries")
+    ('1 round', '2 entries')
+    """
+    if number == 1:
+        return f"1 {one}"
+    return f"{number} {many or one + 's'}"
+
+
 def table_of_run(title: str, history: History, notes: Sequence[str]) -> "Table":
     """A run in two lines."""
     from ..report import brief
