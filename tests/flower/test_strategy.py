@@ -252,6 +252,19 @@ def test_buffers_travel_and_are_averaged_by_share():
     assert all(torch.equal(found[k], v) for k, v in wanted.model.state_dict().items())
 
 
+def test_dropout_and_frozen_statistics_are_the_simulators():
+    def model():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    strategy, result, _ = on_flower("semi_vred", model=model, batch_norm="frozen")
+    wanted = simulated("semi_vred", model=model, batch_norm="frozen")
+    assert_same(strategy, wanted)
+    assert torch.equal(result.arrays.to_torch_state_dict()["1.running_mean"], torch.zeros(8))
+    with pytest.raises(evenfed.InputError, match="batch_norm='local' needs the simulator"):
+        FairStrategy("semi_vred", batch_norm="local")
+
+
 def test_frozen_parameters_stay_at_home_and_are_the_same_everywhere():
     def model():
         made = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))  # drawn anew at every call

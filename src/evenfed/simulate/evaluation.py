@@ -46,7 +46,7 @@ def score_of_client(worker: Worker, client: int) -> dict[str, float]:
         return {}
     of_client = worker.means(_functions(problem), judged, client)
     means = torch.full((len(of_client), len(judged.sizes)), torch.nan, dtype=torch.float64)
-    means[:, client] = torch.tensor(of_client)
+    means[:, client] = torch.tensor(of_client, dtype=torch.float64)
     scored = {}
     for name, values in _by_field(problem, means).items():
         scored[name] = float(values[client])
