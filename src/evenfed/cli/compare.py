@@ -81,8 +81,7 @@ def compare(
     with live() as progress:
         findings = run(chosen, out, progress, introduce_clients)
     if format is Format.json:
-        description = findings.describe()
-        print(json.dumps(description, indent=1))
+        print(json.dumps(findings.describe(), indent=1))
     else:
         _show(findings, out / chosen.name, full)
 

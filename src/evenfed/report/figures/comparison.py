@@ -7,7 +7,7 @@ import numpy as np
 
 from ...comparison.findings import Entry, Findings
 from ..tables import measured_on
-from .drawing import GREY, Point, Spec, category, colour_by_kind, kind, quantity, save
+from .drawing import GREY, HEADING, Point, Spec, category, colour_by_kind, is_own, kind, quantity, save_changed
 
 Box = tuple[float, float, float]  # start, end and height of a label or point
 
@@ -22,50 +22,52 @@ def draw(findings: Findings, folder: Path) -> list[Path]:
         "worst-over-rounds": over_rounds(findings),
         "clients": clients(findings),
     }
-    written: list[Path] = []
-    for name, figure in figures.items():
-        written += save(figure, folder, name)
-    return written
+    return save_changed(figures, folder)
 
 
 def trade_off(findings: Findings) -> Spec:
-    """Mean accuracy against the worst 10 %: up is fairer, right is better on average."""
+    """Mean accuracy against the worst 10 %: up is fairer, right is better on average.
+
+    Bars: the spread over seeds. Shaded: where FedAvg alone ends up, with these seeds and with others.
+    """
     points = []
-    unit = findings.metric.unit
     for entry in findings.planned:
-        figures = findings.rows[entry.label].late
-        point = {
-            "algorithm": entry.label,
-            "mean": unit * figures["mean"][0],
-            "worst10": unit * figures["worst10"][0],
-            "kind": kind(entry),
-        }
-        points.append(point)
-    _place_labels(points)
+        points.append(_trade_off_point(findings, entry))
+    chance = _chance(findings)
+    _place_labels(points, [*points, *chance])
     scale = {"zero": False, "nice": False, "padding": 24}
-    x = quantity("mean", title=f"mean {_named(findings)} of all clients{_percent(findings)}", scale=scale)
-    y_title = f"{_named(findings)} of the worst-served 10 %{_percent(findings)}"
-    y = quantity("worst10", title=y_title, scale=scale)
-    label_y = quantity("label_y", title=y_title, scale=scale)
+    x_options = {"title": f"mean {_named(findings)} of all clients{_percent(findings)}", "scale": scale}
+    y_options = {"title": f"{_named(findings)} of the worst-served 10 %{_percent(findings)}", "scale": scale}
+    x = quantity("mean", **x_options)
+    y = quantity("worst10", **y_options)
+    label_y = quantity("label_y", **y_options)
     colour = colour_by_kind(findings.planned)
+    bars = _bars(x_options, y_options, colour)
+    region = [_rectangle(corners, x_options, y_options) for corners in chance]
     leaders = {
         "mark": {"type": "rule", "color": GREY, "strokeWidth": 0.5},
         "encoding": {"x": x, "y": y, "y2": {"field": "label_y"}},
     }
+    size = {"condition": {"test": "datum.own", "value": 190}, "value": 90}
+    weight = {"condition": {"test": "datum.own", "value": "bold"}, "value": "normal"}
     dots = {
-        "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-        "encoding": {"x": x, "y": y, "color": colour},
+        "mark": {"type": "point", "filled": True, "opacity": 1},
+        "encoding": {"x": x, "y": y, "color": colour, "size": size},
     }
-    labels = {
-        "mark": {"type": "text", "align": "left", "dx": 8, "fontSize": 11},
-        "encoding": {"x": x, "y": label_y, "color": colour, "text": category("algorithm")},
-    }
+    text = {"type": "text", "align": "left", "dx": 8, "fontSize": 11}
+    placed = {"x": x, "y": label_y, "text": category("algorithm"), "fontWeight": weight}
+    halo = {"mark": {**text, "stroke": "white", "strokeWidth": 3}, "encoding": placed}  # keeps bars off the letters
+    labels = {"mark": text, "encoding": {**placed, "color": colour}}
     return {
-        "title": "Mean against worst-served clients (last rounds)",
+        "title": {
+            "text": "Mean against worst-served clients (last rounds)",
+            "subtitle": "Bars: spread over seeds. Shaded: what FedAvg does with other seeds, chance alone.",
+            **HEADING,
+        },
         "width": _WIDTH,
         "height": _HEIGHT,
         "data": {"values": points},
-        "layer": [leaders, dots, labels],
+        "layer": [*region, leaders, *bars, dots, halo, labels],
     }
 
 
@@ -82,12 +84,81 @@ def _whole_scale(findings: Findings) -> Spec:
     return {"domain": [0, 100]} if findings.metric.is_share else {"zero": False}
 
 
-def _place_labels(points: Sequence[Point]) -> None:
-    """Set every `label_y`: the point itself, or far enough above it to keep labels off each other and off points."""
-    means = [point["mean"] for point in points]
-    heights = [point["worst10"] for point in points]
-    x_range = max(means) - min(means)
-    y_range = max(heights) - min(heights)
+def _trade_off_point(findings: Findings, entry: Entry) -> Point:
+    figures = findings.rows[entry.label].late
+    unit = findings.metric.unit
+    point: Point = {"algorithm": entry.label, "kind": kind(entry), "own": is_own(entry)}
+    for metric in ("mean", "worst10"):
+        value, spread = figures[metric]
+        if len(entry.runs) < 2:
+            spread = 0.0
+        point[metric] = unit * value
+        point[f"{metric}_low"] = unit * (value - spread)
+        point[f"{metric}_high"] = unit * (value + spread)
+    return point
+
+
+def _bars(x_options: Spec, y_options: Spec, colour: Spec) -> list[Spec]:
+    """The spread over seeds, of both metrics."""
+    bar = {"type": "rule", "strokeWidth": 1, "opacity": 0.35}
+    across = {
+        "x": quantity("mean_low", **x_options),
+        "x2": {"field": "mean_high"},
+        "y": quantity("worst10", **y_options),
+        "color": colour,
+    }
+    upright = {
+        "x": quantity("mean", **x_options),
+        "y": quantity("worst10_low", **y_options),
+        "y2": {"field": "worst10_high"},
+        "color": colour,
+    }
+    return [{"mark": bar, "encoding": across}, {"mark": bar, "encoding": upright}]
+
+
+def _chance(findings: Findings) -> list[Point]:
+    """The corners around all runs of FedAvg, with the experiment's seeds and with others; none without a floor."""
+    if findings.floor is None:
+        return []
+    unit = findings.metric.unit
+    means = []
+    worsts = []
+    for run in [*findings.baseline.histories, *findings.floor.histories]:
+        fairness = run.late_fairness
+        if fairness is not None:
+            means.append(unit * fairness.mean)
+            worsts.append(unit * fairness.worst10)
+    if len(means) < 2:
+        return []
+    corners = {
+        "mean_low": min(means),
+        "mean_high": max(means),
+        "worst10_low": min(worsts),
+        "worst10_high": max(worsts),
+    }
+    return [corners]
+
+
+def _rectangle(corners: Point, x_options: Spec, y_options: Spec) -> Spec:
+    return {
+        "data": {"values": [corners]},
+        "mark": {"type": "rect", "color": GREY, "opacity": 0.15},
+        "encoding": {
+            "x": quantity("mean_low", **x_options),
+            "x2": {"field": "mean_high"},
+            "y": quantity("worst10_low", **y_options),
+            "y2": {"field": "worst10_high"},
+        },
+    }
+
+
+def _place_labels(points: Sequence[Point], everything: Sequence[Point]) -> None:
+    """Set every `label_y`: the point itself, or far enough above it to keep labels off each other and off points.
+
+    `everything` in the figure says how much of an axis a letter takes.
+    """
+    x_range = _extent(everything, "mean")
+    y_range = _extent(everything, "worst10")
     letter_width = 6.5 * x_range / _WIDTH
     line_height = 14 * y_range / _HEIGHT
     for point in points:
@@ -105,6 +176,13 @@ def _place_labels(points: Sequence[Point]) -> None:
             point["label_y"] += line_height
         label = (point["mean"], point["label_end"], point["label_y"])
         occupied.append(label)
+
+
+def _extent(points: Sequence[Point], metric: str) -> float:
+    """How far the points reach with their bars."""
+    lowest = min(point[f"{metric}_low"] for point in points)
+    highest = max(point[f"{metric}_high"] for point in points)
+    return float(highest - lowest)
 
 
 def _is_covered(point: Point, boxes: Sequence[Box], line_height: float) -> bool:

@@ -1,9 +1,12 @@
 """What all figures share: how they are saved, how they look, and which colours stand for what."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...algorithms import BUILT_IN
 from ...comparison.findings import BASELINE, Entry
 
 Spec = dict[str, Any]  # a figure, or a part of one, in Vega-Lite's JSON
@@ -13,10 +16,33 @@ BLUE = "#2f6db5"
 RED = "#c4361d"
 GREY = "#888888"
 BLACK = "#222222"
-KINDS = {"FedAvg": "#444444", "VRed, Semi-VRed": RED, "other": BLUE, "repetition": GREY}
+OWN = "#1a7f37"
+KINDS = {"FedAvg": "#444444", "your own": OWN, "VRed, Semi-VRed": RED, "other": BLUE, "repetition": GREY}
 HEADING = {"anchor": "start", "subtitleColor": "#555555"}
 AXIS = {"gridColor": "#e4e4e4", "titleFontWeight": "normal"}
 NO_FRAME = {"stroke": None}
+
+
+def save_changed(figures: Mapping[str, Spec], folder: Path) -> list[Path]:
+    """`save` of the figures that differ from those drawn last; the paths of all. `.drawn.json` remembers them."""
+    stamps_path = folder / ".drawn.json"
+    stamps = {}
+    if stamps_path.exists():
+        stamps = json.loads(stamps_path.read_text())
+    paths = []
+    for name, figure in figures.items():
+        described = json.dumps(figure, sort_keys=True)
+        stamp = hashlib.sha256(described.encode()).hexdigest()
+        drawn = [folder / f"{name}.svg", folder / f"{name}.png"]
+        are_there = all(path.exists() for path in drawn)
+        if stamps.get(name) != stamp or not are_there:
+            drawn = save(figure, folder, name)
+        if drawn:
+            stamps[name] = stamp
+        paths += drawn
+    if paths:
+        stamps_path.write_text(json.dumps(stamps))
+    return paths
 
 
 def save(figure: Spec, folder: Path, name: str, with_pdf: bool = False) -> list[Path]:
@@ -53,12 +79,19 @@ def category(field: str, **options: Any) -> Spec:
     return {"field": field, "type": "nominal", **options}
 
 
+def is_own(entry: Entry) -> bool:
+    """Whether the algorithm is one's own: not among those of this package."""
+    return entry.method not in BUILT_IN
+
+
 def kind(entry: Entry) -> str:
     """What an entry's colour stands for."""
     if entry.repeats is not None:
         return "repetition"
     if entry.method == BASELINE:
         return "FedAvg"
+    if is_own(entry):
+        return "your own"
     if entry.method in ("vred", "semi_vred"):
         return "VRed, Semi-VRed"
     return "other"

@@ -6,7 +6,6 @@ from itertools import islice
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from ... import trees
 from ...augment import Augmentation
@@ -159,6 +158,8 @@ def _useful_workers(model: nn.Module, jobs: int) -> int:
 
 
 def _forward_flops(problem: Problem) -> int:
+    from torch.utils.flop_counter import FlopCounterMode  # brings Triton along: a second that most runs can spare
+
     """Of one example."""
     probe = copy.deepcopy(problem.model).eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
