@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import examples
@@ -104,7 +105,8 @@ class Examples:
     def client(self, name: str, rows: Rows, test: float, seed: int) -> Client:
         """Some of the rows as one client. Memory-mapped data are read when the client is drawn."""
         train, tested = held_out(rows, self.labels, test, seed)
-        is_mapped = any(map(examples.is_mapped, _arrays(self.inputs)))
+        arrays = _arrays(self.inputs)
+        is_mapped = any(map(examples.is_mapped, arrays))
         if is_mapped and len(train):
             load_train = partial(self.rows, train)
             load_test = partial(self.rows, tested) if len(tested) else None
@@ -114,37 +116,61 @@ class Examples:
 
     def rows(self, rows: Rows) -> tuple[Any, Any]:
         """(inputs, targets) of these rows."""
-        return _each(partial(_taken, rows=rows), self.inputs), _taken(self.targets, rows)
+        take = partial(_taken, rows=rows)
+        inputs = _each(take, self.inputs)
+        return inputs, take(self.targets)
 
 
 def held_out(rows: Rows, labels: Rows | None, share: float, seed: int) -> tuple[Rows, Rows]:
     """Training and test rows: about `share` of each class is for testing, but one row of two or more, and never all.
 
     >>> train, test = held_out(np.arange(10), np.repeat([0, 1], [8, 2]), 0.5, seed=0)
-    >>> len(test), sum(test >= 8)
+    >>> len(test), (test >= 8).tolist().count(True)
     (5, 1)
     """
-    is_number = isinstance(share, int | float) and not isinstance(share, bool)
-    if not is_number or not 0 <= share < 1:
-        raise InputError(f"test={share!r}: it must be at least 0 and below 1, e.g. 0.2")
+    _check_share(share)
     if share == 0 or len(rows) < 2:
         return rows, rows[:0]
     rng = np.random.default_rng(seed)
     rows = rng.permutation(rows)
-    classes = np.zeros(len(rows)) if labels is None else labels[rows]
-    wanted = round(share * len(rows))
-    wanted = min(max(wanted, 1), len(rows) - 1)
-    _, members, counts = np.unique(classes, return_inverse=True, return_counts=True)
-    shares = counts * (wanted / len(rows))
-    quotas = shares.astype(np.int64)
-    by_remainder = np.argsort(quotas - shares, kind="stable")
-    missing = wanted - quotas.sum()
-    quotas[by_remainder[:missing]] += 1
+    classes = np.zeros_like(rows)
+    if labels is not None:
+        classes = labels[rows]
+    _, members, counts = np.unique(
+        classes,
+        return_inverse=True,
+        return_counts=True,
+    )
     is_test = np.zeros(len(rows), bool)
-    for label, quota in enumerate(quotas):
+    for label, quota in enumerate(_quotas(counts, share)):
         of_class = np.flatnonzero(members == label)
-        is_test[of_class[:quota]] = True
-    return np.sort(rows[~is_test]), np.sort(rows[is_test])
+        chosen = of_class[:quota]
+        is_test[chosen] = True
+    train = np.sort(rows[~is_test])
+    test = np.sort(rows[is_test])
+    return train, test
+
+
+def _quotas(counts: Rows, share: float) -> Rows:
+    """How many rows of each class are for testing: whole numbers that add up, the largest remainders rounded up."""
+    total = int(counts.sum())
+    wanted = round(share * total)
+    wanted = max(wanted, 1)
+    wanted = min(wanted, total - 1)
+    exact = counts * (wanted / total)
+    quotas = exact.astype(np.int64)
+    by_remainder = np.argsort(quotas - exact, kind="stable")
+    missing = wanted - quotas.sum()
+    rounded_up = by_remainder[:missing]
+    quotas[rounded_up] += 1
+    return quotas
+
+
+def _check_share(share: Any) -> None:
+    is_number = isinstance(share, int | float)
+    is_flag = isinstance(share, bool)
+    if not is_number or is_flag or not 0 <= share < 1:
+        raise InputError(f"test={share!r}: it must be at least 0 and below 1, e.g. 0.2")
 
 
 def _natural(data: Examples, owners: Any) -> tuple[Parts, list[str]]:
@@ -181,14 +207,17 @@ def _artificial(
 
 def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
     """The table without the column that `owners` names, and the owners as an array."""
-    if (owners is not None) != (partition == "natural"):
-        has = "owners=" if owners is not None else "no owners="
+    has_owners = owners is not None
+    is_natural = partition == "natural"
+    if has_owners != is_natural:
+        has = "owners=" if has_owners else "no owners="
         raise InputError(f"partition='{partition}' with {has}: owners go with 'natural', and 'natural' needs them")
     if not isinstance(owners, str):
         return x, np.asarray(owners)
-    names = [str(name) for name in getattr(x, "columns", getattr(x, "column_names", ()))]
+    columns = getattr(x, "columns", ())
+    names = getattr(x, "column_names", columns)
     if owners not in names:
-        listed = ", ".join(names) or "none"
+        listed = ", ".join(map(str, names)) or "none"
         raise InputError(f"owners='{owners}' names no column of x; its columns are: {listed}")
     values = np.asarray(x[owners])
     if hasattr(x, "remove_columns"):
@@ -201,13 +230,21 @@ def _labels(targets: Any) -> Rows | None:
     values = np.asarray(targets)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    if values.ndim != 1 or values.dtype.kind not in examples.NUMBERS:
+    kind = values.dtype.kind
+    if values.ndim != 1 or kind not in examples.NUMBERS:
         return None
-    is_whole = np.equal(np.mod(values, 1), 0).all() if values.dtype.kind == "f" else True
-    distinct = len(np.unique(values))
-    if not is_whole or (values.dtype.kind == "f" and distinct * FEWEST_REPEATS > len(values)):
+    if kind == "f" and not _are_classes(values):
         return None
     return values.astype(np.int64)
+
+
+def _are_classes(values: NDArray[Any]) -> bool:
+    """Whether floats are whole numbers of which each occurs twice or more on average."""
+    fractions = np.mod(values, 1)
+    if fractions.any():
+        return False
+    distinct = np.unique(values)
+    return len(distinct) * FEWEST_REPEATS <= len(values)
 
 
 def _array(values: Any) -> Any:
