@@ -12,6 +12,7 @@ from torch import nn
 
 import evenfed
 from evenfed.comparison.reading import read
+from evenfed.comparison.record_json import from_json, to_json
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.document import Report
 from evenfed.report.write import markdown
@@ -171,3 +172,69 @@ def test_the_regression_example_prints_losses(capsys):
     comparison = example["main"](rounds=3)
     assert "test loss" in capsys.readouterr().out
     assert [row.metric.name for row in comparison.rows] == ["loss", "loss"]
+
+
+def classes(count=5):
+    draw = torch.Generator().manual_seed(5)
+    clients = []
+    for _ in range(count):
+        x = torch.randn(10, 3, generator=draw)
+        y = (x[:, 0] > 0).long()
+        clients.append(evenfed.Client((x, y), (x, y)))
+    return clients
+
+
+@ENGINES
+def test_unseen_clients_and_a_global_test_set_are_judged_apart(engine):
+    *seen, last, one_more = classes(7)
+    options = {**CPU, "engine": engine}
+    plain = evenfed.train(nn.Linear(3, 2), seen, seed=1, **options)
+    start = plain.model
+    plain = evenfed.train(start, seen, **options)
+    result = evenfed.train(start, seen, unseen=[last, one_more], test=last.test, **options)
+    assert torch.equal(result.server.theta, plain.server.theta)  # never trained on
+    assert result.fairness == plain.fairness and plain.unseen is None and plain.test == {}
+    x, y = last.test
+    outputs = result.model(x).detach()
+    right = float((outputs.argmax(1) == y).double().mean())
+    assert result.records[-1].unseen[0] == pytest.approx(right)
+    loss = float(nn.functional.cross_entropy(outputs, y))
+    assert result.test == {"accuracy": pytest.approx(right), "loss": pytest.approx(loss, rel=1e-5)}
+    assert result.unseen == Fairness.of(result.records[-1].unseen)
+    again = from_json(json.loads(json.dumps(to_json(result.records[-1]))))
+    assert again.unseen.tolist() == result.records[-1].unseen.tolist()
+    assert again.global_loss == result.records[-1].global_loss
+    wrong = (last.test[0], torch.full((10,), 5))
+    with pytest.raises(evenfed.InputError, match="targets go up to 5"):
+        evenfed.train(start, seen, test=wrong, **options)
+
+
+def test_groups_inside_clients_are_fairlearns():
+    """Hand-made: a model that answers with its input, so that every rate can be counted."""
+    fairlearn = pytest.importorskip("fairlearn.metrics")
+    model = nn.Linear(1, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-1.0], [1.0]]))
+        model.bias.zero_()
+    answers = torch.tensor([1.0, 1.0, -1.0, -1.0, 1.0, -1.0, -1.0, -1.0])[:, None]
+    truths = torch.tensor([1, 0, 1, 0, 1, 1, 0, 0])
+    labels = ["a", "a", "a", "a", "b", "b", "b", "b"]
+    client = evenfed.Client((answers, truths), (answers, truths), name="ward", groups=labels)
+    other = evenfed.Client((answers, truths), (answers, truths), name="lab")
+    result = evenfed.train(model, [client, other], rounds=1, lr=1e-12, device="cpu")
+    found = result.groups([client, other]).set_index(["client", "group"])
+    assert found.loc["ward", "a"][["examples", "accuracy", "selection_rate", "tpr", "fpr"]].tolist() == [
+        *(4, 0.5, 0.5, 0.5, 0.5)
+    ]
+    assert found.loc["ward", "b"][["accuracy", "selection_rate", "tpr", "fpr"]].tolist() == [0.75, 0.25, 0.5, 0.0]
+    predicted = (answers[:, 0] > 0).long()
+    between = found.loc["all", "difference"]
+    arguments = (truths.numpy(), predicted.numpy())
+    parity = fairlearn.demographic_parity_difference(*arguments, sensitive_features=labels)
+    odds = fairlearn.equalized_odds_difference(*arguments, sensitive_features=labels)
+    assert (between["selection_rate"], between["equalised_odds"]) == (pytest.approx(parity), pytest.approx(odds))
+    with pytest.raises(evenfed.InputError, match="no client has groups"):
+        result.groups([other, other])
+    short = evenfed.Client((answers, truths), (answers, truths), groups=labels[:3])
+    with pytest.raises(evenfed.InputError, match=r"groups \[3\] for 8 test examples"):
+        result.groups([short, other])

@@ -32,6 +32,7 @@ class Client:
     target: str | None = None  # the column of a table to predict; else the one called label, labels, target or y
     size: int | None = None  # how many training examples a function loads
     test_size: int | None = None
+    groups: Any = None  # a label per test example, such as a sex or an age group, for `Result.groups`
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,15 @@ def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
             tests.append(client.test)
     test = _pool(tests, clients, "test", dtype)
     return train, _like_training(test, train)
+
+
+def only_pool(clients: Sequence[Client], what: str, dtype: torch.dtype) -> Pool:
+    """What clients hold that are held out of training: all of it in one pool."""
+    parts = [client.train for client in clients]
+    pool = _pool(parts, clients, what, dtype)
+    if len(pool) == 0:
+        raise InputError(f"{what}: no examples; give some, or leave it out")
+    return pool
 
 
 def _like_training(test: Pool, train: Pool) -> Pool | None:

@@ -42,6 +42,8 @@ def train(
     *,
     loss: LossFunction | str | None = None,
     score: Score | None = None,
+    unseen: Sequence[Client] = (),
+    test: Any = None,
     callbacks: Callbacks = (),
     out: str | Path | None = None,
     progress: bool | None = None,
@@ -53,6 +55,8 @@ def train(
     `loss(outputs, targets)`: one loss per example, or a name of `evenfed.losses`; cross entropy by default.
     `score(outputs, targets)`: one number per example that counts as accuracy, or a name of `evenfed.scores`; top-1 by
     default where targets are classes. An `evenfed.Metric` says which end is better, or takes whole clients (AUC, F1).
+    `unseen`: clients that never train and are judged apart (`Result.unseen`); `test`: examples that belong to no client
+    (`Result.test`). Neither counts in `fairness`.
     `callbacks`: a function of a `Progress`, an `evenfed.callbacks.Callback` or several; called after every round.
     `progress.stop()`, or StopIteration, ends the run.
     `out`: a folder that keeps the run: the same call resumes it, more `rounds` extend it, `evenfed report` reads it.
@@ -77,7 +81,7 @@ def train(
     settings = Settings.of({**variant.options, **options})
     if settings.smooth is not None and not chosen.uses_losses:
         warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
-    problem = Problem.of(model, clients, settings, loss, score)
+    problem = Problem.of(model, clients, settings, loss, score, unseen, test)
     run = Run(variant.label, chosen, settings)
     _warn([run], clients)
     (result,) = _Work(problem, callback_list(callbacks), progress=progress).results([run], out)
@@ -96,6 +100,8 @@ def compare(
     noise_floor: bool = True,
     loss: LossFunction | str | None = None,
     score: Score | None = None,
+    unseen: Sequence[Client] = (),
+    test: Any = None,
     callbacks: Callbacks = (),
     out: str | Path | None = None,
     progress: bool | None = None,
@@ -125,7 +131,7 @@ def compare(
     numbers = seed_list(seeds)
     runs, floor = plan_runs(variants, numbers, shared, noise_floor)
     first_model = initial_model(model, numbers[0])
-    problem = Problem.of(first_model, clients, shared, loss, score)
+    problem = Problem.of(first_model, clients, shared, loss, score, unseen, test)
     drawn = drawn_by(problem, model)
     _warn(runs, clients)
     work = _Work(problem, callback_list(callbacks), progress, drawn)

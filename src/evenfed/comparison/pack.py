@@ -16,7 +16,8 @@ from .folder import RunFolder
 
 PACKED = "runs.tar.xz"
 _DIGITS = 6  # significant digits of a packed number
-_EXACT = ("accuracy", "unpadded")  # shares of examples: rounding would turn "the same as before" into a change
+# Shares of examples: rounding would turn "the same as before" into a change.
+_EXACT = ("accuracy", "unpadded", "unseen", "global_accuracy")
 
 
 def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:

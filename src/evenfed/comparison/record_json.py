@@ -11,7 +11,8 @@ from ..fairness import Vector
 
 Numbers = Sequence[float | None]
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
-_RARE = ("test_losses", "scores")  # left out of such a round, and of older runs
+_HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
+_RARE = ("test_losses", *_HELD_OUT, "scores")  # left out of such a round, and of older runs
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -37,6 +38,10 @@ def from_json(data: Mapping[str, Any]) -> Record:
         seconds=_number(data["seconds"]),
         accuracy=_array_or_none(data.get("accuracy")),
         test_losses=_array_or_none(data.get("test_losses")),
+        unseen=_array_or_none(data.get("unseen")),
+        unseen_losses=_array_or_none(data.get("unseen_losses")),
+        global_accuracy=data.get("global_accuracy"),
+        global_loss=data.get("global_loss"),
         unpadded=_array_or_none(data.get("unpadded")),
         scores=data.get("scores"),
     )

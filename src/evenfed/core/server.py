@@ -51,6 +51,10 @@ class Record:
     seconds: float = float("nan")
     accuracy: NDArray[np.float64] | None = None  # or another score, on test data
     test_losses: NDArray[np.float64] | None = None  # of the model after the round, on test data
+    unseen: NDArray[np.float64] | None = None  # scores of clients that never train
+    unseen_losses: NDArray[np.float64] | None = None
+    global_accuracy: float | None = None  # or another score, on a test set that belongs to no client
+    global_loss: float | None = None
     unpadded: NDArray[np.float64] | None = None  # accuracy over the positions of sequences that are not padding
     scores: Mapping[str, float] | None = None  # of a private round: mean and deviation of accuracies known to no one
 

@@ -10,20 +10,9 @@ from ..comparison.history import METRICS
 from ..comparison.statistics import LOWER_IS_BETTER, Differences
 from . import paper
 from .against import verdict
+from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
 from .table import Cell, Column, Line, MeansAndSpreads, Table
-from .tables import (
-    METRIC_COLUMNS,
-    ONE_SEED,
-    SUPPRESSION_COLUMNS,
-    figures_at,
-    floor_note,
-    joined,
-    metric_cells,
-    name_of,
-    suppression_cells,
-    title,
-    when,
-)
+from .tables import ONE_SEED, figures_at, floor_note, joined, metric_cells, name_of, suppression_cells, title, when
 
 _NEAR = 2  # spreads
 _IN_SPREADS = (

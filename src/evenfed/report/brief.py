@@ -10,8 +10,8 @@ from rich.console import Console
 
 from ..comparison.history import Figures, History, Row, row
 from ..metrics import Metric
+from .columns import METRIC_COLUMNS
 from .table import Cell, Line, Table
-from .tables import METRIC_COLUMNS
 from .write import pages
 
 _WIDTH = 100

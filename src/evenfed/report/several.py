@@ -13,20 +13,10 @@ from ..core.errors import InputError
 from ..settings import VARIANT
 from .against import against_tables, controls
 from .beside_paper import paper_line
+from .columns import METRIC_COLUMNS, suppression_columns
 from .paper import Numbers
 from .table import Cell, Line, MeansAndSpreads, Table
-from .tables import (
-    METRIC_COLUMNS,
-    floor_note,
-    joined,
-    judged_by,
-    metric_cells,
-    metric_columns,
-    name_of,
-    suppression_cells,
-    suppression_columns,
-    when,
-)
+from .tables import floor_note, joined, judged_by, metric_cells, metric_columns, name_of, suppression_cells, when
 
 _SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on other federations
 _IRRELEVANT = ("train.device", "train.engine", "train.seed")

@@ -8,7 +8,7 @@ import numpy as np
 from ..comparison.findings import BASELINE, Findings, seeds_named
 from ..comparison.history import LASTING, METRICS, History, Row
 from ..comparison.plan import FLOOR_LABEL
-from ..metrics import Metric
+from .columns import LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .table import Cell, Column, Line, MeansAndSpreads, Table
 
 TITLES = {
@@ -32,26 +32,10 @@ _MOVED_NOTE = (
 )
 _OSCILLATION_NOTE = "Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct."
 
-METRIC_COLUMNS = (
-    Column("mean", "mean", +1),
-    Column("std", "std", -1),
-    Column("worst", "worst", +1),
-    Column("worst10", "worst 10 %", +1),
-    Column("worst20", "worst 20 %", +1),
-    Column("best10", "best 10 %", +1),
-)
-LASTING_COLUMN = Column(LASTING, "lasting worst 10 %", +1)
-_OF_THE_METRIC = ("mean", "worst", "worst10", "worst20", "best10", LASTING, "mean_gain")
 _AGAINST_FEDAVG = (Column("improved", "improved"), Column("degraded", "degraded"))
 _NEGATIVE = Column("negative", "negative rounds")
 _SKIPPED = Column("skipped", "skipped rounds")
 _WEIGHTS = (Column("moved", "weight moved"), Column("oscillation", "oscillation"))
-_SHARES = ("improved", "degraded")  # of clients, always in percent
-SUPPRESSION_COLUMNS = (
-    Column("improved", "improved suffering", +1),
-    Column("degraded", "degraded well-performing", -1),
-    Column("mean_gain", "mean, points", +1),
-)
 
 
 def title(key: str) -> str:
@@ -63,16 +47,6 @@ def measured_on(findings: Findings) -> str:
     """What is measured: accuracy (or another metric) on test data, or on data set aside for choosing."""
     data = "VALIDATION" if findings.judge == "validation" else "Test"
     return f"{data} {findings.metric.name}"
-
-
-def directed(columns: Sequence[Column], metric: Metric) -> list[Column]:
-    """The same columns where less of the metric may be better; a spread is always better small."""
-    turned = []
-    for column in columns:
-        if column.key in _OF_THE_METRIC:
-            column = replace(column, better=column.better * metric.sign)
-        turned.append(column)
-    return turned
 
 
 def when(findings: Findings, late: bool) -> str:
@@ -116,9 +90,9 @@ def measured(
     if np.isnan(mean):
         return Cell()
     unit = row.metric.unit
-    scale = 100 if name in _SHARES else unit
+    scale = 100 if name in SHARES else unit
     cell = Cell(scale * mean)
-    if name in _SHARES:
+    if name in SHARES:
         cell = replace(cell, digits=1)
     if row.seeds > 1:
         cell = replace(cell, spread=scale * spread)
@@ -336,14 +310,6 @@ def suppression(findings: Findings, late: bool) -> Table:
         notes=(full_note,),
     )
     return table.with_best()
-
-
-def suppression_columns(metric: Metric) -> list[Column]:
-    """Table 2's columns; the mean's change in points, or in the metric's own unit."""
-    improved, degraded, gain = SUPPRESSION_COLUMNS
-    if not metric.is_share:
-        gain = replace(gain, title=f"mean {metric.name}")
-    return directed((improved, degraded, gain), metric)
 
 
 def suppression_cells(row: Row, late: bool) -> list[Cell]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..client import Pool
 from ..core.errors import InputError, first_line
+from ..core.server import Server
 from ..losses import Functions
 from ..metrics import Metric
 from .engines.worker import Worker
@@ -36,6 +37,27 @@ def score(questions: Sequence[Question], problem: Problem, engine: Engine) -> li
             scored["accuracy"] = _of_whole_clients(problem.whole_client, question, problem, judged)
         scores.append(scored)
     return scores
+
+
+def held_out(server: Server, problem: Problem, engine: Engine) -> Scores:
+    """Of the global model on clients that never train, and on a test set of its own; nothing where there are none."""
+    scored: Scores = {}
+    for pool, loss_field, score_field in (
+        (problem.unseen, "unseen_losses", "unseen"),
+        (problem.test, "global_loss", "global_accuracy"),
+    ):
+        if pool is None:
+            continue
+        everyone = torch.arange(len(pool.sizes))
+        question = Question(server.theta, everyone, server.buffers)
+        functions = _functions(problem)[:2]
+        (means,) = engine.scores([question], pool, functions)
+        scored[loss_field] = means[0].numpy()
+        if problem.score is not None:
+            scored[score_field] = means[1].numpy()
+        elif problem.whole_client is not None:
+            scored[score_field] = _of_whole_clients(problem.whole_client, question, problem, pool)
+    return scored
 
 
 def score_of_client(worker: Worker, client: int) -> dict[str, float]:

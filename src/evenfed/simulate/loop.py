@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..augment import Augmentation
@@ -278,7 +280,15 @@ def _with_scores(record: Record, scored: Scores) -> Record:
         accuracy=scored.get("accuracy"),
         test_losses=scored.get("test_losses"),
         unpadded=scored.get("unpadded"),
+        unseen=scored.get("unseen"),
+        unseen_losses=scored.get("unseen_losses"),
+        global_accuracy=_only(scored.get("global_accuracy")),
+        global_loss=_only(scored.get("global_loss")),
     )
+
+
+def _only(values: NDArray[np.float64] | None) -> float | None:
+    return None if values is None else float(values[0])
 
 
 def evaluated(
@@ -289,7 +299,8 @@ def evaluated(
     engine: Engine,
 ) -> Record:
     """The record of a run's last round with its scores, which an earlier round need not have."""
-    if record.test_losses is not None or problem.judged is None:
+    is_evaluated = record.test_losses is not None or record.unseen_losses is not None or record.global_loss is not None
+    if is_evaluated:
         return record
     with arithmetic(run.settings.precision):
         (scored,) = score([state], problem, engine)
@@ -317,7 +328,10 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Sco
         server = state.server
         question = Question(state.serving(), everyone, server.buffers, state.norms)
         questions.append(question)
-    return evaluation.score(questions, problem, engine)
+    scores = evaluation.score(questions, problem, engine)
+    for scored, state in zip(scores, states, strict=True):
+        scored.update(evaluation.held_out(state.server, problem, engine))
+    return scores
 
 
 def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[_Part]:

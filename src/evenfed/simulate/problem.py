@@ -4,13 +4,13 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from .. import losses, scores
-from ..client import Client, Pool, names
+from ..client import Client, Pool, check_clients, names, only_pool
 from ..core.errors import InputError
 from ..core.server import Moments, Server, Update
 from ..core.vector import Layout
@@ -64,6 +64,8 @@ class Problem:
     padding: int | None = None  # the target symbol that only fills up sequences
     metric: Metric = ACCURACY  # what clients are judged by
     whole_client: Metric | None = None  # a score of all of a client's outputs, in place of `score`
+    unseen: Pool | None = None  # examples of clients that never train
+    test: Pool | None = None  # examples that belong to no client
 
     @classmethod
     def of(
@@ -73,12 +75,23 @@ class Problem:
         settings: Settings,
         loss: LossFunction | str | None = None,
         score: Score | None = None,
+        unseen: Sequence[Client] = (),
+        test: Any = None,
     ) -> "Problem":
-        """From clients as a user gives them."""
+        """From clients as a user gives them; `unseen` clients and the `test` examples are held out of training."""
         trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
         dtype = next(trained, torch.float32)
         train, judged = pools(clients, dtype)
-        return cls.on(model, train, judged, names(clients), settings, loss, score)
+        problem = cls.on(model, train, judged, names(clients), settings, loss, score)
+        held_out: dict[str, Pool] = {}
+        if unseen:
+            check_clients(unseen)
+            held_out["unseen"] = only_pool(_judged_alone(unseen), "unseen", dtype)
+        if test is not None:
+            held_out["test"] = only_pool([Client(test, name="all")], "test", dtype)
+        for what, pool in held_out.items():
+            held_out[what] = problem._checked_pool(pool.to(problem.device), what, loss is None)
+        return dataclasses.replace(problem, unseen=held_out.get("unseen"), test=held_out.get("test"))
 
     @classmethod
     def on(
@@ -125,6 +138,17 @@ class Problem:
             metric=_judged_by(settings.metric, metric, chosen_score or whole_client),
             whole_client=whole_client,
         )
+
+    def _checked_pool(self, pool: Pool, what: str, default_loss: bool) -> Pool:
+        """The pool itself, after model, loss and score were tried on it."""
+        probe = Probe.of(self.model, pool, what)
+        if default_loss:
+            _check_class_targets(pool)
+            probe.check_classes(int(pool.targets.max()))
+        probe.check_loss(self.loss)
+        if self.score is not None:
+            probe.check_score(self.score)
+        return pool
 
     def under(self, batch_norm: BatchNorm) -> "Problem":
         """The same, with BatchNorm layers treated so."""
@@ -175,6 +199,15 @@ def _module(model: object) -> nn.Module:
     if isinstance(unwrapped, nn.Module):
         return unwrapped
     return model
+
+
+def _judged_alone(unseen: Sequence[Client]) -> list[Client]:
+    """Clients that are judged alone, on their test examples or, without any, on all they have."""
+    judged = []
+    for client in unseen:
+        examples = client.train if client.test is None else client.test
+        judged.append(dataclasses.replace(client, train=examples, test=None))
+    return judged
 
 
 def _checked(

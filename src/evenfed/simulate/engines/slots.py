@@ -148,9 +148,16 @@ class Slots(Vectorised):
                 )
         return self.steps[key]
 
+    def _resident(self, pool: Pool) -> Resident:
+        """The pool's inputs on the device, put there when first asked for."""
+        if id(pool) not in self.resident:
+            with holding(pool.inputs):
+                self.resident[id(pool)] = Resident.of(pool.inputs)
+        return self.resident[id(pool)]
+
     def _measure_of(self, pool: Pool) -> Measure:
         """Made when first needed, with shorter passes if the device's memory is too small."""
-        resident = self.resident[id(pool)]
+        resident = self._resident(pool)
         longest = max(len(each) for each in self.resident.values())
         key = resident.form
         while key not in self.measures:
@@ -188,7 +195,7 @@ class Slots(Vectorised):
         asks_all = len(ids) == len(pool.sizes)
         rows = torch.arange(len(pool), device=device) if asks_all else pool.rows(ids).to(device)
         measure = self._measure_of(pool)
-        inputs = self.resident[id(pool)]
+        inputs = self._resident(pool)
         values = [measure(theta, pool, inputs, rows, of) for theta in thetas]
         lengths = pool.sizes[ids].to(device)
         totals = torch.segment_reduce(
@@ -204,7 +211,7 @@ class Slots(Vectorised):
     def _own_models(self, question: Question, pool: Pool, of: Functions) -> Tensor:
         """[len(of), len(ids)]: each client's own model on its own rows, by the same passes."""
         measure = self._measure_of(pool)
-        inputs = self.resident[id(pool)]
+        inputs = self._resident(pool)
         no_data = torch.full((len(of),), torch.nan, dtype=torch.float64, device=pool.targets.device)
         means = []
         for client in question.ids.tolist():
