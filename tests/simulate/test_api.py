@@ -304,7 +304,7 @@ BAD = [
     ({"model": "mlp"}, "torch.nn.Module"),
     ({"model": nn.ReLU()}, "no parameters"),
     ({"algorithm": "semi_vrd"}, "did you mean 'semi_vred'"),
-    ({"algorithm": 3}, "give a name or an instance"),
+    ({"algorithm": 3}, "give a name, a class or an instance"),
     ({"rounds": 0}, "rounds=0"),
     ({"rounds": 2.5}, "whole number"),
     ({"participation": 0}, "participation=0"),
