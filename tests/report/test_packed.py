@@ -82,7 +82,7 @@ def test_runs_of_the_same_configuration_are_taken_from_another_comparison(small,
     assert (header["label"], header["taken_from"]) == (same, "kept")
     assert (header["started"], header["command"]) == (was["started"], was["command"])
     found, before = read(tmp_path / "runs" / "demo"), read(small)
-    assert found.named(same).runs[1].accuracy.tolist() == before.named("vred").runs[1].accuracy.tolist()
-    assert found.named(other).runs[1].accuracy.tolist() != found.named(same).runs[1].accuracy.tolist()
+    assert found.named(same).runs[1].last_figures.tolist() == before.named("vred").runs[1].last_figures.tolist()
+    assert found.named(other).runs[1].last_figures.tolist() != found.named(same).runs[1].last_figures.tolist()
     refused = evenfed("compare", "--reuse", "nowhere")
     assert refused.returncode == 2 and "there is no folder nowhere" in refused.stderr

@@ -29,7 +29,7 @@ class Difference:
     high: float
     metric: str
     seeds: int
-    higher_is_better: bool = True
+    higher_is_better: bool = True  # of what clients are judged by
 
     @property
     def direction(self) -> int | None:
@@ -41,7 +41,8 @@ class Difference:
             sign = 1
         elif self.high < -_ROUNDING:
             sign = -1
-        return sign if self.higher_is_better else -sign
+        is_upwards = self.higher_is_better and self.metric not in LOWER_IS_BETTER
+        return sign if is_upwards else -sign
 
     @property
     def verdict(self) -> str:
