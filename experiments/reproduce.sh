@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All of results/ on one GPU, three seeds of everything (readings, own-start and stem are kept with one): experiments/reproduce.sh [PART...].
 # A part that is finished costs nothing, one that was stopped goes on.
-# Before: make setup, and .venv/bin/evenfed data fetch cifar10, and cifar100. After: make readme. DRY=1 prints the commands alone.
+# Before: make setup, and .venv/bin/evenfed data fetch cifar10, and cifar100, and
+# data add shakespeare and stackexchange (docs/experiments.md). After: make readme. DRY=1 prints the commands alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUNS=${RUNS:-runs} DEVICE=${DEVICE:-cuda} EVENFED=${EVENFED:-.venv/bin/evenfed}
@@ -29,11 +30,13 @@ part() {
     cifar10-normalised) run cifar10-normalised vred-cifar10 --set model.normalise=true --set noise_floor=false ;;
     cifar10-own-start) run cifar10-own-start vred-cifar10 --set train.start=own --set noise_floor=false ;;
     cifar10-stem) run cifar10-stem vred-cifar10 --set model.stem=cifar --set noise_floor=false ;;
+    shakespeare) run shakespeare paper-shakespeare --set train.precision=bf16 ;;
+    stackexchange) run stackexchange stackexchange --set train.precision=bf16 ;;
     *) echo "reproduce.sh: unknown part '$1'; there are: ${ALL[*]}" >&2 && exit 2 ;;
     esac
 }
 
 ALL=(cifar10 cifar100 cifar10-split-1 cifar10-split-2 cifar10-damping cifar10-damped-0 cifar10-damped-1
-    cifar10-readings cifar10-normalised cifar10-own-start cifar10-stem)
+    cifar10-readings cifar10-normalised cifar10-own-start cifar10-stem shakespeare stackexchange)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for wanted in "$@"; do part "$wanted"; done
