@@ -251,7 +251,7 @@ def get(
     if name in BY_NAME:
         make: Maker = partial(BY_NAME[name], inputs, classes)
     elif "." in name:
-        make = _imported(name)
+        make = imported(name, "model", "module.Class")
     else:
         raise unknown("model", name, [*BY_NAME, "package.Class"])
     try:
@@ -278,18 +278,18 @@ def importable_from(folders: Sequence[str]) -> None:
             sys.path.insert(0, folder)
 
 
-def _imported(path: str) -> Maker:
+def imported(path: str, what: str, form: str) -> Any:
+    """What the dotted path names; `what` it should be, and its `form`, are for the error."""
     package, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(package)
-        make: Maker = getattr(module, name)
+        return getattr(module, name)
     except Exception as error:  # whatever one's own module may raise
         kind = type(error).__name__
         raise InputError(
-            f"model '{path}' cannot be imported ({kind}: {error}); give module.Class, with module.py beside the "
+            f"{what} '{path}' cannot be imported ({kind}: {error}); give {form}, with module.py beside the "
             "experiment's file, in the working folder or on Python's path"
         ) from None
-    return make
 
 
 def _channels(inputs: Tensor) -> int:

@@ -67,7 +67,9 @@ def test_a_parquet_that_does_not_fit_is_named(tmp_path: Path, columns: dict[str,
         ({"x": X, "y": Y[:3]}, r"x has shape \(4, 3\), y has \(3,\)"),
         ({"x": X[:0], "y": Y[:0]}, "at least one"),
         ({"x": X, "y": Y - 1}, "y has -1 in it"),
-        ({"x": X, "y": Y + 0.5}, "y is float64"),
+        ({"x": X, "y": Y + 0.5}, "rows of y are float32"),
+        ({"x": X, "y": Y.astype(str)}, "y is <U"),
+        ({"x": X, "y": np.full(4, np.nan)}, "y holds values that are not finite"),
         ({"x": X.astype(str), "y": Y}, "x is <U"),
         ({"images": X, "y": Y}, "has the arrays images, y; it must have x and y"),
         ({"x": X.astype(object), "y": Y}, "cannot be read .*plain arrays"),
@@ -163,3 +165,16 @@ def test_a_folder_is_natural_and_whole_unless_said() -> None:
     assert own.changed({"name": "digits"}) == usual
     said = DataSettings("folder", "mine", partition="dirichlet")
     assert (said.partition, said.clients) == ("dirichlet", 30)
+
+
+def test_floats_are_numbers_to_predict(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=X, y=Y + 0.5)
+    np.savez(tmp_path / "b.npz", x=X, y=(Y - 7.5).astype(np.float32))
+    data = read_folder(tmp_path)
+    assert data.targets.dtype == np.float32
+    np.testing.assert_array_equal(data.targets, np.concatenate([Y + 0.5, Y - 7.5]))
+    federation = federate(DataSettings(name="folder", path=str(tmp_path)))
+    assert (federation.classes, federation.class_counts) == (1, None)
+    assert federation.train_sizes.tolist() == [2, 2]
+    with pytest.raises(InputError, match=r"needs classes; .* numbers to predict: use natural or iid"):
+        federate(DataSettings(name="folder", path=str(tmp_path), partition="dirichlet"))

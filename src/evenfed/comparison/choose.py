@@ -10,6 +10,7 @@ from ..settings import VARIANT, Settings
 from .configuration import undamped
 from .experiment import Experiment
 from .findings import BASELINE, Entry, Findings
+from .objective import Objective
 from .plan import Variant
 from .reading import read
 from .statistics import NoiseFloor
@@ -86,6 +87,7 @@ class Choice:
             data=DataSettings(**data),
             model=header.config["model"],
             train=train,
+            objective=Objective.of(header.config),
             selected_on="validation",
         )
 

@@ -21,6 +21,7 @@ from ..simulate.drawn import Drawn
 from ..simulate.loop import Run
 from ..simulate.problem import Problem, initial_model
 from .configuration import repetitions
+from .objective import KEYS, Objective
 from .plan import Variant, plan_runs, seed_list, value_of, with_baseline
 
 DEMO = Path("@demo")
@@ -59,6 +60,7 @@ class Experiment:
     data: DataSettings = field(default_factory=DataSettings)
     model: TomlTable = field(default_factory=_default_model)
     train: Settings = field(default_factory=Settings)
+    objective: Objective = field(default_factory=Objective)  # `loss` and `score` of [train]
     quick: TomlTable = field(default_factory=dict)  # what a first look in minutes changes
     track: Chosen = field(default_factory=dict)  # callbacks: options by name
     tune: TomlTable = field(default_factory=dict)  # options of a search, and its grid
@@ -105,6 +107,9 @@ class Experiment:
         train = _table(table, "train")
         if "seed" in train:
             raise InputError("train.seed: an experiment has `seeds` (a number or a list) at its top, not a seed")
+        objective = Objective.of(train)
+        for key in KEYS:
+            train.pop(key, None)
         selected_on = table.get("selected_on")
         if selected_on not in (None, "validation", "test"):
             raise unknown("selected_on", str(selected_on), ("validation", "test"))
@@ -121,6 +126,7 @@ class Experiment:
             data=DataSettings(**data),
             model={**_default_model(), **_table(table, "model")},
             train=Settings.of(train),
+            objective=objective,
             noise_floor=_yes_or_no("noise_floor", noise_floor),
             quick=_table(table, "quick"),
             selected_on=selected_on,
@@ -168,6 +174,9 @@ class Experiment:
             name = part.removeprefix("train.")
             current = getattr(self.train, name, None)
             return self.with_value(f"train.{name}", extended(current, key, value))
+        if part == "train" and key in KEYS:
+            objective = dataclasses.replace(self.objective, **{key: value})
+            return dataclasses.replace(self, objective=objective)
         if part == "train":
             options = {**vars(self.train), key: value}
             train = Settings.of(options)
@@ -243,7 +252,12 @@ class Experiment:
         models.importable_from(self.modules)
         example = trees.rows(federation.train.inputs, slice(1))
         assert isinstance(example, Tensor)  # data sets have one input
-        return models.get(name, example, federation.classes, **options)
+        return models.get(name, example, self.objective.outputs(federation), **options)
+
+    def functions(self) -> dict[str, Any]:
+        """The loss and the score, where the file names them."""
+        models.importable_from(self.modules)
+        return self.objective.functions
 
     def problem(
         self,
@@ -263,6 +277,7 @@ class Experiment:
             federation.names,
             self.train,
             padding=federation.padding,
+            **self.functions(),
         )
         return problem, Drawn(problem, make)
 
@@ -281,6 +296,7 @@ class Experiment:
             "algorithm": run.algorithm.name,
             "hyper_parameters": run.algorithm.describe(),
             "train": run.settings.describe(),
+            **self.objective.describe(),
             **deciding(by_name(self.track)),
         }
 

@@ -135,7 +135,8 @@ def _run_on_flower(
     site = _Site(experiment)
     personal = root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
     device = experiment.train.device
-    app = client_app(site.model, site.data, padding=federation.padding, device=device, state=personal)
+    functions = experiment.functions()
+    app = client_app(site.model, site.data, padding=federation.padding, device=device, state=personal, **functions)
     shape = Shape(problem.layout, tuple(problem.buffers))
     clients = federation.describe()
     callbacks = by_name(experiment.track)

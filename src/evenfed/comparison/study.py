@@ -337,6 +337,9 @@ def mark(experiment: Experiment) -> str:
         train,
         list(experiment.seeds),
     ]
+    objective = experiment.objective.describe()
+    if objective:
+        deciding.append(objective)
     return _digest(deciding)
 
 

@@ -113,10 +113,10 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
         "selected_on": selected_on,
         "data": _without_none(data),
         "model": dict(experiment.model),
-        "train": train,
+        "train": {**train, **experiment.objective.describe()},
         "algorithms": entries,
     }
-    if "." in str(experiment.model["name"]):
+    if "." in str(experiment.model["name"]) or experiment.objective.is_own:
         content["modules"] = list(experiment.modules)
     if experiment.track:
         content["track"] = {name: dict(options) for name, options in experiment.track.items()}
@@ -134,7 +134,7 @@ class _Bench:
         self.grid = search.grid
         self.problem, self.initial = experiment.problem(federation, judged)
         self.shares = sizes / sizes.sum()
-        self.kind = "sequences" if federation.class_counts is None else "images"
+        self.kind = "sequences" if federation.holds_sequences else "images"
 
     def spaces(self) -> dict[str, Space]:
         """The values to try, by entry."""

@@ -13,13 +13,20 @@ class Dataset:
 
     name: str
     inputs: NDArray[Any]  # [N, channels, height, width] uint8 images, or [N, time] int64 symbols, or [N, ...] floats
-    targets: NDArray[np.int64]  # [N] classes, or [N, time] the next symbol at every position
-    classes: int  # number of classes or symbols
+    targets: NDArray[Any]  # [N] classes, [N, time] the next symbol at every position, or [N, ...] floats to predict
+    classes: int  # number of classes or symbols; of floats, the numbers per row
     owners: NDArray[np.int64] | None = None  # [N] the natural client of each row: a user, a speaking role
     owner_names: tuple[str, ...] = ()
     padding: int | None = None  # the target symbol that only fills up sequences
     notes: tuple[str, ...] = ()  # what was left out and why, for people (e.g. "321 images are not RGB")
     is_test: NDArray[np.bool_] | None = None  # [N] rows that their owner gave as test data; None: nobody gave any
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """[N] the classes; None where there are none: sequences, and numbers to predict."""
+        if self.targets.ndim > 1 or self.targets.dtype.kind == "f":
+            return None
+        return self.targets
 
 
 def digits() -> Dataset:

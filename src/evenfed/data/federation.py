@@ -33,7 +33,7 @@ class Federation:
     train: Pool
     validation: Pool | None
     judged: Pool  # what accuracy is measured on: the test examples; with judge = "validation" those of `validation`
-    class_counts: NDArray[np.int64] | None  # [n, classes] of all rows; None for sequences
+    class_counts: NDArray[np.int64] | None  # [n, classes] of all rows; None for sequences and numbers to predict
     padding: int | None
     seed: int  # the one the split was drawn with, after re-drawing
     notes: tuple[str, ...]
@@ -46,6 +46,12 @@ class Federation:
     @property
     def judged_sizes(self) -> NDArray[np.int64]:
         return self.judged.sizes.numpy()
+
+    @property
+    def holds_sequences(self) -> bool:
+        """Whether every position of an example has a symbol to predict."""
+        targets = self.train.targets
+        return targets.ndim > 1 and not targets.is_floating_point()
 
     def describe(self) -> dict[str, Any]:
         """Who holds how much, from which split, as JSON: saved with every run."""
@@ -128,13 +134,14 @@ def federate(settings: DataSettings) -> Federation:
 
 
 def _class_counts(data: Dataset, splits: Sequence[Split]) -> NDArray[np.int64] | None:
-    """[n, classes] over all of each client's rows; sequences have no class."""
-    if data.targets.ndim > 1:
+    """[n, classes] over all of each client's rows; sequences and numbers to predict have no class."""
+    targets = data.labels
+    if targets is None:
         return None
     counts = []
     for split in splits:
         rows = split.all_rows()
-        labels = data.targets[rows]
+        labels = targets[rows]
         of_client = np.bincount(labels, minlength=data.classes)
         counts.append(of_client)
     return np.stack(counts)
@@ -216,8 +223,7 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
 
 
 def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
-    has_classes = data.targets.ndim == 1
-    labels = data.targets if has_classes else None
+    labels = data.labels
     if settings.partition == "natural":
         parts, names = _natural_parts(data, settings, seed)
     else:
@@ -315,7 +321,8 @@ def _artificial_parts(
         return list(map(np.sort, parts))
     if labels is None:
         raise InputError(
-            f"partition = {settings.partition} needs classes; '{data.name}' holds sequences: use natural or iid"
+            f"partition = {settings.partition} needs classes; '{data.name}' holds sequences or numbers to predict: use "
+            "natural or iid"
         )
     if settings.partition == "shards":
         return partition.shards(labels, clients, settings.shards_per_client, seed)

@@ -24,9 +24,9 @@ def read_folder(path: Path) -> Dataset:
 
     An .npz may also have x_test and y_test: the client's test data.
 
-    Classes are whole numbers from 0; y of a sequence task has one for each position. x keeps its type, except that
-    float64, which models do not take, becomes float32; features of parquet become float32, in the order of the first
-    file's columns.
+    Classes are whole numbers from 0; y of a sequence task has one for each position. Floats are numbers to predict. x
+    keeps its type, except that float64, which models do not take, becomes float32, as float targets do; features of
+    parquet become float32, in the order of the first file's columns.
     """
     kind, files = _client_files(path)
     read = _READERS[kind]
@@ -37,6 +37,8 @@ def read_folder(path: Path) -> Dataset:
     is_test: list[bool] = []
     for client, file in enumerate(files):
         for part, (x, y) in read(file, first).items():
+            if y.dtype.kind == "f":
+                y = y.astype(np.float32)
             inputs.append(x)
             targets.append(y)
             _check(file, part, x, y)
@@ -44,12 +46,17 @@ def read_folder(path: Path) -> Dataset:
             _check_alike(f"y{part}", first, targets[0], file, y)
             owners += [client] * len(y)
             is_test += [part == TEST] * len(y)
-    all_targets = np.concatenate(targets).astype(np.int64)
+    all_targets = np.concatenate(targets)
+    if all_targets.dtype.kind == "f":
+        outputs = all_targets[0].size
+    else:
+        all_targets = all_targets.astype(np.int64)
+        outputs = int(all_targets.max()) + 1
     return Dataset(
         name=path.resolve().name,
         inputs=np.concatenate(inputs),
         targets=all_targets,
-        classes=int(all_targets.max()) + 1,
+        classes=outputs,
         owners=np.array(owners, np.int64),
         owner_names=tuple(file.stem for file in files),
         is_test=np.array(is_test) if any(is_test) else None,
@@ -137,10 +144,10 @@ def _check(file: Path, part: str, inputs: Array, targets: Array) -> None:
     y = f"y{part}"
     if inputs.dtype.kind not in "biuf":
         raise InputError(f"{file}: {x} is {inputs.dtype}; it must be of whole numbers or floats: convert it")
-    if targets.dtype.kind not in "iu":
+    if targets.dtype.kind not in "iuf":
         raise InputError(
-            f"{file}: {y} is {targets.dtype}; it must be of whole numbers from 0, without gaps (a column with gaps is "
-            "read as floats): convert or fill it"
+            f"{file}: {y} is {targets.dtype}; it must be of whole numbers from 0 (classes) or of floats (numbers to "
+            "predict): convert it"
         )
     has_rows = inputs.ndim and targets.ndim and len(targets)
     if not has_rows or len(inputs) != len(targets):
@@ -151,9 +158,19 @@ def _check(file: Path, part: str, inputs: Array, targets: Array) -> None:
     is_float = inputs.dtype.kind == "f"
     if is_float and not np.isfinite(inputs).all():
         raise InputError(f"{file}: {x} holds values that are not finite; fill the gaps or leave those rows out")
+    if targets.dtype.kind == "f":
+        if not np.isfinite(targets).all():
+            raise InputError(
+                f"{file}: {y} holds values that are not finite; targets must be without gaps: fill them or leave those "
+                "rows out"
+            )
+        return
     lowest = targets.min()
     if lowest < 0:
-        raise InputError(f"{file}: {y} has {lowest} in it; classes are counted from 0: shift them")
+        raise InputError(
+            f"{file}: {y} has {lowest} in it; classes are counted from 0: shift them, or store numbers to predict as "
+            "floats"
+        )
 
 
 def _check_alike(

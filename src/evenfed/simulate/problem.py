@@ -260,7 +260,7 @@ def _check_class_targets(pool: Pool) -> None:
         kind = str(dtype).removeprefix("torch.")
         raise InputError(
             f"targets are {kind}; cross entropy takes whole class numbers (int64): convert them, or give `loss` for "
-            "another kind of target (evenfed.losses.mse for numbers, evenfed.losses.binary for 0 or 1)"
+            'another kind of target ("mse" for numbers, "binary" for 0 or 1)'
         )
     lowest = int(pool.targets.min())
     if lowest < 0:
