@@ -34,8 +34,9 @@ def client_means(values: Tensor, sizes: Tensor) -> Tensor:
     clients = torch.arange(len(sizes))
     owners = clients.repeat_interleave(sizes).to(values.device)
     totals = values.new_zeros(len(sizes), *values.shape[1:]).index_add_(0, owners, values)
-    counts = sizes.to(totals)
-    return (totals.T / counts).T.cpu()
+    inner = [1] * (values.ndim - 1)
+    counts = sizes.to(totals).view(-1, *inner)
+    return (totals / counts).cpu()
 
 
 def slope(function: LocalLoss, at: Tensor) -> Tensor:
