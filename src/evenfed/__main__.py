@@ -1,5 +1,5 @@
 """`python -m evenfed`."""
 
-from .cli.main import main
+from .cli import main
 
 main()

@@ -1,6 +1,7 @@
 """The commands that train: `compare` and `tune`."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -9,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..algorithms import BUILT_IN
 from ..callbacks.naming import chosen as callbacks_chosen
 from ..comparison.experiment import DEMO, Experiment
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
 from ..comparison.progress import live, progress_page
-from ..comparison.runner import run, take_over
-from .console import NOT_DRAWN, console, introduce_clients, say
+from ..comparison.runner import complete, files_read, findings_of, take_over
+from ..data import Federation
+from ..experiments import located
+from . import rerun
+from .console import NOT_DRAWN, console, say
 
 if TYPE_CHECKING:
     from ..comparison.tune import Tuned
@@ -40,6 +45,7 @@ Output = Annotated[Path, typer.Option(help="Output folder; reuse it to resume.")
 
 
 def compare(
+    context: typer.Context,
     experiment: ExperimentFile = None,
     quick: Quick = False,
     data: Annotated[str | None, typer.Option(help="Data set, e.g. digits.")] = None,
@@ -52,7 +58,7 @@ def compare(
     engine: Annotated[str | None, typer.Option(help="parallel, reference or flower.")] = None,
     device: Device = None,
     precision: Precision = None,
-    out: Output = Path("runs"),
+    out: Output = Path(rerun.OUT),
     reuse: Annotated[
         list[Path], typer.Option(help="Take finished runs from this comparison, packed or not; repeatable.")
     ] = [],
@@ -69,6 +75,7 @@ def compare(
         "device": device,
         "precision": precision,
     }
+    files = rerun.states([located(experiment or DEMO)])
     assignments = list(set)
     if data is not None:
         assignments.insert(0, f"data.name='{data}'")
@@ -79,33 +86,66 @@ def compare(
         taken = ", ".join(take_over(chosen, out, folder)) or "nothing"
         say(f"taken from {folder}: {taken}")
     with live() as progress:
-        findings = run(chosen, out, progress, introduce_clients)
+        complete(chosen, out, progress, _introduce)
+    files |= rerun.states(files_read(chosen, out))
+    findings = findings_of(chosen, out)
+    drawn: list[Path] = []
     if format is Format.json:
-        print(json.dumps(findings.describe(), indent=1))
+        text = json.dumps(findings.describe(), indent=1) + "\n"
+        sys.stdout.write(text)
     else:
-        _show(findings, out / chosen.name, full)
+        text, drawn = _show(findings, out / chosen.name, full)
+    is_complete = bool(drawn) or format is Format.json  # figures may be drawn the next time
+    if context.obj is not None and is_complete and not reuse and _prints_the_same(chosen):
+        files |= rerun.states(drawn)
+        rerun.keep(context.obj, out, text, files)
 
 
-def _show(findings: Findings, folder: Path, full: bool) -> None:
+def _prints_the_same(experiment: Experiment) -> bool:
+    """Whether a finished experiment is only printed: no cautions, and nothing of other packages decides about it."""
+    if experiment.track:
+        return False
+    runs, _ = experiment.runs()
+    has_cautions = any(planned.settings.caution is not None for planned in runs)
+    are_built_in = all(planned.algorithm.name in BUILT_IN for planned in runs)
+    return are_built_in and not has_cautions
+
+
+def _introduce(federation: Federation) -> None:
+    """Who takes part, and what was noted about their data."""
+    page = progress_page()
+    page.print(federation.summary(), markup=False, soft_wrap=True)
+    for note in federation.notes:
+        page.print(f"! {note}", markup=False, soft_wrap=True)
+
+
+def _show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]:
+    """Print tables and draw figures; returns all that was printed, and the figures' files."""
     from ..report.figures import comparison as figures
     from ..report.tables import brief, summary
     from ..report.write import pages
 
     page = console()
     tables = summary(findings) if full else [brief(findings)]
-    page.print(pages(tables, page))
-    for sentence in findings.stopped:
-        page.print(sentence, style="dim", markup=False)
-    for sentence in findings.advice:
-        page.print(f"! {sentence}", style="yellow", markup=False)
+    with page.capture() as first:
+        page.print(pages(tables, page))
+        for sentence in findings.stopped:
+            page.print(sentence, style="dim", markup=False)
+        for sentence in findings.advice:
+            page.print(f"! {sentence}", style="yellow", markup=False)
+    sys.stdout.write(first.get())
+    sys.stdout.flush()
     drawn = figures.draw(findings, folder / "figures")
     shown = NOT_DRAWN
     if drawn:
         pngs = [path.name for path in drawn if path.suffix == ".png"]
         names = ", ".join(pngs)
         shown = f"{folder}/figures: {names}"
-    page.print(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
-    page.print(f"Figures: {shown}", markup=False)
+    with page.capture() as second:
+        page.print(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
+        page.print(f"Figures: {shown}", markup=False)
+    sys.stdout.write(second.get())
+    return first.get() + second.get(), drawn
 
 
 def tune(
@@ -127,7 +167,7 @@ def tune(
     batch: Annotated[int | None, typer.Option(help="Candidates trained together; 12.")] = None,
     device: Device = None,
     precision: Precision = None,
-    out: Output = Path("runs"),
+    out: Output = Path(rerun.OUT),
     format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
 ) -> None:
     """Choose learning rates and hyper-parameters on a validation split; rerun to resume.

@@ -4,9 +4,6 @@ import os
 
 from rich.console import Console
 
-from ..comparison.progress import progress_page
-from ..data import Federation
-
 NOT_DRAWN = "none; to draw them: pip install 'evenfed[report]'"
 _FILE_WIDTH = 160
 
@@ -27,11 +24,3 @@ def say(message: str) -> None:
         highlight=False,
         soft_wrap=True,
     ).print(message, markup=False)
-
-
-def introduce_clients(federation: Federation) -> None:
-    """Who takes part, and what was noted about their data."""
-    page = progress_page()
-    page.print(federation.summary(), markup=False, soft_wrap=True)
-    for note in federation.notes:
-        page.print(f"! {note}", markup=False, soft_wrap=True)

@@ -40,6 +40,12 @@ def run(experiment: Experiment, out: Path, listen: Listener, introduce: Introduc
 
     `introduce` is given the clients before the first round, if anything is left to train.
     """
+    complete(experiment, out, listen, introduce)
+    return findings_of(experiment, out)
+
+
+def complete(experiment: Experiment, out: Path, listen: Listener, introduce: Introduction = _nothing) -> None:
+    """Carry out what is left of the experiment's runs in `out`."""
     root = out / experiment.name
     runs = _runs_of(experiment)
     configs = {planned.name: experiment.config(planned) for planned in runs}
@@ -50,7 +56,21 @@ def run(experiment: Experiment, out: Path, listen: Listener, introduce: Introduc
             introduce(federation)
             carry_out = _run_on_flower if experiment.train.engine == "flower" else _run_here
             carry_out(experiment, federation, waiting, root, listen)
-    return read_runs(root, runs)
+
+
+def findings_of(experiment: Experiment, out: Path) -> Findings:
+    """What the experiment's runs, complete in `out`, add up to."""
+    return read_runs(out / experiment.name, _runs_of(experiment))
+
+
+def files_read(experiment: Experiment, out: Path) -> list[Path]:
+    """The files that the findings are made from."""
+    root = out / experiment.name
+    paths = []
+    for planned in _runs_of(experiment):
+        folder = RunFolder.of(root, planned)
+        paths += [folder.header_path, folder.rounds_path]
+    return paths
 
 
 def take_over(experiment: Experiment, out: Path, folder: Path) -> list[str]:

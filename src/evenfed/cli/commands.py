@@ -57,11 +57,11 @@ def _root(
     pass
 
 
-def main() -> NoReturn:
-    """Entry point: bad input ends in one message and a non-zero exit, never in a traceback."""
+def run() -> NoReturn:
+    """Carry out the command: bad input ends in one message and a non-zero exit, never in a traceback."""
     command = shlex.join(["evenfed", *sys.argv[1:]])
     try:
-        app(standalone_mode=False)
+        app(standalone_mode=False, obj=sys.argv[1:])
     except InputError as error:
         _fail(str(error), 2)
     except Interruption:
