@@ -1,7 +1,9 @@
 """Results that can be printed, tabled, saved, loaded and reported."""
 
+import copy
 import functools
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -289,3 +291,26 @@ def test_packed_results_come_back_without_models(compared, tmp_path):
 
 def _in_order(like: evenfed.Comparison, other: evenfed.Comparison) -> evenfed.Comparison:
     return evenfed.Comparison({label: other[label] for label in like}, other.floor)
+
+
+def test_models_are_made_when_asked_for_and_share_a_frozen_base_until_then(tmp_path):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 4).requires_grad_(False), nn.Linear(4, 3))
+    frozen = module[0].weight.clone()
+    compared = evenfed.compare(module, federation(), ["vred"], seeds=1, rounds=1, **CPU)
+    compared.save(tmp_path)
+    loaded = evenfed.load(tmp_path, model=module)
+    with torch.no_grad():
+        module[0].weight.zero_()  # whatever becomes of the user's own
+    for each in (compared, loaded):
+        fedavg, vred, other_seed = each.every
+        assert fedavg.module is vred.module is other_seed.module
+        assert "model" not in vars(fedavg)
+        assert torch.equal(fedavg.model[0].weight, frozen) and fedavg.model is fedavg.model
+        trained = torch.cat([fedavg.model[1].weight.flatten(), fedavg.model[1].bias])
+        assert torch.equal(trained, fedavg.server.theta) and not fedavg.model.training
+        with torch.no_grad():
+            fedavg.model[0].weight.zero_()
+        assert torch.equal(vred.model[0].weight, frozen)
+        for again in (copy.deepcopy(vred), pickle.loads(pickle.dumps(vred))):
+            assert torch.equal(again.model[1].weight, vred.model[1].weight)

@@ -20,7 +20,7 @@ from ..losses import LossFunction
 from ..settings import Settings
 from ..simulate.drawn import Drawn, drawn_by
 from ..simulate.loop import Run, State
-from ..simulate.problem import Problem, Score, initial_model, loaded
+from ..simulate.problem import Problem, Score, initial_model
 from . import identity
 from .disk import Interruption
 from .driver import Training, drive
@@ -221,7 +221,6 @@ class _Work:
     def _result(
         self, run: Run, state: State, records: list[Record], header: Header, folder: Path | None = None
     ) -> Result:
-        server = state.server
         problem = self.problem
         if self.drawn is not None:
             problem = self.drawn.problem(run.settings.seed)
@@ -235,7 +234,7 @@ class _Work:
             shares=sizes / sizes.sum(),
             header=header,
             state=state,
-            module=loaded(problem.model, server, server.theta),
+            module=problem.model,
             folder=folder,
         )
 

@@ -1,5 +1,6 @@
 """Results that were saved, or made with `out=` or by the command line, come back from their folders."""
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,6 @@ from ..settings import Settings
 from ..simulate import checkpoint
 from ..simulate.beginning import new_server
 from ..simulate.loop import State
-from ..simulate.problem import loaded
 from .folder import RunFolder, read_order
 from .header import Header, Table
 from .identity import frozen_hash
@@ -34,6 +34,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> Result | Compariso
     `model`: a module like the one trained; it gets the trained parameters and becomes `result.model`. Without it a
     result has all but `model`. One run is a Result, several are a Comparison.
     """
+    model = copy.deepcopy(model)  # one for all results, whatever becomes of the user's own
     root = Path(path)
     if not root.is_dir():
         raise InputError(f"there is no folder {root}; give one that `save`, `out=` or `evenfed compare` has written")
@@ -85,14 +86,13 @@ def _result(folder: RunFolder, model: nn.Module | None) -> Result:
     state = None
     if folder.model_path.exists():  # packed results have none
         state = _state(folder, header, algorithm, settings)
-    module = None
     if model is not None:
         if state is None:
             raise InputError(
                 f"{folder.path} holds rounds but no parameters for `model`, as packed results do; leave model out"
             )
-        module = _filled(model, state, folder)
-        if header.frozen not in (None, frozen_hash(module)):
+        _check_kind(model, state, folder)
+        if header.frozen not in (None, frozen_hash(model)):
             raise InputError(
                 f"{folder.path} was trained with other frozen parameters than those of the model given; they are not "
                 "saved: give the same pretrained ones"
@@ -106,7 +106,7 @@ def _result(folder: RunFolder, model: nn.Module | None) -> Result:
         shares=np.asarray(history.shares),
         header=header,
         state=state,
-        module=module,
+        module=model,
         folder=folder.path,
     )
 
@@ -137,12 +137,11 @@ def _state(folder: RunFolder, header: Header, algorithm: Algorithm, settings: Se
     return folder.final(fresh) if kept else fresh
 
 
-def _filled(model: nn.Module, state: State, folder: RunFolder) -> nn.Module:
-    """A copy of the module with the run's parameters; one of another kind is refused."""
+def _check_kind(model: nn.Module, state: State, folder: RunFolder) -> None:
+    """Refuse a module of another kind than the one trained."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module like the one trained")
-    server = state.server
-    saved: dict[str, Tensor] = {**_parameters(state), **server.buffers}
+    saved: dict[str, Tensor] = {**_parameters(state), **state.server.buffers}
     own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     another = f"{folder.path} was trained with another model"
     for name, tensor in saved.items():
@@ -158,7 +157,6 @@ def _filled(model: nn.Module, state: State, folder: RunFolder) -> nn.Module:
                 f"{another}: the one given has {name}, which was not trained; give the same, or freeze that parameter "
                 "(requires_grad_(False))"
             )
-    return loaded(model, server, server.theta)
 
 
 def _parameters(state: State) -> dict[str, Tensor]:

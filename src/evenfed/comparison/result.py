@@ -4,6 +4,7 @@ import dataclasses
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,18 +48,13 @@ class Result:
     shares: NDArray[np.float64]  # [n] each client's share of all training examples
     header: Header  # what was run on what, as a run's folder holds it
     state: State | None = None  # of the round that the model is from; packed results have none
-    module: nn.Module | None = None  # the trained global model; see `model`
+    module: nn.Module | None = None  # of the model's kind, with its frozen parameters; results share it
     folder: Path | None = None  # of this run on disk, if it is kept there
 
-    @property
+    @cached_property
     def model(self) -> nn.Module:
-        """The trained global model."""
-        if self.module is None:
-            raise InputError(
-                "a saved run holds parameters but no module; give one of the same kind: "
-                "evenfed.load(path, model=MyModel())"
-            )
-        return self.module
+        """The trained global model; made when first asked for."""
+        return self._model_with(self.server, self.server.theta)
 
     @property
     def server(self) -> Server:
@@ -179,10 +175,18 @@ class Result:
         if norms is not None:
             buffers = norms.statistics(self.server.buffers, client)
             own = dataclasses.replace(self.server, buffers=buffers)
-            return loaded(self.model, own, norms.model(self.server.theta, client))
+            return self._model_with(own, norms.model(self.server.theta, client))
         if self.personal is None:
             return self.model
-        return loaded(self.model, self.server, self.personal[client])
+        return self._model_with(self.server, self.personal[client])
+
+    def _model_with(self, server: Server, theta: Tensor) -> nn.Module:
+        if self.module is None:
+            raise InputError(
+                "a saved run holds parameters but no module; give one of the same kind: "
+                "evenfed.load(path, model=MyModel())"
+            )
+        return loaded(self.module, server, theta)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """One row per round and client: label, seed, round (from 1), client, loss, weight, accuracy, test_loss."""
