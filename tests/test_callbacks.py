@@ -133,6 +133,24 @@ def test_early_stopping_gives_back_the_best_model():
     assert last.model_round is None and torch.equal(last.server.theta, thetas[-1])
 
 
+def test_early_stopping_gives_back_the_clients_own_layers(tmp_path):
+    torch.manual_seed(0)
+    normed = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    norms = []
+    stop = evenfed.callbacks.EarlyStopping("worst10", patience=2)
+    watchers = [falling_and_rising, stop, lambda progress: norms.append(progress.state.norms)]
+    options = {**CPU, "batch_size": 20, "rounds": 50, "batch_norm": "local", "out": tmp_path}
+    result = evenfed.train(normed, clients(), "fedavg", callbacks=watchers, **options)
+    loaded = evenfed.load(tmp_path, model=normed)
+    assert result.model_round == 3 and len(norms) == 5
+    for each in (result, loaded):
+        for k in range(len(clients())):
+            own = each.client_model(k)[1]
+            assert torch.equal(own.running_mean, norms[2].buffers["1.running_mean"][k])
+            assert torch.equal(torch.cat([own.weight, own.bias]), norms[2].parameters[k])
+            assert not torch.equal(own.running_mean, each.model[1].running_mean)
+
+
 def test_early_stopping_knows_that_a_spread_should_fall():
     stop = evenfed.callbacks.EarlyStopping("std", patience=2)
     result = evenfed.train(model(), clients(), "vred", rounds=50, callbacks=[falling_and_rising, stop], **CPU)

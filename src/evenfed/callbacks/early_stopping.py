@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_whole, unknown
 from ..fairness import Fairness
+from ..simulate.norms import OwnNorms
 from .progress import Callback, Progress
 
 METRICS = tuple(field.name for field in dataclasses.fields(Fairness))
@@ -90,11 +91,16 @@ class EarlyStopping(Callback):
         buffers = {}
         for name in progress.server.buffers:
             buffers[name] = notes[self._name(f"buffers.{name}")]
+        tables = {}
+        if progress.state.norms is not None:
+            for name in progress.state.norms.stored():
+                tables[name] = notes[self._name(f"norms.{name}")]
         progress.restore(
             best_round,
             notes[self._name("theta")],
             buffers,
             notes.get(self._name("personal")),
+            OwnNorms.restored(tables),
         )
 
     def _notes(self, progress: Progress, value: float) -> dict[str, Tensor]:
@@ -110,6 +116,9 @@ class EarlyStopping(Callback):
                 notes[f"buffers.{name}"] = buffer
             if state.personal is not None:
                 notes["personal"] = state.serving()
+            if state.norms is not None:
+                for name, table in state.norms.stored().items():
+                    notes[f"norms.{name}"] = table
         return {self._name(name): note for name, note in notes.items()}
 
     def _name(self, of: str) -> str:

@@ -15,6 +15,7 @@ from ..core.server import Record, Server
 from ..fairness import Fairness
 from ..settings import Settings
 from ..simulate.loop import Run, State
+from ..simulate.norms import OwnNorms
 from ..simulate.problem import Problem, loaded
 
 
@@ -99,11 +100,18 @@ class Progress:
         changed = {**self.state.notes, **notes}
         self.state = dataclasses.replace(self.state, notes=changed)
 
-    def restore(self, round: int, theta: Tensor, buffers: dict[str, Tensor], personal: Tensor | None = None) -> None:
-        """At the end of a run: the model of an earlier round is the run's result."""
+    def restore(
+        self,
+        round: int,
+        theta: Tensor,
+        buffers: dict[str, Tensor],
+        personal: Tensor | None = None,
+        norms: OwnNorms | None = None,
+    ) -> None:
+        """At the end of a run: the model of an earlier round is the run's result, with the clients' own of then."""
         server = dataclasses.replace(self.server, index=round, theta=theta, buffers=buffers)
         owns = None if personal is None else torch.ones(len(personal), dtype=torch.bool)
-        self.restored = State(server, personal, owns=owns)
+        self.restored = State(server, personal, owns=owns, norms=norms)
 
 
 class Callback:
