@@ -279,6 +279,8 @@ class Experiment:
             padding=federation.padding,
             **self.functions(),
         )
+        has_default_loss = self.objective.loss is None
+        problem = problem.holding_out(federation.unseen, None, has_default_loss)
         return problem, Drawn(problem, make)
 
     def repetitions(self) -> set[str]:
@@ -291,7 +293,7 @@ class Experiment:
     def config(self, run: Run) -> dict[str, Any]:
         """All that decides a run's result. A folder is checked against it before it is written to again."""
         return {
-            "data": dataclasses.asdict(self.data),
+            "data": self.data.describe(),
             "model": dict(self.model),
             "algorithm": run.algorithm.name,
             "hyper_parameters": run.algorithm.describe(),

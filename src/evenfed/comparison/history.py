@@ -71,6 +71,38 @@ class History:
         return None if final is None else self.figures(final)
 
     @property
+    def unseen(self) -> Fairness | None:
+        """Of clients that never train, by the run's model; None if there are none."""
+        record = self._held_out
+        if record is None or record.unseen_losses is None:
+            return None
+        figures = record.unseen
+        if self.metric.is_loss or figures is None:
+            figures = record.unseen_losses
+        return self.metric.fairness(figures)
+
+    @property
+    def test(self) -> dict[str, float]:
+        """accuracy (or score) and loss of the run's model on the test set that belongs to no client."""
+        record = self._held_out
+        figures: dict[str, float] = {}
+        if record is not None and record.global_accuracy is not None:
+            figures["accuracy"] = record.global_accuracy
+        if record is not None and record.global_loss is not None:
+            figures["loss"] = record.global_loss
+        return figures
+
+    @property
+    def _held_out(self) -> Record | None:
+        """The evaluation of the run's model on what is held out."""
+        for record in reversed(self.records):
+            is_of_model = self.model_round is None or record.index < self.model_round
+            is_evaluated = record.unseen_losses is not None or record.global_loss is not None
+            if is_of_model and is_evaluated:
+                return record
+        return None
+
+    @property
     def late_figures(self) -> Vector | None:
         """[n] each client's mean over the last rounds."""
         if not self.late:
@@ -204,7 +236,7 @@ def row(label: str, runs: Histories, baseline: Histories | None) -> Row:
 
     def mean(name: str) -> float:
         per_seed = [getattr(run, name) for run in runs]
-        return _over_seeds(per_seed)[0]
+        return over_seeds(per_seed)[0]
 
     seconds = []
     for run in runs:
@@ -236,7 +268,7 @@ def _figures(runs: Histories, baseline: Histories | None, late: bool) -> Figures
             figures |= _suppression(run, baseline[k], late)
         for name, value in figures.items():
             values.setdefault(name, []).append(value)
-    return {name: _over_seeds(per_seed) for name, per_seed in values.items()}
+    return {name: over_seeds(per_seed) for name, per_seed in values.items()}
 
 
 def _suppression(run: History, baseline: History, late: bool) -> dict[str, float]:
@@ -248,7 +280,7 @@ def _suppression(run: History, baseline: History, late: bool) -> dict[str, float
     return dataclasses.asdict(Suppression.of(own, fedavgs, run.metric.higher_is_better))
 
 
-def _over_seeds(values: Sequence[float]) -> tuple[float, float]:
+def over_seeds(values: Sequence[float]) -> tuple[float, float]:
     """Mean and standard deviation (seeds in the denominator, as in the paper's tables) of the known values."""
     every = np.array(values, dtype=np.float64)
     known = every[~np.isnan(every)]

@@ -122,30 +122,12 @@ class Result:
     @property
     def unseen(self) -> Fairness | None:
         """The same of clients that never train, at the end; None if there are none."""
-        final = self._held_out
-        metric = self.history.metric
-        if final is None or final.unseen_losses is None:
-            return None
-        figures = final.unseen_losses if metric.is_loss or final.unseen is None else final.unseen
-        return metric.fairness(figures)
+        return self.history.unseen
 
     @property
     def test(self) -> dict[str, float]:
         """accuracy (or score) and loss of the global model on the test set that belongs to no client, at the end."""
-        final = self._held_out
-        if final is None:
-            return {}
-        figures = {"accuracy": final.global_accuracy, "loss": final.global_loss}
-        return {name: value for name, value in figures.items() if value is not None}
-
-    @property
-    def _held_out(self) -> Record | None:
-        """The evaluation of the run's model on what is held out."""
-        for record in reversed(self.records):
-            is_of_model = self.model_round is None or record.index < self.model_round
-            if is_of_model and (record.unseen_losses is not None or record.global_loss is not None):
-                return record
-        return None
+        return self.history.test
 
     def groups(self, clients: Sequence[Client]) -> "pandas.DataFrame":
         """One row per group of each client and of all: examples, accuracy, selection rate, TPR and FPR.

@@ -144,13 +144,12 @@ def _run_on_flower(
     listen: Listener,
 ) -> None:
     """Train on Flower's simulation, one run after another; each strategy writes its own folder, round by round."""
+    _refuse_what_flower_lacks(experiment)
     from ..flower import FairStrategy, client_app
     from ..flower.simulation import simulate
     from ..flower.wire import Shape
 
     _refuse_lost_models(runs, root)
-    if "early_stopping" in experiment.track:
-        raise InputError("track.early_stopping needs the simulator; leave it out, or use engine = 'parallel'")
     problem, initial = experiment.problem(federation, federation.judged)
     site = _Site(experiment)
     personal = root.resolve() / ".personal"  # kept here, a client's own model outlives a kill
@@ -196,6 +195,14 @@ def _run_on_flower(
         if stop():
             raise Interruption
     shutil.rmtree(personal, ignore_errors=True)
+
+
+def _refuse_what_flower_lacks(experiment: Experiment) -> None:
+    instead = "needs the simulator; leave it out, or use engine = 'parallel'"
+    if "early_stopping" in experiment.track:
+        raise InputError(f"track.early_stopping {instead}")
+    if experiment.data.unseen:
+        raise InputError(f"data.unseen={experiment.data.unseen} {instead}")
 
 
 def _refuse_lost_models(runs: Sequence[Run], root: Path) -> None:

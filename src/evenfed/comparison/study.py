@@ -332,7 +332,7 @@ def mark(experiment: Experiment) -> str:
     for irrelevant in ("engine", "device", "seed"):
         del train[irrelevant]
     deciding = [
-        dataclasses.asdict(experiment.data),
+        experiment.data.describe(),
         dict(experiment.model),
         train,
         list(experiment.seeds),

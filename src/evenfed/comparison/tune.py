@@ -106,7 +106,7 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
             **own,
         }
         entries[variant.label] = _without_none(entry)
-    data = dataclasses.asdict(experiment.data)
+    data = experiment.data.describe()
     content = {
         "name": experiment.name,
         "seeds": list(experiment.seeds),
@@ -127,7 +127,7 @@ class _Bench:
     """One federation on which batches of candidates are trained together."""
 
     def __init__(self, experiment: Experiment, search: Search) -> None:
-        federation = federate(experiment.data)
+        federation = dataclasses.replace(federate(experiment.data), unseen=None)  # nothing is chosen by them
         judged = federation.validation if search.select_on == "validation" else federation.judged
         sizes = federation.train_sizes
         self.experiment = experiment

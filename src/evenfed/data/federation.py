@@ -21,6 +21,7 @@ from .partition import Parts, Rows, Split
 MOST_DRAWS = 1000  # of small = "redraw"
 PIECE = 16 << 20  # bytes gathered at a time
 NAMES_SHOWN = 8
+UNSEEN_STREAM = 1  # of the seed's random numbers
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Federation:
     seed: int  # the one the split was drawn with, after re-drawing
     notes: tuple[str, ...]
     judged_on: str = "test"  # or "validation"
+    unseen: Pool | None = None  # the judged examples of clients that never train
+    unseen_names: tuple[str, ...] = ()
 
     @property
     def train_sizes(self) -> NDArray[np.int64]:
@@ -58,7 +61,7 @@ class Federation:
         counts = None
         if self.class_counts is not None:
             counts = self.class_counts.tolist()
-        return {
+        described = {
             "names": self.names,
             "train": self.train_sizes.tolist(),
             "test": self.judged_sizes.tolist(),  # the key of run folders, whatever they are judged on
@@ -66,13 +69,13 @@ class Federation:
             "split_seed": self.seed,
             "notes": list(self.notes),
         }
+        if self.unseen is not None:
+            described["unseen"] = list(self.unseen_names)
+        return described
 
     def summary(self) -> str:
         """One line: how many clients, who they are, and how many examples they have."""
-        shown = ", ".join(self.names[:NAMES_SHOWN])
-        more = len(self.names) - NAMES_SHOWN
-        if more > 0:
-            shown += f" and {more} more"
+        shown = _shown(self.names)
         train = int(self.train_sizes.sum())
         judged = int(self.judged_sizes.sum())
         clients = "1 client" if len(self.names) == 1 else f"{len(self.names)} clients"
@@ -106,7 +109,8 @@ def federate(settings: DataSettings) -> Federation:
     (20, 10, 1797)
     """
     data = _thinned(dataset(settings), settings)
-    draw = _draw(data, settings)
+    everyone = _draw(data, settings)
+    draw, held_out = _without_unseen(everyone, settings)
     splits = draw.splits
     notes = [*data.notes, *draw.notes]
     train = _pool(data, [split.train for split in splits])
@@ -118,6 +122,11 @@ def federate(settings: DataSettings) -> Federation:
         notes.append("judged on the validation examples")
     else:
         judged = _pool(data, [split.test for split in splits])
+    unseen = None
+    if held_out.names:
+        unseen = _pool(data, [_judged_rows(split, settings) for split in held_out.splits])
+        some = _shown(held_out.names)
+        notes.append(f"{len(held_out.names)} of {len(everyone.names)} clients never train and are judged apart: {some}")
     return Federation(
         name=data.name,
         names=draw.names,
@@ -130,7 +139,21 @@ def federate(settings: DataSettings) -> Federation:
         seed=draw.seed,
         notes=tuple(notes),
         judged_on=settings.judge,
+        unseen=unseen,
+        unseen_names=tuple(held_out.names),
     )
+
+
+def _shown(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:NAMES_SHOWN])
+    more = len(names) - NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _judged_rows(split: Split, settings: DataSettings) -> Rows:
+    """Those that accuracy is measured on."""
+    return split.validation if settings.judge == "validation" else split.test
 
 
 def _class_counts(data: Dataset, splits: Sequence[Split]) -> NDArray[np.int64] | None:
@@ -220,6 +243,25 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
         f"data.small='{settings.small}': no client or no draw has {settings.min_train} training and "
         f"{settings.min_test} test examples everywhere; ask for fewer clients, a larger concentration, or lower minima"
     )
+
+
+def _without_unseen(draw: _Draw, settings: DataSettings) -> tuple[_Draw, _Draw]:
+    """The clients that train, and those that never do: drawn with the seed among clients with examples to judge."""
+    if not settings.unseen:
+        return draw, draw.only([])
+    total = len(draw.splits)
+    judged = [k for k in range(total) if len(_judged_rows(draw.splits[k], settings))]
+    most = min(len(judged), total - 1)
+    if settings.unseen > most:
+        raise InputError(
+            f"data.unseen={settings.unseen}: of {total} clients {len(judged)} have {settings.judge} examples, and one "
+            f"must be left to train; ask for at most {most}"
+        )
+    rng = np.random.default_rng([settings.seed, UNSEEN_STREAM])
+    drawn = rng.choice(judged, settings.unseen, replace=False)
+    unseen = sorted(drawn.tolist())
+    seen = [k for k in range(total) if k not in unseen]
+    return draw.only(seen), draw.only(unseen)
 
 
 def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:

@@ -1,7 +1,7 @@
 """Which data, and how they are split across clients: the table [data] of an experiment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from ..core.errors import InputError, check_whole, unknown
@@ -33,6 +33,7 @@ class DataSettings:
     small: Literal["keep", "drop", "redraw"] = "keep"  # clients below min_train or min_test
     min_train: int = 1
     min_test: int = 1
+    unseen: int = 0  # that many clients, drawn with the seed, never train and are judged apart
     seed: int = 0  # of the split
 
     def __post_init__(self) -> None:
@@ -50,6 +51,7 @@ class DataSettings:
         check_whole("data.min_examples", self.min_examples, 1)
         check_whole("data.min_train", self.min_train, 0)
         check_whole("data.min_test", self.min_test, 0)
+        check_whole("data.unseen", self.unseen, 0)
         check_whole("data.seed", self.seed, 0)
         if self.examples is not None:
             check_whole("data.examples", self.examples, 1)
@@ -79,6 +81,13 @@ class DataSettings:
         is_whole_folder = is_own_folder and self.partition == "natural"
         if self.clients is UNSAID:
             object.__setattr__(self, "clients", 0 if is_whole_folder else CLIENTS)
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON. `unseen` only where it is used: folders of earlier versions do not have it."""
+        options = asdict(self)
+        if not self.unseen:
+            del options["unseen"]
+        return options
 
     def changed(self, changes: Mapping[str, Any]) -> "DataSettings":
         """With some values set. How another data set is split says nothing about your own folder."""

@@ -9,7 +9,7 @@ from ..comparison.findings import Findings, seeds_named
 from ..comparison.header import Made
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from . import beside_paper, paper, several
+from . import beside_paper, held_out, paper, several
 from .against import against_tables, controls
 from .table import Table
 from .tables import brief, detailed, overview, runs, suppression
@@ -105,6 +105,7 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     tables = [overview(findings, late=True)]
     tables += _tables_at(late)
     tables += _tables_at(last)
+    tables += held_out.tables(findings)
     if beside_the_paper:
         data_set = paper.data_set_of(findings)
         tables += beside_paper.tables(findings, data_set, last, late)

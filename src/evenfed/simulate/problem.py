@@ -84,15 +84,14 @@ class Problem:
         dtype = next(trained, torch.float32)
         train, judged = pools(clients, dtype)
         problem = cls.on(model, train, judged, names(clients), settings, loss, score)
-        held_out: dict[str, Pool] = {}
+        unseen_pool = None
+        test_pool = None
         if unseen:
             check_clients(unseen)
-            held_out["unseen"] = only_pool(_judged_alone(unseen), "unseen", dtype)
+            unseen_pool = only_pool(_judged_alone(unseen), "unseen", dtype)
         if test is not None:
-            held_out["test"] = only_pool([Client(test, name="all")], "test", dtype)
-        for what, pool in held_out.items():
-            held_out[what] = problem._checked_pool(pool.to(problem.device), what, loss is None)
-        return dataclasses.replace(problem, unseen=held_out.get("unseen"), test=held_out.get("test"))
+            test_pool = only_pool([Client(test, name="all")], "test", dtype)
+        return problem.holding_out(unseen_pool, test_pool, default_loss=loss is None)
 
     @classmethod
     def on(
@@ -140,8 +139,17 @@ class Problem:
             whole_client=whole_client,
         )
 
+    def holding_out(self, unseen: Pool | None, test: Pool | None, default_loss: bool) -> "Problem":
+        """The same, also measured on these."""
+        if unseen is not None:
+            unseen = self._checked_pool(unseen, "unseen", default_loss)
+        if test is not None:
+            test = self._checked_pool(test, "test", default_loss)
+        return dataclasses.replace(self, unseen=unseen, test=test)
+
     def _checked_pool(self, pool: Pool, what: str, default_loss: bool) -> Pool:
-        """The pool itself, after model, loss and score were tried on it."""
+        """The pool on the device, after model, loss and score were tried on it."""
+        pool = pool.to(self.device)
         probe = Probe.of(self.model, pool, what)
         if default_loss:
             _check_class_targets(pool)

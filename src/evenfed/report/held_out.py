@@ -1,0 +1,97 @@
+"""What is held out of training, in tables of its own: clients that never train, and a test set of no client's."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..comparison.findings import Entry, Findings
+from ..comparison.history import METRICS, over_seeds
+from .columns import METRIC_COLUMNS, directed
+from .table import Cell, Column, Line, Table
+from .tables import measured_on, spread_of
+
+
+def tables(findings: Findings) -> list[Table]:
+    """Those that the runs have figures for."""
+    run = findings.baseline.histories[0]
+    shown = []
+    if run.unseen is not None:
+        shown.append(_unseen(findings))
+    if run.test:
+        shown.append(_test(findings))
+    return shown
+
+
+def _unseen(findings: Findings) -> Table:
+    metric = findings.metric
+    unit = metric.unit
+    lines = []
+    for entry in findings.everyone:
+        known = []
+        for run in entry.histories:
+            if run.unseen is not None:
+                known.append(dataclasses.asdict(run.unseen))
+        cells = []
+        for name in METRICS:
+            values = [figures[name] for figures in known]
+            cells.append(_cell(values, unit))
+        lines.append(_line(entry, cells))
+    names = findings.header.clients.get("unseen")
+    who = "Clients" if names is None else f"{len(names)} clients"
+    note = f"{who} that are not part of any other figure. {_measured(findings)}."
+    table = Table(
+        name="unseen",
+        title="Clients never trained on, last round",
+        columns=directed(METRIC_COLUMNS, metric),
+        lines=lines,
+        notes=(note,),
+        digits=metric.digits,
+    )
+    return table.with_best()
+
+
+def _test(findings: Findings) -> Table:
+    metric = findings.metric
+    columns = [Column("loss", "loss", -1)]
+    if not metric.is_loss:
+        own = Column("accuracy", metric.name, metric.sign)
+        columns.insert(0, own)
+    lines = []
+    for entry in findings.everyone:
+        cells = []
+        for column in columns:
+            is_loss = column.key == "loss"
+            values = [run.test.get(column.key, np.nan) for run in entry.histories]
+            cell = _cell(values, 1.0 if is_loss else metric.unit)
+            cells.append(replace(cell, digits=3) if is_loss else cell)
+        lines.append(_line(entry, cells))
+    table = Table(
+        name="global-test",
+        title="Global test set, last round",
+        columns=columns,
+        lines=lines,
+        notes=(f"Examples that belong to no client. {_measured(findings)}.",),
+        digits=metric.digits,
+    )
+    return table.with_best()
+
+
+def _measured(findings: Findings) -> str:
+    unit = " in %" if findings.metric.is_share else ""
+    return f"{measured_on(findings)}{unit}, {spread_of(findings)}"
+
+
+def _cell(values: Sequence[float], unit: float) -> Cell:
+    """Mean and spread over seeds; one seed has no spread."""
+    mean, spread = over_seeds(values)
+    if np.isnan(mean):
+        return Cell()
+    if len(values) == 1:
+        return Cell(unit * mean)
+    return Cell(unit * mean, spread=unit * spread)
+
+
+def _line(entry: Entry, cells: Sequence[Cell]) -> Line:
+    return Line(entry.label, cells, control=entry.is_control)

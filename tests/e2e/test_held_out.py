@@ -1,0 +1,71 @@
+"""Clients and examples that are held out of training: from TOML, in reports, and in a folder's identity."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from evenfed import InputError
+from evenfed.comparison.experiment import Experiment
+from evenfed.comparison.runner import run
+from evenfed.data import DataSettings, federate
+from evenfed.report.document import Report
+
+TABLES = {
+    "seeds": 1,
+    "noise_floor": False,
+    "data": {"name": "digits", "clients": 8, "partition": "iid", "examples": 200, "unseen": 3},
+    "model": {"name": "mlp", "hidden": []},
+    "train": {"rounds": 2},
+    "algorithms": {"fedavg": {}, "semi_vred": {}},
+}
+
+
+def quietly(runs, records, engine):
+    pass
+
+
+def test_some_clients_never_train_whatever_the_partition() -> None:
+    settings = DataSettings(clients=8, partition="iid", examples=200, unseen=3)
+    held = federate(settings)
+    everyone = federate(dataclasses.replace(settings, unseen=0))
+    assert len(held.names) == 5 and len(held.unseen_names) == 3
+    assert sorted([*held.names, *held.unseen_names]) == everyone.names
+    for k, name in enumerate(held.unseen_names):
+        _, targets = everyone.judged.of(everyone.names.index(name))
+        assert held.unseen is not None
+        assert torch.equal(held.unseen.of(k)[1], targets)
+    assert f"3 of 8 clients never train and are judged apart: {', '.join(held.unseen_names)}" in held.notes
+    assert federate(settings).unseen_names == held.unseen_names
+    others = federate(dataclasses.replace(settings, seed=1)).unseen_names
+    assert others != held.unseen_names  # drawn with the seed
+    assert "unseen" not in dataclasses.replace(settings, unseen=0).describe()  # older folders have no such key
+
+
+def test_too_many_are_refused() -> None:
+    with pytest.raises(InputError, match=r"data.unseen=4: of 4 clients 4 have test examples, .* ask for at most 3"):
+        federate(DataSettings(clients=4, partition="iid", unseen=4))
+    with pytest.raises(InputError, match=r"data.unseen=-1"):
+        DataSettings(unseen=-1)
+
+
+def test_an_experiment_judges_them_apart_and_the_report_has_their_table(tmp_path: Path) -> None:
+    experiment = Experiment.of(TABLES, "held")
+    findings = run(experiment, tmp_path, quietly)
+    history = findings.baseline.histories[0]
+    assert history.unseen is not None
+    record = history.records[-1]
+    assert record.accuracy is not None and len(record.accuracy) == 5
+    assert record.unseen is not None and len(record.unseen) == 3
+    report = Report.of([tmp_path / "held"], beside_paper=False)
+    (table,) = [table for table in report.tables if table.title.startswith("Clients never trained on")]
+    assert [line.entry for line in table.lines] == ["fedavg", "semi_vred"]
+    assert table.lines[0].cells[0].value == pytest.approx(100 * np.mean(record.unseen))
+    assert table.notes[0].startswith("3 clients that are not part")
+    with pytest.raises(InputError, match=r"data.unseen: 3 there, None here"):
+        run(experiment.changed(["data.unseen=0"]), tmp_path, quietly)
+    on_flower = experiment.changed(["train.engine=flower"])
+    with pytest.raises(InputError, match=r"data.unseen=3 needs the simulator; leave it out"):
+        run(dataclasses.replace(on_flower, name="flower"), tmp_path, quietly)
