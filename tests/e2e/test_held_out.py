@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+import evenfed
 from evenfed import InputError
 from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.runner import run
 from evenfed.data import DataSettings, federate
 from evenfed.report.document import Report
+from worked_example import federation, small_model
 
 TABLES = {
     "seeds": 1,
@@ -69,3 +71,29 @@ def test_an_experiment_judges_them_apart_and_the_report_has_their_table(tmp_path
     on_flower = experiment.changed(["train.engine=flower"])
     with pytest.raises(InputError, match=r"data.unseen=3 needs the simulator; leave it out"):
         run(dataclasses.replace(on_flower, name="flower"), tmp_path, quietly)
+
+
+def test_other_held_out_data_are_another_run(tmp_path: Path) -> None:
+    *seen, apart, other = federation()
+    options = {"rounds": 2, "device": "cpu", "lr": 0.2, "batch_size": 4, "progress": False, "out": tmp_path / "runs"}
+    model = small_model()
+    first = evenfed.train(model, seen, unseen=[apart], test=apart.train, **options)
+    again = evenfed.train(model, seen, unseen=[apart], test=apart.train, **options)
+    assert again.unseen == first.unseen and again.test == first.test
+    with pytest.raises(InputError, match=r"data.unseen: '\d+ examples, \w+' there, '\d+ examples"):
+        evenfed.train(model, seen, unseen=[other], test=apart.train, **options)
+    with pytest.raises(InputError, match=r"data.global_test: '\d+ examples, \w+' there, None here"):
+        evenfed.train(model, seen, unseen=[apart], **options)
+
+
+def test_a_global_test_set_has_its_table(tmp_path: Path) -> None:
+    *seen, apart = federation()
+    options = {"rounds": 2, "device": "cpu", "lr": 0.2, "batch_size": 4, "progress": False, "out": tmp_path / "runs"}
+    found = evenfed.compare(small_model, seen, ["semi_vred"], seeds=1, test=apart.train, **options)
+    report = Report.of([tmp_path / "runs"], beside_paper=False)
+    (table,) = [table for table in report.tables if table.title.startswith("Global test set")]
+    assert [column.title for column in table.columns] == ["accuracy", "loss"]
+    measured = found["semi_vred"][0].test
+    accuracy, loss = table.lines[1].cells
+    assert (accuracy.value, loss.value) == pytest.approx((100 * measured["accuracy"], measured["loss"]))
+    assert not any(table.title.startswith("Clients never") for table in report.tables)

@@ -105,13 +105,18 @@ def clients_of(problem: Problem) -> dict[str, Any]:
 
 def _data(problem: Problem) -> dict[str, Any]:
     names = "\0".join(problem.client_names)
-    return {
+    data = {
         "name": DATA_NAME,
         "clients": len(problem.client_names),
         "names": _text_hash(names),
         "train": _pool(problem.train),
         "test": None if problem.judged is None else _pool(problem.judged),
     }
+    if problem.unseen is not None:
+        data["unseen"] = _pool(problem.unseen)
+    if problem.test is not None:
+        data["global_test"] = _pool(problem.test)
+    return data
 
 
 def _pool(pool: Pool) -> str:
