@@ -25,6 +25,16 @@ TABLES = {
 }
 
 
+TOML = """
+seeds = 1
+noise_floor = false
+data = { clients = 6, partition = "iid", examples = 100, unseen = 2 }
+model = { name = "mlp", hidden = [] }
+train = { rounds = 1 }
+[algorithms.fedavg]
+"""
+
+
 def quietly(runs, records, engine):
     pass
 
@@ -65,12 +75,20 @@ def test_an_experiment_judges_them_apart_and_the_report_has_their_table(tmp_path
     (table,) = [table for table in report.tables if table.title.startswith("Clients never trained on")]
     assert [line.entry for line in table.lines] == ["fedavg", "semi_vred"]
     assert table.lines[0].cells[0].value == pytest.approx(100 * np.mean(record.unseen))
-    assert table.notes[0].startswith("3 clients that are not part")
+    assert table.title == "Clients never trained on (3), last round"
     with pytest.raises(InputError, match=r"data.unseen: 3 there, None here"):
         run(experiment.changed(["data.unseen=0"]), tmp_path, quietly)
     on_flower = experiment.changed(["train.engine=flower"])
     with pytest.raises(InputError, match=r"data.unseen=3 needs the simulator; leave it out"):
         run(dataclasses.replace(on_flower, name="flower"), tmp_path, quietly)
+
+
+def test_the_command_line_shows_them_with_full(tmp_path: Path, evenfed) -> None:
+    (tmp_path / "held.toml").write_text(TOML)
+    done = evenfed("compare", "held.toml", "--full")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 6 clients never train" in done.stderr
+    assert "Clients never trained on (2), last round" in done.stdout
 
 
 def test_other_held_out_data_are_another_run(tmp_path: Path) -> None:

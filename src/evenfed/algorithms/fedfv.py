@@ -25,7 +25,7 @@ class FedFV(Algorithm):
         0.1, "fraction of worst served kept", least=0, most=1, reason="it is a fraction", grid=(0.0, 0.1, 0.3, 0.5)
     )
     tau: int = hyper(
-        1, "rounds the mean may not oppose; 0 skips it", least=0, reason="it counts", danger="stores τ − 1 rounds"
+        1, "rounds the mean may not oppose; 0: none", least=0, reason="it counts rounds", danger="stores τ − 1 rounds"
     )
 
     def remembers(self) -> int:

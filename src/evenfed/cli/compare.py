@@ -121,12 +121,15 @@ def _introduce(federation: Federation) -> None:
 
 def _show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]:
     """Print tables and draw figures; returns all that was printed, and the figures' files."""
+    from ..report import held_out
     from ..report.figures import comparison as figures
     from ..report.tables import brief, summary
     from ..report.write import pages
 
     page = console()
-    tables = summary(findings) if full else [brief(findings)]
+    tables = [brief(findings)]
+    if full:
+        tables = [*summary(findings), *held_out.tables(findings)]
     with page.capture() as first:
         page.print(pages(tables, page))
         for sentence in findings.stopped:

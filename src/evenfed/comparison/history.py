@@ -73,7 +73,7 @@ class History:
     @property
     def unseen(self) -> Fairness | None:
         """Of clients that never train, by the run's model; None if there are none."""
-        record = self._held_out
+        record = self.held_out
         if record is None or record.unseen_losses is None:
             return None
         figures = record.unseen
@@ -84,7 +84,7 @@ class History:
     @property
     def test(self) -> dict[str, float]:
         """accuracy (or score) and loss of the run's model on the test set that belongs to no client."""
-        record = self._held_out
+        record = self.held_out
         figures: dict[str, float] = {}
         if record is not None and record.global_accuracy is not None:
             figures["accuracy"] = record.global_accuracy
@@ -93,7 +93,7 @@ class History:
         return figures
 
     @property
-    def _held_out(self) -> Record | None:
+    def held_out(self) -> Record | None:
         """The evaluation of the run's model on what is held out."""
         for record in reversed(self.records):
             is_of_model = self.model_round is None or record.index < self.model_round

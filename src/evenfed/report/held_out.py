@@ -38,15 +38,15 @@ def _unseen(findings: Findings) -> Table:
             values = [figures[name] for figures in known]
             cells.append(_cell(values, unit))
         lines.append(_line(entry, cells))
-    names = findings.header.clients.get("unseen")
-    who = "Clients" if names is None else f"{len(names)} clients"
-    note = f"{who} that are not part of any other figure. {_measured(findings)}."
+    record = findings.baseline.histories[0].held_out
+    assert record is not None and record.unseen_losses is not None
+    clients = len(record.unseen_losses)
     table = Table(
         name="unseen",
-        title="Clients never trained on, last round",
+        title=f"Clients never trained on ({clients}), last round",
         columns=directed(METRIC_COLUMNS, metric),
         lines=lines,
-        notes=(note,),
+        notes=(f"Part of no other figure. {_measured(findings)}.",),
         digits=metric.digits,
     )
     return table.with_best()
