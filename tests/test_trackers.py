@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ def test_mlflow_has_every_round_once_and_tables_of_clients(tmp_path, failing):
         tables = [file.path for file in client.list_artifacts(each.info.run_id, "clients")]
         assert tables == ["clients/round-00002.csv", "clients/round-00004.csv", "clients/round-00006.csv"]
         lines = Path(client.download_artifacts(each.info.run_id, tables[-1])).read_text().splitlines()
-        assert lines[0] == "client,loss,weight,accuracy" and len(lines) == 1 + 4
+        assert lines[0] == "client,loss,weight,accuracy,test_loss" and len(lines) == 1 + 4
 
 
 def wandb_records(file: Path) -> list:
@@ -126,6 +127,7 @@ def test_wandb_offline_keeps_its_id_and_logs_no_round_twice(tmp_path, failing):
     place = str(tmp_path / "w")
     with pytest.raises(RuntimeError):
         carried_out(tmp_path, wandb={"folder": place}, failing={})
+    time.sleep(1.1)  # wandb names an offline session by the second
     carried_out(tmp_path, wandb={"folder": place})
     notes = json.loads((tmp_path / "tracked" / "semi_vred" / "seed-0" / "track.json").read_text())["wandb"]
     assert notes["round"] == ROUNDS

@@ -53,7 +53,7 @@ def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_spea
         assert rounds_of(run) == rounds_of(tmp_path / "there" / "mine" / label / "seed-1")
         header = json.loads((run / "header.json").read_text())
         assert header["engine"].startswith("flower") and header["finished"] and header["config"]["data"]["clients"] == 4
-        assert (run / "model.safetensors").exists() and not list(run.glob("checkpoint*"))
+        assert (run / "model.safetensors").exists()
     assert header["resumed_at"][0] == 0 and 1 <= header["resumed_at"][1] < 5  # the second may have been half written
     assert not (tmp_path / "runs" / "mine" / ".personal").exists()
     told = evenfed("report", "runs/mine", "--format", "markdown")

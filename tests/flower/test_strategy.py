@@ -199,7 +199,7 @@ def test_a_killed_server_goes_on_and_ends_as_if_undisturbed(name, tmp_path):
     rows = [lines(tmp_path / folder / folder / "seed-0") for folder in ("cut", "whole")]
     assert rows[0] == rows[1] and len(rows[0]) == OPTIONS["rounds"]
     header = RunFolder(tmp_path / "cut" / "cut" / "seed-0").header()
-    assert header.resumed_at == [0, 2] and header.finished and not list(tmp_path.rglob("checkpoint*"))
+    assert header.resumed_at == [0, 2] and header.finished
 
 
 def lines(folder):

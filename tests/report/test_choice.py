@@ -56,7 +56,7 @@ def test_a_repetition_in_another_precision_does_not_compete_in_the_terminal(even
         'name = "two"\nseeds = 1\nnoise_floor = false\n[data]\nclients = 6\n[train]\nrounds = 2\n'
         '[algorithms.fedavg]\n[algorithms.again]\nalgorithm = "fedavg"\nprecision = "tf32"\n[algorithms.vred]\n'
     )
-    told = evenfed("compare", tmp_path / "two.toml", "--out", tmp_path).stdout
+    told = evenfed("compare", tmp_path / "two.toml", "--out", tmp_path, "--full").stdout
     labels = [line.split()[0] for line in told.splitlines() if line.split()[:1] in (["fedavg"], ["vred"], ["again"])]
     assert labels == ["fedavg", "vred", "again"] * 2  # in both tables below those that compete
     assert "again: fedavg in tf32 instead of fp32." in " ".join(told.split())

@@ -117,7 +117,9 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
     assert (folder / "report-min-test-50" / "tables.csv").exists()
     cut = read(folder).with_min_test(50)
     assert cut.judged_sizes == [50, 50, 60, 70]
-    assert all(np.isnan(run.accuracy[0]) and run.accuracy[2] >= 0 for e in cut.everyone for run in e.runs.values())
+    assert all(
+        np.isnan(run.last_figures[0]) and run.last_figures[2] >= 0 for e in cut.everyone for run in e.runs.values()
+    )
     none = evenfed("report", "--full", folder, "--min-test", 71)
     assert none.returncode == 2 and "the most are 70" in none.stderr
     page = tmp_path / "page.md"
