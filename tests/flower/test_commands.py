@@ -50,7 +50,10 @@ def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_spea
     assert command.run(*reference, cwd=tmp_path, **ONE_THREAD).returncode == 0
     for label in ("fedavg", "ditto"):
         run = tmp_path / "runs" / "mine" / label / "seed-1"
-        assert rounds_of(run) == rounds_of(tmp_path / "there" / "mine" / label / "seed-1")
+        for here, there in zip(rounds_of(run), rounds_of(tmp_path / "there" / "mine" / label / "seed-1"), strict=True):
+            # a simulator keeps personal models as differences: their last digit may round otherwise
+            assert here.pop("test_losses") == pytest.approx(there.pop("test_losses"), rel=1e-7)
+            assert here == there
         header = json.loads((run / "header.json").read_text())
         assert header["engine"].startswith("flower") and header["finished"] and header["config"]["data"]["clients"] == 4
         assert (run / "model.safetensors").exists()
