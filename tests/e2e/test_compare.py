@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 
-import command
 from command import SMALL, rounds_of
 
 
-def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
-    done = command.run(
+def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path, evenfed):
+    done = evenfed(
         "compare",
         "--algorithms",
         "fedavg,semi_vred,semi_vred[beta=1,smooth=0.25]",
@@ -21,7 +20,6 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path):
         "--set",
         "semi_vred.beta=0.5",
         *SMALL,
-        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     for shown in (

@@ -36,7 +36,8 @@ class TopHalf(Algorithm):
 '''
 
 USED = """
-import torch, evenfed
+import sys, torch, evenfed
+from evenfed.cli import main
 from evenfed.testing import check_algorithm
 assert "top_half" in evenfed.algorithms.names()
 algorithm = evenfed.algorithms.get("top_half", strength=0.25)
@@ -45,7 +46,14 @@ check_algorithm(algorithm)
 clients = [evenfed.Client((torch.randn(n, 4), torch.randint(0, 3, (n,)))) for n in (5, 9, 3)]
 for engine in ("reference", "parallel"):
     evenfed.train(torch.nn.Linear(4, 3), clients, "top_half", rounds=2, engine=engine)
-print("used")
+small = ["--rounds", "2", "--seeds", "1", "--set", "data.clients=5"]
+for words in (["algorithms"], ["compare", "--algorithms", "top_half[strength=1]", *small]):
+    sys.argv = ["evenfed", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, words
+    print("used by", words[0])
 """
 
 
@@ -63,26 +71,11 @@ def python(*arguments: str, path: Path, cwd: Path) -> subprocess.CompletedProces
 
 
 def check_found_everywhere(path: Path, cwd: Path) -> None:
-    used = python("-c", USED, path=path, cwd=cwd)
-    assert used.stdout.strip() == "used", used.stderr
-    listed = python("-m", "evenfed", "algorithms", path=path, cwd=cwd)
-    assert "top_half" in listed.stdout and "strength=0.5" in listed.stdout
-    compared = python(
-        "-m",
-        "evenfed",
-        "compare",
-        "--algorithms",
-        "top_half[strength=1]",
-        "--rounds",
-        "2",
-        "--seeds",
-        "1",
-        "--set",
-        "data.clients=5",
-        path=path,
-        cwd=cwd,
-    )
-    assert compared.returncode == 0 and "top_half[strength=1]" in compared.stdout, compared.stderr
+    done = python("-c", USED, path=path, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    listed, compared = done.stdout.split("used by algorithms")
+    assert "top_half" in listed and "strength=0.5" in listed
+    assert "top_half[strength=1]" in compared and compared.endswith("used by compare\n")
 
 
 def test_a_file_dropped_into_the_package(tmp_path):

@@ -14,7 +14,7 @@ from command import SMALL, rounds_of
 
 pytestmark = pytest.mark.slow
 ENTRIES = ["fedavg", "afl", "drfa", "fcfl", "ditto", "fedfv[tau=3]", "semi_vred[beta=1,smooth=0.25]"]
-RESUMED = ["compare", "--algorithms", ",".join(ENTRIES), "--rounds", 40, "--seeds", 2, *SMALL]
+RESUMED = ["compare", "--algorithms", ",".join(ENTRIES), "--rounds", 14, "--seeds", 2, *SMALL]
 
 
 def interrupted(cwd: Path, how: signal.Signals, after_lines: int) -> command.Done:
@@ -45,29 +45,30 @@ def same_results(one: Path, two: Path) -> None:
         assert (one / run / "model.safetensors").read_bytes() == (two / run / "model.safetensors").read_bytes(), run
 
 
-def test_killed_and_resumed_ends_bit_identical(tmp_path, undisturbed):
-    for lines in (5, 20):
+def test_killed_and_resumed_ends_bit_identical(tmp_path, undisturbed, evenfed, monkeypatch):
+    for lines in (2, 6):
         killed = interrupted(tmp_path, signal.SIGKILL, lines)
         assert killed.returncode == -signal.SIGKILL
         with (tmp_path / "runs" / "demo" / "afl" / "seed-0" / "rounds.jsonl").open("a") as half:
             half.write('{"index": 99, "los')  # a line cut off by the kill
-    assert command.run(*RESUMED, cwd=tmp_path, EVENFED_COMMIT="the-last-one").returncode == 0
+    monkeypatch.setenv("EVENFED_COMMIT", "the-last-one")
+    assert evenfed(*RESUMED).returncode == 0
     header = json.loads((tmp_path / "runs" / "demo" / "ditto" / "seed-0" / "header.json").read_text())
-    assert header["resumed_at"][0] == 0 and header["resumed_at"][-1] > 5
+    assert header["resumed_at"][0] == 0 and header["resumed_at"][-1] > 2
     assert header["commit"] == "the-last-one" and header["earlier"][0]["from_round"] == 0
     assert "the-last-one" not in [each["commit"] for each in header["earlier"]]
     same_results(undisturbed, tmp_path / "runs" / "demo")
 
 
-def test_ctrl_c_ends_cleanly_and_prints_the_command_that_resumes(tmp_path, undisturbed):
+def test_ctrl_c_ends_cleanly_and_prints_the_command_that_resumes(tmp_path, undisturbed, evenfed):
     stopped = interrupted(tmp_path, signal.SIGINT, 3)
     assert stopped.returncode == 130 and "Traceback" not in stopped.stderr and "after this round" in stopped.stderr
     assert (
         "evenfed compare --algorithms" in stopped.stderr
-        and "--rounds 40 --seeds 2" in stopped.stderr
+        and "--rounds 14 --seeds 2" in stopped.stderr
         and "data.clients=6" in stopped.stderr
     )
-    assert command.run(*RESUMED, cwd=tmp_path).returncode == 0
+    assert evenfed(*RESUMED).returncode == 0
     same_results(undisturbed, tmp_path / "runs" / "demo")
 
 
@@ -84,7 +85,7 @@ def test_who_watches_may_go_and_the_comparison_ends_all_the_same(tmp_path):
 
 def test_a_terminal_may_be_closed_too(tmp_path):
     here, there = pty.openpty()
-    call = ["compare", "--algorithms", "fedavg", "--rounds", 200, "--seeds", 1, *SMALL]
+    call = ["compare", "--algorithms", "fedavg", "--rounds", 20, "--seeds", 1, *SMALL]
     process = command.start(*call, cwd=tmp_path, stderr=there)
     os.close(there)
     told = b""

@@ -28,7 +28,7 @@ QUICK = ["--rounds", "6", *command.SMALL, "--batch", "5"]
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    return command.start("tune", *arguments, *QUICK, cwd=cwd)
+    return command.start("tune", *arguments, *QUICK, "--rounds", "3", cwd=cwd)
 
 
 def complete(database: Path) -> int:
