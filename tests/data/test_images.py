@@ -8,6 +8,7 @@ import pytest
 
 from evenfed.core.errors import InputError
 from evenfed.data import images, store
+from evenfed.data.dataset import digits
 from evenfed.data.images import CINIC_CLASSES, CINIC_PARTS
 
 RNG = np.random.default_rng(0)
@@ -237,3 +238,14 @@ def test_cinic_with_a_file_missing_or_broken_is_refused(tmp_path):
         images.convert_cinic10(tmp_path, store.folder("cinic10"))
     with pytest.raises(InputError, match="0 to 0 PNG"):
         images.convert_cinic10(tmp_path / "nowhere", store.folder("cinic10"))
+
+
+def test_digits_are_scikit_learns(monkeypatch):
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    read = digits()
+    assert np.array_equal(read.inputs[:, 0], (bunch.images / 16).astype(np.float32))
+    assert np.array_equal(read.targets, bunch.target)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # a scikit-learn that keeps its file elsewhere
+    assert np.array_equal(digits().inputs, read.inputs)
