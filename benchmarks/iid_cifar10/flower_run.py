@@ -5,6 +5,7 @@ import os
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
 
 import logging
+import sys
 from functools import cache
 from importlib.metadata import version
 
@@ -23,7 +24,8 @@ client_app = ClientApp()
 @cache
 def loaded() -> tuple[iid.Task, iid.Data]:
     """The task and its data, once per process."""
-    task = iid.Task.parse()
+    arguments = os.environ["IID_ARGUMENTS"].split()  # an actor has arguments of its own
+    task = iid.Task.parse(arguments)
     return task, iid.load(task)
 
 
@@ -46,6 +48,7 @@ def train(message: Message, context: Context) -> Message:
 def main() -> None:
     """Run the rounds and report."""
     clock = iid.Clock()
+    os.environ["IID_ARGUMENTS"] = " ".join(sys.argv[1:])
     task, data = loaded()
     count = len(data.users)
     logging.getLogger("flwr").setLevel(logging.WARNING)

@@ -35,7 +35,7 @@ class Task:
     precision: str = "fp32"  # of products, where a system lets one choose
 
     @classmethod
-    def parse(cls) -> "Task":
+    def parse(cls, arguments: list[str] | None = None) -> "Task":
         parser = argparse.ArgumentParser()
         parser.add_argument("--data", type=Path, required=True)
         parser.add_argument("--device", default="cpu")
@@ -43,7 +43,7 @@ class Task:
         for name, default in {"rounds": 1500, "warmup": 0, "cohort": 50, "users": 1000}.items():
             parser.add_argument(f"--{name}", type=int, default=default)
         parser.add_argument("--test-images", type=int, default=TEST_IMAGES)
-        return cls(**vars(parser.parse_args()))
+        return cls(**vars(parser.parse_args(arguments)))
 
 
 @dataclass(frozen=True)

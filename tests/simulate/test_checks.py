@@ -105,7 +105,7 @@ BAD = {
     ),
     "one logit, int targets": (logit, positive, {}, "losses.binary"),
     "one number, int targets": (lambda: nn.Sequential(logit(), nn.Flatten(0)), positive, {}, "losses.binary"),
-    "float targets": (lambda: nn.Linear(4, 2), total, {}, "losses.mse"),
+    "float targets": (lambda: nn.Linear(4, 2), total, {}, '"mse" for numbers'),
     "classes last": (Sequences, lambda x: (x > 0).long(), {}, r"movedim\(-1, 1\)"),
     "classes last, many": (Sequences, lambda x: 4 * (x > 0).long(), {}, r"\[8, 4, 5\].*movedim\(-1, 1\)"),
     "a batch of one loses its axis": (Squeezed, total, {"loss": squared}, r"squeeze\(-1\)"),
