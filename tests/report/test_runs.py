@@ -126,7 +126,7 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
     page.write_text("<!-- evenfed copy min_test=50 paired-late -->\n<!-- /evenfed -->\n")
     assert "| vred | worst 10 % | +10.00 [" in filled(page) and not missing(page)
     page.write_text("<!-- evenfed copy min_test=50 differences.svg -->\n<!-- /evenfed -->\n")
-    with pytest.raises(package.InputError, match="min_test goes with a report's tables"):
+    with pytest.raises(package.InputError, match="min_test and last_rounds go with a report's tables"):
         filled(page)
 
 
@@ -137,3 +137,31 @@ def test_seeds_of_one_label_with_other_settings_are_left_out_and_named(edited, e
 
     told = evenfed("report", "--full", edited(change)).stdout
     assert "vred: seed 1 left out, made with another configuration than seed 0" in told
+
+
+@pytest.mark.slow
+def test_the_averaging_window_is_the_readers_choice(edited, evenfed, tmp_path):
+    """FedAvg's four rounds have means of 10, 20, 30 and 40 %; the runs themselves average the last two."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for number, line in enumerate(rounds, start=1):
+            line["accuracy"] = [0.1 * number] * 6
+
+    folder = edited(change)
+
+    def mean(*how: object) -> float:
+        cells = figures_in(evenfed("report", folder, "--format", "csv", *how).stdout)
+        return float(cells["overview-late", "fedavg", "", "mean"]["value"])
+
+    assert (mean(), mean("--last-rounds", 3), mean("--last-rounds", 99)) == pytest.approx((35, 30, 25))
+    assert "average of the last 3 rounds" in (folder / "report-last-3" / "report.md").read_text()
+    loaded = package.load(folder, last_rounds=3)
+    assert loaded["fedavg"][0].late_fairness.mean == pytest.approx(0.3) and loaded["vred"][0].history.last_rounds == 3
+    loaded.report(tmp_path / "r", show=False)
+    assert "average of the last 3 rounds" in (tmp_path / "r" / "report.md").read_text() and "last 3 r" in str(loaded)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed copy last_rounds=3 columns=mean overview-late -->\n<!-- /evenfed -->\n")
+    assert "| fedavg | **30.00" in filled(page)
+    with pytest.raises(package.InputError, match="last_rounds=0"):
+        package.load(folder, last_rounds=0)
+    assert evenfed("report", folder, "--last-rounds", 0).returncode == 2

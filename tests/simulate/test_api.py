@@ -253,6 +253,9 @@ def test_metrics_of_the_paper():
     assert (fair.worst10, fair.best10, fair.worst, fair.worst20) == (3.0, 48.0, 1.0, 5.5)
     assert fair.std == pytest.approx(14.43086969)
     assert Fairness.of([0.5] * 9).worst10 == 0.5  # fewer than ten clients: at least one counts
+    many = Fairness.of(range(1, 50))  # 4.9 clients: four whole and 0.9 of the fifth
+    assert (many.worst10, many.worst20) == pytest.approx(((10 + 0.9 * 5) / 4.9, (45 + 0.8 * 10) / 9.8))
+    assert many.best10 == pytest.approx(50 - many.worst10)
     late = History([], np.ones(1), 20)
     assert late.last_figures is None and late.late_fairness is None
 

@@ -28,6 +28,9 @@ def report(
     ],
     paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,
     min_test: Annotated[int, typer.Option(min=0, help="Leave out clients judged on fewer examples.")] = 0,
+    last_rounds: Annotated[
+        int | None, typer.Option(min=1, help="Average late figures over so many rounds, not as many as the runs say.")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print every table, not the first alone.")] = False,
     format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
     out: Annotated[
@@ -40,12 +43,14 @@ def report(
     from ..report.files import write_report
 
     is_alone = len(folders) == 1
-    document = Report.of(folders, paper, min_test)
+    document = Report.of(folders, paper, min_test, last_rounds)
     target = out
     if target is None:
         name = "report" if is_alone else "beside"
         if min_test:
             name += f"-min-test-{min_test}"
+        if last_rounds:
+            name += f"-last-{last_rounds}"
         target = folders[0] / name
     written = write_report(document, target)
     if format is not ReportFormat.table:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import InputError
+from ..core.errors import InputError, check_whole
 from ..core.server import Record
 from ..fairness import Vector
 from ..metrics import Metric
@@ -110,6 +110,11 @@ class Entry:
 
         return self._with(change)
 
+    def with_last_rounds(self, rounds: int) -> "Entry":
+        """The same with late figures averaged over this many rounds."""
+        runs = {seed: replace(run, last_rounds=rounds) for seed, run in self.runs.items()}
+        return replace(self, runs=runs)
+
     @property
     def unpadded(self) -> "Entry":
         """The same with accuracy counted without padding positions."""
@@ -185,7 +190,7 @@ class Findings:
     @property
     def last_rounds(self) -> int:
         """The number of last rounds that late figures are averaged over."""
-        return min(self.header.last_rounds, self.rounds)
+        return min(self.baseline.histories[0].last_rounds, self.rounds)
 
     @property
     def metric(self) -> Metric:
@@ -281,6 +286,13 @@ class Findings:
         blanked = self._with(lambda entry: entry.blanked(few))
         left_out = (*self.left_out, note)
         return replace(blanked, left_out=left_out, min_test=examples)
+
+    def with_last_rounds(self, rounds: int | None) -> "Findings":
+        """The same with late figures averaged over this many rounds; None: as many as the runs say."""
+        if rounds is None:
+            return self
+        check_whole("last_rounds", rounds, 1)
+        return self._with(lambda entry: entry.with_last_rounds(rounds))
 
     def only(self, labels: Collection[str]) -> "Findings":
         """The same with fewer entries."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .. import algorithms
 from ..core.algorithm import Algorithm, Memory, Plan, Round
-from ..core.errors import InputError
+from ..core.errors import InputError, check_whole
 from ..core.naming import Stored, restored
 from ..core.vector import Layout
 from ..settings import Settings
@@ -28,21 +28,28 @@ from .plan import FLOOR_LABEL
 from .result import Comparison, Result
 
 
-def load(path: str | Path, model: nn.Module | None = None) -> Result | Comparison:
+def load(
+    path: str | Path,
+    model: nn.Module | None = None,
+    last_rounds: int | None = None,
+) -> Result | Comparison:
     """A result or a comparison from its folder: saved, made with `out=`, by `evenfed compare`, or packed.
 
     `model`: a module like the one trained; it gets the trained parameters and becomes `result.model`. Without it a
-    result has all but `model`. One run is a Result, several are a Comparison.
+    result has all but `model`. `last_rounds`: average late figures over so many rounds instead of the run's own number.
+    One run is a Result, several are a Comparison.
     """
+    if last_rounds is not None:
+        check_whole("last_rounds", last_rounds, 1)
     model = copy.deepcopy(model)  # one for all results, whatever becomes of the user's own
     root = Path(path)
     if not root.is_dir():
         raise InputError(f"there is no folder {root}; give one that `save`, `out=` or `evenfed compare` has written")
     if RunFolder(root).header() is not None:
-        return _result(RunFolder(root), model)
+        return _result(RunFolder(root), model, last_rounds)
     with unpacked(root) as place:
         folders = _finished(root, RunFolder.all_in(place))
-        results = [_result(folder, model) for folder in folders]
+        results = [_result(folder, model, last_rounds) for folder in folders]
     kept: Path | None = root
     if place != root:  # a temporary folder, which is gone
         kept = None
@@ -74,7 +81,7 @@ def _comparison(results: Sequence[Result], order: Sequence[str], root: Path | No
     return Comparison(with_runs, floor, root)
 
 
-def _result(folder: RunFolder, model: nn.Module | None) -> Result:
+def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> Result:
     header = folder.header()
     assert header is not None
     if not header.finished:
@@ -108,6 +115,7 @@ def _result(folder: RunFolder, model: nn.Module | None) -> Result:
         state=state,
         module=model,
         folder=folder.path,
+        window=window,
     )
 
 

@@ -50,6 +50,7 @@ class Result:
     state: State | None = None  # of the round that the model is from; packed results have none
     module: nn.Module | None = None  # of the model's kind, with its frozen parameters; results share it
     folder: Path | None = None  # of this run on disk, if it is kept there
+    window: int | None = None  # rounds that late figures are averaged over, if not the run's own `last_rounds`
 
     @cached_property
     def model(self) -> nn.Module:
@@ -96,7 +97,7 @@ class Result:
         return History(
             self.records,
             self.shares,
-            self.settings.last_rounds,
+            self.window or self.settings.last_rounds,
             self.model_round,
             self.metric,
             self.stopped,
@@ -138,7 +139,7 @@ class Result:
 
     @property
     def late_fairness(self) -> Fairness | None:
-        """The same metrics, averaged over the last rounds (`last_rounds`)."""
+        """The same metrics, averaged over the last rounds (`history.last_rounds` of them)."""
         return self.history.late_fairness
 
     @property
@@ -350,7 +351,7 @@ class Comparison:
             rounds = max(rounds, len(result.records))
         first = self.every[0]
         seeds = len(next(iter(self.results.values())))
-        late = min(first.settings.last_rounds, rounds)
+        late = min(first.history.last_rounds, rounds)
         parts = [
             counted(len(self), "entry", "entries"),
             counted(seeds, "seed"),
@@ -371,7 +372,7 @@ def _report(results: Sequence[Result], folder: Path | None, out: str | Path | No
         for result in results:
             kept = result._write(root) if result.folder is None else RunFolder(result.folder)
             folders.append(kept)
-        return report_on(root, folders, target, show)
+        return report_on(root, folders, target, show, results[0].window)
 
 
 def _histories(results: Sequence[Result]) -> list[History]:

@@ -71,6 +71,7 @@ def report_on(
     folders: Sequence[RunFolder],
     target: Path,
     show: bool,
+    last_rounds: int | None = None,
 ) -> list[Path]:
     """Report on runs in `root` as `evenfed report` does: write the files, print the tables, name the files."""
     from rich.console import Console
@@ -80,7 +81,7 @@ def report_on(
     from ..report.files import write_report
 
     findings = read_folders(root, folders)
-    document = Report.of_findings([findings], beside_paper=False)
+    document = Report.of_findings([findings], beside_paper=False, last_rounds=last_rounds)
     written = write_report(document, target)
     if show:
         page = Console(highlight=False, force_jupyter=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..fairness import mean_of_first
 from ..metrics import Metric
 from .findings import Entry, Findings
 from .history import LASTING, METRICS
@@ -371,17 +372,12 @@ def resampled(figures: Array, higher_is_better: bool = True) -> Figures:
     values = np.sort(figures, axis=1)
     if not higher_is_better:
         values = values[:, ::-1]
-    n = values.shape[1]
-    tenth = max(1, int(0.1 * n + 1e-9))
-    fifth = max(1, int(0.2 * n + 1e-9))
-    worst_tenth = values[:, :tenth]
-    worst_fifth = values[:, :fifth]
-    best_tenth = values[:, -tenth:]
+    best_first = values[:, ::-1]
     return {
         "mean": values.mean(axis=1),
         "std": values.std(axis=1),
         "worst": values[:, 0],
-        "worst10": worst_tenth.mean(axis=1),
-        "worst20": worst_fifth.mean(axis=1),
-        "best10": best_tenth.mean(axis=1),
+        "worst10": mean_of_first(values, 0.1),
+        "worst20": mean_of_first(values, 0.2),
+        "best10": mean_of_first(best_first, 0.1),
     }

@@ -33,15 +33,34 @@ class Report:
     papers: paper.Numbers | None = None  # its numbers on the same data, if asked for
 
     @classmethod
-    def of(cls, folders: Sequence[Path], beside_paper: bool, min_test: int = 0) -> "Report":
-        """From folders of comparisons, packed or not, without clients judged on fewer than `min_test` examples."""
+    def of(
+        cls,
+        folders: Sequence[Path],
+        beside_paper: bool,
+        min_test: int = 0,
+        last_rounds: int | None = None,
+    ) -> "Report":
+        """From folders of comparisons, packed or not.
+
+        Clients judged on fewer than `min_test` examples are left out. `last_rounds` is the number of rounds that late
+        figures are averaged over, if not the runs' own.
+        """
         comparisons = [read(folder) for folder in folders]
-        return cls.of_findings(comparisons, beside_paper, min_test)
+        return cls.of_findings(comparisons, beside_paper, min_test, last_rounds)
 
     @classmethod
-    def of_findings(cls, findings: Sequence[Findings], beside_paper: bool, min_test: int = 0) -> "Report":
+    def of_findings(
+        cls,
+        findings: Sequence[Findings],
+        beside_paper: bool,
+        min_test: int = 0,
+        last_rounds: int | None = None,
+    ) -> "Report":
         """The same from what was read already."""
-        comparisons = [each.with_min_test(min_test) for each in findings]
+        comparisons = []
+        for each in findings:
+            judged = each.with_min_test(min_test)
+            comparisons.append(judged.with_last_rounds(last_rounds))
         numbers = None
         if beside_paper:
             data_set = paper.data_set_of(comparisons[0])

@@ -9,9 +9,11 @@ The words are folders of comparisons, relative to the file, followed by one of t
 * `facts` for what was run;
 * a figure of their report, such as `differences.svg`.
 
-Folders that do not exist are named; the others are shown. Options come before the table's name: `min_test=50` leaves
-out clients judged on fewer examples, `columns=mean,worst10` shows these columns alone, of the
-entries and the noise floor, without notes.
+Folders that do not exist are named; the others are shown. Options come before the table's name:
+
+* `min_test=50` leaves out clients judged on fewer examples;
+* `last_rounds=60` averages over so many rounds;
+* `columns=mean,worst10` shows these columns alone, of the entries and the noise floor, without notes.
 """
 
 import re
@@ -32,7 +34,7 @@ _OPENING = re.compile(r"^<!-- evenfed .*", re.MULTILINE)
 _BLOCK = re.compile(
     r"(?P<opening><!-- evenfed (?P<words>[^>]+?) -->\n)((?!<!-- evenfed ).)*?(?P<closing><!-- /evenfed -->)", re.DOTALL
 )
-_OPTION = re.compile(r"(?P<key>min_test|columns)=(?P<value>[\w,]+)")
+_OPTION = re.compile(r"(?P<key>min_test|last_rounds|columns)=(?P<value>[\w,]+)")
 _TABLES_OF_THE_PAPER = ("paper", "claims")
 _TABLES_OF_A_CHOICE = ("chosen", "grid")
 _FIGURE_ENDINGS = (".svg", ".png")
@@ -45,7 +47,7 @@ _DRAWN_BY = {
 
 # Report.of with a memory: many blocks show tables of the same folders
 Folders = tuple[Path, ...]
-Reports = Callable[[Folders, bool, int], Report]
+Reports = Callable[[Folders, bool, int, int | None], Report]
 
 
 def filled(path: Path) -> str:
@@ -95,6 +97,7 @@ class _Block:
     missing: Sequence[str]  # those that do not
     name: str  # of a table or figure
     min_test: int
+    last_rounds: int | None  # as many as the runs say
     columns: Sequence[str]  # keys of those to show; none: all
 
     @classmethod
@@ -102,19 +105,21 @@ class _Block:
         where = f"{page}: <!-- evenfed {words} -->"
         *before, name = words.split()
         places: list[str] = []
-        options = {"min_test": "0", "columns": ""}
+        options = {"min_test": "0", "last_rounds": "0", "columns": ""}
         for word in before:
             option = _OPTION.fullmatch(word)
             if option is None:
                 places.append(word)
             else:
                 options[option["key"]] = option["value"]
-        if not options["min_test"].isdigit():
-            places.append(f"min_test={options['min_test']}")
+        for key in ("min_test", "last_rounds"):
+            if not options[key].isdigit():
+                places.append(f"{key}={options[key]}")
         for word in (*places, name):
             if "=" in word:
                 raise InputError(
-                    f"{where}: unknown word {word!r}; write folders, min_test=N or columns=A,B if wanted, then a table"
+                    f"{where}: unknown word {word!r}; write folders, min_test=N, last_rounds=N or columns=A,B if "
+                    "wanted, then a table"
                 )
         folders = []
         missing = []
@@ -132,6 +137,7 @@ class _Block:
             missing=missing,
             name=name,
             min_test=int(options["min_test"]),
+            last_rounds=int(options["last_rounds"]) or None,
             columns=options["columns"].split(",") if options["columns"] else (),
         )
 
@@ -148,8 +154,9 @@ def _content(block: _Block, reports: Reports) -> str:
     if not block.places:
         raise InputError(f"{block.where} names no folder; write a folder, then a table's name")
     needs_all_folders = block.is_figure or block.is_of_a_choice
-    if block.min_test and needs_all_folders:
-        raise InputError(f"{block.where}: min_test goes with a report's tables, not with {block.name}")
+    has_options = block.min_test or block.last_rounds
+    if has_options and needs_all_folders:
+        raise InputError(f"{block.where}: min_test and last_rounds go with a report's tables, not with {block.name}")
     paragraphs = []
     if block.missing:
         names = "`, `".join(block.missing)
@@ -170,7 +177,7 @@ def _table(block: _Block, reports: Reports) -> list[str]:
         tables: Sequence[Table] = choice.tables(chosen)
     else:
         beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)
-        report = reports(block.folders, beside_paper, block.min_test)
+        report = reports(block.folders, beside_paper, block.min_test, block.last_rounds)
         tables = report.tables
         if block.name == "facts":
             facts = [f"* {fact}" for fact in report.facts]
