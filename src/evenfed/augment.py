@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .core.errors import InputError, check_whole, unknown
+from .core.choices import kind_and_options
+from .core.errors import InputError, check_whole
 from .core.naming import Stored
 from .core.streams import Draw
 
@@ -74,22 +75,8 @@ def augmentation_of(choice: AugmentationChoice) -> Augmentation | None:
         if not isinstance(choice, Hashable):
             raise InputError(f"augment={choice!r} has no hash; give a function, or make its dataclass frozen")
         return choice
-    if isinstance(choice, str):
-        choice = {"name": choice}
-    if not isinstance(choice, Mapping):
-        raise InputError(
-            f"augment={choice!r}: give a name ({', '.join(AUGMENTATIONS)}), a table such as "
-            '{"name": "crop_and_flip", "padding": 4}, or a function of (batch, draw)'
-        )
-    options = dict(choice)
-    name = str(options.pop("name", ""))
-    kind = AUGMENTATIONS.get(name)
-    if kind is None:
-        raise unknown("augment", name, AUGMENTATIONS)
-    allowed = [field.name for field in dataclasses.fields(kind)]
-    for option in options:
-        if option not in allowed:
-            raise unknown(f"option of augment {name}", option, allowed)
+    example = '{"name": "crop_and_flip", "padding": 4}'
+    kind, options = kind_and_options("augment", choice, AUGMENTATIONS, example, "a function of (batch, draw)")
     return kind(**options)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from .augment import AugmentationChoice, augmentation_of, table_of
+from .core.choices import kind_and_options
 from .core.errors import InputError, check_whole, unknown
 from .core.naming import Stored, described
 from .core.server import OptimizerFactory
@@ -181,20 +182,15 @@ class Settings:
             if self.server_lr != 1:
                 raise InputError("server_lr and a server_optimizer of your own: set the learning rate inside yours")
             return choice
-        if isinstance(choice, str):
-            choice = {"name": choice}
-        options = dict(choice)
-        name = str(options.pop("name", ""))
-        key = name.lower()
-        optimizers = _torch_optimizers()
-        if key not in optimizers:
-            raise unknown("server_optimizer", name, optimizers)
-        optimizer = optimizers[key]
-        factory = functools.partial(optimizer, lr=self.server_lr, **options)
+        example = '{"name": "sgd", "momentum": 0.9}'
+        makes_one = "a function of the parameters that makes an optimiser of torch"
+        kinds = _torch_optimizers()
+        kind, options = kind_and_options("server_optimizer", choice, kinds, example, makes_one, lr="server_lr")
+        factory = functools.partial(kind, lr=self.server_lr, **options)
         try:
             factory([torch.zeros(1)])
         except (TypeError, ValueError) as error:
-            raise InputError(f"server_optimizer {name}: {error}") from None
+            raise InputError(f"server_optimizer={choice!r}: {error}; see torch.optim.{kind.__name__}") from None
         return factory
 
     def torch_device(self) -> torch.device:
@@ -259,10 +255,11 @@ def extended(choice: Any, option: str, value: Any) -> dict[str, Any]:
 
 
 def _torch_optimizers() -> dict[str, type]:
-    """The classes of torch.optim, by their names in lower case."""
+    """The classes of torch.optim that step on a gradient of any shape, by their names in lower case."""
+    others = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
     optimizers = {}
     for name, member in vars(torch.optim).items():
-        if isinstance(member, type):
+        if isinstance(member, type) and name not in others:
             optimizers[name.lower()] = member
     return optimizers
 

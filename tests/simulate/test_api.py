@@ -326,6 +326,11 @@ BAD = [
     ({"device": "mps"}, "device='mps' is not known; give cpu, cuda"),
     ({"server_optimizer": "adamm"}, "did you mean 'adam"),
     ({"server_optimizer": {"name": "sgd", "momentun": 0.9}}, "momentun"),
+    ({"server_optimizer": {"name": "sgd", "momentum": "much"}}, "much.*see torch.optim.SGD"),
+    ({"server_optimizer": {"name": "sgd", "lr": 0.1}}, "give server_lr=0.1"),
+    ({"server_optimizer": {"momentum": 0.9}}, "server_optimizer={'momentum': 0.9}: give a name"),
+    ({"server_optimizer": 3}, "server_optimizer=3: give a name"),
+    ({"server_optimizer": "lbfgs"}, "unknown server_optimizer 'lbfgs'"),
     ({"loss": nn.CrossEntropyLoss()}, "one loss per example"),
     ({"prox": -0.1}, "prox=-0.1"),
 ]

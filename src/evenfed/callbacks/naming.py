@@ -1,9 +1,9 @@
 """Callbacks by name, as experiments and the command line choose them."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..core.choices import check_options
 from ..core.errors import InputError, unknown
 from .early_stopping import EarlyStopping
 from .mlflow import MLflow
@@ -51,10 +51,7 @@ def by_name(track: Chosen) -> list[Callback]:
     made = []
     for name, options in track.items():
         cls = BY_NAME[name]
-        allowed = list(inspect.signature(cls).parameters)
-        for option in options:
-            if option not in allowed:
-                raise unknown(f"option of track.{name}", option, allowed)
+        check_options(f"track.{name}", cls, options)
         made.append(cls(**options))
     return made
 

@@ -4,7 +4,6 @@ An optimiser turns a gradient into a direction; the engine then takes the step, 
 elementwise on [..., D], so that one client, a stack of clients and slots on a GPU share it.
 """
 
-import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError, unknown
+from ..core.choices import kind_and_options
+from ..core.errors import InputError
 from ..core.server import Moments
 
 OptimizerChoice = str | Mapping[str, Any]
@@ -209,24 +209,7 @@ def optimizer_of(choice: OptimizerChoice) -> SGD | Adam:
     >>> optimizer_of({"name": "sgd", "momentum": 0.9})
     SGD(weight_decay=0.0, keep=False, momentum=0.9, dampening=0.0, nesterov=False)
     """
-    if isinstance(choice, str):
-        choice = {"name": choice}
-    if not isinstance(choice, Mapping):
-        raise InputError(
-            f"optimizer={choice!r}: give a name ({', '.join(OPTIMIZERS)}) or a table such as "
-            '{"name": "sgd", "momentum": 0.9}'
-        )
-    options = dict(choice)
-    name = str(options.pop("name", ""))
-    kind = OPTIMIZERS.get(name.lower())
-    if kind is None:
-        raise unknown("optimizer", name, OPTIMIZERS)
-    if "lr" in options:
-        raise InputError(f"optimizer {name}: the learning rate is an option of its own; give lr={options['lr']!r}")
-    allowed = [field.name for field in dataclasses.fields(kind)]
-    for option in options:
-        if option not in allowed:
-            raise unknown(f"option of optimizer {name}", option, allowed)
+    kind, options = kind_and_options("optimizer", choice, OPTIMIZERS, '{"name": "sgd", "momentum": 0.9}', lr="lr")
     made = kind(**options)
     made._check_flag("keep")
     return made

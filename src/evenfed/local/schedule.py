@@ -1,12 +1,12 @@
 """How the clients' learning rate changes from round to round: a factor for each round, counted from 0."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.errors import InputError, check_whole, first_line, unknown
+from ..core.choices import kind_and_options
+from ..core.errors import InputError, check_whole, first_line
 
 LrSchedule = Callable[[int], float]  # round -> factor
 ScheduleChoice = str | Mapping[str, Any] | LrSchedule
@@ -78,22 +78,9 @@ def schedule_of(choice: ScheduleChoice, rounds: int) -> LrSchedule:
     """
     if callable(choice):
         return choice
-    if isinstance(choice, str):
-        choice = {"name": choice}
-    if not isinstance(choice, Mapping):
-        raise InputError(
-            f"lr_schedule={choice!r}: give a name ({', '.join(SCHEDULES)}), a table such as "
-            '{"name": "step", "every": 50}, or a function of the round'
-        )
-    options = dict(choice)
-    name = str(options.pop("name", ""))
-    kind = SCHEDULES.get(name.lower())
-    if kind is None:
-        raise unknown("lr_schedule", name, SCHEDULES)
-    allowed = [field.name for field in dataclasses.fields(kind)]
-    for option in options:
-        if option not in allowed:
-            raise unknown(f"option of lr_schedule {name}", option, allowed)
+    kind, options = kind_and_options(
+        "lr_schedule", choice, SCHEDULES, '{"name": "step", "every": 50}', "a function of the round"
+    )
     if kind is Step:
         options.setdefault("every", -(-rounds // 3))
     if kind is Cosine:

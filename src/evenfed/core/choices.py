@@ -1,0 +1,59 @@
+"""What a user chooses by name: a class and its options."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from .errors import InputError, unknown
+
+Kind = TypeVar("Kind", bound=type)
+
+_GIVEN_APART = ("params", "lr")  # an optimiser of torch takes them, but not as options
+
+
+def kind_and_options(
+    what: str,
+    choice: Any,
+    kinds: Mapping[str, Kind],
+    example: str,
+    otherwise: str | None = None,
+    lr: str | None = None,
+) -> tuple[Kind, dict[str, Any]]:
+    """The class that a choice names, and the options it gives: a name, or a table with a name and options.
+
+    `kinds` are known by names in lower case. `example` is a table; `otherwise` is what else may be given. `lr` is the
+    setting that holds the learning rate, which is no option.
+
+    >>> from fractions import Fraction
+    >>> kind_and_options("number", {"name": "Fraction", "numerator": 2}, {"fraction": Fraction}, example="")
+    (<class 'fractions.Fraction'>, {'numerator': 2})
+    """
+    if isinstance(choice, str):
+        choice = {"name": choice}
+    if not isinstance(choice, Mapping) or "name" not in choice:
+        names = ", ".join(kinds)
+        ways = f"a name ({names}), or a table such as {example}"
+        if otherwise is not None:
+            ways = f"a name ({names}), a table such as {example}, or {otherwise}"
+        raise InputError(f"{what}={choice!r}: give {ways}")
+    options = dict(choice)
+    name = str(options.pop("name"))
+    kind = kinds.get(name.lower())
+    if kind is None:
+        raise unknown(what, name, kinds)
+    if lr is not None and "lr" in options:
+        value = options["lr"]
+        raise InputError(f"{what} {name}: the learning rate is an option of its own; give {lr}={value!r}")
+    check_options(f"{what} {name}", kind, options)
+    return kind, options
+
+
+def check_options(what: str, kind: type, options: Iterable[str]) -> None:
+    """Refuse an option that the class does not take, and name the nearest that it does."""
+    allowed = []
+    for parameter in inspect.signature(kind).parameters:
+        if parameter not in _GIVEN_APART:
+            allowed.append(parameter)
+    for option in options:
+        if option not in allowed:
+            raise unknown(f"option of {what}", option, allowed)
