@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .core.errors import InputError, unknown
-
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 Functions = tuple[LossFunction, ...]  # of the same outputs and targets
 
@@ -78,18 +76,6 @@ NAMED: dict[str, LossFunction] = {
     "mse": mse,
     "mae": mae,
 }
-
-
-def named(loss: LossFunction | str | None) -> LossFunction | None:
-    """The loss itself, or the one of this name."""
-    if isinstance(loss, str):
-        if loss not in NAMED:
-            raise unknown("loss", loss, NAMED)
-        return NAMED[loss]
-    if loss is not None and not callable(loss):
-        names = ", ".join(NAMED)
-        raise InputError(f"loss={loss!r}: give a function of (outputs, targets), or one of {names}")
-    return loss
 
 
 def takes_logits(loss: LossFunction) -> bool:

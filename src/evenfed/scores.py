@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import Tensor
 
-from .core.errors import InputError, unknown
 from .losses import LossFunction, aligned, takes_logits
 
 
@@ -30,18 +29,6 @@ def binary(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 NAMED: dict[str, LossFunction] = {"top1": top1, "binary": binary}
-
-
-def named(score: LossFunction | str | None) -> LossFunction | None:
-    """The score itself, or the one of this name."""
-    if isinstance(score, str):
-        if score not in NAMED:
-            raise unknown("score", score, NAMED)
-        return NAMED[score]
-    if score is not None and not callable(score):
-        names = ", ".join(NAMED)
-        raise InputError(f"score={score!r}: give a function of (outputs, targets), or one of {names}")
-    return score
 
 
 def default(loss: LossFunction, outputs: Any, targets: Tensor) -> LossFunction | None:

@@ -1,12 +1,13 @@
-"""What a user chooses by name: a class and its options."""
+"""What a user chooses by name: a class and its options, or a function of outputs and targets."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from .errors import InputError, unknown
 
 Kind = TypeVar("Kind", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _GIVEN_APART = ("params", "lr")  # an optimiser of torch takes them, but not as options
 
@@ -57,3 +58,23 @@ def check_options(what: str, kind: type, options: Iterable[str]) -> None:
     for option in options:
         if option not in allowed:
             raise unknown(f"option of {what}", option, allowed)
+
+
+def function_of(
+    what: str,
+    choice: Function | str | None,
+    named: Mapping[str, Function],
+) -> Function | None:
+    """A function of (outputs, targets): the one of this name, or the user's own; None stays None.
+
+    >>> function_of("loss", "absolute", {"absolute": abs})
+    <built-in function abs>
+    """
+    if isinstance(choice, str):
+        if choice not in named:
+            raise unknown(what, choice, named)
+        return named[choice]
+    if choice is not None and not callable(choice):
+        names = ", ".join(named)
+        raise InputError(f"{what}={choice!r}: give a function of (outputs, targets), or one of {names}")
+    return choice

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from .. import losses, scores
 from ..client import Client, Pool, check_clients, names, only_pool
+from ..core.choices import function_of
 from ..core.errors import InputError
 from ..core.server import Moments, Server, Update
 from ..core.vector import Layout
@@ -118,10 +119,10 @@ class Problem:
         train = train.to(device)
         if judged is not None:
             judged = judged.to(device)
-        loss = losses.named(loss)
+        loss = function_of("loss", loss, losses.NAMED)
         metric = score if isinstance(score, Metric) else ACCURACY
         whole_client = metric if metric.whole_client else None
-        own_score = metric.function if isinstance(score, Metric) else scores.named(score)
+        own_score = metric.function if isinstance(score, Metric) else function_of("score", score, scores.NAMED)
         chosen_loss, chosen_score = _checked(model, train, judged, loss, own_score, whole_client)
         return cls(
             model=model,
