@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import evenfed
 from evenfed.comparison.provenance import provenance
 from evenfed.models import NextToken
+from iid_cifar10.task import cnn
 
 RESULT = Path(__file__).parent / "results" / "flute.json"
 COHORT = 10
@@ -47,21 +48,8 @@ def logistic() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 
 
-def cnn() -> nn.Module:
-    """FedML's CNN with dropout, 62 classes."""
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Dropout(0.25),
-        nn.Flatten(),
-        nn.Linear(12 * 12 * 64, 128),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(128, 62),
-    )
+def convolutional() -> nn.Module:
+    return cnn(channels=1, side=28, classes=62)
 
 
 def images(classes: int) -> Callable[[int, torch.Generator], tuple[Tensor, Tensor]]:
@@ -85,7 +73,7 @@ def text(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 TASKS = [
     Task("LR MNIST", 1000, 61_664, 10, 0.03, 100, logistic, images(10), "1:35", "3:09"),
-    Task("CNN FEMNIST", 3400, 671_585, 20, 0.1, 1500, cnn, images(62), "8:22", "5:49:52"),
+    Task("CNN FEMNIST", 3400, 671_585, 20, 0.1, 1500, convolutional, images(62), "8:22", "5:49:52"),
     Task(
         "RNN Shakespeare",
         715,

@@ -13,7 +13,7 @@ class Models:
     """What BlazeFL calls a model selector."""
 
     def select_model(self, name: str) -> nn.Module:
-        return iid.cnn()
+        return iid.initial_model()
 
 
 class Users:

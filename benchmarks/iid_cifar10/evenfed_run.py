@@ -31,7 +31,7 @@ def main() -> None:
             accuracies[len(clock.ends)] = round(float(np.average(per_user[known], weights=sizes[known])), 4)
 
     result = evenfed.train(
-        iid.cnn(),
+        iid.initial_model(),
         clients,
         "fedavg",
         rounds=task.rounds,

@@ -54,7 +54,7 @@ def main() -> None:
             server_optimizer=fedjax.optimizers.sgd(1.0),
             client_batch_hparams=fedjax.ShuffleRepeatBatchHParams(task.batch, num_epochs=1),
         )
-    parameters = [jnp.asarray(value.detach().numpy()) for value in iid.cnn().parameters()]
+    parameters = [jnp.asarray(value.detach().numpy()) for value in iid.initial_model().parameters()]
     state = algorithm.init(parameters)
     predict = jax.jit(lambda params, x: outputs(params, x, None).argmax(1))
     test_images, test_labels = (tensor.numpy() for tensor in data.test)

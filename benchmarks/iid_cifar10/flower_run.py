@@ -33,7 +33,7 @@ def loaded() -> tuple[iid.Task, iid.Data]:
 def train(message: Message, context: Context) -> Message:
     """Train the received model for one local epoch and reply with it."""
     task, data = loaded()
-    model = iid.cnn()
+    model = iid.initial_model()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     images, labels = data.users[context.node_config["partition-id"]]
     optimizer = torch.optim.SGD(model.parameters(), lr=task.lr)
@@ -60,7 +60,7 @@ def main() -> None:
         if done == 0:
             return
         if done % task.test_every == 0:
-            model = iid.cnn()
+            model = iid.initial_model()
             model.load_state_dict(arrays.to_torch_state_dict())
             accuracies[done] = round(iid.accuracy(model, data.test), 4)
         clock.tick()
@@ -69,7 +69,7 @@ def main() -> None:
     def serve(grid: Grid, context: Context) -> None:
         fraction = (task.cohort + 0.5) / count
         strategy = FedAvg(fraction_train=fraction, fraction_evaluate=0.0, min_available_nodes=count)
-        initial = ArrayRecord(iid.cnn().state_dict())
+        initial = ArrayRecord(iid.initial_model().state_dict())
         strategy.start(grid, initial, num_rounds=task.rounds, evaluate_fn=after_round)
 
     run_simulation(

@@ -13,7 +13,7 @@ def main() -> None:
     clock = iid.Clock()
     task = iid.Task.parse()
     data = iid.load(task)
-    model = iid.cnn().to(task.device)
+    model = iid.initial_model().to(task.device)
     test = (data.test[0].to(task.device), data.test[1].to(task.device))
     loaders = []
     for examples in data.users:

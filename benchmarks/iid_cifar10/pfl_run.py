@@ -23,7 +23,7 @@ class Cnn(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = iid.cnn()
+        self.layers = iid.initial_model()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x)

@@ -73,22 +73,28 @@ def load(task: Task) -> Data:
     return Data(users, (images[training:], labels[training:]))
 
 
-def cnn() -> nn.Module:
-    """pfl's CNN: 1,626,442 parameters, Glorot weights."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(3, 32, 3),
+def cnn(channels: int, side: int, classes: int) -> nn.Sequential:
+    """FedML's CNN with dropout, of square images; pfl has it too."""
+    pooled = (side - 4) // 2  # two convolutions of width 3 take 4 pixels away
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
         nn.ReLU(),
         nn.Conv2d(32, 64, 3),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Dropout(0.25),
         nn.Flatten(),
-        nn.Linear(14 * 14 * 64, 128),
+        nn.Linear(pooled * pooled * 64, 128),
         nn.ReLU(),
         nn.Dropout(0.5),
-        nn.Linear(128, 10),
+        nn.Linear(128, classes),
     )
+
+
+def initial_model() -> nn.Module:
+    """What every system starts from: 1,626,442 parameters, Glorot weights."""
+    torch.manual_seed(0)
+    model = cnn(channels=3, side=32, classes=10)
     for module in model:
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(module.weight)
