@@ -112,9 +112,8 @@ def _attention(
     value: Tensor,
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    *rest: Any,
+    **options: Any,
 ) -> Tensor | None:
     """Without dropout it stays torch's own."""
     if dropout_p == 0:
@@ -123,7 +122,7 @@ def _attention(
     def drop(weights: Tensor, p: float) -> Tensor:
         return _dropout(masks, weights, p, True)
 
-    return attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, drop)
+    return attention(query, key, value, attn_mask, dropout_p, *rest, **options, drop=drop)
 
 
 def _recurrent(function: Any) -> Any:
