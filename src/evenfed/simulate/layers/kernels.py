@@ -74,8 +74,7 @@ def _correlate(
             kernel = n[None, :] * taps + tap
             weight = tl.load(w + kernel * K + k[:, None])
         total = tl.dot(seen, weight, total)
-    rounded = total.to(y.dtype.element_ty)
-    tl.store(y + m[:, None] * N + n[None, :], rounded, mask=exists[:, None])
+    tl.store(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=exists[:, None])
 
 
 @triton.jit
