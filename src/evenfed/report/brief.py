@@ -2,16 +2,16 @@
 
 import html
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
 
-from ..comparison.history import Figures, History, Row, row
+from ..comparison.history import History, Row, row
 from ..metrics import Metric
-from .columns import METRIC_COLUMNS
-from .table import Cell, Line, Table
+from .columns import METRIC_COLUMNS, directed
+from .table import Line, Table
+from .tables import metric_cells
 from .write import pages
 
 _WIDTH = 100
@@ -26,10 +26,10 @@ def of_comparison(
     """One line per entry: means over seeds and their spread, in the last rounds."""
     lines = []
     for entry in rows:
-        cells = _cells(entry, entry.late)
+        cells = metric_cells(entry, late=True)
         lines.append(Line(entry.label, cells))
     if floor is not None:
-        cells = _cells(floor, floor.late)
+        cells = metric_cells(floor, late=True)
         lines.append(Line(floor.label, cells, control=True))
     table = _table(title, rows[0].metric, lines, notes)
     return table.with_best()
@@ -42,8 +42,8 @@ def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
     if history.model_round is not None:
         model_round = f"round {history.model_round}"
     rounds = min(history.last_rounds, len(history.records))
-    last = _cells(figures, figures.last)
-    late = _cells(figures, figures.late)
+    last = metric_cells(figures, late=False)
+    late = metric_cells(figures, late=True)
     lines = [
         Line(model_round, last),
         Line(f"last {rounds} rounds", late),
@@ -58,36 +58,14 @@ def _table(
     lines: Sequence[Line],
     notes: Sequence[str],
 ) -> Table:
-    columns = []
-    for column in METRIC_COLUMNS:
-        better = column.better
-        if column.key != "std":  # of which less is better, whatever is measured
-            better *= metric.sign
-        columns.append(replace(column, better=better))
     return Table(
         name="brief",
         title=f"{title}; test {metric.title}",
-        columns=columns,
+        columns=directed(METRIC_COLUMNS, metric),
         lines=lines,
         notes=notes,
         digits=metric.digits,
     )
-
-
-def _cells(entry: Row, figures: Figures) -> list[Cell]:
-    """In the metric's unit; one seed has no spread."""
-    unit = entry.metric.unit
-    unknown = (math.nan, math.nan)
-    cells = []
-    for column in METRIC_COLUMNS:
-        mean, spread = figures.get(column.key, unknown)
-        cell = Cell()
-        if not math.isnan(mean):
-            cell = Cell(unit * mean)
-            if entry.seeds > 1:
-                cell = replace(cell, spread=unit * spread)
-        cells.append(cell)
-    return cells
 
 
 def text(table: Table) -> str:
