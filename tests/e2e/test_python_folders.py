@@ -176,7 +176,11 @@ class Halved(nn.Module):
 
 def test_a_loss_whose_values_cannot_be_seen_is_said(tmp_path):
     with pytest.warns(UserWarning, match=r"knows only its class.*Halved"):
-        evenfed.train(small_model(), federation(), rounds=1, loss=Halved(), out=tmp_path, **CPU)
+        first = evenfed.train(small_model(), federation(), rounds=1, loss=Halved(), out=tmp_path, **CPU)
+    with pytest.warns(UserWarning, match="knows only its class"):
+        extended = evenfed.train(small_model(), federation(), rounds=2, loss=Halved(), out=tmp_path, **CPU)
+    assert len(extended.records) == 2
+    assert extended.records[0].seconds == first.records[0].seconds  # another object of the class goes on with the run
 
 
 def test_a_schedule_over_all_rounds_cannot_be_extended_and_one_of_fixed_length_can(tmp_path):

@@ -125,15 +125,23 @@ def test_clients_of_the_same_name_are_refused_and_named():
         evenfed.train(nn.Linear(6, 3), unnamed, rounds=1, **CPU)
 
 
+def trained(result: evenfed.Result) -> int:
+    """How many clients took part in the first round."""
+    return np.count_nonzero(result.records[0].weights)
+
+
 def test_one_participant_is_told_from_everyone():
     clients = federation(sizes=(5, 5, 5))
     with pytest.warns(UserWarning, match=r"participation=1 is one client.*1\.0"):
-        evenfed.train(nn.Linear(6, 3), clients, rounds=1, participation=1, **CPU)
+        alone = evenfed.train(nn.Linear(6, 3), clients, rounds=1, participation=1, **CPU)
+    assert trained(alone) == 1
     with pytest.warns(UserWarning, match="participation=1 is one client"):
-        evenfed.compare(
+        comparison = evenfed.compare(
             nn.Linear(6, 3), clients, {"fedavg": {"participation": 1}}, rounds=1, seeds=1, noise_floor=False, **CPU
         )
+    assert trained(comparison["fedavg"][0]) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        evenfed.train(nn.Linear(6, 3), clients, rounds=1, participation=1.0, **CPU)
+        everyone = evenfed.train(nn.Linear(6, 3), clients, rounds=1, participation=1.0, **CPU)
+        assert trained(everyone) == 3
         evenfed.train(nn.Linear(6, 3), clients[:1], rounds=1, participation=1, **CPU)
