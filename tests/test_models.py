@@ -11,8 +11,9 @@ from evenfed.client import Pool
 from evenfed.simulate.engines.choose import why_not_stacked
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.stacked import Stacked
-from evenfed.simulate.loop import Run, rounds, start
+from evenfed.simulate.loop import rounds, start
 from evenfed.simulate.problem import Problem
+from evenfed.simulate.state import Run
 
 IMAGES, SYMBOLS = torch.zeros(1, 3, 32, 32), torch.zeros(1, 20, dtype=torch.int64)
 

@@ -10,10 +10,11 @@ from typing import Any, Literal, get_args
 import torch
 
 from .augment import AugmentationChoice, augmentation_of, table_of
+from .core.average import check_decay
 from .core.choices import kind_and_options
 from .core.errors import InputError, check_whole, unknown
 from .core.naming import Stored, described
-from .core.server import OptimizerFactory
+from .core.server import OptimizerFactory, WeighAt, check_weigh_at
 from .core.streams import Batching
 from .local.optimizer import OptimizerChoice, optimizer_of
 from .local.schedule import ScheduleChoice, check_schedule, schedule_of
@@ -47,6 +48,8 @@ class Settings:
     server_lr: float = 1.0  # below 1 it damps
     server_optimizer: ServerOptimizer = None  # torch.optim name, {"name": ..., options}, or params -> optimiser
     smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
+    average: float | None = None  # deploy the mean of all models so far, each counting this much less than the next
+    weigh_at: WeighAt = "current"  # average: weigh by the losses of the average
     start: Start = "common"  # own: each client draws its own model before round 0
     batch_norm: BatchNorm = "shared"  # local: each client keeps its own (FedBN); frozen: statistics stay as they are
     engine: EngineName = "parallel"
@@ -74,6 +77,9 @@ class Settings:
             _check_positive("smooth", smooth)
             if smooth > 1:
                 raise InputError(f"smooth={smooth} is out of range; give a number in (0, 1], or leave it out")
+        if self.average is not None:
+            check_decay(self.average)
+        check_weigh_at(self.weigh_at, self.average)
         _check_participation(self.participation)
         _check_choice("engine", self.engine, get_args(EngineName))
         _check_choice("batch_norm", self.batch_norm, get_args(BatchNorm))
@@ -220,6 +226,7 @@ class Settings:
 
 VARIANT = (
     "augment",
+    "average",
     "batch_norm",
     "batch_size",
     "clip",
@@ -236,6 +243,7 @@ VARIANT = (
     "server_optimizer",
     "smooth",
     "start",
+    "weigh_at",
 )
 
 

@@ -17,8 +17,9 @@ from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting, cores
 from evenfed.simulate.layers import tracing
-from evenfed.simulate.loop import Run, rounds, start
+from evenfed.simulate.loop import rounds, start
 from evenfed.simulate.problem import Problem
+from evenfed.simulate.state import Run
 from worked_example import close, federation, small_model
 
 OPTIONS = {"rounds": 5, "lr": 0.1, "batch_size": 4, "local_epochs": 2, "device": "cpu"}

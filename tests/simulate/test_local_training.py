@@ -15,8 +15,9 @@ from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting
-from evenfed.simulate.loop import Run, rounds, start
+from evenfed.simulate.loop import rounds, start
 from evenfed.simulate.problem import Problem, Task
+from evenfed.simulate.state import Run
 
 ENGINES = {
     "reference": Reference,

@@ -9,8 +9,9 @@ from torch import nn
 
 import evenfed
 from evenfed.simulate import checkpoint
-from evenfed.simulate.loop import Run, engine_for, rounds, start
+from evenfed.simulate.loop import engine_for, rounds, start
 from evenfed.simulate.problem import Problem, initial_model
+from evenfed.simulate.state import Run
 from worked_example import close, federation, small_model
 
 CPU = {"device": "cpu"}

@@ -19,8 +19,9 @@ from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting
 from evenfed.simulate.layers.dropout import Masks
-from evenfed.simulate.loop import Run, rounds, start
+from evenfed.simulate.loop import rounds, start
 from evenfed.simulate.problem import Problem, Task
+from evenfed.simulate.state import Run
 from worked_example import federation
 
 OPTIONS = {"rounds": 1, "lr": 0.1, "batch_size": 4, "device": "cpu"}

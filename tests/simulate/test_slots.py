@@ -31,8 +31,9 @@ from evenfed.simulate.layers import implicit, replay
 from evenfed.simulate.layers.convolution import Taps, conv2d, group_norm
 from evenfed.simulate.layers.implicit import correlate
 from evenfed.simulate.layers.live import Live
-from evenfed.simulate.loop import Run, rounds, start
+from evenfed.simulate.loop import rounds, start
 from evenfed.simulate.problem import Problem, Question, Task
+from evenfed.simulate.state import Run
 from worked_example import federation, small_model
 
 pytestmark = pytest.mark.slow

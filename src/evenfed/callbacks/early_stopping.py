@@ -111,8 +111,9 @@ class EarlyStopping(Callback):
         }
         if self.restore_best:
             state = progress.state
-            notes["theta"] = state.server.theta
-            for name, buffer in state.server.buffers.items():
+            deployed = state.server.deployed
+            notes["theta"] = deployed.theta
+            for name, buffer in deployed.buffers.items():
                 notes[f"buffers.{name}"] = buffer
             if state.personal is not None:
                 notes["personal"] = state.serving()

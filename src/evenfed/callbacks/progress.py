@@ -14,9 +14,9 @@ from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..fairness import Fairness
 from ..settings import Settings
-from ..simulate.loop import Run, State
 from ..simulate.norms import OwnNorms
 from ..simulate.problem import Problem, loaded
+from ..simulate.state import Run, State
 
 
 class Progress:
@@ -83,8 +83,8 @@ class Progress:
 
     @cached_property
     def model(self) -> nn.Module:
-        """A copy of the global model as it is now, in evaluation mode; made when first asked for."""
-        return loaded(self.problem.model, self.server, self.server.theta)
+        """A copy of the global model as it would be deployed now, in evaluation mode; made when first asked for."""
+        return loaded(self.problem.model, self.server.layout, self.server.deployed)
 
     def stop(self, reason: str = "stopped by a callback") -> None:
         """End this run after this round. Other runs go on."""
@@ -109,7 +109,7 @@ class Progress:
         norms: OwnNorms | None = None,
     ) -> None:
         """At the end of a run: the model of an earlier round is the run's result, with the clients' own of then."""
-        server = dataclasses.replace(self.server, index=round, theta=theta, buffers=buffers)
+        server = dataclasses.replace(self.server, index=round, theta=theta, buffers=buffers, average=None)
         owns = None if personal is None else torch.ones(len(personal), dtype=torch.bool)
         self.restored = State(server, personal, owns=owns, norms=norms)
 

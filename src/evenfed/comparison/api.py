@@ -19,8 +19,8 @@ from ..core.server import Record
 from ..losses import LossFunction
 from ..settings import Settings
 from ..simulate.drawn import Drawn, drawn_by
-from ..simulate.loop import Run, State
 from ..simulate.problem import Problem, Score, initial_model
+from ..simulate.state import Run, State
 from . import identity
 from .disk import Interruption
 from .driver import Training, drive
@@ -62,8 +62,8 @@ def train(
     `out`: a folder that keeps the run: the same call resumes it, more `rounds` extend it, `evenfed report` reads it.
     `progress`: show a progress bar on stderr; by default in terminals and notebooks.
     `options`: the fields of `evenfed.Settings`: rounds, lr, lr_schedule, optimizer, clip, batch_size, local_epochs,
-    local_steps, drop_last, augment, prox, batch_norm, seed, participation, server_lr, server_optimizer, smooth, start,
-    engine, device, precision, evaluate_every, last_rounds.
+    local_steps, drop_last, augment, prox, batch_norm, seed, participation, server_lr, server_optimizer, smooth,
+    average, weigh_at, start, engine, device, precision, evaluate_every, last_rounds.
 
     >>> import torch, evenfed
     >>> clients = [evenfed.Client(train=(torch.randn(8, 4), torch.randint(0, 3, (8,)))) for _ in range(3)]

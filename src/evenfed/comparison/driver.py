@@ -9,8 +9,10 @@ from pathlib import Path
 from ..callbacks import Callback, Progress
 from ..core.server import Record
 from ..simulate.drawn import Drawn
-from ..simulate.loop import Run, State, engine_for, evaluated, rounds, start
+from ..simulate.loop import engine_for, rounds, start
 from ..simulate.problem import Engine, Problem
+from ..simulate.scoring import evaluated
+from ..simulate.state import Run, State
 
 EngineKey = tuple[str, str, int]  # precision, treatment of BatchNorm, and which problem
 

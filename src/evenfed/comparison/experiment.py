@@ -18,8 +18,8 @@ from ..data import DataSettings, Federation
 from ..experiments import located
 from ..settings import VARIANT, Settings, extended
 from ..simulate.drawn import Drawn
-from ..simulate.loop import Run
 from ..simulate.problem import Problem, initial_model
+from ..simulate.state import Run
 from .configuration import repetitions
 from .objective import KEYS, Objective
 from .plan import Variant, plan_runs, seed_list, value_of, with_baseline

@@ -106,6 +106,8 @@ class Entry:
                 accuracy=blank(record.accuracy),
                 test_losses=blank(record.test_losses),
                 unpadded=blank(record.unpadded),
+                current=blank(record.current),
+                current_losses=blank(record.current_losses),
             )
 
         return self._with(change)

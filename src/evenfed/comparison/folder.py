@@ -24,7 +24,7 @@ from ..core.server import Record
 from ..metrics import Metric
 from ..settings import Settings
 from ..simulate import checkpoint
-from ..simulate.loop import Run, State
+from ..simulate.state import Run, State
 from . import record_json
 from .configuration import differences
 from .header import Header

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas
 
 _COLUMNS = {"loss": "losses", "weight": "weights", "accuracy": "accuracy", "test_loss": "test_losses"}
-_RARE = {"unpadded": "unpadded"}  # only where there are any
+_RARE = {"unpadded": "unpadded", "current": "current", "current_loss": "current_losses"}  # only where there are any
 
 Rounds = tuple[str, int, Sequence[str], Sequence[Record]]  # label, seed, clients' names, records
 

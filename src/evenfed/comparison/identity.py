@@ -12,8 +12,8 @@ from .. import trees
 from ..client import Pool
 from ..core.naming import is_known_by_class_only, name_of
 from ..simulate.drawn import Drawn
-from ..simulate.loop import Run
 from ..simulate.problem import Problem
+from ..simulate.state import Run
 from .header import Header, Table
 
 DATA_NAME = "own data"

@@ -19,7 +19,7 @@ from ..core.vector import Layout
 from ..settings import Settings
 from ..simulate import checkpoint
 from ..simulate.beginning import new_server
-from ..simulate.loop import State
+from ..simulate.state import State
 from .folder import RunFolder, read_order
 from .header import Header, Table
 from .identity import frozen_hash
@@ -168,7 +168,7 @@ def _check_kind(model: nn.Module, state: State, folder: RunFolder) -> None:
 
 
 def _parameters(state: State) -> dict[str, Tensor]:
-    parameters = state.server.params
+    parameters = state.server.deployed_params
     assert isinstance(parameters, dict)
     return parameters
 

@@ -12,7 +12,7 @@ from ..algorithms import find, plain
 from ..core.algorithm import Algorithm, build, check_declared
 from ..core.errors import InputError, unknown
 from ..settings import VARIANT, Settings
-from ..simulate.loop import Run
+from ..simulate.state import Run
 
 FLOOR_LABEL = "fedavg-other-seeds"
 _OTHER_SEEDS = 1000  # what is added to a seed for the noise floor's run

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ..core.server import Record
-from ..simulate.loop import Run
+from ..simulate.state import Run
 from .driver import Group, Listener, Sink
 
 if TYPE_CHECKING:

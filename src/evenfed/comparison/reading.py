@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import InputError
-from ..simulate.loop import Run
+from ..simulate.state import Run
 from .configuration import repetitions, without
 from .findings import BASELINE, Entry, Findings, seeds_named
 from .folder import RunFolder

@@ -12,7 +12,8 @@ from ..fairness import Vector
 Numbers = Sequence[float | None]
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
-_RARE = ("test_losses", *_HELD_OUT, "scores")  # left out of such a round, and of older runs
+_CURRENT = ("current", "current_losses")
+_RARE = ("test_losses", *_CURRENT, *_HELD_OUT, "scores")  # left out of such a round, and of older runs
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -38,6 +39,8 @@ def from_json(data: Mapping[str, Any]) -> Record:
         seconds=_number(data["seconds"]),
         accuracy=_array_or_none(data.get("accuracy")),
         test_losses=_array_or_none(data.get("test_losses")),
+        current=_array_or_none(data.get("current")),
+        current_losses=_array_or_none(data.get("current_losses")),
         unseen=_array_or_none(data.get("unseen")),
         unseen_losses=_array_or_none(data.get("unseen_losses")),
         global_accuracy=data.get("global_accuracy"),

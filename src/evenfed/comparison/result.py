@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from ..client import Client
 from ..core.algorithm import Algorithm
+from ..core.average import Model
 from ..core.errors import InputError, unknown
 from ..core.server import Record, Server
 from ..fairness import Fairness, Suppression
 from ..metrics import Metric
 from ..settings import Settings
-from ..simulate.loop import State
 from ..simulate.problem import loaded
+from ..simulate.state import State
 from . import groups
 from .folder import RunFolder, write_order
 from .frame import Rounds, frame
@@ -54,8 +55,8 @@ class Result:
 
     @cached_property
     def model(self) -> nn.Module:
-        """The trained global model; made when first asked for."""
-        return self._model_with(self.server, self.server.theta)
+        """The trained global model, averaged if the run has `average`; made when first asked for."""
+        return self._module_with(self.server.deployed)
 
     @property
     def server(self) -> Server:
@@ -155,21 +156,22 @@ class Result:
     def client_model(self, client: int) -> nn.Module:
         """The model that serves this client: its own, or with its own BatchNorm layers, if the run trains such."""
         norms = None if self.state is None else self.state.norms
+        deployed = self.server.deployed
         if norms is not None:
-            buffers = norms.statistics(self.server.buffers, client)
-            own = dataclasses.replace(self.server, buffers=buffers)
-            return self._model_with(own, norms.model(self.server.theta, client))
+            theta = norms.model(deployed.theta, client)
+            buffers = norms.statistics(deployed.buffers, client)
+            return self._module_with(Model(theta, buffers))
         if self.personal is None:
             return self.model
-        return self._model_with(self.server, self.personal[client])
+        return self._module_with(Model(self.personal[client], deployed.buffers))
 
-    def _model_with(self, server: Server, theta: Tensor) -> nn.Module:
+    def _module_with(self, model: Model) -> nn.Module:
         if self.module is None:
             raise InputError(
                 "a saved run holds parameters but no module; give one of the same kind: "
                 "evenfed.load(path, model=MyModel())"
             )
-        return loaded(self.module, server, theta)
+        return loaded(self.module, self.server.layout, model)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """One row per round and client: label, seed, round (from 1), client, loss, weight, accuracy, test_loss."""

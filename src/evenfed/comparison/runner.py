@@ -15,8 +15,8 @@ from ..client import Client
 from ..core.errors import InputError
 from ..core.server import Record
 from ..data import DataSettings, Federation, federate
-from ..simulate.loop import Run, State
 from ..simulate.problem import Problem
+from ..simulate.state import Run, State
 from .configuration import differences
 from .disk import Interruption
 from .driver import Listener, Sink, Training, Watched, closed

@@ -13,8 +13,8 @@ from types import FrameType
 from ..callbacks import Callback
 from ..core.errors import InputError
 from ..simulate.drawn import Drawn
-from ..simulate.loop import Run
 from ..simulate.problem import Problem
+from ..simulate.state import Run
 from .configuration import Configuration
 from .disk import Disk, StopRequested
 from .driver import EngineKey, Listener, Training, drive

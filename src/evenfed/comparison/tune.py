@@ -15,7 +15,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..data import federate
 from ..settings import VARIANT
-from ..simulate.loop import Run
+from ..simulate.state import Run
 from .driver import Group, Sink, Training, drive
 from .experiment import Experiment
 from .history import METRICS, History

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .algorithm import Plan, Round
+from .average import Average
 from .errors import InputError
 from .server import Past, Record, Server, Update
 
@@ -209,7 +210,7 @@ class Fold:
         )
         next_index = server.index + 1
         server = dataclasses.replace(server, index=next_index)
-        return server, record
+        return with_average(server, self.server.average), record
 
     def _read_checks(self) -> None:
         """Read what was left on the device: whose updates were finite, and their norms."""
@@ -353,6 +354,14 @@ def moved(server: Server, step: Tensor) -> Server:
         theta=theta,
         optimizer_state=optimizer.state_dict(),
     )
+
+
+def with_average(server: Server, before: Average | None) -> Server:
+    """The server after a round, with its model in the average that stood `before` it."""
+    average = None
+    if before is not None:
+        average = before.including(server.current, server.index)
+    return dataclasses.replace(server, average=average)
 
 
 def _objective(turn: Turn) -> float:

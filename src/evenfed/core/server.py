@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -11,9 +11,11 @@ from torch import Tensor
 
 from . import streams
 from .algorithm import Algorithm, Memory
-from .errors import InputError
+from .average import Average, Model
+from .errors import InputError, unknown
 from .vector import Layout, Parameters
 
+WeighAt = Literal["current", "average"]
 OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
@@ -42,7 +44,7 @@ class Record:
     """One round, as results keep it; arrays have one entry per client."""
 
     index: int
-    losses: NDArray[np.float64]  # at the incoming model; NaN for clients that did not take part
+    losses: NDArray[np.float64]  # at the incoming model, or at the average; NaN for clients that did not take part
     weights: NDArray[np.float64]  # as applied; 0 for clients that did not train
     objective: float
     negative_weights: int
@@ -50,7 +52,9 @@ class Record:
     skipped: bool = False  # nothing usable came back: the model did not move
     seconds: float = float("nan")
     accuracy: NDArray[np.float64] | None = None  # or another score, on test data
-    test_losses: NDArray[np.float64] | None = None  # of the model after the round, on test data
+    test_losses: NDArray[np.float64] | None = None  # of the model that the round deploys, on test data
+    current: NDArray[np.float64] | None = None  # accuracy of the model after the round, where its average is deployed
+    current_losses: NDArray[np.float64] | None = None  # its test losses, likewise
     unseen: NDArray[np.float64] | None = None  # scores of clients that never train
     unseen_losses: NDArray[np.float64] | None = None
     global_accuracy: float | None = None  # or another score, on a test set that belongs to no client
@@ -84,6 +88,8 @@ class Server:
     server_lr: float = 1.0
     smooth: float | None = None
     smoothed: Tensor | None = None  # [n] NaN until a client has taken part
+    average: Average | None = None  # of the models so far: what is deployed
+    weigh_at: WeighAt = "current"  # the model whose losses give the weights
     lr_schedule: Callable[[int], float] | None = None  # round -> factor of lr
     optimizer: OptimizerFactory | None = None
     optimizer_state: dict[str, Any] | None = None
@@ -102,6 +108,8 @@ class Server:
         seed: int = 0,
         server_lr: float = 1.0,
         smooth: float | None = None,
+        average: float | None = None,
+        weigh_at: WeighAt = "current",
         lr_schedule: Callable[[int], float] | None = None,
         optimizer: OptimizerFactory | None = None,
         buffers: Mapping[str, Tensor] | None = None,
@@ -120,6 +128,7 @@ class Server:
             raise InputError("sizes holds a negative number; a client's size counts its training examples")
         if smooth is not None and not 0 < smooth <= 1:
             raise InputError(f"smooth={smooth} is out of range; it must be above 0 and at most 1 (1 is no smoothing)")
+        check_weigh_at(weigh_at, average)
         steps = counts > 0
         if local_steps is not None:
             steps = torch.as_tensor(local_steps)
@@ -140,6 +149,8 @@ class Server:
             server_lr=server_lr,
             smooth=smooth,
             smoothed=smoothed,
+            average=None if average is None else Average(average),
+            weigh_at=weigh_at,
             lr_schedule=lr_schedule,
             optimizer=optimizer,
             buffers=dict(buffers or {}),
@@ -147,8 +158,33 @@ class Server:
 
     @property
     def params(self) -> Tensor | dict[str, Tensor]:
-        """The model in the structure it was given in."""
+        """The current model, which clients train, in the structure it was given in."""
         return self.layout.unflatten(self.theta)
+
+    @property
+    def current(self) -> Model:
+        return Model(self.theta, self.buffers)
+
+    @property
+    def deployed(self) -> Model:
+        """The model that serves clients: the average if the run keeps one and a round is over, else the current one."""
+        average = None if self.average is None else self.average.model
+        return average or self.current
+
+    @property
+    def deployed_params(self) -> Tensor | dict[str, Tensor]:
+        """The same in the structure the model was given in."""
+        return self.layout.unflatten(self.deployed.theta)
+
+    @property
+    def weighed(self) -> Model:
+        """The model at which clients measure the losses that give their weights."""
+        return self.deployed if self.weigh_at == "average" else self.current
+
+    @property
+    def weighed_params(self) -> Tensor | dict[str, Tensor]:
+        """The same in the structure the model was given in."""
+        return self.layout.unflatten(self.weighed.theta)
 
     @property
     def round_lr(self) -> float:
@@ -163,3 +199,12 @@ class Server:
         eligible = with_data.flatten().numpy()
         drawn = streams.sample(self.seed, self.index, eligible, count)
         return torch.from_numpy(drawn)
+
+
+def check_weigh_at(choice: object, average: float | None) -> None:
+    """Refuse what is no such model, and an average that is not kept."""
+    choices = get_args(WeighAt)
+    if choice not in choices:
+        raise unknown("weigh_at", str(choice), choices)
+    if choice == "average" and average is None:
+        raise InputError("weigh_at='average' needs an average; give one, such as average=0.9, or weigh_at='current'")

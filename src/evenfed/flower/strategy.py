@@ -24,7 +24,7 @@ from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
 from ..settings import Settings
 from ..simulate.beginning import new_server
-from ..simulate.loop import State
+from ..simulate.state import State
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm, check_run, check_wrapper, with_private_memory
 from .roster import Connection, Roster

@@ -35,6 +35,8 @@ def new_server(
         server_lr=settings.server_lr,
         local_steps=local_steps.tolist(),
         smooth=settings.smooth,
+        average=settings.average,
+        weigh_at=settings.weigh_at,
         lr_schedule=settings.lr_factor,
         optimizer=settings.optimizer_factory(),
         buffers=buffers,

@@ -17,8 +17,8 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.server import Moments, Past, Server
 from ..core.vector import Layout
-from .loop import State
 from .norms import OwnNorms
+from .state import State
 
 Tensors = dict[str, Tensor]  # by name
 
@@ -33,6 +33,8 @@ def save(state: State, path: Path) -> None:
     _add(tensors, "buffers", server.buffers)
     if server.smoothed is not None:
         tensors["smoothed"] = server.smoothed
+    if server.average is not None:
+        _add(tensors, "average", server.average.stored())
     if state.personal is not None:
         tensors["personal"] = state.personal
     if state.owns is not None:
@@ -45,22 +47,9 @@ def save(state: State, path: Path) -> None:
         tensors[f"notes.{name}"] = note.clone()  # may be a tensor of the state, which safetensors refuses to see twice
     if server.past is not None:
         _add(tensors, "past", vars(server.past))
-    optimizer: dict[str, Any] = {}
-    if server.optimizer_state is not None:
-        numbers = {}
-        state_by_position = server.optimizer_state["state"]
-        for position, values in state_by_position.items():
-            for name, value in values.items():
-                key = f"{position}.{name}"
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer.{key}"] = value
-                else:
-                    numbers[key] = value
-        optimizer["groups"] = server.optimizer_state["param_groups"]
-        optimizer["numbers"] = numbers
     metadata = {
         "index": str(server.index),
-        "optimizer": json.dumps(optimizer),
+        "optimizer": json.dumps(_add_optimizer(tensors, server)),
         "layout": json.dumps([server.layout.names, server.layout.shapes]),
     }
     unfinished = path.with_name(path.name + ".new")
@@ -76,6 +65,9 @@ def load(fresh: State, path: Path) -> State:
     device = fresh.server.theta.device
     past = _part(tensors, "past")
     stored = json.loads(metadata["optimizer"])
+    average = fresh.server.average
+    if average is not None:
+        average = average.restored(_part(tensors, "average", device))
     server = dataclasses.replace(
         fresh.server,
         index=int(metadata["index"]),
@@ -85,6 +77,7 @@ def load(fresh: State, path: Path) -> State:
         smoothed=tensors.get("smoothed"),
         optimizer_state=_optimizer_state(tensors, stored),
         past=Past(**past) if past else None,
+        average=average,
     )
     personal = tensors.get("personal")
     notes = _part(tensors, "notes", device)
@@ -137,17 +130,17 @@ def load_model(fresh: State, path: Path) -> State:
     parameters = {name: tensors.pop(name) for name in names}
     theta = server.layout.flatten(parameters)
     buffers = {name: tensor.to(device) for name, tensor in tensors.items()}
-    return State(dataclasses.replace(server, theta=theta.to(device), buffers=buffers))
+    return State(dataclasses.replace(server, theta=theta.to(device), buffers=buffers, average=None))
 
 
 def model_file(server: Server, path: Path) -> None:
     """The trained model alone, by parameter name: `model.load_state_dict(safetensors.torch.load_file(path))`."""
     from safetensors.torch import save_file
 
-    parameters = server.params
+    parameters = server.deployed_params
     assert isinstance(parameters, dict)
     copies = {}
-    tensors = _on_host({**parameters, **server.buffers})
+    tensors = _on_host({**parameters, **server.deployed.buffers})
     for name, tensor in tensors.items():
         copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
     unfinished = path.with_name(path.name + ".new")
@@ -169,6 +162,21 @@ def _on_host(tensors: Tensors) -> Tensors:
 def _add(tensors: Tensors, prefix: str, part: Mapping[str, Tensor]) -> None:
     for name, tensor in part.items():
         tensors[f"{prefix}.{name}"] = tensor
+
+
+def _add_optimizer(tensors: Tensors, server: Server) -> dict[str, Any]:
+    """The tensors of the server's optimiser among the others; the rest of its state."""
+    if server.optimizer_state is None:
+        return {}
+    numbers = {}
+    for position, values in server.optimizer_state["state"].items():
+        for name, value in values.items():
+            key = f"{position}.{name}"
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{key}"] = value
+            else:
+                numbers[key] = value
+    return {"groups": server.optimizer_state["param_groups"], "numbers": numbers}
 
 
 def _part(tensors: Tensors, prefix: str, device: torch.device | None = None) -> Tensors:

@@ -40,7 +40,7 @@ def score(questions: Sequence[Question], problem: Problem, engine: Engine) -> li
 
 
 def held_out(server: Server, problem: Problem, engine: Engine) -> Scores:
-    """Of the global model on clients that never train, and on a test set of its own; nothing where there are none."""
+    """Of the deployed model on clients that never train, and on a test set of its own; nothing where there are none."""
     scored: Scores = {}
     for pool, loss_field, score_field in (
         (problem.unseen, "unseen_losses", "unseen"),
@@ -49,7 +49,7 @@ def held_out(server: Server, problem: Problem, engine: Engine) -> Scores:
         if pool is None:
             continue
         everyone = torch.arange(len(pool.sizes))
-        question = Question(server.theta, everyone, server.buffers)
+        question = Question(server.deployed.theta, everyone, server.deployed.buffers)
         functions = _functions(problem)[:2]
         (means,) = engine.scores([question], pool, functions)
         scored[loss_field] = means[0].numpy()

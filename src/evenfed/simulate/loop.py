@@ -2,23 +2,20 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..augment import Augmentation
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
-from ..core.fold import Fold, Turn
+from ..core.fold import Fold, Turn, with_average
 from ..core.round import open_round
 from ..core.server import Moments, Record, Server, Update
-from ..settings import Settings
-from . import evaluation, kept
+from . import evaluation, kept, scoring, twins
 from .beginning import eligible_count, first_models, new_server
 from .engines.arithmetic import arithmetic
 from .engines.augmenting import check_augmentation
@@ -29,40 +26,7 @@ from .engines.trials import check_training
 from .evaluation import Scores
 from .norms import OwnNorms
 from .problem import DrawnModels, Engine, Problem, Question, Task
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run: an algorithm under a label, with the options it runs with."""
-
-    label: str
-    algorithm: Algorithm
-    settings: Settings
-
-    @property
-    def name(self) -> str:
-        return f"{self.label}, seed {self.settings.seed}"
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a run stands between two rounds: all that a checkpoint must hold."""
-
-    server: Server
-    personal: Tensor | None = None  # [n, D] each client's own model (Ditto)
-    firsts: Tensor | None = None  # [n, D] where clients start in round 0, if not at the server's model
-    notes: Mapping[str, Tensor] = field(default_factory=dict)  # what callbacks keep with the run
-    owns: Tensor | None = None  # [n] who has trained a model of its own
-    moments: Moments | None = None  # [n, ...] the state of clients' optimisers, if they keep it
-    norms: OwnNorms | None = None  # clients' own BatchNorm layers, if they keep them
-
-    def serving(self) -> Tensor:
-        """The models that serve the clients: [D] the global one, or [n, D] each client's own where it has one."""
-        server = self.server
-        if self.personal is None or self.owns is None:
-            return server.theta
-        return torch.where(self.owns[:, None], self.personal, server.theta)
-
+from .state import Run, State
 
 Advanced = tuple[list[State], list[Record]]  # the new states, and the round's records
 
@@ -134,10 +98,11 @@ def rounds(
     current = list(states)
     every = settings.evaluate_every
     first = current[0].server.index
+    leaders = twins.leaders(runs, states)
     for finished in range(first + 1, settings.rounds + 1):
         is_last = finished == settings.rounds
         is_due = every > 0 and finished % every == 0
-        current, records = advance(runs, current, problem, engine, is_last or is_due)
+        current, records = advance(runs, current, problem, engine, is_last or is_due, leaders)
         yield current, records
 
 
@@ -147,14 +112,19 @@ def advance(
     problem: Problem,
     engine: Engine,
     evaluate: bool,
+    leaders: Sequence[int] | None = None,
 ) -> Advanced:
     """One round of every run; runs share the engine's stacks but nothing else.
 
+    `leaders`: for each run, the one that trains for it too; None: each trains for itself.
+
     A round that runs out of device memory has changed no state: it starts again with fewer clients at once.
     """
+    if leaders is None:
+        leaders = range(len(runs))
     with arithmetic(runs[0].settings.precision):
         while True:
-            result = fitting(lambda: _advance(runs, states, problem, engine, evaluate))
+            result = fitting(lambda: _advance(runs, states, problem, engine, evaluate, leaders))
             if result is not None:
                 return result
             if not engine.shrink():
@@ -249,62 +219,48 @@ def _advance(
     problem: Problem,
     engine: Engine,
     evaluate: bool,
+    leaders: Sequence[int],
 ) -> Advanced:
     began = time.perf_counter()
-    parts = _open(runs, states, engine)
-    _train(parts, engine)
+    trained = _trained(runs, states, engine, sorted(set(leaders)))
     new_states = []
     records = []
-    for part in parts:
-        losses_at = partial(_losses_at, engine, part.turn.server, part.state.norms)
-        server, record = part.fold.close(losses_at)
-        if part.norms is not None:
-            server = part.norms.averaged(server)
-        new_state = State(server, part.personal, owns=part.owns, moments=part.moments, norms=part.norms)
+    for k, leader in enumerate(leaders):
+        new_state, record = trained[leader]
+        if leader != k:
+            new_state = twins.following(new_state, states[k])
         new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
     if evaluate:
-        scores = score(new_states, problem, engine)
+        scores = scoring.score(new_states, problem, engine)
     elapsed = time.perf_counter() - began
     seconds = elapsed / len(runs)
     for k, scored in enumerate(scores):
         timed = dataclasses.replace(records[k], seconds=seconds)
-        records[k] = _with_scores(timed, scored)
+        records[k] = scoring.with_scores(timed, scored)
     return new_states, records
 
 
-def _with_scores(record: Record, scored: Scores) -> Record:
-    return dataclasses.replace(
-        record,
-        accuracy=scored.get("accuracy"),
-        test_losses=scored.get("test_losses"),
-        unpadded=scored.get("unpadded"),
-        unseen=scored.get("unseen"),
-        unseen_losses=scored.get("unseen_losses"),
-        global_accuracy=_only(scored.get("global_accuracy")),
-        global_loss=_only(scored.get("global_loss")),
-    )
-
-
-def _only(values: NDArray[np.float64] | None) -> float | None:
-    return None if values is None else float(values[0])
-
-
-def evaluated(
-    record: Record,
-    run: Run,
-    state: State,
-    problem: Problem,
+def _trained(
+    runs: Sequence[Run],
+    states: Sequence[State],
     engine: Engine,
-) -> Record:
-    """The record of a run's last round with its scores, which an earlier round need not have."""
-    is_evaluated = record.test_losses is not None or record.unseen_losses is not None or record.global_loss is not None
-    if is_evaluated:
-        return record
-    with arithmetic(run.settings.precision):
-        (scored,) = score([state], problem, engine)
-    return _with_scores(record, scored)
+    leading: Sequence[int],
+) -> dict[int, tuple[State, Record]]:
+    """The leading runs after the round, by their position."""
+    parts = _open([runs[k] for k in leading], [states[k] for k in leading], engine)
+    _train(parts, engine)
+    trained = {}
+    for k, part in zip(leading, parts, strict=True):
+        losses_at = partial(_losses_at, engine, part.turn.server, part.state.norms)
+        server, record = part.fold.close(losses_at)
+        if part.norms is not None:
+            server = part.norms.averaged(server)
+            server = with_average(server, part.state.server.average)
+        new_state = State(server, part.personal, owns=part.owns, moments=part.moments, norms=part.norms)
+        trained[k] = new_state, record
+    return trained
 
 
 def _losses_at(
@@ -320,20 +276,6 @@ def _losses_at(
     return losses
 
 
-def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Scores]:
-    """Of every run, on all clients, of the model that serves each of them."""
-    everyone = torch.arange(len(problem.train.sizes))
-    questions = []
-    for state in states:
-        server = state.server
-        question = Question(state.serving(), everyone, server.buffers, state.norms)
-        questions.append(question)
-    scores = evaluation.score(questions, problem, engine)
-    for scored, state in zip(scores, states, strict=True):
-        scored.update(evaluation.held_out(state.server, problem, engine))
-    return scores
-
-
 def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[_Part]:
     """Draw participants, measure their losses, plan."""
     questions = []
@@ -342,9 +284,7 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
         eligible = eligible_count(server.sizes)
         count = run.settings.drawn(eligible)
         participants = server.draw(count)
-        models = server.theta if state.firsts is None else state.firsts
-        question = Question(models, participants, server.buffers, state.norms)
-        questions.append(question)
+        questions.append(state.weighed(participants))
     parts = []
     for k, losses in enumerate(engine.losses(questions)):
         state = states[k]

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from .. import losses, scores
 from ..client import Client, Pool, check_clients, names, only_pool
+from ..core.average import Model as ServerModel
 from ..core.choices import function_of
 from ..core.errors import InputError
-from ..core.server import Moments, Server, Update
+from ..core.server import Moments, Update
 from ..core.vector import Layout
 from ..lazy import expect_classes, pools
 from ..local.training import LocalTraining
@@ -378,12 +379,12 @@ def private_copy(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, shared)
 
 
-def loaded(model: nn.Module, server: Server, theta: Tensor) -> nn.Module:
-    """A copy of `model` with these parameters and the server's buffers, in evaluation mode."""
-    loaded = copy.deepcopy(model).eval()
-    parameters = server.layout.unflatten(theta)
+def loaded(module: nn.Module, layout: Layout, model: ServerModel) -> nn.Module:
+    """A copy of `module` with the parameters and buffers of `model`, in evaluation mode."""
+    loaded = copy.deepcopy(module).eval()
+    parameters = layout.unflatten(model.theta)
     assert isinstance(parameters, dict)
-    loaded.load_state_dict({**parameters, **server.buffers}, strict=False)
+    loaded.load_state_dict({**parameters, **model.buffers}, strict=False)
     return loaded
 
 

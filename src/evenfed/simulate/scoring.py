@@ -1,0 +1,87 @@
+"""The scores of runs after a round, in their records."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..core.server import Record
+from . import evaluation
+from .engines.arithmetic import arithmetic
+from .evaluation import Scores
+from .problem import Engine, Problem, Question
+from .state import Run, State
+
+
+def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Scores]:
+    """Of every run, on all clients, of the model that serves each of them."""
+    everyone = torch.arange(len(problem.train.sizes))
+    judged = []
+    current = []
+    for state in states:
+        judged.append(state.judged(everyone))
+        current.append(state.current(everyone))
+    answers = _answers([*judged, *current], problem, engine)
+    scores = []
+    for k, state in enumerate(states):
+        scored = dict(answers[k])
+        of_current = answers[len(states) + k]
+        if "accuracy" in of_current:
+            scored["current"] = of_current["accuracy"]
+        if "test_losses" in of_current:
+            scored["current_losses"] = of_current["test_losses"]
+        scored.update(evaluation.held_out(state.server, problem, engine))
+        scores.append(scored)
+    return scores
+
+
+def _answers(questions: Sequence[Question | None], problem: Problem, engine: Engine) -> list[Scores]:
+    """One for each question, none for no question; a model that several runs have in common is measured once."""
+    asked: dict[int, Question] = {}  # by the identity of its models
+    for question in questions:
+        if question is not None:
+            asked.setdefault(id(question.models), question)
+    scores = evaluation.score(list(asked.values()), problem, engine)
+    by_models = dict(zip(asked, scores, strict=True))
+    answers: list[Scores] = []
+    for question in questions:
+        answers.append({} if question is None else by_models[id(question.models)])
+    return answers
+
+
+def with_scores(record: Record, scored: Scores) -> Record:
+    """The record with what was measured after its round."""
+    return dataclasses.replace(
+        record,
+        accuracy=scored.get("accuracy"),
+        test_losses=scored.get("test_losses"),
+        current=scored.get("current"),
+        current_losses=scored.get("current_losses"),
+        unpadded=scored.get("unpadded"),
+        unseen=scored.get("unseen"),
+        unseen_losses=scored.get("unseen_losses"),
+        global_accuracy=_only(scored.get("global_accuracy")),
+        global_loss=_only(scored.get("global_loss")),
+    )
+
+
+def _only(values: NDArray[np.float64] | None) -> float | None:
+    return None if values is None else float(values[0])
+
+
+def evaluated(
+    record: Record,
+    run: Run,
+    state: State,
+    problem: Problem,
+    engine: Engine,
+) -> Record:
+    """The record of a run's last round with its scores, which an earlier round need not have."""
+    is_evaluated = record.test_losses is not None or record.unseen_losses is not None or record.global_loss is not None
+    if is_evaluated:
+        return record
+    with arithmetic(run.settings.precision):
+        (scored,) = score([state], problem, engine)
+    return with_scores(record, scored)
