@@ -1,10 +1,9 @@
 """Fair federated learning: serve the worst-served clients better without dragging down the others."""
 
-import importlib
-import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._version import __version__
+from .core.on_demand import attributes
 
 if TYPE_CHECKING:
     from . import algorithms, augment, callbacks, losses, scores
@@ -76,18 +75,7 @@ _HOMES = {
 }  # name -> the module it is from
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """All but the version is loaded when it is first asked for: the command line need not wait for torch."""
-        if name in _HOMES:
-            home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
-            value = getattr(home, name)
-            globals()[name] = value
-            return value
-        module = f"{__name__}.{name}"
-        if name.startswith("__") or importlib.util.find_spec(module) is None:
-            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        return importlib.import_module(module)
+    __getattr__ = attributes(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,13 @@
 """The help of every command: complete, and in the order a newcomer needs."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import typer
 
+from command import PATIENCE
 from evenfed.cli.commands import app
 
 ROOT = typer.main.get_command(app)
@@ -50,3 +55,29 @@ def test_commands_stand_in_the_order_a_newcomer_needs(evenfed, monkeypatch):
     assert order == sorted(order)
     for name in ("pack", "choose", "fill"):
         assert shown.index(f"│ {name} ") > publishing
+
+
+LOADED = """
+import sys
+from evenfed.cli import main
+for words in ("--version", "--help", "compare --help", "data list", "experiments"):
+    sys.argv = ["evenfed", *words.split()]
+    try:
+        main()
+    except SystemExit as ended:
+        assert ended.code == 0
+assert "torch" not in sys.modules and "scipy" not in sys.modules
+"""
+
+
+def test_what_computes_nothing_does_not_wait_for_torch(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED],
+        env={**os.environ, "EVENFED_DATA": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "evenfed " in done.stdout and "--quick" in done.stdout and "digits" in done.stdout

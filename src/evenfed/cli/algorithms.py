@@ -3,17 +3,17 @@
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..algorithms import find, names, plain
-from ..core.algorithm import Algorithm
-from ..settings import VARIANT
 from .console import console
+
+if TYPE_CHECKING:
+    from ..core.algorithm import Algorithm
 
 _BOUNDS = {"above": "above", "least": "at least", "most": "at most"}
 
@@ -22,6 +22,8 @@ def algorithms(
     name: Annotated[str | None, typer.Argument(help="Show this algorithm in full.")] = None,
 ) -> None:
     """List the algorithms: what each minimises, its hyper-parameters and their dangers."""
+    from ..algorithms import find, names, plain
+
     page = console()
     if name is not None:
         if plain(name) == "fedprox":
@@ -50,12 +52,14 @@ def algorithms(
     page.print("\n[dim]evenfed algorithms NAME: formula, FedAvg values and danger bounds[/]")
 
 
-def _about(algorithm: type[Algorithm]) -> list[str]:
+def _about(algorithm: "type[Algorithm]") -> list[str]:
     docstring = inspect.getdoc(algorithm) or ""
     return docstring.splitlines()
 
 
-def _show(page: Console, algorithm: type[Algorithm]) -> None:
+def _show(page: Console, algorithm: "type[Algorithm]") -> None:
+    from ..settings import VARIANT
+
     about = "\n".join(_about(algorithm))
     reference = algorithm.reference or "none given"
     common = ", ".join(VARIANT)

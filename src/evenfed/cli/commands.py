@@ -7,8 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
-from ..comparison.disk import Interruption
-from ..core.errors import InputError
+from ..core.errors import InputError, Interruption
 from .algorithms import algorithms
 from .compare import compare, tune
 from .console import say

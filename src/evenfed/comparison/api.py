@@ -14,7 +14,7 @@ from ..callbacks import Callback, Callbacks, callback_list
 from ..callbacks.naming import deciding
 from ..client import Client
 from ..core.algorithm import Algorithm
-from ..core.errors import InputError
+from ..core.errors import InputError, Interruption
 from ..core.server import Record
 from ..losses import LossFunction
 from ..settings import Settings
@@ -22,7 +22,6 @@ from ..simulate.drawn import Drawn, drawn_by
 from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
 from . import identity
-from .disk import Interruption
 from .driver import Training, drive
 from .folder import RunFolder, read_order, write_order
 from .header import Header

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import torch
 
+from ..core.errors import Interruption
 from .driver import Group, Listener, Sink, Training
 from .folder import RunFolder
 from .header import Header
 
 StopRequested = Callable[[], bool]
-
-
-class Interruption(BaseException):
-    """The user asked to stop; everything up to the last finished round is on disk."""
 
 
 class Disk(Sink):

@@ -12,13 +12,12 @@ from torch import nn
 
 from ..callbacks.naming import by_name
 from ..client import Client
-from ..core.errors import InputError
+from ..core.errors import InputError, Interruption
 from ..core.server import Record
 from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
 from ..simulate.state import Run, State
 from .configuration import differences
-from .disk import Interruption
 from .driver import Listener, Sink, Training, Watched, closed
 from .experiment import Experiment
 from .findings import Findings

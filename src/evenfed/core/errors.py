@@ -9,6 +9,10 @@ class InputError(ValueError):
     """Something the caller gave cannot be used; the command line prints it without a traceback."""
 
 
+class Interruption(BaseException):
+    """The user asked to stop; everything up to the last finished round is on disk."""
+
+
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     """An unknown name, with the nearest valid one.
 

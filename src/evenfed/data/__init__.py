@@ -3,9 +3,25 @@
 `federate(DataSettings(...))` gives a data set that evenfed knows by name. Your own arrays: `evenfed.federate`.
 """
 
-from .dataset import Dataset
-from .federation import Federation, federate
-from .flwr import from_flwr
-from .options import DataSettings
+from typing import TYPE_CHECKING
+
+from ..core.on_demand import attributes
+
+if TYPE_CHECKING:
+    from .dataset import Dataset
+    from .federation import Federation, federate
+    from .flwr import from_flwr
+    from .options import DataSettings
 
 __all__ = ["DataSettings", "Dataset", "Federation", "federate", "from_flwr"]
+
+_HOMES = {
+    "Dataset": "dataset",
+    "Federation": "federation",
+    "federate": "federation",
+    "from_flwr": "flwr",
+    "DataSettings": "options",
+}  # name -> the module it is from
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes(__name__, _HOMES)

@@ -4,12 +4,21 @@ The only package that imports flwr. What it starts does not call home: telemetry
 statistics and installs at run time are off unless the environment says otherwise.
 """
 
+from typing import TYPE_CHECKING
+
+from ..core.on_demand import attributes
 from .quiet import be_quiet
+
+if TYPE_CHECKING:
+    from .client import client_app
+    from .server import server_app
+    from .strategy import FairStrategy
+
+__all__ = ["FairStrategy", "client_app", "server_app"]
+
+_HOMES = {"client_app": "client", "server_app": "server", "FairStrategy": "strategy"}  # name -> its module
 
 be_quiet()  # before flwr is imported, which reads its environment then
 
-from .client import client_app  # noqa: E402
-from .server import server_app  # noqa: E402
-from .strategy import FairStrategy  # noqa: E402
-
-__all__ = ["FairStrategy", "client_app", "server_app"]
+if not TYPE_CHECKING:
+    __getattr__ = attributes(__name__, _HOMES)  # a site's process, one for each message, loads no server

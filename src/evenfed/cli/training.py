@@ -1,0 +1,126 @@
+"""What the commands that train share: the experiment that the options ask for, and what is shown of its results."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..algorithms import BUILT_IN
+from ..comparison.experiment import DEMO, Experiment
+from ..comparison.findings import BASELINE, Findings
+from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
+from ..comparison.progress import progress_page
+from ..comparison.tune import Tuned
+from ..data import Federation
+from ..experiments import located
+from ..report import held_out, tuning
+from ..report.figures import comparison as comparison_figures
+from ..report.figures import tuning as tuning_figures
+from ..report.tables import brief, summary
+from ..report.write import pages
+from .console import NOT_DRAWN, console, say
+
+
+def file_of(experiment: Path | None) -> Path:
+    """The file of the experiment that was asked for; the demo's if none was."""
+    return located(experiment or DEMO)
+
+
+def prints_the_same(experiment: Experiment) -> bool:
+    """Whether a finished experiment is only printed: no cautions, and nothing of other packages decides about it."""
+    if experiment.track:
+        return False
+    runs, _ = experiment.runs()
+    has_cautions = any(planned.settings.caution is not None for planned in runs)
+    are_built_in = all(planned.algorithm.name in BUILT_IN for planned in runs)
+    return are_built_in and not has_cautions
+
+
+def introduce(federation: Federation) -> None:
+    """Who takes part, and what was noted about their data."""
+    page = progress_page()
+    page.print(federation.summary(), markup=False, soft_wrap=True)
+    for note in federation.notes:
+        page.print(f"! {note}", markup=False, soft_wrap=True)
+
+
+def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]:
+    """Print tables and draw figures; returns all that was printed, and the figures' files."""
+    page = console()
+    tables = [brief(findings)]
+    if full:
+        tables = [*summary(findings), *held_out.tables(findings)]
+    with page.capture() as first:
+        page.print(pages(tables, page))
+        for sentence in findings.stopped:
+            page.print(sentence, style="dim", markup=False)
+        for sentence in findings.advice:
+            page.print(f"! {sentence}", style="yellow", markup=False)
+    sys.stdout.write(first.get())
+    sys.stdout.flush()
+    drawn = comparison_figures.draw(findings, folder / "figures")
+    shown = NOT_DRAWN
+    if drawn:
+        pngs = [path.name for path in drawn if path.suffix == ".png"]
+        names = ", ".join(pngs)
+        shown = f"{folder}/figures: {names}"
+    with page.capture() as second:
+        page.print(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
+        page.print(f"Figures: {shown}", markup=False)
+    sys.stdout.write(second.get())
+    return first.get() + second.get(), drawn
+
+
+def show_tuned(tuned: Tuned, folder: Path) -> None:
+    page = console()
+    page.print(tuning.render(tuned))
+    left = tuning.not_tuned(tuned)
+    if left:
+        page.print(f"! {left}", style="yellow", markup=False)
+    drawn = tuning_figures.draw(tuned, folder)
+    shown = drawn[-1] if drawn else NOT_DRAWN
+    page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were given on the command line."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def experiment_of(
+    path: Path | None,
+    quick: bool,
+    algorithms: str | None,
+    seeds: str | None,
+    settings: Mapping[str, Any],
+    assignments: Sequence[str],
+) -> Experiment:
+    """The experiment of a file (or the demo), changed as the options say."""
+    experiment = Experiment.read(path or DEMO)
+    if quick:
+        experiment = experiment.in_quick_form()
+    if algorithms is not None:
+        entries = {variant.label: variant for variant in experiment.variants}
+        variants = parse_list(algorithms, entries)
+        labels = [variant.label for variant in variants]
+        if BASELINE in entries and BASELINE not in labels:
+            variants.insert(0, entries[BASELINE])
+        variants = with_baseline(variants)
+        experiment = replace(experiment, variants=tuple(variants))
+    if seeds is not None:
+        is_number = seeds.strip().lstrip("-").isdigit()
+        if not is_number:
+            without_brackets = seeds.strip("[] ")
+            seeds = f"[{without_brackets}]"
+        numbers = seed_list(value_of(seeds))
+        experiment = replace(experiment, seeds=tuple(numbers))
+    train = replace(experiment.train, **given(settings))
+    experiment = replace(experiment, train=train)
+    experiment = experiment.changed(assignments)
+    runs, _ = experiment.runs()
+    cautions = dict.fromkeys(run.settings.caution for run in runs)
+    for caution in cautions:
+        if caution is not None:
+            say(f"evenfed: {caution}")
+    return experiment
