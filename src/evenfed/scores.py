@@ -31,6 +31,11 @@ def binary(outputs: Tensor, targets: Tensor) -> Tensor:
 NAMED: dict[str, LossFunction] = {"top1": top1, "binary": binary}
 
 
+def counts_right_answers(score: LossFunction | None) -> bool:
+    """Whether a score is known to be 1 for a right answer and 0 for a wrong one."""
+    return score in NAMED.values()
+
+
 def default(loss: LossFunction, outputs: Any, targets: Tensor) -> LossFunction | None:
     """Accuracy, where it is known how outputs stand for classes; None for other outputs and targets."""
     if not isinstance(outputs, Tensor):

@@ -42,6 +42,8 @@ def assert_agree(one, two, tolerance):
             assert np.allclose(a.losses, b.losses, rtol=tolerance, atol=1e-9, equal_nan=True)
             assert np.allclose(a.weights, b.weights, rtol=tolerance, atol=tolerance)
             assert np.allclose(a.accuracy, b.accuracy, atol=1e-6, equal_nan=True)
+            assert (a.recalls is None) == (b.recalls is None)
+            assert a.recalls is None or np.array_equal(a.recalls, b.recalls, equal_nan=True)
     for a, b in zip(one[2], two[2], strict=True):
         assert (a is None) == (b is None) and (a is None or float((a - b).norm() / a.norm()) < tolerance)
 

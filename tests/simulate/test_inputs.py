@@ -98,7 +98,9 @@ def work(engine: object, of: Problem) -> tuple[Tensor, ...]:
     own = of.theta.repeat(6, 1) + torch.arange(6)[:, None] / 100
     questions = [Question(of.theta, ids[:4], {}), Question(own, ids, {})]
     losses = engine.losses(questions)
-    scores = engine.scores(questions, of.judged, (top1,))
+    scores = []
+    for answer in engine.scores(questions, of.judged, (top1,), classes=3):
+        scores += [answer.means, answer.by_class]
     local = LocalTraining(0.3, Batching(size=4, epochs=2), prox=0.1)
     task = Task(index=1, seed=0, theta=of.theta, ids=ids, local=local)
     deltas = torch.zeros(6, len(of.theta))

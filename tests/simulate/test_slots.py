@@ -417,8 +417,14 @@ def test_measurements_are_the_references(own, double):
     draw = torch.Generator().manual_seed(3)
     models = problem.theta + 0.1 * torch.randn(4, len(problem.theta), generator=draw)
     question = Question(models if own else models[0], torch.tensor([3, 1, 0]), problem.buffers)
-    for ask in (lambda e: e.losses([question]), lambda e: e.scores([question], problem.judged, (problem.loss,))):
-        (ours,), (theirs,) = ask(Slots(problem, 2)), ask(Reference(problem))
+    functions = (problem.loss, problem.score)
+    for ask in (
+        lambda engine: engine.losses([question])[0],
+        lambda engine: engine.scores([question], problem.judged, functions, classes=10)[0].means,
+        lambda engine: engine.scores([question], problem.judged, functions, classes=10)[0].by_class,
+    ):
+        ours = ask(Slots(problem, 2))
+        theirs = ask(Reference(problem))
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-12, equal_nan=True)
 
 
@@ -557,7 +563,7 @@ def test_test_examples_may_be_of_another_shape_and_type_than_training_ones(side)
     question = Question(problem.theta, torch.arange(2), {})
     for ask in (
         lambda engine: engine.losses([question]),
-        lambda engine: engine.scores([question], problem.judged, (problem.loss,)),
+        lambda engine: [engine.scores([question], problem.judged, (problem.loss,))[0].means],
     ):
         (ours,), (plain,) = ask(Slots(problem, 2)), ask(Reference(problem))
         assert torch.allclose(ours, plain, rtol=1e-5)

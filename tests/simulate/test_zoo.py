@@ -175,7 +175,7 @@ def test_what_fails_in_the_recorded_step_is_visited_after_all():
     for ask in (
         lambda engine: [update.delta for _, update in engine.train([task])],
         lambda engine: engine.losses([question]),
-        lambda engine: engine.scores([question], problem.judged, (problem.score,)),
+        lambda engine: [engine.scores([question], problem.judged, (problem.score,))[0].means],
     ):
         parallel = Parallel(problem, 4, batchings=[settings.batching])
         parallel.engine = Slots(problem, 2)

@@ -5,10 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
 from ..settings import Settings
 from . import provenance
 
 Table = Mapping[str, Any]
+_MOST_COUNTS = 200_000  # numbers of examples by client and class that a header holds
 _REQUIRED = {"clients", "config", "started", "versions"}
 _REQUIRED_IN_CONFIG = {"data", "train"}
 
@@ -43,6 +48,7 @@ class Header:
     initial: str | None = None  # a hash of the model it started from, where that came from Python
     frozen: str | None = None  # a hash of the parameters that are not trained, likewise
     metric: Table | None = None  # what clients are judged by, if not accuracy
+    judged_classes: Sequence[str] | None = None  # how many judged examples of each class a client has, as text
     taken_from: str | None = None  # the comparison that made this run, if another did
     extra: Table = field(default_factory=dict)  # keys this version does not know
 
@@ -84,7 +90,7 @@ class Header:
             "earlier": list(self.earlier),
             **self.extra,
         }
-        for name in ("initial", "frozen", "metric", "taken_from", "stopped", "model_round"):
+        for name in ("initial", "frozen", "metric", "judged_classes", "taken_from", "stopped", "model_round"):
             value = getattr(self, name)
             if value is not None:
                 data[name] = value
@@ -155,6 +161,20 @@ class Header:
     def judged_sizes(self) -> list[int]:
         """The number of examples each client is judged on."""
         return list(self.clients["test"])
+
+    @property
+    def label_counts(self) -> NDArray[np.int64] | None:
+        """[n, classes] of the examples each client is judged on; None if unknown, or not of classes."""
+        if self.judged_classes is None:
+            return None
+        return np.array([row.split() for row in self.judged_classes], dtype=np.int64)
+
+
+def as_rows(label_counts: Tensor | None) -> list[str] | None:
+    """Numbers [n, classes] as one line of text per client; None if there are none, or too many to keep."""
+    if label_counts is None or label_counts.numel() > _MOST_COUNTS:
+        return None
+    return [" ".join(map(str, row)) for row in label_counts.tolist()]
 
 
 _FIELDS = {f.name for f in dataclasses.fields(Header)} - {"provenance", "extra"}

@@ -14,7 +14,7 @@ from ..core.naming import is_known_by_class_only, name_of
 from ..simulate.drawn import Drawn
 from ..simulate.problem import Problem
 from ..simulate.state import Run
-from .header import Header, Table
+from .header import Header, Table, as_rows
 
 DATA_NAME = "own data"
 _LARGE = 2**28  # bytes; of a larger tensor evenly spaced rows are hashed
@@ -34,6 +34,7 @@ def headers(
     clients = clients_of(problem)
     data = _data(problem)
     model = _model(problem)
+    judged_classes = as_rows(problem.label_counts)
     by_name = {}
     starts: dict[int, tuple[str, str | None]] = {}
     for run in runs:
@@ -52,6 +53,7 @@ def headers(
             initial=initial,
             frozen=frozen,
             metric=problem.metric.recorded,
+            judged_classes=judged_classes,
         )
     return by_name
 
@@ -73,6 +75,7 @@ def bare_header(run: Run, problem: Problem) -> Header:
         clients=clients_of(problem),
         device=str(problem.device),
         metric=problem.metric.recorded,
+        judged_classes=as_rows(problem.label_counts),
     )
 
 

@@ -13,7 +13,7 @@ Numbers = Sequence[float | None]
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
 _CURRENT = ("current", "current_losses")
-_RARE = ("test_losses", *_CURRENT, *_HELD_OUT, "scores")  # left out of such a round, and of older runs
+_RARE = ("test_losses", "recalls", *_CURRENT, *_HELD_OUT, "scores")  # left out of such a round, and of older runs
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -45,6 +45,7 @@ def from_json(data: Mapping[str, Any]) -> Record:
         unseen_losses=_array_or_none(data.get("unseen_losses")),
         global_accuracy=data.get("global_accuracy"),
         global_loss=data.get("global_loss"),
+        recalls=_array_or_none(data.get("recalls")),
         unpadded=_array_or_none(data.get("unpadded")),
         scores=data.get("scores"),
     )

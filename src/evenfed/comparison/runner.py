@@ -22,7 +22,7 @@ from .driver import Listener, Sink, Training, Watched, closed
 from .experiment import Experiment
 from .findings import Findings
 from .folder import RunFolder
-from .header import Header, Table
+from .header import Header, Table, as_rows
 from .pack import unpacked
 from .reading import read_runs
 from .session import locked, stop_requested, train_in, unfinished
@@ -118,6 +118,7 @@ def _header(experiment: Experiment, planned: Run, clients: Table, problem: Probl
         clients=clients,
         device=str(problem.device),
         metric=problem.metric.recorded,
+        judged_classes=as_rows(problem.label_counts),
     )
 
 

@@ -1,5 +1,7 @@
 """Small exact solvers on vectors of one number per client; all in float64."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -174,3 +176,12 @@ def best_common_descent(gram: Tensor) -> Tensor:
     zeros = torch.zeros(k, dtype=gram.dtype)
     ones = torch.ones(k, dtype=gram.dtype)
     return least_norm_mixture(gram, zeros, ones)
+
+
+def slope(function: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    """The derivative of `function`, entry by entry."""
+    at = at.detach().requires_grad_()
+    with torch.enable_grad():
+        total = function(at).sum()
+        (derivative,) = torch.autograd.grad(total, at)
+    return derivative

@@ -59,6 +59,7 @@ class Record:
     unseen_losses: NDArray[np.float64] | None = None
     global_accuracy: float | None = None  # or another score, on a test set that belongs to no client
     global_loss: float | None = None
+    recalls: NDArray[np.float64] | None = None  # [classes] right answers / all, over all clients' test examples
     unpadded: NDArray[np.float64] | None = None  # accuracy over the positions of sequences that are not padding
     scores: Mapping[str, float] | None = None  # of a private round: mean and deviation of accuracies known to no one
 

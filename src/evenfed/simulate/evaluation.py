@@ -17,22 +17,27 @@ from ..metrics import Metric
 from .engines.worker import Worker
 from .problem import Engine, Problem, Question
 
-Scores = dict[str, NDArray[np.float64]]  # [n] by the record's field
+Scores = dict[str, NDArray[np.float64]]  # [n], or [classes], by the record's field
 
 
 def score(questions: Sequence[Question], problem: Problem, engine: Engine) -> list[Scores]:
-    """Of each question's models on its clients' test data; nothing without test data.
+    """Of each question's models on all clients' test data; nothing without test data.
 
-    Test losses, accuracies where there is a score, and for sequences with padding also the accuracy over the
-    positions that are not padding.
+    Test losses, accuracies where there is a score, recalls where that counts right answers about classes, and for
+    sequences with padding also the accuracy over the positions that are not padding.
     """
     judged = problem.judged
     if judged is None:
         return [{} for _ in questions]
-    answers = engine.scores(questions, judged, _functions(problem))
+    counts = problem.label_counts
+    classes = None if counts is None else counts.shape[1]
+    answers = engine.scores(questions, judged, _functions(problem), classes)
     scores = []
-    for question, means in zip(questions, answers, strict=True):
-        scored = _by_field(problem, means)
+    for question, answer in zip(questions, answers, strict=True):
+        scored = _by_field(problem, answer.means)
+        if counts is not None and answer.by_class is not None:
+            recalls = answer.by_class / counts.sum(0)
+            scored["recalls"] = recalls.numpy()
         if problem.whole_client is not None:
             scored["accuracy"] = _of_whole_clients(problem.whole_client, question, problem, judged)
         scores.append(scored)
@@ -51,10 +56,10 @@ def held_out(server: Server, problem: Problem, engine: Engine) -> Scores:
         everyone = torch.arange(len(pool.sizes))
         question = Question(server.deployed.theta, everyone, server.deployed.buffers)
         functions = _functions(problem)[:2]
-        (means,) = engine.scores([question], pool, functions)
-        scored[loss_field] = means[0].numpy()
+        (answer,) = engine.scores([question], pool, functions)
+        scored[loss_field] = answer.means[0].numpy()
         if problem.score is not None:
-            scored[score_field] = means[1].numpy()
+            scored[score_field] = answer.means[1].numpy()
         elif problem.whole_client is not None:
             scored[score_field] = _of_whole_clients(problem.whole_client, question, problem, pool)
     return scored

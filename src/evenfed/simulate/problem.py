@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -23,31 +24,13 @@ from ..metrics import ACCURACY, LOSS, Metric
 from ..settings import BatchNorm, Settings
 from .checks import Probe
 from .modes import evaluated_modules, put_in_training
+from .totals import class_count, client_means, label_counts
 
 Score = LossFunction | Metric | str  # a function, a metric with its direction, or a name
 LocalLoss = Callable[[Tensor], Tensor]
 Model = nn.Module | Callable[[], nn.Module]  # a function draws a new one for every seed
 DrawnModels = Callable[[int], Tensor]  # seed -> [D]
 Updates = Iterator[tuple[int, Update]]  # each with the position of the task it belongs to
-
-
-def client_means(values: Tensor, sizes: Tensor) -> Tensor:
-    """[n, ...] the mean of each client's values, which lie client after client."""
-    clients = torch.arange(len(sizes))
-    owners = clients.repeat_interleave(sizes).to(values.device)
-    totals = values.new_zeros(len(sizes), *values.shape[1:]).index_add_(0, owners, values)
-    inner = [1] * (values.ndim - 1)
-    counts = sizes.to(totals).view(-1, *inner)
-    return (totals / counts).cpu()
-
-
-def slope(function: LocalLoss, at: Tensor) -> Tensor:
-    """The derivative of `function`, entry by entry."""
-    at = at.detach().requires_grad_()
-    with torch.enable_grad():
-        total = function(at).sum()
-        (derivative,) = torch.autograd.grad(total, at)
-    return derivative
 
 
 @dataclass(frozen=True)
@@ -174,6 +157,13 @@ class Problem:
     def theta(self) -> Tensor:
         """The model's trainable parameters as one vector."""
         return theta_of(self, self.model)
+
+    @cached_property
+    def label_counts(self) -> Tensor | None:
+        """[n, classes] of the judged examples. None unless clients are judged by right answers about whole classes."""
+        if self.judged is None or not scores.counts_right_answers(self.score):
+            return None
+        return label_counts(self.judged, class_count(self.train, self.judged))
 
     def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
@@ -325,6 +315,14 @@ class Question:
         return self.own.statistics(self.buffers, client)
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a question's models score, in float64, on the CPU."""
+
+    means: Tensor  # [functions, len(ids)] over each client's rows, NaN for clients without any
+    by_class: Tensor | None = None  # [classes] totals of the last function over all rows of each class
+
+
 class Engine(Protocol):
     """All that differs between simulators."""
 
@@ -338,8 +336,14 @@ class Engine(Protocol):
     def train(self, tasks: Sequence[Task]) -> Updates:
         """The updates of all tasks, in a repeatable order."""
 
-    def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
-        """Means over clients' rows of `pool` [len(of), len(ids)] (float64), NaN for clients without any."""
+    def scores(
+        self,
+        questions: Sequence[Question],
+        pool: Pool,
+        of: Functions,
+        classes: int | None = None,
+    ) -> list[Answer]:
+        """Means over clients' rows of `pool`; totals by class if the number of classes is given."""
 
     def shrink(self) -> bool:
         """Train fewer clients at once from now on, for lack of device memory. False if that is not possible."""

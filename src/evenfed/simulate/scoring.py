@@ -57,6 +57,7 @@ def with_scores(record: Record, scored: Scores) -> Record:
         record,
         accuracy=scored.get("accuracy"),
         test_losses=scored.get("test_losses"),
+        recalls=scored.get("recalls"),
         current=scored.get("current"),
         current_losses=scored.get("current_losses"),
         unpadded=scored.get("unpadded"),

@@ -15,7 +15,7 @@ from ...core.streams import Batching
 from ...lazy import why_visited
 from ...losses import Functions
 from ...settings import Precision
-from ..problem import Problem, Question, Task, Updates
+from ..problem import Answer, Problem, Question, Task, Updates
 from . import augmenting
 from .memory import examples_at_once
 from .reference import Reference
@@ -93,14 +93,20 @@ class Parallel:
             self._visit(error)
         return self.engine.losses(questions)
 
-    def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
+    def scores(
+        self,
+        questions: Sequence[Question],
+        pool: Pool,
+        of: Functions,
+        classes: int | None = None,
+    ) -> list[Answer]:
         if why_visited(pool) is not None:  # clients of their own, which are read one by one whatever the others are
-            return Reference(self.problem).scores(questions, pool, of)
+            return Reference(self.problem).scores(questions, pool, of, classes)
         try:
-            return self.engine.scores(questions, pool, of)
+            return self.engine.scores(questions, pool, of, classes)
         except Exception as error:
             self._visit(error)
-        return self.engine.scores(questions, pool, of)
+        return self.engine.scores(questions, pool, of, classes)
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         updates = self.engine.train(tasks)

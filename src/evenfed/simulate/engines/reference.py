@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...client import Pool
 from ...losses import Functions
-from ..problem import Problem, Question, Task, Updates
+from ..problem import Answer, Problem, Question, Task, Updates
 from .worker import Worker
 
 
@@ -24,10 +24,16 @@ class Reference:
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         of = (self.problem.loss,)
-        return [self._measure(question, self.problem.train, of)[0] for question in questions]
+        return [self._measure(question, self.problem.train, of).means[0] for question in questions]
 
-    def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
-        return [self._measure(question, pool, of) for question in questions]
+    def scores(
+        self,
+        questions: Sequence[Question],
+        pool: Pool,
+        of: Functions,
+        classes: int | None = None,
+    ) -> list[Answer]:
+        return [self._measure(question, pool, of, classes) for question in questions]
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         for which, task in enumerate(tasks):
@@ -37,10 +43,14 @@ class Reference:
     def shrink(self) -> bool:
         return False
 
-    def _measure(self, question: Question, pool: Pool, of: Functions) -> Tensor:
-        """[len(of), len(ids)] client after client."""
+    def _measure(self, question: Question, pool: Pool, of: Functions, classes: int | None = None) -> Answer:
+        """Client after client."""
+        by_class = None
+        if classes is not None:
+            by_class = torch.zeros(classes, dtype=torch.float64, device=pool.targets.device)
         means = []
         for client in question.ids.tolist():
             self.worker.load(question.model_of(client), question.buffers_of(client))
-            means.append(self.worker.means(of, pool, client))
-        return torch.tensor(means, dtype=torch.float64).T
+            means.append(self.worker.means(of, pool, client, by_class))
+        table = torch.tensor(means, dtype=torch.float64)
+        return Answer(table.T, None if by_class is None else by_class.cpu())

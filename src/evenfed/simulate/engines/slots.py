@@ -19,14 +19,15 @@ from ...core.streams import Batching
 from ...local.training import LocalTraining
 from ...losses import Functions
 from ...settings import Precision
-from ..problem import LocalLoss, Problem, Question, Task, Updates
+from ..problem import Answer, LocalLoss, Problem, Question, Task, Updates
+from ..totals import add_by_class
 from .measuring import Measure
 from .memory import Made, Resident, fitting
 from .network import Network
 from .schedule import Schedule
 from .shift import Scheduled, Shift
 from .step import Step
-from .vectorised import Vectorised
+from .vectorised import Vectorised, fetched
 
 MEASURED_ROWS = 5120  # examples in one forward pass of a measurement
 
@@ -189,30 +190,44 @@ class Slots(Vectorised):
         self.steps.clear()
         return super().shrink()
 
-    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: Functions) -> Tensor:
-        """[runs, len(of), len(ids)]: one model after another over the same rows, in passes of one size."""
+    def _shared_data(
+        self,
+        thetas: Tensor,
+        ids: Tensor,
+        pool: Pool,
+        of: Functions,
+        classes: int | None,
+    ) -> list[Answer]:
+        """Of one model after another over the same rows, in passes of one size."""
         device = pool.targets.device
         asks_all = len(ids) == len(pool.sizes)
         rows = torch.arange(len(pool), device=device) if asks_all else pool.rows(ids).to(device)
         measure = self._measure_of(pool)
         inputs = self._resident(pool)
         values = [measure(theta, pool, inputs, rows, of) for theta in thetas]
+        table = torch.stack(values, 1).double()  # [rows, runs, len(of)]
         lengths = pool.sizes[ids].to(device)
         totals = torch.segment_reduce(
-            data=torch.stack(values, 1).double(),  # [rows, runs, len(of)]
+            data=table,
             reduce="sum",
             lengths=lengths,
             axis=0,
             initial=0.0,
             unsafe=True,  # checking the lengths would wait for the device
         )
-        return (totals.permute(1, 2, 0) / lengths).cpu()
+        means = totals.permute(1, 2, 0) / lengths
+        by_class = torch.zeros(len(thetas), classes or 0, dtype=torch.float64, device=device)
+        if classes is not None:
+            add_by_class(by_class, table[:, :, -1].T, pool.targets[rows])
+        return fetched(means, by_class, classes)
 
-    def _own_models(self, question: Question, pool: Pool, of: Functions) -> Tensor:
-        """[len(of), len(ids)]: each client's own model on its own rows, by the same passes."""
+    def _own_models(self, question: Question, pool: Pool, of: Functions, classes: int | None) -> Answer:
+        """Of each client's own model on its own rows, by the same passes."""
         measure = self._measure_of(pool)
         inputs = self._resident(pool)
-        no_data = torch.full((len(of),), torch.nan, dtype=torch.float64, device=pool.targets.device)
+        device = pool.targets.device
+        no_data = torch.full((len(of),), torch.nan, dtype=torch.float64, device=device)
+        by_class = torch.zeros(classes or 0, dtype=torch.float64, device=device)
         means = []
         for client in question.ids.tolist():
             start = int(pool.starts[client])
@@ -220,8 +235,11 @@ class Slots(Vectorised):
             if size == 0:
                 means.append(no_data)
                 continue
-            rows = torch.arange(start, start + size, device=pool.targets.device)
+            rows = torch.arange(start, start + size, device=device)
             model = question.model_of(client)
             values = measure(model, pool, inputs, rows, of)
             means.append(values.double().mean(0))
-        return torch.stack(means, dim=1).cpu()
+            if classes is not None:
+                add_by_class(by_class, values[:, -1], pool.targets[rows])
+        (answer,) = fetched(torch.stack(means, dim=1)[None], by_class[None], classes)
+        return answer

@@ -18,16 +18,18 @@ from ... import trees
 from ...augment import Augmentation
 from ...client import Pool
 from ...core import streams
+from ...core.maths import slope
 from ...core.server import Moments, Update
 from ...local.optimizer import clip_factor
 from ...losses import Functions, values
 from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.tracing import Traced
-from ..problem import LocalLoss, Problem, Question, Task, Updates, slope
+from ..problem import Answer, LocalLoss, Problem, Question, Task, Updates
+from ..totals import add_by_class
 from .augmenting import augmented
 from .jobs import Jobs
-from .vectorised import Vectorised
+from .vectorised import Vectorised, fetched
 
 ROWS = 1 << 15  # examples in one forward pass of a measurement
 
@@ -132,8 +134,9 @@ class Stacked(Vectorised):
         ids: Tensor,
         pool: Pool,
         of: Functions,
-    ) -> Tensor:
-        """[runs, len(of), len(ids)]: every run's model on the same rows."""
+        classes: int | None,
+    ) -> list[Answer]:
+        """Of every run's model on the same rows."""
         if of not in self.shared_values:
             many_models = vmap(self.values(of), in_dims=(0, None, None))
 
@@ -153,6 +156,7 @@ class Stacked(Vectorised):
         clients = torch.arange(len(ids))
         owner = clients.repeat_interleave(sizes).to(device)
         totals = torch.zeros(count, len(ids), len(of), dtype=torch.float64, device=device)
+        by_class = torch.zeros(count, classes or 0, dtype=torch.float64, device=device)
         runs_at_once = min(max(1, count), max(1, self.rows // 256))
         rows_at_once = max(1, self.rows // runs_at_once)
         for first_run in range(0, count, runs_at_once):
@@ -162,19 +166,23 @@ class Stacked(Vectorised):
                 x = trees.leaves(trees.rows(inputs, part))
                 table = values_of(thetas[runs], targets[part], *x)  # [runs, rows, len(of)]
                 totals[runs].index_add_(1, owner[part], table)
+                if classes is not None:
+                    add_by_class(by_class[runs], table[:, :, -1], targets[part])
         means = totals.mT / sizes.to(totals)
-        return means.cpu()
+        return fetched(means, by_class, classes)
 
     def _own_models(
         self,
         question: Question,
         pool: Pool,
         of: Functions,
-    ) -> Tensor:
-        """[len(of), len(ids)]: each client's own model on its own rows, padded to the longest of a stack."""
+        classes: int | None,
+    ) -> Answer:
+        """Of each client's own model on its own rows, padded to the longest of a stack."""
         values_of = vmap(self.values(of))
         all_sizes = pool.sizes[question.ids]
         means = torch.full((len(of), len(all_sizes)), torch.nan, dtype=torch.float64)
+        by_class = torch.zeros(classes or 0, dtype=torch.float64)
         longest = max(1, int(all_sizes.max()))
         clients_at_once = min(self.slots, self.rows // longest)
         by_size = all_sizes.argsort(descending=True)
@@ -191,7 +199,9 @@ class Stacked(Vectorised):
             is_real = column <= last
             totals = (table.mT * is_real[:, None]).sum(2)
             means[:, stack] = totals.T / sizes
-        return means
+            if classes is not None:
+                add_by_class(by_class, table[is_real][:, -1], y.cpu()[is_real])
+        return Answer(means, None if classes is None else by_class)
 
 
 class Stack:

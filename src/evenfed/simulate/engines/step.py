@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from ...core.maths import slope
 from ...core.server import Moments
 from ...local.optimizer import clip_factor
 from ...local.training import LocalTraining
 from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.replay import Replay
-from ..problem import LocalLoss, slope
+from ..problem import LocalLoss
 from .augmenting import augmented
 from .memory import Resident
 from .network import Network

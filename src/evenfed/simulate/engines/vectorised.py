@@ -11,7 +11,18 @@ from ...client import Pool
 from ...losses import Functions
 from ..layers import attention, compiling, recurrent
 from ..layers.rewriting import Rewritten
-from ..problem import Problem, Question, private_copy
+from ..problem import Answer, Problem, Question, private_copy
+
+
+def fetched(means: Tensor, by_class: Tensor, classes: int | None) -> list[Answer]:
+    """Of each run: means [runs, functions, clients] and totals [runs, classes], fetched from the device at once."""
+    table = torch.cat([means.flatten(1), by_class], dim=1).cpu()
+    of_runs = []
+    for row, shape in zip(table, means, strict=True):
+        own_means, own_totals = row.split([shape.numel(), by_class.shape[1]])
+        totals = None if classes is None else own_totals
+        of_runs.append(Answer(own_means.view_as(shape), totals))
+    return of_runs
 
 
 class Vectorised(ABC):
@@ -34,31 +45,44 @@ class Vectorised(ABC):
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         """The training losses each question asks for."""
         of = (self.problem.loss,)
-        return [answer[0] for answer in self.scores(questions, self.problem.train, of)]
+        return [answer.means[0] for answer in self.scores(questions, self.problem.train, of)]
 
-    def scores(self, questions: Sequence[Question], pool: Pool, of: Functions) -> list[Tensor]:
+    def scores(
+        self,
+        questions: Sequence[Question],
+        pool: Pool,
+        of: Functions,
+        classes: int | None = None,
+    ) -> list[Answer]:
         """Questions about the same clients are answered together: their models stacked, the data shared."""
         self.model.eval()
-        answers: dict[int, Tensor] = {}
+        answers: dict[int, Answer] = {}
         groups: dict[tuple[int, ...], list[int]] = {}
         with torch.no_grad(), self.rewritten():
             for k, question in enumerate(questions):
                 if question.models.ndim == 2:
-                    answers[k] = self._own_models(question, pool, of)
+                    answers[k] = self._own_models(question, pool, of, classes)
                 else:
                     clients = tuple(question.ids.tolist())
                     groups.setdefault(clients, []).append(k)
             for members in groups.values():
                 thetas = torch.stack([questions[k].models for k in members])
                 ids = questions[members[0]].ids
-                means = self._shared_data(thetas, ids, pool, of)
-                answers.update(zip(members, means, strict=True))
+                of_runs = self._shared_data(thetas, ids, pool, of, classes)
+                answers.update(zip(members, of_runs, strict=True))
         return [answers[k] for k in range(len(questions))]
 
     @abstractmethod
-    def _shared_data(self, thetas: Tensor, ids: Tensor, pool: Pool, of: Functions) -> Tensor:
-        """[runs, len(of), len(ids)]: every run's model on the same rows."""
+    def _shared_data(
+        self,
+        thetas: Tensor,
+        ids: Tensor,
+        pool: Pool,
+        of: Functions,
+        classes: int | None,
+    ) -> list[Answer]:
+        """Of every run's model on the same rows."""
 
     @abstractmethod
-    def _own_models(self, question: Question, pool: Pool, of: Functions) -> Tensor:
-        """[len(of), len(ids)]: each client's own model on its own rows."""
+    def _own_models(self, question: Question, pool: Pool, of: Functions, classes: int | None) -> Answer:
+        """Of each client's own model on its own rows."""

@@ -14,7 +14,8 @@ from ... import trees
 from ...client import Pool
 from ...core.server import Moments, Update
 from ...losses import Functions, values
-from ..problem import Problem, Question, Task, Updates, client_means
+from ..problem import Answer, Problem, Question, Task, Updates
+from ..totals import add_by_class, client_means
 from .reference import Reference
 from .worker import Worker
 
@@ -81,10 +82,10 @@ class Visiting(Reference):
             for position in positions.tolist():
                 yield which, position
 
-    def _measure(self, question: Question, pool: Pool, of: Functions) -> Tensor:
-        """[len(of), len(ids)]: one model for all clients takes their rows in batches of one size."""
+    def _measure(self, question: Question, pool: Pool, of: Functions, classes: int | None = None) -> Answer:
+        """One model for all clients takes their rows in batches of one size."""
         if self.as_reference or question.models.ndim == 2:
-            return super()._measure(question, pool, of)
+            return super()._measure(question, pool, of, classes)
         model = self.worker.model
         self.worker.load(question.models, question.buffers)
         model.eval()
@@ -102,7 +103,13 @@ class Visiting(Reference):
         else:
             with _one_torch_thread_each():
                 parts = list(self.threads.map(values_of, batches))
-        return client_means(torch.cat(parts), pool.sizes[question.ids]).T
+        table = torch.cat(parts)
+        means = client_means(table, pool.sizes[question.ids]).T
+        if classes is None:
+            return Answer(means)
+        by_class = torch.zeros(classes, dtype=torch.float64, device=device)
+        add_by_class(by_class, table[:, -1], pool.targets[rows])
+        return Answer(means, by_class.cpu())
 
 
 class _LeanWorker(Worker):

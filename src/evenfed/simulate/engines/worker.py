@@ -14,6 +14,7 @@ from ...local.optimizer import clip_factor
 from ...losses import Functions, LossFunction, per_example, values
 from ..layers.dropout import Masks
 from ..problem import Problem, Task, private_copy
+from ..totals import add_by_class
 from .augmenting import augmented
 
 Trained = tuple[Tensor, Tensor | None]  # weights after training, and at the snapshot step
@@ -72,8 +73,12 @@ class Worker:
         of: Functions,
         pool: Pool,
         client: int,
+        by_class: Tensor | None = None,
     ) -> list[float]:
-        """Means over one client's rows at the loaded model, in evaluation mode, summed in float64."""
+        """Means over one client's rows at the loaded model, in evaluation mode, summed in float64.
+
+        Totals of the last function by class are added to `by_class` [classes].
+        """
         inputs, targets = pool.of(client)
         examples = len(targets)
         if examples == 0:
@@ -86,6 +91,8 @@ class Worker:
                 outputs = trees.outputs(self.model, trees.rows(inputs, part))
                 table = values(of, outputs, targets[part])
                 totals += table.T.contiguous().sum(1)
+                if by_class is not None:
+                    add_by_class(by_class, table[:, -1], targets[part])
         return [total / examples for total in totals.tolist()]
 
     def outputs(

@@ -1,0 +1,56 @@
+"""What the values of examples come to: over each client, and over each class."""
+
+import torch
+from torch import Tensor
+
+from ..client import Pool
+from ..lazy import why_visited
+
+MOST_CLASSES = 1000
+
+
+def client_means(values: Tensor, sizes: Tensor) -> Tensor:
+    """[n, ...] the mean of each client's values, which lie client after client."""
+    clients = torch.arange(len(sizes))
+    owners = clients.repeat_interleave(sizes).to(values.device)
+    totals = values.new_zeros(len(sizes), *values.shape[1:]).index_add_(0, owners, values)
+    inner = [1] * (values.ndim - 1)
+    counts = sizes.to(totals).view(-1, *inner)
+    return (totals / counts).cpu()
+
+
+def class_count(train: Pool, judged: Pool) -> int | None:
+    """The number of classes, from the targets. None: an example's target is not one whole class, or unknown yet."""
+    if why_visited(train) is not None or why_visited(judged) is not None:
+        return None
+    targets = judged.targets
+    if targets.is_floating_point() or targets.dtype == torch.bool or targets.ndim != 1:
+        return None
+    highest = -1
+    for pool in (train, judged):
+        if len(pool) == 0:
+            continue
+        if int(pool.targets.min()) < 0:
+            return None
+        highest = max(highest, int(pool.targets.max()))
+    classes = highest + 1
+    return classes if 1 < classes <= MOST_CLASSES else None
+
+
+def label_counts(pool: Pool, classes: int | None) -> Tensor | None:
+    """[n, classes] of each client's examples, on the CPU; None if they have no classes."""
+    if classes is None:
+        return None
+    clients = torch.arange(len(pool.sizes))
+    owners = clients.repeat_interleave(pool.sizes)
+    cells = owners * classes + pool.targets.cpu()
+    counts = cells.bincount(minlength=len(clients) * classes)
+    return counts.view(len(clients), classes)
+
+
+def add_by_class(totals: Tensor, values: Tensor, targets: Tensor) -> None:
+    """Add the values [..., b] of examples to the totals [..., C] (float64) of their classes.
+
+    Shares of right answers are 0 or 1, so that the totals are exact in any order.
+    """
+    totals.index_add_(-1, targets, values.to(totals))
