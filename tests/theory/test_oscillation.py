@@ -1,4 +1,4 @@
-"""docs/theory.md, 7: oscillation (T28 to T30)."""
+"""docs/theory.md, 7: oscillation and smoothing (T28 to T30); averaging (T31 to T34) is in test_averaging.py."""
 
 import numpy as np
 import pytest
