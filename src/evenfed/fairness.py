@@ -81,8 +81,9 @@ def mean_of_first(ordered: Vector, fraction: float) -> Vector:
     mean: Vector = ordered[..., :whole].mean(axis=-1)
     if part < _ROUNDING:
         return mean
-    total: Vector = whole * mean + part * ordered[..., whole]
-    return total / counted
+    part_of_next = part * ordered[..., whole]
+    weighted: Vector = (whole * mean + part_of_next) / counted
+    return np.asarray(weighted)
 
 
 @dataclass(frozen=True)

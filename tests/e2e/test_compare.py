@@ -25,7 +25,7 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path, eve
     for shown in (
         "average of the last 4 rounds",
         "semi_vred[beta=1,smooth=0.25]",
-        "chance alone",
+        "a new seed",
         "Figures:",
     ):
         assert shown in done.stdout

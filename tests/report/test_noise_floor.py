@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evenfed.comparison.floor import Chance, NoiseFloor
+from evenfed.comparison.intervals import Difference
 from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Chance, Difference, NoiseFloor
 from evenfed.report.against import answer
 from reports import FLOOR, apart, figures_in, steady
 
@@ -84,16 +85,17 @@ def _turned(entry):
     return replace(entry, runs={seed: upside_down(run) for seed, run in entry.runs.items()})
 
 
-def test_the_answer_needs_interval_and_floor():
+def test_the_answer_follows_the_interval_with_the_noise_floor_beside_it():
     def gap(points: float, low: float, high: float, metric: str = "worst10") -> Difference:
         return Difference(points, low, high, metric, seeds=3)
 
     still, floors = gap(0.1, -1, 1, "mean"), dict.fromkeys(("worst10", "mean"), Chance(1.0, 3))  # 3.18 points
     assert "worst 10 % are lifted (+5.00" in answer("x", {"worst10": gap(5, 3, 7), "mean": still}, floors)
-    assert "moved by less than the noise floor" in answer("x", {"worst10": gap(3, 1, 5), "mean": still}, floors)
+    small = answer("x", {"worst10": gap(3, 1, 5), "mean": still}, floors)  # less than a new seed moves, in every seed
+    assert "worst 10 % are lifted (+3.00 [+1.00, +5.00]; a new seed 3.18)" in small
     assert "10 % are not shown to change" in answer("x", {"worst10": gap(9, -1, 19), "mean": still}, floors)
     lost = answer("x", {"worst10": gap(-3, -5, -1), "mean": gap(-2, -3, -1, "mean")}, dict.fromkeys(floors))
-    assert "worst 10 % are lowered" in lost and "mean is lowered" in lost and "floor" not in lost
+    assert "worst 10 % are lowered" in lost and "mean is lowered" in lost and "seed" not in lost
     closer = answer("x", {"mean": still, "std": gap(-5, -6, -4, "std")}, {**floors, "std": Chance(1.0, 3)})
     assert "the std is narrowed (-5.00" in closer
 

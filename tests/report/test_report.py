@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Differences, Gap, pooled
+from evenfed.comparison.statistics import Differences
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.figures import report as figures
 from evenfed.report.paper import claims, numbers
@@ -122,7 +122,7 @@ def test_better_is_said_only_where_the_interval_excludes_zero(edited):
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         for k, line in enumerate(rounds):
             at = 0.3 + 0.05 * np.arange(6) + 0.01 * (seed % 2) + 0.002 * k
-            swing = np.array([0.1, -0.1] * 3) if label == FLOOR else 0
+            swing = 0.1 * (-1) ** seed if label == FLOOR else 0
             line["accuracy"] = (at + {"fedavg": 0, "vred": 0.05, "semi_vred": 0, FLOOR: 0}[label] + swing).tolist()
 
     found = read(edited(change))
@@ -150,20 +150,6 @@ def test_the_interval_over_seeds_has_the_width_that_seeds_give(edited):
     reach = 12.706 * np.sqrt(np.var([2, 6], ddof=1) / 2)
     assert (gap.points, gap.low, gap.high) == pytest.approx((4, 4 - reach, 4 + reach), rel=1e-3)
     assert gap.verdict == "no difference shown"
-
-
-def test_intervals_hold_what_they_promise():
-    """Of gaps drawn from a model of crossed clients and seeds, 95 % of the intervals hold the truth."""
-    draws = np.random.default_rng(0)
-    for clients, seeds in ((0.0, 1.0), (1.0, 0.0), (1.0, 0.3)):
-        held = 0
-        for _ in range(2000):
-            of_clients, of_seeds = clients * draws.normal(size=40), seeds * draws.normal(size=3)
-            parts = of_clients.var(ddof=1) / 40, of_seeds.var(ddof=1) / 3
-            gap = Gap(of_clients.mean() + of_seeds.mean(), *parts, clients=40, seeds=3)
-            found = pooled([gap], "mean")
-            held += found.low <= 0 <= found.high
-        assert 0.93 < held / 2000 < 0.975, (clients, seeds)
 
 
 def test_turns_at_being_last_are_told_from_being_served_badly_for_long(edited, evenfed):
@@ -256,8 +242,8 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
 
 
 @pytest.mark.slow
-def test_a_claim_needs_a_gap_beyond_the_noise_floor_and_fedavg_stands_beside_at_other_rates(edited, evenfed):
-    """semi_vred becomes FedAvg with another learning rate; VRed gains steadily, but less than seeds move FedAvg."""
+def test_a_claim_needs_a_gap_in_every_seed_and_fedavg_stands_beside_at_other_rates(edited, evenfed):
+    """semi_vred becomes FedAvg with another learning rate; VRed gains with one seed and loses with the other."""
 
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         header["config"]["data"]["name"] = "cifar10"
@@ -265,7 +251,7 @@ def test_a_claim_needs_a_gap_beyond_the_noise_floor_and_fedavg_stands_beside_at_
             header["config"].update(algorithm="fedavg", hyper_parameters={})
             header["config"]["train"]["lr"] = 0.02
         for line in rounds:
-            line["accuracy"] = [0.4 + 0.01 * (label == "vred") + 0.05 * (seed % 2)] * 6
+            line["accuracy"] = [0.4 + 0.01 * (label == "vred") * (1 - 1.5 * (seed % 2)) + 0.05 * (seed % 2)] * 6
 
     folder = edited(change)
     plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import evenfed as package
+from evenfed.comparison.floor import NoiseFloor
 from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Differences, NoiseFloor
+from evenfed.comparison.statistics import Differences
 from evenfed.report.against import paired
 from evenfed.report.fill import filled, missing
 from reports import apart, figures_in, steady
@@ -94,7 +95,7 @@ def test_the_floor_is_that_of_as_many_seeds_as_an_entry_has(edited):
     notes = paired(Differences([replace(found, entries=tuple(three.values()))], True)).notes
     for label, seeds in (("vred", 2), ("semi_vred", 3)):
         (told,) = (note for note in notes if note.startswith(f"{label}: "))
-        assert f"noise floor {NoiseFloor([found], True).chance('mean', seeds).bound:.2f}" in told.split("the mean")[1]
+        assert f"a new seed {NoiseFloor([found], True).chance('mean', seeds).bound:.2f}" in told.split("the mean")[1]
 
 
 @pytest.mark.slow

@@ -6,8 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from evenfed.comparison.intervals import components
 from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Differences, components
+from evenfed.comparison.statistics import Differences
 from evenfed.report.document import Report
 from evenfed.report.figures import differences
 from evenfed.report.figures import report as figures
@@ -35,6 +36,24 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
     shown = evenfed("report", "--full", one, two).stdout
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
+
+
+def test_from_three_federations_on_the_interval_is_over_federations(splits, evenfed):
+    """VRed 2, 6 and 4 points ahead, with every seed alike: sure on these, not on a fourth."""
+    folders = [splits(0, 0.02), splits(1, 0.06), splits(2, 0.04)]
+    cells = figures_in(evenfed("report", *folders, "--format", "csv").stdout)
+    reach = 4.3027 * 2 / np.sqrt(3)  # Student's, 2 degrees of freedom; standard deviation 2
+    gap = cells["paired-late", "vred", "worst10", "difference"]
+    assert numbers(gap) == pytest.approx([4, 4 - reach, 4 + reach], rel=1e-4)
+    assert numbers(cells["paired-late", "vred", "worst10", "these"]) == pytest.approx([4, 4, 4])
+    assert cells["paired-late", "vred", "worst10", "verdict"]["verdict"] == "better on these federations"
+    told = " ".join((folders[0] / "beside" / "report.md").read_text().split())
+    assert "95 % interval over 3 federations: what to expect of another one" in told
+    for path in [path for folder in folders for path in folder.glob("*/seed-1")]:
+        shutil.rmtree(path)  # one seed each: still judged, since federations are the sample
+    alone = figures_in(evenfed("report", *folders, "--format", "csv").stdout)
+    assert numbers(alone["paired-late", "vred", "worst10", "difference"]) == pytest.approx(numbers(gap))
+    assert numbers(alone["paired-late", "vred", "worst10", "these"]) == pytest.approx([4])
 
 
 def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):

@@ -10,10 +10,10 @@ from ..settings import VARIANT, Settings
 from .configuration import undamped
 from .experiment import Experiment
 from .findings import BASELINE, Entry, Findings
+from .floor import NoiseFloor
 from .objective import Objective
 from .plan import Variant
 from .reading import read
-from .statistics import NoiseFloor
 
 _SET_PER_ENTRY = ("seed", "device", "engine", "smooth", "server_optimizer")  # not taken over from FedAvg's run
 

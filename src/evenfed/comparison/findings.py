@@ -16,7 +16,7 @@ from ..metrics import Metric
 from .configuration import Configuration
 from .header import Header, Made
 from .history import FLOOR_ROW, History, Row, row
-from .plan import FLOOR_LABEL
+from .plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 
 BASELINE = "fedavg"
 
@@ -135,13 +135,13 @@ class Entry:
 class Findings:
     """The findings of a comparison: FedAvg, the entries that share seeds with it, and the noise floor.
 
-    The noise floor consists of repetitions: FedAvg with other seeds, and entries that differ from another in
-    precision alone.
+    The noise floor consists of repetitions: FedAvg with other batches, FedAvg with other seeds, and entries that differ
+    from another in precision alone.
     """
 
     folder: Path
     entries: tuple[Entry, ...]  # FedAvg first, then in the order of the paper's tables, then by name
-    controls: tuple[Entry, ...]  # FedAvg with other seeds first: its k-th run is compared with FedAvg's k-th
+    controls: tuple[Entry, ...]  # of FedAvg with other seeds, the k-th run is compared with FedAvg's k-th
     repeated: tuple[tuple[Entry, ...], ...]  # FedAvg's entries, in groups whose runs differ in the seed alone
     header: Header  # of FedAvg's first run
     made: tuple[Made, ...] = ()  # of all runs, in order of time
@@ -159,14 +159,20 @@ class Findings:
         return self.by_label.get(FLOOR_LABEL)
 
     @property
+    def paired_floor(self) -> Entry | None:
+        """FedAvg from the same initial models with other batches."""
+        return self.by_label.get(PAIRED_FLOOR_LABEL)
+
+    @property
     def everyone(self) -> list[Entry]:
         """The entries, then the controls."""
         return [*self.entries, *self.controls]
 
     @property
     def planned(self) -> list[Entry]:
-        """What was asked for: everyone but FedAvg with other seeds."""
-        return [entry for entry in self.everyone if entry.label != FLOOR_LABEL]
+        """What was asked for: everyone but FedAvg with other batches or seeds."""
+        floors = (FLOOR_LABEL, PAIRED_FLOOR_LABEL)
+        return [entry for entry in self.everyone if entry.label not in floors]
 
     @cached_property
     def by_label(self) -> Mapping[str, Entry]:

@@ -15,6 +15,7 @@ from ..settings import VARIANT, Settings
 from ..simulate.state import Run
 
 FLOOR_LABEL = "fedavg-other-seeds"
+PAIRED_FLOOR_LABEL = "fedavg-other-batches"  # from the same initial models
 _OTHER_SEEDS = 1000  # what is added to a seed for the noise floor's run
 _ENTRY = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")

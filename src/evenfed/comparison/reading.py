@@ -14,7 +14,7 @@ from .folder import RunFolder
 from .header import Header, Made
 from .history import History
 from .pack import unpacked
-from .plan import FLOOR_LABEL
+from .plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 
 PAPER_ORDER = ("fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred")
 _WHICH_FOLDER = "give a folder that `evenfed compare` or `evenfed pack` has written, such as runs/demo"
@@ -145,21 +145,27 @@ class _Reader:
 
     def _arranged(self, entries: dict[str, Entry], baseline: Entry, header: Header) -> Findings:
         """Entries and controls, in order, with the seeds they share with FedAvg."""
-        floor = entries.pop(FLOOR_LABEL, None)
+        other_batches = entries.pop(PAIRED_FLOOR_LABEL, None)
+        other_seeds = entries.pop(FLOOR_LABEL, None)
         others = []
         for entry in entries.values():
             shared = self._with_shared_seeds(entry, baseline)
             if shared is not None:
                 others.append(shared)
         others.sort(key=_place)
-        floors = []
-        if floor is not None:
-            floors.append(self._with_as_many_seeds(floor, baseline))
+        paired = []
+        if other_batches is not None:
+            shared = self._with_shared_seeds(other_batches, baseline)
+            if shared is not None:
+                paired.append(replace(shared, repeats=baseline.label))
+        unpaired = []
+        if other_seeds is not None:
+            unpaired.append(self._with_as_many_seeds(other_seeds, baseline))
         configs = {entry.label: entry.config for entry in (baseline, *others)}
         twins = repetitions(configs, baseline.precision)
         competing = [baseline]
-        controls = list(floors)
-        repeated = [(baseline, *floors)]
+        controls = [*paired, *unpaired]
+        repeated = [(baseline, *unpaired)]
         for entry in others:
             if entry.label in twins:
                 controls.append(replace(entry, repeats=twins[entry.label]))

@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from ..comparison.configuration import undamped as undamped_twins
 from ..comparison.findings import BASELINE, Entry
+from ..comparison.floor import Chance
 from ..comparison.history import LASTING
-from ..comparison.statistics import Chance, Difference, Differences
+from ..comparison.intervals import Difference
+from ..comparison.statistics import Differences
 from .table import Cell, Column, Line, Table
 from .tables import LASTING_NOTE, ONE_SEED, joined, judged_by, metric_columns, name_of, title, when
 
-WITHIN_FLOOR = "within the noise floor"
+_ON_THESE = {"better": "better on these federations", "worse": "worse on these federations"}
 _VERBS = {
     "better": "lifted",
     "worse": "lowered",
-    WITHIN_FLOOR: "moved by less than the noise floor",
     "no difference shown": "not shown to change",
 }
 _VERBS_DOWN = {**_VERBS, "better": "lowered", "worse": "raised"}  # of a metric of which less is better
@@ -79,7 +80,7 @@ def _against(
     findings = differences.findings
     late = differences.late
     lines = []
-    notes = [_note(differences, several=bool(names))]
+    notes = [_note(differences)]
     for label, rival in rivals.items():
         if not differences.comparable(label, rival):
             continue
@@ -91,42 +92,82 @@ def _against(
         floors = {}
         for metric in judged_by(late):
             gap = differences.between(label, rival, metric)
-            floor = differences.chance(metric, gap.seeds)
-            cells = [Cell.of(gap)]
-            if names:
-                for difference in differences.on_each(label, rival, metric):
-                    cells.append(Cell(difference.points, signed=True))
-            conclusion = verdict(gap, floor)
-            cells.append(Cell(verdict=conclusion))
+            cells = _cells(differences, label, rival, metric)
             lines.append(Line(shown, cells, metric, control))
             gaps[metric] = gap
-            floors[metric] = floor
-        if not control and gaps["mean"].seeds > 1:
+            floors[metric] = differences.chance(metric, gap.seeds)
+        if not control and gaps["mean"].is_judged:
             notes.append(answer(shown, gaps, floors, findings.metric.digits + 1))
     if not lines:
         return None
-    difference_column = Column("difference", "difference [95 %]")
-    verdict_column = Column("verdict", "")
     return Table(
         name=name_of(kind, late),
         title=f"{head}, {when(findings, late)}",
-        columns=[difference_column, *metric_columns(names), verdict_column],
+        columns=_columns(differences, names),
         lines=lines,
         notes=notes,
         digits=findings.metric.digits,
     )
 
 
-def _note(differences: Differences, several: bool) -> str:
+def _columns(differences: Differences, names: Sequence[str]) -> list[Column]:
+    """The difference with its interval, that on given federations, that on each, and what to conclude."""
+    columns = [Column("difference", "difference [95 %]")]
+    if differences.are_over_federations:
+        columns.append(Column("these", "on these [95 %]"))
+    columns += metric_columns(names)
+    columns.append(Column("verdict", ""))
+    return columns
+
+
+def _cells(differences: Differences, label: str, rival: str, metric: str) -> list[Cell]:
+    """What the columns hold, of one entry against its rival."""
+    gap = differences.between(label, rival, metric)
+    conclusion = gap.verdict
+    cells = [Cell.of(gap)]
+    if differences.are_over_federations:
+        on_these = differences.on_these(label, rival, metric)
+        cells.append(Cell.of(on_these))
+        if gap.direction == 0:
+            conclusion = _ON_THESE.get(on_these.verdict, conclusion)
+    if differences.federations > 1:
+        for difference in differences.on_each(label, rival, metric):
+            cells.append(Cell(difference.points, signed=True))
+    cells.append(Cell(verdict=conclusion))
+    return cells
+
+
+def _note(differences: Differences) -> str:
     """What the numbers of these tables are."""
     return joined(
-        f"{_unit(differences)}, paired by seed; Student's 95 % interval over clients and seeds.",
-        "The federations are taken as fixed." if several else "",
+        f"{_unit(differences)}, paired by seed.",
+        _interval_note(differences),
         "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
-        "Noise floor: 95 % of the differences between FedAvg and FedAvg with other seeds are smaller.",
         LASTING_NOTE if differences.late else "",
-        ONE_SEED if len(differences.findings.seeds) == 1 else "",
+        ONE_SEED if _is_not_judged(differences) else "",
     )
+
+
+def _interval_note(differences: Differences) -> str:
+    """What the intervals are over, and what they rest on."""
+    own = "the entry's own seeds"
+    if differences.has_paired_floor:
+        source = f"{own} and FedAvg against FedAvg with other batches"
+    else:
+        source = f"{own} alone: FedAvg was not run with other batches"
+    if differences.are_over_federations:
+        return (
+            f"Student's 95 % interval over {differences.federations} federations: what to expect of another one. On "
+            f"these: over seeds, the federations taken as given; from {source}."
+        )
+    given = "the clients are taken as given"
+    if differences.federations > 1:
+        given = "the federations are taken as given"
+    return f"Student's 95 % interval over seeds; {given}. It rests on {source}."
+
+
+def _is_not_judged(differences: Differences) -> bool:
+    return not differences.are_over_federations and len(differences.findings.seeds) == 1
 
 
 def _unit(differences: Differences) -> str:
@@ -139,7 +180,7 @@ def _unit(differences: Differences) -> str:
 
 
 def controls(differences: Differences) -> Table:
-    """The noise floor as differences: what other seeds or another precision alone do."""
+    """The noise floor as differences: what other batches, other seeds or another precision alone do."""
     findings = differences.findings
     metrics = judged_by(differences.late)
     lines = []
@@ -147,7 +188,7 @@ def controls(differences: Differences) -> Table:
         assert entry.repeats is not None
         cells = []
         for metric in metrics:
-            gap = differences.between(entry.label, entry.repeats, metric)
+            gap = differences.on_these(entry.label, entry.repeats, metric)
             cells.append(Cell.of(gap))
         line = Line(
             entry=entry.label,
@@ -156,19 +197,11 @@ def controls(differences: Differences) -> Table:
             control=True,
         )
         lines.append(line)
-    for seeds in sorted({1, len(findings.seeds)}):
-        part = "of 1 seed"
-        if seeds > 1:
-            part = f"of {seeds} seeds"
-        if differences.federations > 1:
-            part += f" x {differences.federations} federations"
-        cells = [_deviation(differences, metric, seeds) for metric in metrics]
-        line = Line("two FedAvg figures", cells, part, control=True)
-        lines.append(line)
+    lines += _deviations(differences, metrics)
     unit = "Points" if findings.metric.is_share else _unit(differences)
     note = (
-        f"{unit}, with the 95 % interval over clients and seeds. Two FedAvg figures: the standard deviation of their "
-        "difference, pooled from all FedAvg runs."
+        f"{unit}, with the 95 % interval over seeds. Two FedAvg figures: the standard deviation of their difference, "
+        "with other batches from the same initial model, and with a new seed (pooled from all FedAvg runs)."
     )
     return Table(
         name=name_of("controls", differences.late),
@@ -180,16 +213,26 @@ def controls(differences: Differences) -> Table:
     )
 
 
-def _deviation(differences: Differences, metric: str, seeds: int) -> Cell:
-    chance = differences.chance(metric, seeds)
-    return Cell() if chance is None else Cell(chance.deviation)
-
-
-def verdict(gap: Difference, floor: Chance | None) -> str:
-    """Better or worse only if the interval excludes zero and the gap is larger than the noise floor."""
-    if gap.direction and floor and abs(gap.points) <= floor.bound:
-        return WITHIN_FLOOR
-    return gap.verdict
+def _deviations(differences: Differences, metrics: Sequence[str]) -> list[Line]:
+    """How far two FedAvg figures of one seed, and of as many as there are, lie apart by chance."""
+    floor = differences.floor
+    kinds = {"a new seed": floor.of_other_seeds}
+    if floor.is_paired:
+        kinds = {"other batches": floor.of_other_batches, **kinds}
+    lines = []
+    for name, chance in kinds.items():
+        for seeds in sorted({1, len(differences.findings.seeds)}):
+            part = f"{name}, 1 seed"
+            if seeds > 1:
+                part = f"{name}, {seeds} seeds"
+            if differences.federations > 1:
+                part += f" x {differences.federations} federations"
+            cells = []
+            for metric in metrics:
+                deviation = chance(metric, seeds)
+                cells.append(Cell() if deviation is None else Cell(deviation.deviation))
+            lines.append(Line("two FedAvg figures", cells, part, control=True))
+    return lines
 
 
 def answer(
@@ -198,7 +241,7 @@ def answer(
     floors: Mapping[str, Chance | None],
     digits: int = 2,
 ) -> str:
-    """Whether the worst-served gain more than the noise floor without lowering the mean, in a sentence."""
+    """Whether the worst-served gain without lowering the mean, in a sentence."""
     clauses = []
     for metric in ("worst10", LASTING, "mean", "std"):
         if metric not in gaps:
@@ -208,13 +251,13 @@ def answer(
         interval = f"[{gap.low:+.{digits}f}, {gap.high:+.{digits}f}]"
         amount = f"{gap.points:+.{digits}f} {interval}"
         if floor:
-            amount += f"; noise floor {floor.bound:.{digits}f}"
+            repetition = "other batches" if floor.is_paired else "a new seed"
+            amount += f"; {repetition} {floor.bound:.{digits}f}"
         copula = "is" if metric in ("mean", "std") else "are"
         verbs = _VERBS if gap.higher_is_better else _VERBS_DOWN
         if metric == "std":
             verbs = _VERBS_OF_STD
-        conclusion = verdict(gap, floor)
-        predicate = f"{copula} {verbs[conclusion]} ({amount})"
+        predicate = f"{copula} {verbs[gap.verdict]} ({amount})"
         clauses.append(f"the {title(metric)} {predicate}")
     sentence = "; ".join(clauses)
     return f"{label}: {sentence}."

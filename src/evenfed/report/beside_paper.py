@@ -7,9 +7,9 @@ import numpy as np
 
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import METRICS
-from ..comparison.statistics import LOWER_IS_BETTER, Differences
+from ..comparison.intervals import LOWER_IS_BETTER
+from ..comparison.statistics import Differences
 from . import paper
-from .against import verdict
 from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
 from .table import Cell, Column, Line, MeansAndSpreads, Table
 from .tables import ONE_SEED, figures_at, floor_note, joined, metric_cells, name_of, suppression_cells, title, when
@@ -202,7 +202,7 @@ def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences
     note = (
         "Gaps towards better, in points; the paper's ± the spread of both its figures over seeds. `best`: against the "
         "runner-up there, and against the best other entry here. A claim holds or fails if the 95 % interval over "
-        "clients and seeds excludes zero and the gap is larger than the noise floor."
+        "seeds excludes zero. Noise floor: 95 % of the differences of two FedAvg figures are smaller."
     )
     columns = (
         Column("paper", "paper"),
@@ -257,7 +257,7 @@ def _judged(
     if floor:
         bound = Cell(floor.bound)
     there = Cell(claim.gap, claim.spread, signed=True)
-    conclusion = _VERDICTS.get(verdict(gap, floor), "within the noise")
+    conclusion = _VERDICTS.get(gap.verdict, "within the noise")
     cells = [there, here, bound, Cell(verdict=conclusion)]
     return [Line(str(claim), cells)]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import METRICS
-from ..comparison.statistics import LOWER_IS_BETTER
+from ..comparison.intervals import LOWER_IS_BETTER
 from ..core.errors import InputError
 from .table import MeansAndSpreads
 from .tables import title

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import METRICS, History, Row
-from ..comparison.statistics import Array, Differences, components
+from ..comparison.intervals import Array, components
+from ..comparison.statistics import Differences
 from ..core.errors import InputError
 from ..settings import VARIANT
 from .against import against_tables, controls
@@ -203,7 +204,7 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
         for name, cells in zip(names, by_comparison, strict=True):
             line = Line(entry.label, cells, name, entry.is_control)
             lines.append(line)
-    note = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over clients and seeds."
+    note = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over seeds."
     return Table(
         name=name_of("paired", differences.late),
         title=f"Paired difference from FedAvg in each set-up, {when(findings, differences.late)}",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..comparison.statistics import Difference
+from ..comparison.intervals import Difference
 
 MeansAndSpreads = Mapping[str, tuple[float, float]]  # metric -> (mean, spread over seeds)
 
@@ -24,7 +24,9 @@ class Cell:
 
     @classmethod
     def of(cls, difference: Difference) -> "Cell":
-        """A difference with its interval."""
+        """A difference with its interval, if it has one."""
+        if not difference.is_judged:
+            return cls(difference.points, signed=True)
         return cls(
             difference.points,
             low=difference.low,

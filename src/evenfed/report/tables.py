@@ -7,7 +7,7 @@ import numpy as np
 
 from ..comparison.findings import BASELINE, Findings, seeds_named
 from ..comparison.history import LASTING, METRICS, History, Row
-from ..comparison.plan import FLOOR_LABEL
+from ..comparison.plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 from .columns import LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .table import Cell, Column, Line, MeansAndSpreads, Table
 
@@ -16,13 +16,14 @@ TITLES = {
     "worst20": "worst 20 %",
     "best10": "best 10 %",
     LASTING: "lasting worst 10 %",
-    FLOOR_LABEL: "chance alone",
+    PAIRED_FLOOR_LABEL: "other batches",
+    FLOOR_LABEL: "a new seed",
 }
 LASTING_NOTE = (
     "Lasting worst 10 %: average each client over the last rounds, then take the worst tenth. Higher than the "
     "worst 10 % when different clients are worst each round."
 )
-ONE_SEED = "One seed: the interval covers clients only, and nothing is judged, because seeds move figures as much."
+ONE_SEED = "One seed: there is no interval, and nothing is judged."
 _IMPROVED_NOTE = (
     "Improved: percent of the clients below FedAvg's mean that gain. Degraded: percent of those above it that lose."
 )
@@ -348,10 +349,12 @@ def spread_of(findings: Findings) -> str:
 def floor_note(findings: Findings) -> str:
     """What the lines of the noise floor are."""
     sentences = []
+    if findings.paired_floor:
+        sentences.append("Other batches: FedAvg again from the same initial models, with its batches in another order.")
     if findings.floor:
-        sentences.append("Chance alone: FedAvg again with other seeds.")
+        sentences.append("A new seed: FedAvg again with other seeds.")
     for entry in findings.controls:
-        if entry is findings.floor:
+        if entry is findings.floor or entry is findings.paired_floor:
             continue
         usual = findings.baseline.precision
         precision = f"{entry.precision} instead of {usual}"

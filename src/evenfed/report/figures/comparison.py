@@ -61,7 +61,7 @@ def trade_off(findings: Findings) -> Spec:
     return {
         "title": {
             "text": "Mean against worst-served clients (last rounds)",
-            "subtitle": "Bars: spread over seeds. Shaded: what FedAvg does with other seeds, chance alone.",
+            "subtitle": "Bars: spread over seeds. Shaded: what FedAvg does with other seeds.",
             **HEADING,
         },
         "width": _WIDTH,

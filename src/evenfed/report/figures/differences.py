@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from ...comparison.findings import BASELINE
-from ...comparison.statistics import LOWER_IS_BETTER, Differences
+from ...comparison.intervals import LOWER_IS_BETTER
+from ...comparison.statistics import Differences
 from ..tables import judged_by, title, when
 from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Point, Spec, category, colour_by_kind, kind, quantity
 
@@ -15,8 +16,10 @@ def figure(differences: Differences) -> Spec:
     """One panel per metric, one row per entry."""
     findings = differences.findings
     data = findings.header.data["name"]
-    lines = "lines: 95 % interval over clients and seeds"
-    if differences.federations > 1:
+    lines = "lines: 95 % interval over seeds"
+    if differences.are_over_federations:
+        lines = f"lines: 95 % interval over {differences.federations} federations (rings: each)"
+    elif differences.federations > 1:
         lines += f", {differences.federations} federations (rings: each)"
     subtitle = [lines]
     panels: list[Spec] = []
@@ -28,7 +31,8 @@ def figure(differences: Differences) -> Spec:
             heading += " (less is better)"
         band = _band(differences, metric)
         if band and not panels:
-            subtitle.append("grey: 95 % of FedAvg against FedAvg with other seeds")
+            repetition = "other batches" if differences.floor.is_paired else "other seeds"
+            subtitle.append(f"grey: 95 % of FedAvg against FedAvg with {repetition}")
         panel = {
             "title": {"text": heading},
             "width": 210,
@@ -106,7 +110,7 @@ def _gaps(differences: Differences, metric: str) -> Iterator[Point]:
             "entry": title(entry.label),
             "kind": kind(entry),
             "points": pooled.points,
-            "low": pooled.low,
-            "high": pooled.high,
+            "low": pooled.low if pooled.is_judged else pooled.points,
+            "high": pooled.high if pooled.is_judged else pooled.points,
             "each": [gap.points for gap in of_federations],
         }

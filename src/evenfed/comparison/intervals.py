@@ -1,0 +1,184 @@
+"""Intervals of paired differences: over the seeds of given federations, and over federations.
+
+A comparison on one federation has seeds as its sample. What it says holds for these clients, trained again. Only a
+comparison of several federations says what to expect of other clients: there each federation is one observation.
+How often the two find a difference where there is none is measured in `benchmarks/coverage.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+LOWER_IS_BETTER = frozenset({"std"})  # whatever clients are judged by
+FEWEST_FEDERATIONS = 3  # that an interval over federations needs: with two it is 9 times their distance
+_ROUNDING = 1e-9  # points; less is arithmetic, not a difference
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and how far its 95 % interval reaches; NaN if that is not known."""
+
+    points: float
+    reach: float = float("nan")
+
+    @property
+    def low(self) -> float:
+        return self.points - self.reach
+
+    @property
+    def high(self) -> float:
+        return self.points + self.reach
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A paired difference in points of accuracy, or in another metric's own unit, with its 95 % interval."""
+
+    points: float
+    low: float  # NaN: not known, as of one seed
+    high: float
+    metric: str
+    seeds: int  # the fewest on any federation
+    higher_is_better: bool = True  # of what clients are judged by
+    over_federations: bool = False  # what the interval is over; else over seeds
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is an interval: one seed on one federation has none."""
+        return not np.isnan(self.low)
+
+    @property
+    def direction(self) -> int | None:
+        """+1 better, -1 worse, 0 if the interval includes zero; None: there is no interval."""
+        if not self.is_judged:
+            return None
+        sign = 0
+        if self.low > _ROUNDING:
+            sign = 1
+        elif self.high < -_ROUNDING:
+            sign = -1
+        is_upwards = self.higher_is_better and self.metric not in LOWER_IS_BETTER
+        return sign if is_upwards else -sign
+
+    @property
+    def verdict(self) -> str:
+        words = {1: "better", -1: "worse", 0: "no difference shown", None: "not judged"}
+        return words[self.direction]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The variance of the difference of one seed, and how well it is known."""
+
+    variance: float
+    freedom: float  # degrees of freedom
+
+
+def over_seeds(gaps: Sequence[Array], floor: Sequence[Array] = ()) -> Interval:
+    """The mean over federations of paired differences [seeds] on each, with Student's interval over seeds.
+
+    `floor`: paired differences without any effect, from runs that differ in the order of batches alone.
+
+    >>> round(over_seeds([np.array([2.0, 6.0])]).reach, 2)
+    25.41
+    >>> round(over_seeds([np.array([2.0, 6.0])], floor=[np.array([2.0, -2.0])]).reach, 2)
+    8.61
+    """
+    points = _mean_of_means(gaps)
+    spread = spread_over_seeds(gaps, floor)
+    if spread.freedom == 0:
+        return Interval(points)
+    variance = 0.0
+    for gap in gaps:
+        variance += spread.variance / len(gap)
+    deviation = variance**0.5 / len(gaps)
+    return Interval(points, student(spread.freedom) * deviation)
+
+
+def over_federations(gaps: Sequence[Array]) -> Interval:
+    """The same mean with Student's interval over federations, whatever their seeds: each is one observation.
+
+    >>> interval = over_federations([np.array([1.0]), np.array([2.0, 4.0]), np.array([5.0])])
+    >>> interval.points, round(interval.reach, 2)
+    (3.0, 4.97)
+    """
+    means = _means(gaps)
+    points = float(means.mean())
+    federations = len(means)
+    if federations < FEWEST_FEDERATIONS:
+        return Interval(points)
+    variance = float(means.var(ddof=1)) / federations
+    return Interval(points, student(federations - 1) * variance**0.5)
+
+
+def spread_over_seeds(gaps: Sequence[Array], floor: Sequence[Array] = ()) -> Spread:
+    """How far one seed's difference strays: from an entry's own differences and from those of the noise floor.
+
+    If the entry strays no more than the floor, both are pooled. If it strays more, its own variance is taken, and the
+    floor's degrees of freedom count in proportion to its smaller variance.
+    """
+    squares = 0.0
+    freedom = 0.0
+    for gap in gaps:
+        deviations = gap - gap.mean()
+        squares += float(np.sum(deviations**2))
+        freedom += len(gap) - 1
+    if freedom == 0:
+        return Spread(float("nan"), 0.0)
+    own = squares / freedom
+    floor_squares = 0.0
+    floor_freedom = 0
+    for gap in floor:
+        floor_squares += float(np.sum(gap**2))  # about zero: nothing differs but chance
+        floor_freedom += len(gap)
+    if floor_freedom == 0:
+        return Spread(own, freedom)
+    of_floor = floor_squares / floor_freedom
+    if own > of_floor:
+        return Spread(own, freedom + floor_freedom * of_floor / own)
+    freedom += floor_freedom
+    return Spread((squares + floor_squares) / freedom, freedom)
+
+
+@cache
+def student(freedom: float) -> float:
+    """How many standard deviations hold 95 %.
+
+    >>> [round(student(freedom), 2) for freedom in (2, 5, np.inf)]
+    [4.3, 2.57, 1.96]
+    """
+    from scipy.stats import t  # slow to load, and needed for reports only
+
+    return float(t.ppf(0.975, freedom))
+
+
+def components(values: Array) -> tuple[float, float]:
+    """Standard deviations [between groups, within them] of `values` [groups, repeats]: one-way analysis of variance.
+
+    Group means vary by the variance between groups plus the repeats' variance over their number; the latter is
+    subtracted.
+
+    >>> components(np.array([[1.0, 3.0], [1.0, 3.0]])), components(np.array([[1.0, 1.0], [3.0, 3.0]]))
+    ((0.0, 1.4142135623730951), (1.4142135623730951, 0.0))
+    """
+    _, repeats = values.shape
+    within = values.var(axis=1, ddof=1).mean()
+    of_means = values.mean(axis=1).var(ddof=1)
+    between = max(of_means - within / repeats, 0.0)
+    deviation_between = float(np.sqrt(between))
+    deviation_within = float(np.sqrt(within))
+    return deviation_between, deviation_within
+
+
+def _means(gaps: Sequence[Array]) -> Array:
+    """[federations]"""
+    return np.array([gap.mean() for gap in gaps])
+
+
+def _mean_of_means(gaps: Sequence[Array]) -> float:
+    return float(_means(gaps).mean())
