@@ -57,6 +57,7 @@ def compare(
 ) -> None:
     """Train several algorithms on the same clients and show how each serves the worst-served."""
     from ..callbacks.naming import chosen as callbacks_chosen
+    from ..comparison.federations import expanded
     from ..comparison.progress import live
     from ..comparison.runner import complete, files_read, findings_of, take_over
     from . import training
@@ -74,11 +75,16 @@ def compare(
     chosen = training.experiment_of(experiment, quick, algorithms, seeds, settings, assignments)
     named = callbacks_chosen(track)
     chosen = replace(chosen, track={**named, **chosen.track})
-    for folder in reuse:
-        taken = ", ".join(take_over(chosen, out, folder)) or "nothing"
-        say(f"taken from {folder}: {taken}")
-    with live() as progress:
-        complete(chosen, out, progress, training.introduce)
+    for member in chosen.members:
+        for folder in expanded(reuse):
+            taken = ", ".join(take_over(member, out, folder)) or "nothing"
+            say(f"taken from {folder} for {member.name}: {taken}")
+        with live() as progress:
+            complete(member, out, progress, training.introduce)
+    if chosen.federations:
+        findings_of_all = [findings_of(member, out) for member in chosen.members]
+        training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json)
+        return
     files |= rerun.states(files_read(chosen, out))
     findings = findings_of(chosen, out)
     drawn: list[Path] = []

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..comparison.federations import expanded
 from ..core.errors import InputError
 from .console import NOT_DRAWN, console, say
 
@@ -42,8 +43,9 @@ def report(
     from ..report.document import Report
     from ..report.files import write_report
 
+    comparisons = expanded(folders)
     is_alone = len(folders) == 1
-    document = Report.of(folders, paper, min_test, last_rounds)
+    document = Report.of(comparisons, paper, min_test, last_rounds)
     target = out
     if target is None:
         name = "report" if is_alone else "beside"
@@ -77,11 +79,12 @@ def pack(
     from ..comparison.pack import pack as pack_runs
 
     page = console()
-    packed, unfinished = pack_runs(folder, target)
-    megabytes = packed.stat().st_size / 1e6
-    page.print(f"{packed}: {megabytes:.2f} MB", markup=False)
-    for run in unfinished:
-        page.print(f"left out, not finished: {run}", markup=False)
+    for comparison in expanded([folder]):
+        packed, unfinished = pack_runs(comparison, target / comparison.relative_to(folder))
+        megabytes = packed.stat().st_size / 1e6
+        page.print(f"{packed}: {megabytes:.2f} MB", markup=False)
+        for run in unfinished:
+            page.print(f"left out, not finished: {run}", markup=False)
 
 
 def choose(

@@ -15,10 +15,12 @@ from ..comparison.tune import Tuned
 from ..data import Federation
 from ..experiments import located
 from ..report import held_out, tuning
+from ..report.document import Report
 from ..report.figures import comparison as comparison_figures
 from ..report.figures import tuning as tuning_figures
+from ..report.files import write_report
 from ..report.tables import brief, summary
-from ..report.write import pages
+from ..report.write import FORMATS, pages, terminal
 from .console import NOT_DRAWN, console, say
 
 
@@ -70,6 +72,20 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
         page.print(f"Figures: {shown}", markup=False)
     sys.stdout.write(second.get())
     return first.get() + second.get(), drawn
+
+
+def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_json: bool) -> None:
+    """Print what the federations say together, and write the report on all of them."""
+    document = Report.of_findings(findings, beside_paper=False)
+    if as_json:
+        sys.stdout.write(FORMATS["json"](document))
+        return
+    written = write_report(document, folder / "report")
+    page = console()
+    page.print(terminal(document if full else document.in_brief(), page))
+    page.print(f"\nResults: {folder}/federation-<seed>/<algorithm>/seed-<k>", markup=False)
+    names = ", ".join(path.name for path in written.paths)
+    page.print(f"Report: {written.folder}: {names}", markup=False)
 
 
 def show_tuned(tuned: Tuned, folder: Path) -> None:

@@ -21,6 +21,7 @@ from ..simulate.drawn import Drawn
 from ..simulate.problem import Problem, initial_model
 from ..simulate.state import Run
 from .configuration import repetitions
+from .federations import folder_name
 from .objective import KEYS, Objective
 from .plan import Variant, plan_runs, seed_list, value_of, with_baseline
 
@@ -28,6 +29,7 @@ DEMO = Path("@demo")
 _KEYS = (
     "name",
     "seeds",
+    "federations",
     "noise_floor",
     "data",
     "model",
@@ -56,6 +58,7 @@ class Experiment:
     name: str
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
+    federations: tuple[int, ...] = ()  # values of data.seed: the same comparison on several splits
     noise_floor: bool = True  # FedAvg once more with other seeds
     data: DataSettings = field(default_factory=DataSettings)
     model: TomlTable = field(default_factory=_default_model)
@@ -123,6 +126,7 @@ class Experiment:
         return cls(
             name=own_name,
             seeds=tuple(seeds),
+            federations=_federations(table.get("federations", []), data),
             data=DataSettings(**data),
             model={**_default_model(), **_table(table, "model")},
             train=Settings.of(train),
@@ -135,6 +139,22 @@ class Experiment:
             modules=_modules(table),
             variants=tuple(with_baseline(variants)),
         )
+
+    @property
+    def members(self) -> "list[Experiment]":
+        """One experiment for each federation, in a folder of its own; without any, the experiment itself."""
+        if not self.federations:
+            return [self]
+        members = []
+        for seed in self.federations:
+            member = dataclasses.replace(
+                self,
+                name=f"{self.name}/{folder_name(seed)}",
+                federations=(),
+                data=self.data.changed({"seed": seed}),
+            )
+            members.append(member)
+        return members
 
     def changed(self, assignments: Sequence[str]) -> "Experiment":
         """With values set as on the command line: `train.lr=0.1`, `data.clients=50` or `semi_vred.beta=0.5`.
@@ -164,6 +184,8 @@ class Experiment:
         if place == "seeds":
             seeds = tuple(seed_list(value))
             return dataclasses.replace(self, seeds=seeds)
+        if place == "federations":
+            return dataclasses.replace(self, federations=_federations(value, {}))
         if place == "noise_floor":
             noise_floor = _yes_or_no(place, value)
             return dataclasses.replace(self, noise_floor=noise_floor)
@@ -319,6 +341,17 @@ def _modules(table: TomlTable) -> tuple[str, ...]:
     if not is_list or not all(isinstance(folder, str) for folder in folders):
         raise InputError(f"modules = {folders!r}: give a list of folders with your own modules")
     return tuple(folders)
+
+
+def _federations(seeds: Any, data: TomlTable) -> tuple[int, ...]:
+    if seeds == []:
+        return ()
+    if "seed" in data:
+        raise InputError("federations and data.seed: give one of them; federations are values of data.seed")
+    is_valid = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not is_valid or len(set(seeds)) < len(seeds):
+        raise InputError(f"federations = {seeds!r}: give a list of different values of data.seed, such as [0, 1, 2]")
+    return tuple(seeds)
 
 
 def _yes_or_no(name: str, value: Any) -> bool:

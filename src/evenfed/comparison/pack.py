@@ -17,7 +17,7 @@ from .folder import RunFolder
 PACKED = "runs.tar.xz"
 _DIGITS = 6  # significant digits of a packed number
 # Shares of examples: rounding would turn "the same as before" into a change.
-_EXACT = ("accuracy", "unpadded", "unseen", "global_accuracy")
+_EXACT = ("accuracy", "current", "unpadded", "unseen", "global_accuracy")
 
 
 def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
