@@ -27,7 +27,9 @@ NINE = {"fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred
 
 
 STUDIES = {"vred-cifar10", "readings-cifar10", "damping-cifar10", "damped-cifar10"}
-REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in {*STUDIES, "demo"})
+OVER_FEDERATIONS = ("choose-cifar10",)
+OTHERS = {*STUDIES, *OVER_FEDERATIONS, "demo"}
+REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in OTHERS)
 
 
 @pytest.mark.parametrize("path", REPRODUCTIONS, ids=lambda p: p.stem)
@@ -102,6 +104,18 @@ def test_studies_stand_on_the_papers_federation(name):
         assert getattr(study.train, name, "fp32") == getattr(paper.train, name, "fp32"), name
     for name in ("name", "partition", "clients", "concentration", "train_fraction", "seed", "examples"):
         assert getattr(study.data, name) == getattr(paper.data, name), name
+
+
+@pytest.mark.parametrize("name", OVER_FEDERATIONS)
+def test_studies_over_federations_have_the_papers_model_and_see_a_swing_of_period_two(name):
+    path = ROOT / f"{name}.toml"
+    study, paper = Experiment.read(path), Experiment.read(ROOT / f"paper-{name.partition('-')[2]}.toml")
+    assert path.read_text().startswith(f"# evenfed compare @{path.stem}\n") and study.name == path.stem
+    assert study.model == paper.model and study.train.batch_size == paper.train.batch_size
+    assert study.train.evaluate_every % 2 == 1
+    for member in study.members:
+        for option in ("name", "partition", "clients", "concentration", "train_fraction", "examples"):
+            assert getattr(member.data, option) == getattr(paper.data, option), option
 
 
 def test_the_damping_study_is_the_whole_grid_on_validation_data():
