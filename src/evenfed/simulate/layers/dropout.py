@@ -112,7 +112,7 @@ def _attention(
     value: Tensor,
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
-    *rest: Any,
+    is_causal: bool = False,
     **options: Any,
 ) -> Tensor | None:
     """Without dropout it stays torch's own."""
@@ -122,7 +122,7 @@ def _attention(
     def drop(weights: Tensor, p: float) -> Tensor:
         return _dropout(masks, weights, p, True)
 
-    return attention(query, key, value, attn_mask, dropout_p, *rest, **options, drop=drop)
+    return attention(query, key, value, attn_mask, dropout_p, is_causal, drop=drop, **options)
 
 
 def _recurrent(function: Any) -> Any:
