@@ -42,8 +42,8 @@ def test_every_argument_and_option_is_explained(path, evenfed, monkeypatch):
         assert text and text.replace("\\[", "[") in shown, (
             f"the help of {name} is not shown by typer {typer.__version__}"
         )
-    summary = function.__doc__.splitlines()[0]
-    assert summary in shown
+    for line in function.__doc__.splitlines():
+        assert line.strip() in shown
 
 
 def test_commands_stand_in_the_order_a_newcomer_needs(evenfed, monkeypatch):

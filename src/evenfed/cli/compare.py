@@ -103,11 +103,11 @@ def tune(
     experiment: ExperimentFile = None,
     quick: Quick = False,
     algorithms: Annotated[str | None, typer.Option(help="Entries to tune; all of the experiment if left out.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds of every candidate: a number or a list; 1.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds of every candidate: a number (default 1) or a list.")] = None,
     rounds: Rounds = None,
     set: Assignments = [],
     method: Annotated[str | None, typer.Option(help="grid (default) or bayes.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Candidates per entry, with --method bayes; 20.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Candidates per entry, with --method bayes (default 20).")] = None,
     select_on: Annotated[
         str | None, typer.Option(help="validation (default), or test as the paper did (results say so).")
     ] = None,
@@ -115,7 +115,7 @@ def tune(
         str | None, typer.Option(help="Metric to choose by: worst10 (default), mean, worst, worst20, std or best10.")
     ] = None,
     storage: Annotated[str | None, typer.Option(help="URL of a database shared by processes and machines.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Candidates trained together; 12.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Candidates trained together (default 12).")] = None,
     device: Device = None,
     precision: Precision = None,
     out: Output = Path(rerun.OUT),
@@ -123,7 +123,7 @@ def tune(
 ) -> None:
     """Choose learning rates and hyper-parameters on a validation split; rerun to resume.
 
-    Options go before the experiment's table [tune], which may also give values to try in [tune.grid].
+    Options override the experiment's table `tune`. Its table `tune.grid` may give values to try.
     """
     from ..comparison import tune as tuning
     from ..comparison.progress import progress_page

@@ -121,10 +121,11 @@ def verify(
 def show(
     name: Name,
     clients: Annotated[
-        int | None, typer.Option(help="Number of clients, 0: all natural ones; 50, or all of your own folder.")
+        int | None,
+        typer.Option(help="Number of clients; by default 50, or all of your own folder. 0: all natural ones."),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(help="dirichlet, shards, iid or natural; natural for your own folder.")
+        str | None, typer.Option(help="dirichlet (default), shards, iid or natural (default for your own folder).")
     ] = None,
     concentration: Annotated[
         float, typer.Option(help="Dirichlet concentration; small values give each client few classes.")

@@ -30,12 +30,14 @@ def report(
     paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,
     min_test: Annotated[int, typer.Option(min=0, help="Leave out clients judged on fewer examples.")] = 0,
     last_rounds: Annotated[
-        int | None, typer.Option(min=1, help="Average late figures over so many rounds, not as many as the runs say.")
+        int | None,
+        typer.Option(min=1, help="Last rounds that late figures average over; by default as the runs were made."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print every table, not the first alone.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
     format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for tables and figures; DIR/report or, for several, DIR/beside.")
+        Path | None,
+        typer.Option(help="Folder for tables and figures; by default DIR/report, or DIR/beside for several."),
     ] = None,
 ) -> None:
     """Print a comparison's tables, draw its figures, and say which differences from FedAvg exceed chance."""

@@ -54,8 +54,10 @@ def filled(path: Path) -> str:
     """The file's text with every block as the results have it now."""
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error}); give a Markdown file") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); give a Markdown file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text; give a Markdown file") from None
     closed = [match.start() for match in _BLOCK.finditer(text)]
     for opening in _OPENING.finditer(text):
         if opening.start() not in closed:
