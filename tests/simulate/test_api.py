@@ -331,6 +331,7 @@ BAD = [
     ({"server_optimizer": {"momentum": 0.9}}, "server_optimizer={'momentum': 0.9}: give a name"),
     ({"server_optimizer": 3}, "server_optimizer=3: give a name"),
     ({"server_optimizer": "lbfgs"}, "unknown server_optimizer 'lbfgs'"),
+    ({"server_optimizer": lambda parameters: 3}, "made a value of type int; it must make an optimiser of torch"),
     ({"loss": nn.CrossEntropyLoss()}, "one loss per example"),
     ({"prox": -0.1}, "prox=-0.1"),
 ]

@@ -123,6 +123,8 @@ def test_a_saved_result_comes_back_with_personal_models_buffers_and_odd_names(di
     inputs = federation()[3].test[0]
     assert torch.equal(filled.model(inputs), ditto.model(inputs))
     assert torch.equal(filled.client_model(2)(inputs), ditto.client_model(2)(inputs))
+    with pytest.raises(evenfed.InputError, match="client=5: there are 5; give a position from 0 to 4"):
+        ditto.client_model(5)
     same(ditto, evenfed.load(tmp_path / "r" / "ditto" / "seed-0"))
     for file in tmp_path.rglob("*"):
         assert file.is_dir() or (file.suffix in (".json", ".jsonl", ".safetensors", "") and file.name != "pickle")

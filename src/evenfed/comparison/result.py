@@ -155,6 +155,9 @@ class Result:
 
     def client_model(self, client: int) -> nn.Module:
         """The model that serves this client: its own, or with its own BatchNorm layers, if the run trains such."""
+        clients = len(self.server.sizes)
+        if not 0 <= client < clients:
+            raise InputError(f"client={client}: there are {clients}; give a position from 0 to {clients - 1}")
         norms = None if self.state is None else self.state.norms
         deployed = self.server.deployed
         if norms is not None:

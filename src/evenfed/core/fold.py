@@ -345,6 +345,9 @@ def moved(server: Server, step: Tensor) -> Server:
     for tensor, gradient in zip(tensors, gradients, strict=True):
         tensor.grad = gradient
     optimizer = server.optimizer(tensors)
+    if not hasattr(optimizer, "step"):
+        made = type(optimizer).__name__
+        raise InputError(f"server_optimizer made a value of type {made}; it must make an optimiser of torch")
     if server.optimizer_state is not None:
         state = copy.deepcopy(server.optimizer_state)  # the optimiser changes it in place
         optimizer.load_state_dict(state)
