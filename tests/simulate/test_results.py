@@ -85,6 +85,7 @@ def test_a_result_without_test_data_can_be_printed():
     alone = [evenfed.Client(client.train) for client in federation()]
     result = evenfed.train(small_model(), alone, rounds=1, **CPU)
     assert "1 round, 5 clients" in str(result) and "-" in str(result)
+    assert "last 1 rounds" not in str(result)
 
 
 def test_entries_are_found_by_label(compared):

@@ -36,18 +36,18 @@ def of_comparison(
 
 
 def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
-    """Two lines: the model's round, usually the last, and the average of the last rounds."""
+    """The model's round, usually the last, and the average of the last rounds, unless that is the same."""
     figures = row("", [history], None)
     model_round = "last round"
     if history.model_round is not None:
         model_round = f"round {history.model_round}"
     rounds = min(history.last_rounds, len(history.records))
+    last_rounds = "last round" if rounds == 1 else f"last {rounds} rounds"
     last = metric_cells(figures, late=False)
     late = metric_cells(figures, late=True)
-    lines = [
-        Line(model_round, last),
-        Line(f"last {rounds} rounds", late),
-    ]
+    lines = [Line(model_round, last)]
+    if last_rounds != model_round:
+        lines.append(Line(last_rounds, late))
     table = _table(title, figures.metric, lines, notes)
     return replace(table, head="")
 

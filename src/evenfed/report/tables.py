@@ -53,7 +53,7 @@ def measured_on(findings: Findings) -> str:
 def when(findings: Findings, late: bool) -> str:
     """The rounds that figures are from, for a title."""
     rounds = "last round"
-    if late:
+    if late and findings.last_rounds > 1:
         rounds = f"average of the last {findings.last_rounds} rounds"
     if findings.min_test:
         return f"{rounds}, clients judged on {findings.min_test} examples or more"
