@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..comparison import beside
 from ..comparison.findings import Findings, seeds_named
 from ..comparison.header import Made
 from ..comparison.reading import read
@@ -92,9 +93,9 @@ class Report:
         comparisons: Sequence[Findings],
         numbers: paper.Numbers | None,
     ) -> "Report":
-        several.check(comparisons)
-        shared = several.in_common(comparisons)
-        left_out = several.not_in_common(comparisons, shared[0])
+        beside.check(comparisons)
+        shared = beside.in_common(comparisons)
+        left_out = beside.not_in_common(comparisons, shared[0])
         late = Differences(shared, late=True)
         last = Differences(shared, late=False)
         tables = several.tables(late, numbers, left_out)
@@ -112,7 +113,7 @@ class Report:
             tables=tables,
             about={"comparisons": list(map(_about, comparisons))},
             findings=comparisons,
-            pooled=late if several.differ_in_split_only(comparisons) else None,
+            pooled=late if beside.differ_in_split_only(comparisons) else None,
             papers=numbers,
         )
 
