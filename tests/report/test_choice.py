@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import evenfed as package
-from evenfed.comparison.choose import choose
+from evenfed.comparison import choose as choosing
 from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.reading import read
 from evenfed.data import DataSettings, federate
@@ -76,6 +76,10 @@ def test_a_grid_is_every_combination_under_a_label_of_its_own(judged):
     assert smooth["vred[beta=0.5]"] is None and smooth["vred[beta=0.5,smooth=0.25]"] == 0.25
     with pytest.raises(package.InputError, match="table of lists"):
         Experiment.of({"algorithms": {"vred": {"grid": {"beta": 0.5}}}}, "mine")
+
+
+def choose(folder: Path, floor: Path | None = None) -> choosing.Choice:
+    return choosing.choose([read(folder)], floor and read(floor))
 
 
 def put(folder: Path, level: dict[str, tuple[float, float]]) -> None:
@@ -153,15 +157,77 @@ def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
     made = choose(judged)
     assert made.chosen["vred"].label == "vred[beta=0.5]" and not made.reached["vred"]
     shown = choice.tables(made)
-    assert [c.title for c in shown[1].columns] == ["smooth=0.25", "smooth=none"]
-    assert shown[1].lines[0].cells[1].value == pytest.approx(35)  # beta=0.5 without smoothing: (0.1 + 5 x 0.4) / 6
+    assert [c.title for c in shown[2].columns] == ["smooth=0.25", "smooth=none"]
+    assert shown[2].lines[0].cells[1].value == pytest.approx(35)  # beta=0.5 without smoothing: (0.1 + 5 x 0.4) / 6
     assert "none reaches" in choice.tables(made)[0].lines[1].cells[-1].verdict
 
 
 def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(judged, edited, evenfed, tmp_path):
     put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6)})
     other = edited(steady(apart))
-    assert choose(judged).floor == pytest.approx(0)
-    assert choose(judged, other).floor == pytest.approx(100 * np.sqrt(2) * np.std([0.40, 0.44, 0.42, 0.46], ddof=1))
+    assert choose(judged).margin.points == pytest.approx(0)
+    assert choose(judged, other).margin.points == pytest.approx(
+        100 * np.sqrt(2) * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)
+    )
     done = evenfed("choose", other, "--out", tmp_path / "x.toml")
     assert done.returncode == 2 and "judged on test data" in done.stderr and not (tmp_path / "x.toml").exists()
+
+
+@pytest.fixture
+def federations(evenfed, tmp_path) -> list[Path]:
+    """Two federations of one seed each, with averages; VRed's figures are put in."""
+    (tmp_path / "study.toml").write_text(
+        'name = "study"\nseeds = 1\nfederations = [0, 1]\nnoise_floor = false\n'
+        '[data]\nclients = 6\nvalidation_fraction = 0.3\njudge = "validation"\n'
+        "[train]\nrounds = 2\nlast_rounds = 2\nbatch_size = 16\nlr = 0.1\n"
+        '[algorithms.fedavg]\ngrid = { average = ["none", 0.9] }\n'
+        '[algorithms.vred]\ngrid = { beta = [0.5, 1.0], smooth = [0.1], average = ["none", 0.9] }\n'
+    )
+    done = evenfed("compare", tmp_path / "study.toml", "--out", tmp_path, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    folders = [tmp_path / "study" / f"federation-{k}" for k in (0, 1)]
+    for folder, up in zip(folders, (0.0, 0.1), strict=True):
+        put(
+            folder,
+            {
+                "fedavg": (0.30 + up, 0.60 + up),
+                "fedavg[average=0.9]": (0.34 + up, 0.64 + up),  # mean 0.59: the best FedAvg
+                "vred[beta=0.5,smooth=0.1]": (0.40 + up, 0.63 + 0.5 * up),
+                "vred[beta=0.5,smooth=0.1,average=0.9]": (0.50 + 1.6 * up, 0.60 + up),  # 0.583 + 0.01 of the second
+                "vred[beta=1.0,smooth=0.1,average=0.9]": (0.60 + up, 0.55 + up),  # the fairest, but 0.558
+            },
+        )
+    return folders
+
+
+def test_one_choice_from_several_federations_with_the_margin_that_they_give(federations, evenfed, tmp_path):
+    """The margin is the standard error of the differences in the mean on the two federations."""
+    target = tmp_path / "confirm.toml"
+    done = evenfed("choose", *federations, "--out", target, "--seeds", 2, "--federations", "3,4")
+    assert done.returncode == 0, done.stderr
+    made = choosing.choose([read(folder) for folder in federations])
+    variance = np.var([-2 / 3, 1 / 3], ddof=1)  # of the median entry: points from the best FedAvg's mean
+    assert made.margin.points == pytest.approx(np.sqrt(variance / (7 / 9) ** 3 / 2))
+    assert made.bar == pytest.approx(64 - made.margin.points)
+    assert {method: entry.label for method, entry in made.chosen.items()} == {
+        "fedavg": "fedavg[average=0.9]",
+        "vred": "vred[beta=0.5,smooth=0.1,average=0.9]",
+    }
+    confirmed = Experiment.read(target)
+    assert confirmed.federations == (3, 4) and confirmed.seeds == (0, 1) and confirmed.data.judge == "test"
+    options = {v.label: (v.options.get("average"), v.options.get("smooth")) for v in confirmed.variants}
+    assert options == {
+        "fedavg": (0.9, None),
+        "vred[beta=0.5,smooth=0.1,average=0.9]": (0.9, 0.1),
+        "vred[beta=0.5,smooth=0.1]": (None, 0.1),
+        "fedavg[average=none]": (None, None),
+    }
+    assert "mean too low" in done.stdout and "2 federations" in " ".join(done.stdout.split())
+    wide = evenfed("choose", tmp_path / "study", "--out", target, "--margin", 5)
+    assert wide.returncode == 0 and "vred[beta=1.0,smooth=0.1,average=0.9]" in target.read_text()
+    for wrong, why in (
+        ([federations[0]] * 2, "same set-up"),
+        ([federations[0], "--federations", "x"], "whole numbers"),
+    ):
+        refused = evenfed("choose", *wrong, "--out", target)
+        assert refused.returncode == 2 and why in refused.stderr

@@ -90,15 +90,29 @@ def pack(
 
 
 def choose(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a comparison judged on validation data.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="Folder of a comparison judged on validation data; several are its federations (other data.seed).",
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Experiment to write, e.g. experiments/confirm.toml.")],
-    floor: Annotated[
-        Path | None, typer.Option(help="Folder of a comparison with more FedAvg runs, for the noise floor.")
+    margin: Annotated[
+        float | None,
+        typer.Option(min=0, help="Points that a mean may lie below FedAvg's; by default from the runs themselves."),
     ] = None,
+    floor: Annotated[
+        Path | None, typer.Option(help="Folder of a comparison with more FedAvg runs, to take the margin from.")
+    ] = None,
+    federations: Annotated[
+        str, typer.Option(help="Values of data.seed of the experiment written, e.g. 3,4,5; by default the first DIR's.")
+    ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of the experiment written.")] = 3,
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
     from ..comparison.choose import choose as choose_entries
+    from ..comparison.reading import read
     from ..comparison.tune import tables
     from ..report import choice, write
     from ..report.figures import choice as figures
@@ -107,19 +121,34 @@ def choose(
     previous = out.read_text(errors="replace") if out.exists() else None
     if previous is not None and "# Chosen from" not in previous:
         raise InputError(f"{out} exists and was not written by `evenfed choose`; choose another --out")
-    chosen = choose_entries(folder, floor)
-    confirming = chosen.experiment(out.stem, range(seeds))
-    noise = f", noise floor from {floor}" if floor else ""
-    origin = f"Chosen from {folder}{noise}. {chosen.rule}"
+    splits = _whole_numbers(federations)
+    comparisons = list(map(read, expanded(folders)))
+    repetitions = read(floor) if floor else None
+    chosen = choose_entries(comparisons, repetitions, margin)
+    confirming = chosen.experiment(out.stem, range(seeds), splits)
+    noise = f", margin from {floor}" if floor else ""
+    origin = f"Chosen from {', '.join(map(str, folders))}{noise}. {chosen.rule}"
     save_toml(out, origin, tables(confirming, "validation"))
     page = console()
     shown = choice.tables(chosen)
     page.print(write.pages(shown, page))
     written = str(out)
-    for path in figures.draw(chosen, folder / "report"):
+    for path in figures.draw(chosen, folders[0] / "report"):
         if path.suffix == ".svg":
             written += f", {path} (also .pdf, .png)"
     page.print(f"\nWritten: {written}", markup=False)
+
+
+def _whole_numbers(text: str) -> list[int]:
+    """From `3,4,5`; none from an empty text."""
+    numbers = []
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        if not part.strip().isdigit():
+            raise InputError(f"--federations {text}: give whole numbers with commas between them, e.g. 3,4,5")
+        numbers.append(int(part))
+    return numbers
 
 
 def fill(

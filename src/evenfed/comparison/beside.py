@@ -13,12 +13,11 @@ from .history import Figures, Row
 
 _SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on other federations
 _IRRELEVANT = ("train.device", "train.engine", "train.seed")
-_DEFAULTS = {
+_DEFAULTS = {  # of keys that older runs do not name
     "data.judge": "test",
     "model.normalise": False,
     "train.weigh_at": "current",
-}  # of keys that older runs do not name
-
+}
 
 FlatSettings = dict[str, Any]  # by place, such as `data.seed`
 

@@ -1,68 +1,112 @@
-"""Choosing among the entries of a comparison on validation data, and the experiment that confirms the choice."""
+"""Choosing among the entries of comparisons on validation data, and the experiment that confirms the choice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from ..core.errors import InputError
 from ..data import DataSettings
 from ..settings import VARIANT, Settings
-from .configuration import undamped
+from .beside import check, differ_in_split_only, in_common, pooled
+from .configuration import unaveraged, undamped
 from .experiment import Experiment
 from .findings import BASELINE, Entry, Findings
 from .floor import NoiseFloor
+from .history import Row
 from .objective import Objective
 from .plan import Variant
-from .reading import read
 
-_SET_PER_ENTRY = ("seed", "device", "engine", "smooth", "server_optimizer")  # not taken over from FedAvg's run
+# options that entries set for themselves, not taken over from FedAvg's run
+_SET_PER_ENTRY = ("seed", "device", "engine", "smooth", "average", "weigh_at", "server_optimizer")
+_CONTROLLED = ("lr", "average")  # of a chosen entry, in which FedAvg is run beside it
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How far below the best FedAvg's mean a candidate's may be."""
+
+    points: float
+    origin: str  # in words, for the rule
 
 
 @dataclass(frozen=True)
 class Choice:
     """The chosen entry of each method, and why."""
 
-    findings: Findings
+    comparisons: Sequence[Findings]  # of the same entries, one per federation
     chosen: Mapping[str, Entry]  # by method, FedAvg first
     bar: float  # the mean that a candidate must reach, in percent if it is an accuracy
-    floor: float  # in the same unit: standard deviation of the difference of two FedAvg runs' means
+    margin: Margin
     reached: Mapping[str, bool]  # whether any candidate of the method reached the bar
+
+    @property
+    def findings(self) -> Findings:
+        """The first comparison: labels and settings are the same in all."""
+        return self.comparisons[0]
+
+    @cached_property
+    def rows(self) -> Mapping[str, Row]:
+        """The figures of every entry, over all federations and seeds."""
+        return _rows(self.comparisons)
 
     @property
     def rule(self) -> str:
         """How it was chosen, for the experiment's file and the table."""
-        best, least, minus, unit, points, of = "highest", "least", "minus", " %", " points", ""
+        best, minus, unit, points = "highest", "minus", " %", " points"
         metric = self.findings.metric
+        of = ""
         if not metric.is_share:
             unit, points, of = "", "", f" ({metric.name})"
         if not metric.higher_is_better:
-            best, least, minus = "lowest", "most", "plus"
-        rule = (
-            f"Of each method, the entry with the {best} worst 10 %{of} among those whose mean is at {least} "
-            f"{self.bar:.2f}{unit}: the best FedAvg's {minus} {self.floor:.2f}{points}, one standard deviation of the "
-            f"difference of two FedAvg runs. Averages of the last {self.findings.last_rounds} rounds on validation "
-            f"data. If none reaches that mean, the one with the {best} mean is taken, and marked. FedAvg also runs "
-            "with the learning rates of the others, to tell re-weighting from the rate"
-        )
+            best, minus = "lowest", "plus"
+        where = f"the last {self.findings.last_rounds} rounds on validation data"
+        if len(self.comparisons) > 1:
+            where += f" of {len(self.comparisons)} federations"
+        sentences = [
+            f"FedAvg: the entry with the {best} mean{of}.",
+            f"Of every other method, the entry with the {best} worst 10 %{of} among those whose mean is no worse than "
+            f"{self.bar:.2f}{unit}: FedAvg's {minus} {self.margin.points:.2f}{points}, {self.margin.origin}.",
+            f"If none is, the one with the {best} mean, marked.",
+            f"Figures are averages of {where}.",
+            "FedAvg also runs with the learning rates and averages of the others, to tell re-weighting from these.",
+        ]
         if self.without_smoothing():
-            return f"{rule}, and entries chosen with smoothed losses run once more without."
-        return f"{rule}."
+            sentences.append("Entries chosen with smoothed losses run once more without.")
+        if self.without_averaging():
+            sentences.append("Entries chosen with an average run once more without.")
+        return " ".join(sentences)
 
     def candidates(self, method: str) -> list[Entry]:
         """All entries of one method."""
         return _entries(self.findings, method)
 
+    def is_admitted(self, entry: Entry) -> bool:
+        """Whether its mean reaches the bar."""
+        sign = self.findings.metric.sign
+        mean = _mean(self.rows[entry.label])
+        return bool(sign * mean >= sign * self.bar)
+
     def without_smoothing(self) -> list[Entry]:
         """For each chosen entry with smoothed losses, the same without: tells the damping from the re-weighting."""
-        twins = undamped(self.findings.configs)
+        return self._twins(undamped(self.findings.configs), [BASELINE])
+
+    def without_averaging(self) -> list[Entry]:
+        """For each chosen entry that deploys an average, the same without."""
+        return self._twins(unaveraged(self.findings.configs), [])
+
+    def _twins(self, twins: Mapping[str, str], but_not_of: Sequence[str]) -> list[Entry]:
+        """The twins of chosen entries, by label."""
         entries = []
-        for entry in self.chosen.values():
+        for method, entry in self.chosen.items():
             twin = twins.get(entry.label)
-            if twin and entry.method != BASELINE:
+            if twin and method not in but_not_of:
                 entries.append(self.findings.named(twin))
         return entries
 
-    def experiment(self, name: str, seeds: Sequence[int]) -> Experiment:
+    def experiment(self, name: str, seeds: Sequence[int], federations: Sequence[int] = ()) -> Experiment:
         """The chosen entries on test data: whole training parts, several seeds, else as in the run that chose them."""
         header = self.findings.header
         data = {
@@ -75,15 +119,23 @@ class Choice:
             if key not in _SET_PER_ENTRY:
                 options[key] = value
         train = Settings.of(options)
-        entries = list(self.chosen.values())
-        entries += self.without_smoothing()
-        variants = [_variant(entry, train) for entry in entries]
-        variants += self._fedavg_at_other_rates()
+        variants: dict[str, Variant] = {}
+        for entry in self.chosen.values():
+            label = BASELINE if entry.method == BASELINE else entry.label  # others are compared with it
+            variants[label] = _variant(entry, train, label)
+        for twin in (*self.without_smoothing(), *self.without_averaging()):
+            label = twin.label
+            if label == BASELINE:  # that of the chosen one
+                label = f"{BASELINE}[average=none]"
+            variants.setdefault(label, _variant(twin, train, label))
+        for control in self._fedavg_beside():
+            variants.setdefault(control.label, control)
         return Experiment(
             name=name,
-            variants=tuple(variants),
+            variants=tuple(variants.values()),
             seeds=tuple(seeds),
             noise_floor=True,
+            federations=tuple(federations),
             data=DataSettings(**data),
             model=header.config["model"],
             train=train,
@@ -91,102 +143,201 @@ class Choice:
             selected_on="validation",
         )
 
-    def _fedavg_at_other_rates(self) -> list[Variant]:
-        """FedAvg with the learning rates of the other chosen entries: tells re-weighting from the rate."""
+    def _fedavg_beside(self) -> list[Variant]:
+        """FedAvg with the learning rates and averages of the other chosen entries: tells re-weighting from these."""
         fedavg, *others = self.chosen.values()
-        rates = set()
-        for entry in others:
-            rates.add(entry.config["train"]["lr"])
-        rates.discard(fedavg.config["train"]["lr"])
+        known = [_options(fedavg)]
+        for twin in self.without_averaging():
+            if twin.method == BASELINE:
+                known.append(_options(twin))
         variants = []
-        for rate in sorted(rates):
-            label = f"{BASELINE}[lr={rate}]"
-            table = {"algorithm": BASELINE, "lr": rate}
-            variants.append(Variant.of(label, table))
+        for entry in others:
+            options = _options(entry)
+            if options in known:
+                continue
+            known.append(options)
+            table: dict[str, Any] = {}
+            for key, value in options.items():
+                if value is not None:
+                    table[key] = value
+            settings = ",".join(f"{key}={value}" for key, value in table.items())
+            variant = Variant.of(f"{BASELINE}[{settings}]", {"algorithm": BASELINE, **table})
+            variants.append(variant)
+        variants.sort(key=lambda variant: variant.label)
         return variants
 
 
-def choose(folder: Path, floor_from: Path | None = None) -> Choice:
-    """Apply the rule to a comparison on validation data; the noise floor may come from one with more seeds."""
-    findings = read(folder)
-    if findings.judge != "validation":
-        raise InputError(
-            f"{folder} was judged on test data, on which nothing may be chosen; run it with [data] judge = "
-            "'validation' and a validation_fraction, then choose"
-        )
+def choose(
+    comparisons: Sequence[Findings],
+    repetitions: Findings | None = None,
+    margin: float | None = None,
+) -> Choice:
+    """Apply the rule to a comparison on validation data, or to the same one on several federations.
 
-    judged_by = findings.metric
-
-    def figure(entry: Entry, metric: str) -> float:
-        """Of which more is better."""
-        row = findings.rows[entry.label]
-        value, _ = row.late[metric]
-        return judged_by.sign * value
+    `margin`: points below the best FedAvg's mean that a candidate's may be. By default it is the standard error of such
+    a difference, from `repetitions` of FedAvg if given, else from the comparisons themselves.
+    """
+    _check(comparisons)
+    if len(comparisons) > 1:
+        comparisons = in_common(comparisons)
+    judged_by = comparisons[0].metric
+    rows = _rows(comparisons)
 
     def mean(entry: Entry) -> float:
-        return judged_by.unit * figure(entry, "mean")
+        """Of which more is better."""
+        return judged_by.sign * _mean(rows[entry.label])
 
     def worst10_then_mean(entry: Entry) -> tuple[float, float]:
-        return figure(entry, "worst10"), figure(entry, "mean")
+        value, _ = rows[entry.label].late["worst10"]
+        return judged_by.sign * value, mean(entry)
 
-    repetitions = findings
-    if floor_from:
-        repetitions = read(floor_from)
-    floor = _deviation(repetitions, seeds=len(findings.seeds))
-    fedavg = _entries(findings, BASELINE)
-    best_mean = max(map(mean, fedavg))
-    bar = best_mean - floor
-    chosen = {}
-    reached = {}
-    for candidate in findings.entries:
-        method = candidate.method
-        if method in chosen:
+    fedavg = max(_entries(comparisons[0], BASELINE), key=mean)
+    allowed = _margin(comparisons, fedavg, repetitions, margin)
+    bar = mean(fedavg) - allowed.points
+    chosen = {BASELINE: fedavg}
+    reached = {BASELINE: True}
+    for method in _methods(comparisons[0]):
+        if method == BASELINE:
             continue
-        sound = []
-        entries = _entries(findings, method)
-        for entry in entries:
-            if not entry.broken:
-                sound.append(entry)
-        if not sound:
-            sound = entries
-        fit = [entry for entry in sound if mean(entry) >= bar]
+        candidates = _sound(comparisons, _entries(comparisons[0], method))
+        fit = [entry for entry in candidates if mean(entry) >= bar]
         reached[method] = bool(fit)
         if fit:
             chosen[method] = max(fit, key=worst10_then_mean)
         else:
-            chosen[method] = max(sound, key=mean)
-    return Choice(findings, chosen, judged_by.sign * bar, floor, reached)
+            chosen[method] = max(candidates, key=mean)
+    return Choice(comparisons, chosen, judged_by.sign * bar, allowed, reached)
 
 
-def _deviation(findings: Findings, seeds: int) -> float:
-    """Of the difference of two FedAvg runs' means, in points."""
-    fedavg_only = replace(findings, repeated=findings.repeated[:1])  # without FedAvg at other learning rates
-    noise_floor = NoiseFloor([fedavg_only], late=True)
-    chance = noise_floor.chance("mean", seeds)
+def _check(comparisons: Sequence[Findings]) -> None:
+    """Refuse test data, and comparisons that are not the same on other federations."""
+    for findings in comparisons:
+        if findings.judge != "validation":
+            raise InputError(
+                f"{findings.folder} was judged on test data, on which nothing may be chosen; run it with [data] judge "
+                "= 'validation' and a validation_fraction, then choose"
+            )
+    if len(comparisons) > 1:
+        check(comparisons)
+        if not differ_in_split_only(comparisons):
+            folders = ", ".join(str(findings.folder) for findings in comparisons)
+            raise InputError(
+                f"{folders} differ in more than data.seed; choose from the same comparison on several federations"
+            )
+
+
+def _margin(
+    comparisons: Sequence[Findings],
+    fedavg: Entry,
+    repetitions: Findings | None,
+    points: float | None,
+) -> Margin:
+    """As given, or the standard error of the difference of two means."""
+    if points is not None:
+        return Margin(points, "as asked for")
+    if repetitions is None:
+        error = _standard_error(comparisons, fedavg)
+        if error is not None:
+            return Margin(error, "the standard error of such a difference, typical of the entries judged")
+    first = comparisons[0]
+    repeated = [repetitions] if repetitions is not None else comparisons
+    same_rate = [replace(findings, repeated=findings.repeated[:1]) for findings in repeated]
+    chance = NoiseFloor(same_rate, late=True).chance("mean", len(first.seeds))
     if chance is None:
         raise InputError(
-            f"{findings.folder} holds one FedAvg run only, which has no noise floor; give a comparison with "
-            "noise_floor or several seeds by --floor"
+            f"{repeated[0].folder} holds one FedAvg run only, which has no noise floor; give several seeds or "
+            "federations, a margin (--margin), or a comparison with more FedAvg runs (--floor)"
         )
-    return chance.deviation
+    return Margin(chance.deviation, "one standard deviation of the difference of two FedAvg figures")
+
+
+def _standard_error(comparisons: Sequence[Findings], fedavg: Entry) -> float | None:
+    """Of the difference in the mean between an entry and FedAvg; None if there is one run of each only.
+
+    The median over entries, so that those that behave wildly do not widen it.
+    """
+    variances = []
+    runs = 0
+    for entry in comparisons[0].entries:
+        if entry.label == fedavg.label:
+            continue
+        gaps = _gaps(comparisons, entry.label, fedavg.label)
+        if len(gaps) > 1:
+            variances.append(np.var(gaps, ddof=1))
+            runs = len(gaps)
+    if not variances:
+        return None
+    freedom = runs - 1
+    median_of_chi_squared = (1 - 2 / (9 * freedom)) ** 3  # over its degrees of freedom (Wilson and Hilferty)
+    typical = float(np.median(variances)) / median_of_chi_squared
+    return float(np.sqrt(typical / runs))
+
+
+def _gaps(comparisons: Sequence[Findings], one: str, other: str) -> list[float]:
+    """Differences in the mean, one per federation and seed."""
+    gaps = []
+    for findings in comparisons:
+        runs = findings.named(one).runs
+        rivals = findings.named(other).runs
+        for seed, run in runs.items():
+            own = run.late_fairness
+            rival = rivals[seed].late_fairness if seed in rivals else None
+            if own is not None and rival is not None:
+                gaps.append(findings.metric.unit * (own.mean - rival.mean))
+    return gaps
+
+
+def _rows(comparisons: Sequence[Findings]) -> dict[str, Row]:
+    """Every entry's figures over all federations."""
+    rows = {}
+    for label in comparisons[0].rows:
+        rows[label] = pooled([findings.rows[label] for findings in comparisons])
+    return rows
+
+
+def _mean(row: Row) -> float:
+    """As shown: an accuracy in percent."""
+    mean, _ = row.late["mean"]
+    return row.metric.unit * mean
+
+
+def _methods(findings: Findings) -> list[str]:
+    """Those of the entries, each once."""
+    methods = dict.fromkeys(entry.method for entry in findings.entries)
+    return list(methods)
 
 
 def _entries(findings: Findings, method: str) -> list[Entry]:
     return [entry for entry in findings.entries if entry.method == method]
 
 
-def _variant(entry: Entry, shared: Settings) -> Variant:
-    """The entry again. FedAvg gets its plain label, whatever its rate: others are compared with it."""
+def _sound(comparisons: Sequence[Findings], entries: Sequence[Entry]) -> list[Entry]:
+    """Those that broke down nowhere; all if none is left."""
+    sound = []
+    for entry in entries:
+        broken = any(findings.named(entry.label).broken for findings in comparisons)
+        if not broken:
+            sound.append(entry)
+    return sound or list(entries)
+
+
+def _options(entry: Entry) -> dict[str, Any]:
+    """Its learning rate and average."""
+    settings = entry.config["train"]
+    return {key: settings.get(key) for key in _CONTROLLED}
+
+
+def _variant(entry: Entry, shared: Settings, label: str) -> Variant:
+    """The entry again, under this label."""
     hyper_parameters = entry.config["hyper_parameters"]
     options = entry.config["train"]
     values = {"algorithm": entry.method, **hyper_parameters}
     for key in VARIANT:
-        value = options.get(key)
+        value = options.get(key, getattr(shared, key))
         if value != getattr(shared, key):
             values[key] = value
     table = {}
     for key, value in values.items():
         if value is not None:
             table[key] = value
-    label = BASELINE if entry.method == BASELINE else entry.label
     return Variant.of(label, table)

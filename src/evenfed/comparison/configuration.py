@@ -26,6 +26,11 @@ def undamped(configs: Labelled) -> dict[str, str]:
     return _twins(configs, "smooth", None)
 
 
+def unaveraged(configs: Labelled) -> dict[str, str]:
+    """Entries that deploy an average and are also there without: label -> the label without."""
+    return _twins(configs, "average", None)
+
+
 def _twins(configs: Labelled, option: str, usual: Any) -> dict[str, str]:
     """Entries that differ in `option` alone from one that has the usual value: label -> that one's label."""
     twins: dict[str, str] = {}

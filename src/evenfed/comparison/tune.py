@@ -106,7 +106,9 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
             **own,
         }
         entries[variant.label] = _without_none(entry)
-    data = experiment.data.describe()
+    data = dict(experiment.data.describe())
+    if experiment.federations:
+        del data["seed"]
     content = {
         "name": experiment.name,
         "seeds": list(experiment.seeds),
@@ -118,6 +120,8 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
     }
     if "." in str(experiment.model["name"]) or experiment.objective.is_own:
         content["modules"] = list(experiment.modules)
+    if experiment.federations:
+        content["federations"] = list(experiment.federations)
     if experiment.track:
         content["track"] = {name: dict(options) for name, options in experiment.track.items()}
     return content

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..comparison.choose import Choice
-from ..comparison.findings import BASELINE, Entry, Findings
+from ..comparison.findings import BASELINE, Entry
 from ..comparison.history import LASTING
 from ..settings import VARIANT
 from .table import Cell, Column, Line, Table
@@ -77,15 +77,13 @@ def tables(choice: Choice) -> list[Table]:
         verdict = f"of {len(choice.candidates(method))}"
         if not choice.reached[method]:
             verdict += "; none reaches the required mean"
-        cells = _cells(findings, entry)
+        cells = _cells(choice, entry)
         cells.append(Cell(verdict=verdict))
         lines.append(Line(entry.label, cells, method))
-    floor = findings.floor
-    if floor:
-        cells = _cells(findings, floor)
+    for control in findings.controls:
+        cells = _cells(choice, control)
         cells.append(Cell(verdict="chance"))
-        line = Line(floor.label, cells, BASELINE, control=True)
-        lines.append(line)
+        lines.append(Line(control.label, cells, BASELINE, control=True))
     columns = metric_columns(_PARTS)
     columns.append(Column("verdict", ""))
     chosen = Table(
@@ -97,10 +95,33 @@ def tables(choice: Choice) -> list[Table]:
         head="entry",
         digits=findings.metric.digits,
     )
-    tables = [chosen]
+    tables = [chosen, _candidates(choice)]
     for grid in grids(choice):
         tables.append(_grid_table(choice, grid))
     return tables
+
+
+def _candidates(choice: Choice) -> Table:
+    """Every entry, and whether its mean is good enough."""
+    lines = []
+    for entry in choice.findings.entries:
+        verdict = "" if choice.is_admitted(entry) else "mean too low"
+        if choice.chosen[entry.method].label == entry.label:
+            verdict = "chosen"
+        cells = _cells(choice, entry)
+        cells.append(Cell(verdict=verdict))
+        lines.append(Line(entry.label, cells, entry.method))
+    columns = metric_columns(_PARTS)
+    columns.append(Column("verdict", ""))
+    return Table(
+        name="candidates",
+        title="Candidates on validation data",
+        columns=columns,
+        lines=lines,
+        notes=(LASTING_NOTE,),
+        head="entry",
+        digits=choice.findings.metric.digits,
+    )
 
 
 def _grid_table(choice: Choice, grid: Grid) -> Table:
@@ -119,7 +140,7 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
         for across in grid.values(1):
             point = (value, across)
             entry = grid.entries.get(point)
-            by_entry.append(_cells(choice.findings, entry))
+            by_entry.append(_cells(choice, entry))
         for k, part in enumerate(_PARTS):
             cells = [figures[k] for figures in by_entry]
             line = Line(f"{one}={value}", cells, part)
@@ -141,7 +162,7 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
 
 def _grid_note(choice: Choice) -> str:
     fedavg = choice.chosen[BASELINE]
-    row = choice.findings.rows[fedavg.label]
+    row = choice.rows[fedavg.label]
     figures = []
     for metric in FIGURES:
         cell = measured(row, True, metric)
@@ -161,11 +182,11 @@ def shown(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _cells(findings: Findings, entry: Entry | None) -> list[Cell]:
+def _cells(choice: Choice, entry: Entry | None) -> list[Cell]:
     """The figures of a candidate; empty if there is none with these values."""
     if entry is None:
         return [Cell()] * len(_PARTS)
-    row = findings.rows[entry.label]
+    row = choice.rows[entry.label]
     cells = metric_cells(row, True, FIGURES)
     cells.append(correlation(row.oscillation))
     return cells

@@ -22,8 +22,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ..comparison.choose import choose
+from ..comparison.choose import Choice, choose
+from ..comparison.federations import expanded
 from ..comparison.plan import FLOOR_LABEL
+from ..comparison.reading import read
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
@@ -36,7 +38,7 @@ _BLOCK = re.compile(
 )
 _OPTION = re.compile(r"(?P<key>min_test|last_rounds|columns)=(?P<value>[\w,]+)")
 _TABLES_OF_THE_PAPER = ("paper", "claims")
-_TABLES_OF_A_CHOICE = ("chosen", "grid")
+_TABLES_OF_A_CHOICE = ("chosen", "candidates", "grid")
 _FIGURE_ENDINGS = (".svg", ".png")
 _DRAWN_BY = {
     "differences": "report",
@@ -175,8 +177,7 @@ def _content(block: _Block, reports: Reports) -> str:
 def _table(block: _Block, reports: Reports) -> list[str]:
     """The table as Markdown; nothing where it may be one of a folder that does not exist yet."""
     if block.is_of_a_choice:
-        chosen = choose(*block.folders[:2])
-        tables: Sequence[Table] = choice.tables(chosen)
+        tables: Sequence[Table] = choice.tables(_choice(block))
     else:
         beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)
         report = reports(block.folders, beside_paper, block.min_test, block.last_rounds)
@@ -194,6 +195,21 @@ def _table(block: _Block, reports: Reports) -> list[str]:
         return []
     known = [*by_name, "facts"]
     raise unknown(f"table of {block.page}", block.name, known)
+
+
+def _choice(block: _Block) -> Choice:
+    """Among the folders judged on validation data; one judged on test data gives the margin."""
+    judged = []
+    repetitions = None
+    for folder in expanded(block.folders):
+        findings = read(folder)
+        if findings.judge == "validation":
+            judged.append(findings)
+        else:
+            repetitions = findings
+    if not judged:
+        raise InputError(f"{block.where}: no folder was judged on validation data; name the one that was chosen from")
+    return choose(judged, repetitions)
 
 
 def _shortened(table: Table, block: _Block) -> Table:

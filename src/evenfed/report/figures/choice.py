@@ -67,7 +67,7 @@ def _dial_names(methods: Sequence[Grid], position: int) -> str:
 
 
 def _points(choice: Choice, methods: Sequence[Grid]) -> Iterator[Point]:
-    rows = choice.findings.rows
+    rows = choice.rows
     unit = choice.findings.metric.unit
     fedavg = rows[choice.chosen[BASELINE].label]
     for grid in methods:
