@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from . import rerun
-from .console import say
 
 
 class Format(StrEnum):
@@ -29,6 +28,10 @@ Assignments = Annotated[list[str], typer.Option("--set", help="Set one value, e.
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or auto.")]
 Precision = Annotated[str | None, typer.Option(help="GPU matmul precision: fp32, tf32 or bf16.")]
 Output = Annotated[Path, typer.Option(help="Output folder; reuse it to resume.")]
+SelectOn = Annotated[str | None, typer.Option(help="validation (default), or test as the paper did (results say so).")]
+ChosenBy = Annotated[
+    str | None, typer.Option(help="Metric to choose by: worst10 (default), mean, worst, worst20, std or best10.")
+]
 
 
 def compare(
@@ -57,9 +60,7 @@ def compare(
 ) -> None:
     """Train several algorithms on the same clients and show how each serves the worst-served."""
     from ..callbacks.naming import chosen as callbacks_chosen
-    from ..comparison.federations import expanded
-    from ..comparison.progress import live
-    from ..comparison.runner import complete, files_read, findings_of, take_over
+    from ..comparison.runner import files_read, findings_of
     from . import training
 
     settings = {
@@ -75,12 +76,7 @@ def compare(
     chosen = training.experiment_of(experiment, quick, algorithms, seeds, settings, assignments)
     named = callbacks_chosen(track)
     chosen = replace(chosen, track={**named, **chosen.track})
-    for member in chosen.members:
-        for folder in expanded(reuse):
-            taken = ", ".join(take_over(member, out, folder)) or "nothing"
-            say(f"taken from {folder} for {member.name}: {taken}")
-        with live() as progress:
-            complete(member, out, progress, training.introduce)
+    training.train(chosen, out, reuse)
     if chosen.federations:
         findings_of_all = [findings_of(member, out) for member in chosen.members]
         training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json)
@@ -108,12 +104,8 @@ def tune(
     set: Assignments = [],
     method: Annotated[str | None, typer.Option(help="grid (default) or bayes.")] = None,
     trials: Annotated[int | None, typer.Option(help="Candidates per entry, with --method bayes (default 20).")] = None,
-    select_on: Annotated[
-        str | None, typer.Option(help="validation (default), or test as the paper did (results say so).")
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option(help="Metric to choose by: worst10 (default), mean, worst, worst20, std or best10.")
-    ] = None,
+    select_on: SelectOn = None,
+    metric: ChosenBy = None,
     storage: Annotated[str | None, typer.Option(help="URL of a database shared by processes and machines.")] = None,
     batch: Annotated[int | None, typer.Option(help="Candidates trained together (default 12).")] = None,
     device: Device = None,

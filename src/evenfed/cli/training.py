@@ -8,9 +8,11 @@ from typing import Any
 
 from ..algorithms import BUILT_IN
 from ..comparison.experiment import DEMO, Experiment
+from ..comparison.federations import expanded
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
-from ..comparison.progress import progress_page
+from ..comparison.progress import live, progress_page
+from ..comparison.runner import complete, take_over
 from ..comparison.tune import Tuned
 from ..data import Federation
 from ..experiments import located
@@ -37,6 +39,16 @@ def prints_the_same(experiment: Experiment) -> bool:
     has_cautions = any(planned.settings.caution is not None for planned in runs)
     are_built_in = all(planned.algorithm.name in BUILT_IN for planned in runs)
     return are_built_in and not has_cautions
+
+
+def train(experiment: Experiment, out: Path, reuse: Sequence[Path]) -> None:
+    """Carry out what is left of the experiment, on each of its federations, after taking over runs of others."""
+    for member in experiment.members:
+        for folder in expanded(reuse):
+            taken = ", ".join(take_over(member, out, folder)) or "nothing"
+            say(f"taken from {folder} for {member.name}: {taken}")
+        with live() as progress:
+            complete(member, out, progress, introduce)
 
 
 def introduce(federation: Federation) -> None:
