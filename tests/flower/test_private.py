@@ -88,14 +88,19 @@ def test_what_clients_compute_from_sums_is_the_algorithm(label, seed):
             assert dual.any()
 
 
-@pytest.mark.parametrize("name", PRIVATE)
-@pytest.mark.parametrize("options", [{}, {"participation": 3, "smooth": 0.3, "server_lr": 0.7, "seed": 5}])
+PART = {"participation": 3, "smooth": 0.3, "server_lr": 0.7, "seed": 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, {}) for name in PRIVATE), *((name, PART) for name in ("semi_vred", "qffl", "climb", "ditto"))],
+)
 def test_a_private_run_is_the_plain_one_within_the_quantisation_error(name, options, recwarn):
-    """Largest difference of a parameter after three rounds: a few roundings of a float32."""
-    strategy, _, _ = on_flower(name, private=True, rounds=3, evaluate_every=0, **options)
-    wanted = simulated(name, rounds=3, evaluate_every=0, **options)
+    """Largest difference of a parameter after two rounds: a few roundings of a float32."""
+    strategy, _, _ = on_flower(name, private=True, rounds=2, evaluate_every=0, **options)
+    wanted = simulated(name, rounds=2, evaluate_every=0, **options)
     assert float((strategy.server.theta - wanted.server.theta).abs().max()) < 3e-7
-    assert float((strategy.server.theta - simulated(name, rounds=2, **options).server.theta).abs().max()) > 1e-3
+    assert float((strategy.server.theta - simulated(name, rounds=1, **options).server.theta).abs().max()) > 1e-3
     for ours, theirs in zip(strategy.records, wanted.records, strict=True):
         assert (ours.dropped, ours.skipped) == ((), False) and np.isnan(ours.losses).all() and ours.accuracy is None
         assert np.array_equal(np.isnan(ours.weights), ~np.isnan(theirs.losses))
@@ -137,8 +142,8 @@ def test_a_plug_in_that_says_its_sums_runs_privately(monkeypatch, recwarn):
     monkeypatch.setitem(evenfed.algorithms._all(), "evener", Evener)  # as an entry point would
     algorithm = Evener(strength=0.5)
     assert number_of_means(algorithm) == 2
-    strategy, _, _ = on_flower(algorithm, private=True, rounds=3, evaluate_every=0)
-    wanted = simulated(algorithm, rounds=3, evaluate_every=0)
+    strategy, _, _ = on_flower(algorithm, private=True, rounds=2, evaluate_every=0)
+    wanted = simulated(algorithm, rounds=2, evaluate_every=0)
     assert float((strategy.server.theta - wanted.server.theta).abs().max()) < 3e-7
     for ours, theirs in zip(strategy.records, wanted.records, strict=True):
         assert ours.objective == pytest.approx(theirs.objective, abs=1e-6)
@@ -356,11 +361,11 @@ def test_a_private_run_is_kept_reported_and_gone_on_with(tmp_path):
     for _ in range(2):
         stop = {"listen": lambda record: record.index == 1}
         cut, _, _ = on_flower(name, app=app, out=tmp_path, **options, **stop)
-    assert cut.server.index == 4 and [r.index for r in cut.records] == [2, 3]
+    assert cut.server.index == 3 and [r.index for r in cut.records] == [2]
     assert torch.allclose(cut.server.theta, whole.server.theta, atol=3e-7, rtol=0)
     folder = RunFolder(tmp_path / "x" / "seed-0")
     history = folder.history()
-    assert folder.header().config["private"] is True and len(history.records) == 4
+    assert folder.header().config["private"] is True and len(history.records) == 3
     assert all(np.isnan(r.losses).all() and not math.isnan(r.objective) for r in history.records)
     with pytest.raises(evenfed.InputError, match="private"):
         on_flower(name, out=tmp_path, **{**options, "private": False})
@@ -412,15 +417,15 @@ def test_clients_clip_before_the_mask():
     """Flower's client-side clipping inside, secure sums outside: central noise on a sum nobody saw the parts of."""
 
     def run(norm, noise=0.0):
-        strategy = FairStrategy("semi_vred", private=True, evaluate_every=0, **{**OPTIONS, "rounds": 2})
+        strategy = FairStrategy("semi_vred", private=True, evaluate_every=0, **{**OPTIONS, "rounds": 1})
         wrapped = DifferentialPrivacyClientSideFixedClipping(strategy, noise, norm, 4)
         grid = LocalGrid(app_of(mods=[fixedclipping_mod]), 5)
         strategy.start(grid, initial_arrays(small_model()), wrapped=wrapped)
         return strategy.server.theta
 
-    plain, initial = simulated("semi_vred", rounds=2).server.theta, initial_theta()
+    plain, initial = simulated("semi_vred", rounds=1).server.theta, initial_theta()
     assert torch.allclose(run(1e6), plain, atol=1e-5)
-    assert 1e-4 < float((run(1e-3) - initial).norm()) <= 2 * 1e-3 * 1.01
+    assert 1e-4 < float((run(1e-3) - initial).norm()) <= 1e-3 * 1.01
     assert not torch.allclose(run(1.0, noise=0.5), run(1.0), atol=1e-3)
 
 
@@ -453,7 +458,8 @@ def test_flowers_adaptive_clipping_wraps_a_fair_strategy(side):
     assert torch.allclose(strategy.server.theta, simulated("semi_vred").server.theta, atol=1e-5)
     clipped, after = run(1e-3)
     assert not any(r.skipped for r in strategy.records + clipped.records)
-    assert norm == pytest.approx(1e6 * math.exp(-0.2 * 0.5 * 4)) or norm == pytest.approx(1e6 * math.exp(0.2 * 0.5 * 4))
+    factor = math.exp(0.2 * 0.5 * OPTIONS["rounds"])
+    assert norm == pytest.approx(1e6 / factor) or norm == pytest.approx(1e6 * factor)
     assert (norm / 1e6 - 1) * (after / 1e-3 - 1) < 0
     assert float((clipped.server.theta - initial_theta()).norm()) <= OPTIONS["rounds"] * 1.5e-3
 

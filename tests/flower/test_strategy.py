@@ -30,6 +30,9 @@ def app_of(clients=None, model=small_model, **options):
     return client_app(model, lambda context: held[context.node_config["partition-id"]], device="cpu", **options)
 
 
+@pytest.mark.parametrize(
+    "algorithm", ["semi_vred", "qffl", "fedfv", "fcfl", "ditto", "drfa"]
+)  # every way to fold: weights, norms, inner products, personal models, snapshots
 def test_replies_in_any_order_give_the_same_model(algorithm, recwarn):
     draw = np.random.default_rng(0)
     shuffled = LocalGrid(app_of(), 5, order=lambda ids: list(draw.permutation(ids)))
@@ -49,11 +52,11 @@ def test_replies_are_folded_as_they_arrive_and_let_go():
             most.append(len(alive))
         return reply
 
-    clients = federation(sizes=[4] * 40)
+    clients = federation(sizes=[4] * 16)
     for ordered in (True, False):
-        grid = LocalGrid(app_of(clients), 40, spoil=seen)
+        grid = LocalGrid(app_of(clients), 16, spoil=seen)
         on_flower("semi_vred", clients, grid=grid, rounds=1, evaluate_every=0, ordered=ordered)
-    assert len(most) == 80 and max(most) <= roster.AT_ONCE + 1
+    assert len(most) == 32 and max(most) <= roster.AT_ONCE + 1
 
 
 def spoiled(kind, client, change):
@@ -165,7 +168,7 @@ def test_a_node_that_comes_back_under_another_id_is_the_same_client():
 
     strategy.listen = away_and_back
     strategy.start(grid, initial_arrays(small_model()))
-    assert [r.dropped for r in strategy.records] == [(), (3,), (), ()]
+    assert [r.dropped for r in strategy.records] == [(), (3,), ()]
 
 
 RESUMED = ["afl", "drfa", "climb", "fedfv", "ditto", "semi_vred"]
@@ -282,9 +285,9 @@ def test_flowers_own_start_gives_the_same_model():
     from flwr.serverapp.strategy import Strategy
 
     strategy = FairStrategy("drfa", **OPTIONS)
-    result = Strategy.start(strategy, LocalGrid(app_of(), 5), initial_arrays(small_model()), num_rounds=4)
+    result = Strategy.start(strategy, LocalGrid(app_of(), 5), initial_arrays(small_model()), OPTIONS["rounds"])
     assert_same(strategy, simulated("drfa"), exact=False)
-    assert len(result.train_metrics_clientapp) == 4 and len(result.evaluate_metrics_clientapp) == 4
+    assert len(result.train_metrics_clientapp) == len(result.evaluate_metrics_clientapp) == OPTIONS["rounds"]
 
 
 @pytest.mark.parametrize("side", ["server", "client"])
@@ -292,7 +295,7 @@ def test_flowers_clipping_wraps_a_fair_strategy(side):
     """A clipping norm no update reaches changes nothing; a small one bounds the step; noise is carried on."""
 
     def run(norm, noise=0.0, loop="own"):
-        strategy = FairStrategy("semi_vred", ordered=True, **OPTIONS)
+        strategy = FairStrategy("semi_vred", ordered=True, **{**OPTIONS, "rounds": 2})
         if side == "server":
             wrapped = DifferentialPrivacyServerSideFixedClipping(strategy, noise, norm, 4)
             app = app_of()
@@ -300,19 +303,19 @@ def test_flowers_clipping_wraps_a_fair_strategy(side):
             wrapped = DifferentialPrivacyClientSideFixedClipping(strategy, noise, norm, 4)
             app = app_of(mods=[fixedclipping_mod])
         grid, start = LocalGrid(app, 5), initial_arrays(small_model())
-        result = strategy.start(grid, start, wrapped=wrapped) if loop == "own" else wrapped.start(grid, start, 4)
+        result = strategy.start(grid, start, wrapped=wrapped) if loop == "own" else wrapped.start(grid, start, 2)
         final = strategy._progress.shape.read(result.arrays)[0]
         assert torch.equal(final, strategy.server.theta)
         return strategy
 
-    plain = simulated("semi_vred")
-    assert torch.allclose(run(1e6).server.theta, plain.server.theta, atol=1e-5)
+    plain, unclipped = simulated("semi_vred", rounds=2), run(1e6)
+    assert torch.allclose(unclipped.server.theta, plain.server.theta, atol=1e-5)
     assert torch.allclose(run(1e6, loop="flower's").server.theta, plain.server.theta, atol=1e-5)
     initial = torch.cat([p.detach().flatten() for p in small_model().parameters()])
-    assert float((run(1e-3).server.theta - initial).norm()) <= OPTIONS["rounds"] * 1e-3 * 1.01
+    assert float((run(1e-3).server.theta - initial).norm()) <= 2 * 1e-3 * 1.01
     noisy = run(1e6, noise=1e-9)
-    assert not torch.equal(noisy.server.theta, run(1e6).server.theta)
-    assert len({tuple(r.losses[[0, 2, 3]]) for r in noisy.records}) == OPTIONS["rounds"]
+    assert not torch.equal(noisy.server.theta, unclipped.server.theta)
+    assert len({tuple(r.losses[[0, 2, 3]]) for r in noisy.records}) == 2
 
 
 def test_local_privacy_touches_training_alone():
