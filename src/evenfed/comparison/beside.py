@@ -145,6 +145,8 @@ def _pooled_figures(by_federation: Sequence[Figures]) -> Figures:
     """The mean over federations; the spread is that over seeds and that between federations together."""
     pooled = {}
     for name in by_federation[0]:
+        if not all(name in figures for figures in by_federation):
+            continue  # expected figures, which older runs do not have
         pairs = np.array([figures[name] for figures in by_federation])
         means, spreads = pairs.T
         over_seeds = np.mean(np.square(spreads))

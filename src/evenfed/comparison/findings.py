@@ -14,6 +14,7 @@ from ..core.server import Record
 from ..fairness import Vector
 from ..metrics import Metric
 from .configuration import Configuration
+from .expected import Fit
 from .header import Header, Made
 from .history import FLOOR_ROW, History, Row, row
 from .plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
@@ -115,6 +116,21 @@ class Entry:
     def with_last_rounds(self, rounds: int) -> "Entry":
         """The same with late figures averaged over this many rounds."""
         runs = {seed: replace(run, last_rounds=rounds) for seed, run in self.runs.items()}
+        return replace(self, runs=runs)
+
+    @property
+    def expected(self) -> "Entry | None":
+        """The same with expected accuracies; None where these are unknown or do not fit the measured ones."""
+        runs = {}
+        spreads = []
+        for seed, run in self.runs.items():
+            if run.expected is None:
+                return None
+            runs[seed] = run.expected
+            spreads += run.spreads
+        fit = Fit.of(spreads)
+        if fit is None or not fit.is_good:
+            return None
         return replace(self, runs=runs)
 
     @property
@@ -278,6 +294,22 @@ class Findings:
             return None
         return self._with(lambda entry: entry.unpadded)
 
+    @property
+    def expected(self) -> "Findings | None":
+        """The same with expected accuracies, for decisions: only the entries where they fit. None: not FedAvg's."""
+
+        def fitting(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+            return tuple(entry for entry in map(_expected, entries) if entry is not None)
+
+        if self.baseline.expected is None:
+            return None
+        return replace(
+            self,
+            entries=fitting(self.entries),
+            controls=fitting(self.controls),
+            repeated=tuple(map(fitting, self.repeated)),
+        )
+
     def with_min_test(self, examples: int) -> "Findings":
         """The same without clients that are judged on fewer examples."""
         sizes = np.array(self.header.judged_sizes)
@@ -322,6 +354,10 @@ class Findings:
             controls=changed(self.controls),
             repeated=tuple(map(changed, self.repeated)),
         )
+
+
+def _expected(entry: Entry) -> Entry | None:
+    return entry.expected
 
 
 def seeds_named(seeds: Collection[int]) -> str:

@@ -108,7 +108,15 @@ class RunFolder:
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
         shares = sizes / sizes.sum()
         judged_by = Metric.from_json(header.metric)
-        return History(records, shares, header.last_rounds, header.model_round, judged_by, header.stopped)
+        return History(
+            records,
+            shares,
+            header.last_rounds,
+            header.model_round,
+            judged_by,
+            header.stopped,
+            header.label_counts,
+        )
 
     def holds(self, rounds: int) -> bool:
         """Whether a finished run with at least so many rounds is here."""

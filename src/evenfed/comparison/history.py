@@ -11,12 +11,14 @@ import numpy as np
 from ..core.server import Record
 from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, Vector, moved, oscillation
 from ..metrics import ACCURACY, LOSS, Metric
+from .expected import Expected, Fit, LabelCounts, Spread, expected_accuracies
 
 Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread over seeds)
 
 METRICS = tuple(metric.name for metric in dataclasses.fields(Fairness))
 FLOOR_ROW = "fedavg, other seeds"
 LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
+EXPECTED = "expected_"  # before a metric's name: of expected accuracies
 _WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1
 _REMEDIES = "smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
 
@@ -31,6 +33,7 @@ class History:
     model_round: int | None = None  # the round that the run's model is from, if not the last one
     judged_by: Metric | None = None  # None: accuracy, or the test loss of a run that has none
     stopped: str | None = None  # why a callback ended the run early
+    label_counts: LabelCounts | None = None  # [n, classes] of the judged examples, where they have classes
 
     @cached_property
     def metric(self) -> Metric:
@@ -129,6 +132,49 @@ class History:
         figures = self.late_figures
         return None if figures is None else self.metric.fairness(figures).worst10
 
+    @cached_property
+    def expected(self) -> "History | None":
+        """The same with expected accuracies in place of measured ones; None where recalls were not recorded."""
+        counts = self.label_counts
+        if counts is None or not self.metric.is_share or not self.evaluated:
+            return None
+        records = []
+        for record in self.records:
+            if record.accuracy is None:
+                records.append(record)
+                continue
+            if record.recalls is None:
+                return None
+            expected = expected_accuracies(counts, record.recalls)
+            accuracy = np.where(np.isnan(record.accuracy), np.nan, expected)
+            records.append(dataclasses.replace(record, accuracy=accuracy))
+        return dataclasses.replace(self, records=records, label_counts=None)
+
+    @property
+    def expectation(self) -> Expected | None:
+        """What the expected accuracies add up to."""
+        expected = self.expected
+        if expected is None:
+            return None
+        accuracy = expected.last_figures
+        fairness = expected.fairness
+        late_fairness = expected.late_fairness
+        if accuracy is None or fairness is None or late_fairness is None:
+            return None
+        return Expected(accuracy, fairness, late_fairness, Fit.of(self.spreads))
+
+    @property
+    def spreads(self) -> list[Spread]:
+        """Of the last rounds."""
+        spreads = []
+        counts = self.label_counts
+        if self.expected is None or counts is None:
+            return []
+        for record in self.late:
+            assert record.accuracy is not None and record.recalls is not None
+            spreads.append(Spread.of(record.accuracy, counts, record.recalls))
+        return spreads
+
     @property
     def _late(self) -> list[Vector]:
         """The figures [n] of each late evaluation."""
@@ -214,6 +260,7 @@ class Row:
     skipped_rounds: float
     seconds: float
     metric: Metric = ACCURACY  # what clients are judged by
+    fit: Fit | None = None  # of expected accuracies, in the last rounds
 
     def describe(self) -> dict[str, Any]:
         """The row as JSON."""
@@ -228,6 +275,7 @@ class Row:
             "moved": _json(self.moved),
             "skipped_rounds": _json(self.skipped_rounds),
             "seconds": _json(self.seconds),
+            "fit": None if self.fit is None else self.fit.describe(),
         }
 
 
@@ -239,8 +287,10 @@ def row(label: str, runs: Histories, baseline: Histories | None) -> Row:
         return over_seeds(per_seed)[0]
 
     seconds = []
+    spreads = []
     for run in runs:
         seconds += [record.seconds for record in run.records]
+        spreads += run.spreads
     return Row(
         label=label,
         seeds=len(runs),
@@ -252,6 +302,7 @@ def row(label: str, runs: Histories, baseline: Histories | None) -> Row:
         skipped_rounds=mean("skipped_rounds"),
         seconds=float(np.sum(seconds)),
         metric=runs[0].metric if runs else ACCURACY,
+        fit=Fit.of(spreads),
     )
 
 
@@ -264,11 +315,28 @@ def _figures(runs: Histories, baseline: Histories | None, late: bool) -> Figures
         figures = dataclasses.asdict(fairness)
         if late:
             figures[LASTING] = run.lasting
+        figures |= _expected(run, late)
         if baseline:
             figures |= _suppression(run, baseline[k], late)
         for name, value in figures.items():
             values.setdefault(name, []).append(value)
     return {name: over_seeds(per_seed) for name, per_seed in values.items()}
+
+
+def _expected(run: History, late: bool) -> dict[str, float]:
+    """The metrics of expected accuracies, under names of their own."""
+    expected = run.expected
+    fairness = None
+    if expected is not None:
+        fairness = expected.late_fairness if late else expected.fairness
+    if expected is None or fairness is None:
+        return {}
+    figures = {}
+    for name, value in dataclasses.asdict(fairness).items():
+        figures[EXPECTED + name] = value
+    if late and expected.lasting is not None:
+        figures[EXPECTED + LASTING] = expected.lasting
+    return figures
 
 
 def _suppression(run: History, baseline: History, late: bool) -> dict[str, float]:

@@ -23,6 +23,7 @@ from ..settings import Settings
 from ..simulate.problem import loaded
 from ..simulate.state import State
 from . import groups
+from .expected import Expected
 from .folder import RunFolder, write_order
 from .frame import Rounds, frame
 from .header import Header
@@ -102,6 +103,7 @@ class Result:
             self.model_round,
             self.metric,
             self.stopped,
+            self.header.label_counts,
         )
 
     @property
@@ -120,6 +122,17 @@ class Result:
     def fairness(self) -> Fairness | None:
         """mean, std, worst, worst10, worst20, best10 of what clients are judged by: `accuracy` or `test_losses`."""
         return self.history.fairness
+
+    @property
+    def recalls(self) -> NDArray[np.float64] | None:
+        """[classes] right answers / examples of each class at the end, over all clients' test examples."""
+        final = self.history.final
+        return None if final is None else final.recalls
+
+    @property
+    def expected(self) -> Expected | None:
+        """What class shares times `recalls` give: `accuracy`, `fairness`, `late_fairness`, and how well they `fit`."""
+        return self.history.expectation
 
     @property
     def unseen(self) -> Fairness | None:

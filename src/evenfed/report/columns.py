@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..comparison.history import LASTING
+from ..comparison.history import EXPECTED, LASTING
 from ..metrics import Metric
 from .table import Column
 
@@ -16,6 +16,7 @@ METRIC_COLUMNS = (
     Column("best10", "best 10 %", +1),
 )
 LASTING_COLUMN = Column(LASTING, "lasting worst 10 %", +1)
+EXPECTED_WORST10 = Column(f"{EXPECTED}worst10", "expected worst 10 %", +1)
 _OF_THE_METRIC = ("mean", "worst", "worst10", "worst20", "best10", LASTING, "mean_gain")
 SHARES = ("improved", "degraded")  # of clients, always in percent
 SUPPRESSION_COLUMNS = (

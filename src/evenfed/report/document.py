@@ -10,7 +10,7 @@ from ..comparison.findings import Findings, seeds_named
 from ..comparison.header import Made
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from . import beside_paper, held_out, paper, several
+from . import beside_paper, expected, held_out, paper, several
 from .against import against_tables, controls
 from .table import Table
 from .tables import brief, detailed, overview, runs, suppression
@@ -138,6 +138,9 @@ def _tables_at(differences: Differences) -> list[Table]:
     findings = differences.findings
     late = differences.late
     tables = [detailed(findings, late)]
+    beside_measured = expected.beside_measured(findings, late)
+    if beside_measured is not None:
+        tables.append(beside_measured)
     unpadded = findings.unpadded
     if unpadded is not None:
         table = detailed(unpadded, late)
@@ -150,6 +153,9 @@ def _tables_at(differences: Differences) -> list[Table]:
     if len(findings.everyone) > 1:  # there is more than FedAvg
         tables.append(suppression(findings, late))
         tables += against_tables(differences)
+        in_expected = expected.differences([findings], late) if late else None
+        if in_expected is not None:
+            tables.append(in_expected)
     if findings.controls:
         tables.append(controls(differences))
     return tables

@@ -9,6 +9,7 @@ from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import METRICS, History
 from ..comparison.intervals import Array, components
 from ..comparison.statistics import Differences
+from . import expected
 from .against import against_tables, controls
 from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns
@@ -27,6 +28,9 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
     tables.append(_components(comparisons, differences.late))
     tables.append(_suppression(comparisons, differences.late))
     tables += against_tables(differences, names)
+    in_expected = expected.differences(comparisons, differences.late, names) if differences.late else None
+    if in_expected is not None:
+        tables.append(in_expected)
     if differences.findings.controls:
         tables.append(controls(differences))
     return tables

@@ -8,7 +8,8 @@ import numpy as np
 from ..comparison.findings import BASELINE, Findings, seeds_named
 from ..comparison.history import LASTING, METRICS, History, Row
 from ..comparison.plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
-from .columns import LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
+from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
+from .fit import fit_note
 from .table import Cell, Column, Line, MeansAndSpreads, Table
 
 TITLES = {
@@ -156,8 +157,10 @@ def overview(findings: Findings, late: bool) -> Table:
 def brief(findings: Findings) -> Table:
     """What `evenfed compare` and `evenfed report` show first: the figures a choice is made by."""
     mean, std, _, worst10, _, best10 = METRIC_COLUMNS
-    columns = (mean, worst10, best10, std, *_AGAINST_FEDAVG)
-    note = joined(accuracy_note(findings), _IMPROVED_NOTE, floor_note(findings), "All figures: --full.")
+    fit = fit_note(findings)
+    beside_worst10 = EXPECTED_WORST10 if fit else best10
+    columns = (mean, worst10, beside_worst10, std, *_AGAINST_FEDAVG)
+    note = joined(accuracy_note(findings), fit, _IMPROVED_NOTE, floor_note(findings), "All figures: --full.")
     table = _at_a_glance(findings, True, columns)
     return replace(table, name="brief", notes=(note,))
 

@@ -1,0 +1,80 @@
+"""Expected accuracies beside the measured ones: figures, differences from FedAvg, and whether they fit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..comparison.expected import Fit
+from ..comparison.findings import BASELINE, Findings
+from ..comparison.history import EXPECTED
+from ..comparison.statistics import Differences
+from .against import paired
+from .columns import EXPECTED_WORST10, METRIC_COLUMNS
+from .fit import fit_note
+from .table import Cell, Column, Line, Table
+from .tables import accuracy_note, joined, measured, name_of, when
+
+_MEAN, _STD, _, _WORST10, _, _ = METRIC_COLUMNS
+_COLUMNS = (
+    _WORST10,
+    EXPECTED_WORST10,
+    _STD,
+    Column(f"{EXPECTED}std", "expected std", -1),
+)
+_EXPLAINED = (Column("classes", "by classes, %"), Column("noise", "by noise, %"))
+
+
+def beside_measured(findings: Findings, late: bool) -> Table | None:
+    """Measured and expected figures, and what explains the spread of the measured ones; None where none are known."""
+    note = fit_note(findings)
+    if not note:
+        return None
+    lines = []
+    for entry in findings.everyone:
+        row = findings.rows[entry.label]
+        cells = []
+        for column in _COLUMNS:
+            cells.append(measured(row, late, column.key))
+        cells += _explained(row.fit)
+        lines.append(Line(entry.label, cells, control=entry.is_control))
+    explained = "By classes, by noise: the part of the spread between clients' accuracies that each explains."
+    table = Table(
+        name=name_of("expected", late),
+        title=f"Measured and expected {findings.metric.name}, {when(findings, late)}",
+        columns=[*_COLUMNS, *_EXPLAINED],
+        lines=lines,
+        digits=findings.metric.digits,
+        notes=(joined(accuracy_note(findings), note, explained),),
+    )
+    return table.with_best()
+
+
+def _explained(fit: Fit | None) -> list[Cell]:
+    if fit is None:
+        return [Cell(), Cell()]
+    return [Cell(100 * fit.classes, digits=0), Cell(100 * fit.noise, digits=0)]
+
+
+def differences(comparisons: Sequence[Findings], late: bool, names: Sequence[str] = ()) -> Table | None:
+    """Each entry against FedAvg in expected accuracies; None where these do not fit on every federation."""
+    expected = []
+    for findings in comparisons:
+        fitting = findings.expected
+        if fitting is None:
+            return None
+        expected.append(fitting)
+    common = set(expected[0].by_label)
+    for findings in expected:
+        common &= set(findings.by_label)
+    if common == {BASELINE}:
+        return None
+    shared = [findings.only(common) for findings in expected]
+    table = paired(Differences(shared, late), names)
+    if table is None:
+        return None
+    note = "In accuracies expected from class shares and recalls: the test sets' own noise is left out of both sides."
+    return replace(
+        table,
+        name=f"expected-{table.name}",
+        title=f"{table.title}, expected accuracy",
+        notes=(note, *table.notes),
+    )
