@@ -6,6 +6,7 @@ import io
 import numpy as np
 
 FLOOR = "fedavg-other-seeds"
+PAIRED_FLOOR = "fedavg-other-batches"
 
 
 def figures_in(text: str) -> dict[tuple[str, str, str, str], dict[str, str]]:

@@ -42,7 +42,8 @@ class Settings:
     local_steps: int | None = None  # instead of local_epochs: batches go on over the client's data
     augment: AugmentationChoice = None  # a name, {"name": ..., options}, or (batch, draw) -> batch: evenfed.augment
     drop_last: bool = False  # leave out a pass's short last batch, unless it is the only one
-    seed: int = 0  # of batches and participation
+    seed: int = 0  # of the initial model, batches and participation
+    batch_seed: int | None = None  # of batches, dropout and augmentation alone; None: that is `seed` too
     participation: float | int = 1.0  # a float is a fraction of the clients, an int their number
     prox: float = 0.0  # FedProx's pull of the local model towards the incoming one
     server_lr: float = 1.0  # below 1 it damps
@@ -65,6 +66,8 @@ class Settings:
         check_whole("last_rounds", self.last_rounds, 1)
         check_whole("evaluate_every", self.evaluate_every, 0)
         check_whole("seed", self.seed, 0)
+        if self.batch_seed is not None:
+            check_whole("batch_seed", self.batch_seed, 0)
         if self.batch_size is not None:
             check_whole("batch_size", self.batch_size, 1)
         self._check_local()
@@ -124,6 +127,11 @@ class Settings:
             if name not in allowed:
                 raise unknown("option", name, allowed)
         return cls(**options)
+
+    @property
+    def local_seed(self) -> int:
+        """The seed of what clients draw while they train."""
+        return self.seed if self.batch_seed is None else self.batch_seed
 
     def drawn(self, eligible: int) -> int:
         """How many of the `eligible` clients (those with data) take part in a round."""

@@ -25,7 +25,7 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path, eve
     for shown in (
         "average of the last 4 rounds",
         "semi_vred[beta=1,smooth=0.25]",
-        "a new seed",
+        "other batches",
         "Figures:",
     ):
         assert shown in done.stdout
@@ -60,7 +60,7 @@ def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(
     figures = {"mean", "std", "worst", "worst10", "worst20", "best10", "improved", "degraded"}
     assert figures <= set(table["rows"][1]["last"]) and figures <= set(table["rows"][1]["late"])
     assert {"mean", "spread"} == set(table["rows"][1]["last"]["mean"])
-    assert table["noise_floor"]["label"] == "fedavg, other seeds" and table["last_rounds"] == 3
+    assert table["noise_floor"]["label"] == "fedavg, other batches" and table["last_rounds"] == 3
     assert {"negative_rounds", "oscillation"} <= set(table["rows"][0])
     header = tmp_path / "runs" / "demo" / "vred" / "seed-0" / "header.json"
     before = header.stat().st_mtime_ns

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 MADE_BY_0_1 = Path(__file__).parents[1] / "fixtures" / "format-0.1"
 LABELS = ["fedavg", "semi_vred[beta=1,smooth=0.25]", "ditto"]
 TYPED = ["compare", "--algorithms", ",".join(LABELS), "--rounds", 60, "--seeds", 1]
-TYPED += ["--set", "data.clients=5", "--set", "data.concentration=1.0", "--set", "model.hidden=[4]", "--out", "half"]
+TYPED += ["--set", "data.clients=5", "--set", "data.concentration=1.0", "--set", "model.hidden=[4]"]
+TYPED += ["--set", "noise_floor=seeds", "--out", "half"]
 RUNS = [*(f"{label}/seed-0" for label in LABELS), f"{FLOOR}/seed-1000"]
 
 

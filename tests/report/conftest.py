@@ -16,9 +16,10 @@ from evenfed.cli import main
 def small(tmp_path_factory) -> Path:
     """A comparison of 6 clients, made once through the command."""
     out = tmp_path_factory.mktemp("report")
-    asked = "compare --algorithms fedavg,vred,semi_vred --rounds 4 --seeds 2 --set data.clients=6 --format json"
+    asked = "compare --algorithms fedavg,vred,semi_vred --rounds 4 --seeds 2 --format json"
+    asked += " --set data.clients=6 --set noise_floor=seeds --set train.last_rounds=2"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["evenfed", *asked.split(), "--set", "train.last_rounds=2", "--out", str(out)])
+        patch.setattr(sys, "argv", ["evenfed", *asked.split(), "--out", str(out)])
         with pytest.raises(SystemExit) as ended:
             main()
     assert ended.value.code == 0

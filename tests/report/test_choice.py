@@ -34,7 +34,7 @@ def test_judged_on_validation_the_test_examples_stay_unseen():
 def judged(evenfed, tmp_path) -> Path:
     """A grid of two VRed dials and FedAvg's rate on validation data, made through the command."""
     (tmp_path / "grid.toml").write_text(
-        'name = "grid"\nseeds = 1\n'
+        'name = "grid"\nseeds = 1\nnoise_floor = "seeds"\n'
         '[data]\nclients = 6\nvalidation_fraction = 0.3\njudge = "validation"\n'
         "[train]\nrounds = 4\nlast_rounds = 2\nbatch_size = 16\n"
         "[algorithms.fedavg]\nlr = 0.1\n"

@@ -9,7 +9,7 @@ from evenfed.comparison.floor import Chance, NoiseFloor
 from evenfed.comparison.intervals import Difference
 from evenfed.comparison.reading import read
 from evenfed.report.against import answer
-from reports import FLOOR, apart, figures_in, steady
+from reports import FLOOR, PAIRED_FLOOR, apart, figures_in, steady
 
 pytestmark = pytest.mark.slow
 
@@ -110,3 +110,33 @@ def test_every_run_has_its_oscillation(small, evenfed):
             assert float(said) == pytest.approx(100 * run.fairness.mean)
             told = cells["runs", entry.label, f"seed {seed}", "oscillation"]["value"]
             assert told == "" if np.isnan(run.oscillation) else float(told) == pytest.approx(run.oscillation)
+
+
+def test_the_interval_rests_on_other_batches_where_these_were_run(edited, evenfed):
+    """FedAvg with other batches a point off; VRed 2 and 3 points ahead: one degree of freedom becomes three."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        gap = {"vred": 0.02 + 0.01 * seed, FLOOR: 0.01 * (-1) ** seed}.get(label, 0.0)
+        for line in rounds:
+            line["accuracy"] = [0.4 + 0.1 * (seed % 2) + gap] * 6
+
+    folder = edited(change)
+    alone = figures_in(evenfed("report", folder, "--format", "csv").stdout)
+    for seed in (0, 1):  # what were other seeds become other batches
+        (folder / FLOOR / f"seed-{1000 + seed}").rename(folder / FLOOR / f"seed-{seed}")
+    (folder / FLOOR).rename(folder / PAIRED_FLOOR)
+    found = read(folder)
+    assert found.floor is None and [(e.label, e.repeats) for e in found.controls] == [(PAIRED_FLOOR, "fedavg")]
+    paired = figures_in(evenfed("report", folder, "--format", "csv").stdout)
+    cell = "paired-late", "vred", "mean", "difference"
+    variance = (0.5 + 2 * 1) / 3  # squared points: VRed's about its mean, the floor's about zero
+    for cells, reach in ((alone, 12.706 * np.sqrt(0.5 / 2)), (paired, 3.1824 * np.sqrt(variance / 2))):
+        assert float(cells[cell]["value"]) == pytest.approx(2.5)
+        assert float(cells[cell]["high"]) == pytest.approx(2.5 + reach, rel=1e-3)
+    assert alone[*cell[:3], "verdict"]["verdict"] == "no difference shown"
+    assert paired[*cell[:3], "verdict"]["verdict"] == "better"
+    chance = NoiseFloor([found], True).chance("mean", seeds=2)
+    assert (chance.deviation, chance.freedom, chance.is_paired) == (pytest.approx(1 / np.sqrt(2)), 2, True)
+    told = " ".join((folder / "report" / "report.md").read_text().split())
+    assert "own seeds and FedAvg against FedAvg with other batches" in told and "*other batches*" in told
+    assert "two FedAvg figures" in told and "other batches, 2 seeds" in told

@@ -61,7 +61,7 @@ def same(one: evenfed.Result, two: evenfed.Result) -> None:
 def test_a_printed_comparison_is_a_short_table(compared):
     text = str(compared)
     assert repr(compared) == text and len(text) < 1500
-    for label in ("fedavg", "semi_vred[smooth=0.5]", "ditto", "fedavg, other seeds"):
+    for label in ("fedavg", "semi_vred[smooth=0.5]", "ditto", "fedavg, other batches"):
         assert sum(line.startswith(label) for line in text.splitlines()) == (2 if label == "fedavg" else 1)
     mean = f"{100 * compared.rows[0].late['mean'][0]:.1f}"
     assert mean in text and "3 rounds, 5 clients" in text
@@ -100,7 +100,7 @@ def test_a_frame_has_a_row_for_every_entry_seed_round_and_client(compared, ditto
     frame = compared.to_pandas()
     assert len(frame) == (3 + 1) * 2 * 3 * 5
     assert list(frame.columns[:7]) == ["label", "seed", "round", "client", "loss", "weight", "accuracy"]
-    assert set(frame["label"]) == {*compared.results, "fedavg-other-seeds"}
+    assert set(frame["label"]) == {*compared.results, "fedavg-other-batches"}
     one = frame[(frame.label == "ditto") & (frame.seed == 0) & (frame["round"] == 2)].set_index("client")
     np.testing.assert_array_equal(one.loss, ditto.records[1].losses)
     np.testing.assert_array_equal(one.accuracy, ditto.records[1].accuracy)

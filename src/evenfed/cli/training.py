@@ -10,9 +10,10 @@ from ..algorithms import BUILT_IN
 from ..comparison.experiment import DEMO, Experiment
 from ..comparison.federations import expanded
 from ..comparison.findings import BASELINE, Findings
-from ..comparison.plan import parse_list, seed_list, value_of, with_baseline
+from ..comparison.plan import parse_list, value_of, with_baseline
 from ..comparison.progress import live, progress_page
 from ..comparison.runner import complete, take_over
+from ..comparison.runs import seed_list
 from ..comparison.tune import Tuned
 from ..data import Federation
 from ..experiments import located

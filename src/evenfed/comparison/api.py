@@ -25,9 +25,10 @@ from . import identity
 from .driver import Training, drive
 from .folder import RunFolder, read_order, write_order
 from .header import Header
-from .plan import Variant, plan_runs, seed_list, with_baseline
+from .plan import Variant, with_baseline
 from .progress import Told, shown
 from .result import Comparison, Result
+from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
 from .session import locked, train_in, unfinished
 
 Entry = str | Algorithm | type[Algorithm] | Variant | Mapping[str, Any]
@@ -96,7 +97,7 @@ def compare(
     algorithms: Entries = ("fedavg", "vred", "semi_vred"),
     *,
     seeds: int | Sequence[int] = 3,
-    noise_floor: bool = True,
+    noise_floor: NoiseFloorChoice = True,
     loss: LossFunction | str | None = None,
     score: Score | None = None,
     unseen: Sequence[Client] = (),
@@ -113,7 +114,9 @@ def compare(
     {"algorithm": SemiVRed(beta=1), "smooth": 0.25}; or a dict from label to any of these. FedAvg is added if it is
     missing: the others are compared with it.
     `seeds`: a number of seeds, or a list of them.
-    `noise_floor`: train FedAvg once more with other seeds, to show what chance alone does.
+    `noise_floor`: train FedAvg once more to show what chance alone does: from the same initial models with its batches
+    in another order ("batches"), with other seeds ("seeds"), "both", or False. True: "batches"; "seeds" where a client
+    has one batch only (`batch_size=None`).
     Other options: see `train`.
 
     >>> import torch, evenfed
@@ -123,12 +126,13 @@ def compare(
     >>> list(comparison.results), len(comparison.results["semi_vred"])
     (['fedavg', 'semi_vred'], 2)
     """
-    if "seed" in options:
-        raise InputError("compare takes `seeds` (a number or a list), not `seed`")
+    for name in ("seed", "batch_seed"):
+        if name in options:
+            raise InputError(f"compare takes `seeds` (a number or a list), not `{name}`")
     shared = Settings.of(options)
     variants = with_baseline(_variants(algorithms))
     numbers = seed_list(seeds)
-    runs, floor = plan_runs(variants, numbers, shared, noise_floor)
+    runs, floor = plan_runs(variants, numbers, shared, check_noise_floor(noise_floor))
     first_model = initial_model(model, numbers[0])
     problem = Problem.of(first_model, clients, shared, loss, score, unseen, test)
     drawn = drawn_by(problem, model)

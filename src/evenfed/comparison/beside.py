@@ -12,7 +12,7 @@ from .findings import Findings
 from .history import Figures, Row
 
 _SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on other federations
-_IRRELEVANT = ("train.device", "train.engine", "train.seed")
+_IRRELEVANT = ("train.device", "train.engine", "train.seed", "train.batch_seed")
 _DEFAULTS = {  # of keys that older runs do not name
     "data.judge": "test",
     "model.normalise": False,

@@ -20,7 +20,7 @@ from .objective import Objective
 from .plan import Variant
 
 # options that entries set for themselves, not taken over from FedAvg's run
-_SET_PER_ENTRY = ("seed", "device", "engine", "smooth", "average", "weigh_at", "server_optimizer")
+_SET_PER_ENTRY = ("seed", "batch_seed", "device", "engine", "smooth", "average", "weigh_at", "server_optimizer")
 _CONTROLLED = ("lr", "average")  # of a chosen entry, in which FedAvg is run beside it
 
 

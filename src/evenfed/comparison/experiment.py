@@ -23,7 +23,8 @@ from ..simulate.state import Run
 from .configuration import repetitions
 from .federations import folder_name
 from .objective import KEYS, Objective
-from .plan import Variant, plan_runs, seed_list, value_of, with_baseline
+from .plan import Variant, value_of, with_baseline
+from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
 
 DEMO = Path("@demo")
 _KEYS = (
@@ -59,7 +60,7 @@ class Experiment:
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
     federations: tuple[int, ...] = ()  # values of data.seed: the same comparison on several splits
-    noise_floor: bool = True  # FedAvg once more with other seeds
+    noise_floor: NoiseFloorChoice = True  # FedAvg once more: "batches", "seeds", "both"; True: as `runs` decides
     data: DataSettings = field(default_factory=DataSettings)
     model: TomlTable = field(default_factory=_default_model)
     train: Settings = field(default_factory=Settings)
@@ -108,8 +109,9 @@ class Experiment:
         if is_hidden or not _NAME.fullmatch(own_name):
             raise InputError(f"name = '{own_name}' cannot name a folder; use letters, digits and any of . _ + -")
         train = _table(table, "train")
-        if "seed" in train:
-            raise InputError("train.seed: an experiment has `seeds` (a number or a list) at its top, not a seed")
+        for key in ("seed", "batch_seed"):
+            if key in train:
+                raise InputError(f"train.{key}: an experiment has `seeds` (a number or a list) at its top, not a seed")
         objective = Objective.of(train)
         for key in KEYS:
             train.pop(key, None)
@@ -131,7 +133,7 @@ class Experiment:
             model={**_default_model(), **_table(table, "model")},
             train=Settings.of(train),
             objective=objective,
-            noise_floor=_yes_or_no("noise_floor", noise_floor),
+            noise_floor=check_noise_floor(noise_floor),
             quick=_table(table, "quick"),
             selected_on=selected_on,
             track=chosen(table.get("track", {})),
@@ -187,8 +189,7 @@ class Experiment:
         if place == "federations":
             return dataclasses.replace(self, federations=_federations(value, {}))
         if place == "noise_floor":
-            noise_floor = _yes_or_no(place, value)
-            return dataclasses.replace(self, noise_floor=noise_floor)
+            return dataclasses.replace(self, noise_floor=check_noise_floor(value))
         part, dot, key = place.rpartition(".")
         if not dot or not key:
             raise InputError(f"'{place}' is no place for a value; write part.key=value, e.g. train.lr=0.1")
@@ -352,12 +353,6 @@ def _federations(seeds: Any, data: TomlTable) -> tuple[int, ...]:
     if not is_valid or len(set(seeds)) < len(seeds):
         raise InputError(f"federations = {seeds!r}: give a list of different values of data.seed, such as [0, 1, 2]")
     return tuple(seeds)
-
-
-def _yes_or_no(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"{name}={value!r}: give true or false")
-    return value
 
 
 def _check_keys(keys: Iterable[str], allowed: Sequence[str], where: str) -> None:

@@ -16,8 +16,8 @@ from ..metrics import Metric
 from .configuration import Configuration
 from .expected import Fit
 from .header import Header, Made
-from .history import FLOOR_ROW, History, Row, row
-from .plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
+from .history import History, Row, row
+from .runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 
 BASELINE = "fedavg"
 
@@ -187,8 +187,7 @@ class Findings:
     @property
     def planned(self) -> list[Entry]:
         """What was asked for: everyone but FedAvg with other batches or seeds."""
-        floors = (FLOOR_LABEL, PAIRED_FLOOR_LABEL)
-        return [entry for entry in self.everyone if entry.label not in floors]
+        return [entry for entry in self.everyone if entry.label not in FLOOR_NAMES]
 
     @cached_property
     def by_label(self) -> Mapping[str, Entry]:
@@ -275,8 +274,10 @@ class Findings:
     def describe(self) -> dict[str, Any]:
         """The figures as JSON."""
         floor = None
-        if self.floor is not None:
-            floor = replace(self.rows[FLOOR_LABEL], label=FLOOR_ROW).describe()
+        repetition = self.paired_floor or self.floor
+        if repetition is not None:
+            row = self.rows[repetition.label]
+            floor = replace(row, label=FLOOR_NAMES[repetition.label]).describe()
         return {
             "rows": [self.rows[entry.label].describe() for entry in self.planned],
             "noise_floor": floor,

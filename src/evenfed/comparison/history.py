@@ -16,7 +16,6 @@ from .expected import Expected, Fit, LabelCounts, Spread, expected_accuracies
 Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread over seeds)
 
 METRICS = tuple(metric.name for metric in dataclasses.fields(Fairness))
-FLOOR_ROW = "fedavg, other seeds"
 LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
 EXPECTED = "expected_"  # before a metric's name: of expected accuracies
 _WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1

@@ -24,8 +24,8 @@ from .folder import RunFolder, read_order
 from .header import Header, Table
 from .identity import frozen_hash
 from .pack import unpacked
-from .plan import FLOOR_LABEL
 from .result import Comparison, Result
+from .runs import FLOOR_NAMES
 
 
 def load(
@@ -76,7 +76,9 @@ def _comparison(results: Sequence[Result], order: Sequence[str], root: Path | No
     by_label: dict[str, list[Result]] = {label: [] for label in order}
     for result in sorted(results, key=lambda result: result.seed):
         by_label.setdefault(result.label, []).append(result)
-    floor = by_label.pop(FLOOR_LABEL, [])
+    floor = []
+    for label in FLOOR_NAMES:
+        floor += by_label.pop(label, [])
     with_runs = {label: runs for label, runs in by_label.items() if runs}
     return Comparison(with_runs, floor, root)
 

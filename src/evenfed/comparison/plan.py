@@ -11,12 +11,8 @@ from typing import Any
 from ..algorithms import find, plain
 from ..core.algorithm import Algorithm, build, check_declared
 from ..core.errors import InputError, unknown
-from ..settings import VARIANT, Settings
-from ..simulate.state import Run
+from ..settings import VARIANT
 
-FLOOR_LABEL = "fedavg-other-seeds"
-PAIRED_FLOOR_LABEL = "fedavg-other-batches"  # from the same initial models
-_OTHER_SEEDS = 1000  # what is added to a seed for the noise floor's run
 _ENTRY = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 _LABEL = re.compile(r"[\w.=,+\-\[\] ]{1,120}")
@@ -238,48 +234,6 @@ def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
     return [baseline, *others]
 
 
-def plan_runs(
-    variants: Sequence[Variant],
-    seeds: Sequence[int],
-    shared: Settings,
-    noise_floor: bool,
-) -> tuple[list[Run], list[Run]]:
-    """The runs of a comparison, and those of its noise floor: FedAvg with other seeds."""
-
-    def run(variant: Variant, label: str, seed: int) -> Run:
-        settings = dataclasses.replace(
-            shared,
-            seed=seed,
-            **variant.options,
-        )
-        return Run(label, variant.algorithm, settings)
-
-    away = _OTHER_SEEDS
-    while any(seed + away in seeds for seed in seeds):
-        away += _OTHER_SEEDS
-    runs = []
-    floor = []
-    for variant in variants:
-        for seed in seeds:
-            runs.append(run(variant, variant.label, seed))
-            if noise_floor and variant.label == "fedavg":
-                floor.append(run(variant, FLOOR_LABEL, seed + away))
-    return runs, floor
-
-
-def seed_list(seeds: int | Sequence[int]) -> list[int]:
-    """3 -> [0, 1, 2]; a list stays as it is."""
-    numbers: Any = seeds
-    is_bool = isinstance(seeds, bool)
-    if isinstance(seeds, int) and not is_bool:
-        numbers = range(seeds)
-    if not _are_seeds(numbers):
-        raise InputError(
-            f"seeds={seeds!r}: give a number of seeds, at least 1, or a list such as [0] of distinct whole numbers"
-        )
-    return list(numbers)
-
-
 def value_of(text: str) -> Any:
     """A value in TOML's notation; a bare word is a string.
 
@@ -293,16 +247,6 @@ def value_of(text: str) -> Any:
             return None
         return text.strip()
     return table["value"]
-
-
-def _are_seeds(numbers: Any) -> bool:
-    if not isinstance(numbers, Sequence):
-        return False
-    for seed in numbers:
-        if type(seed) is not int or seed < 0:
-            return False
-    distinct_numbers = set(numbers)
-    return 0 < len(numbers) == len(distinct_numbers)
 
 
 def _check_grid(label: str, dials: Any, fixed: Options) -> None:

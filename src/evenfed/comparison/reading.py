@@ -14,9 +14,10 @@ from .folder import RunFolder
 from .header import Header, Made
 from .history import History
 from .pack import unpacked
-from .plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
+from .runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 
 PAPER_ORDER = ("fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred")
+_SEEDS = ("seed", "batch_seed")
 _WHICH_FOLDER = "give a folder that `evenfed compare` or `evenfed pack` has written, such as runs/demo"
 
 
@@ -130,10 +131,10 @@ class _Reader:
         if mismatch is not None:
             self._leave_out(label, f"left out, run on {mismatch} than fedavg")
             return None
-        config = without(first.config, "seed")
+        config = without(first.config, *_SEEDS)
         histories: dict[int, History] = {}
         for seed, run in runs.items():
-            if without(run.header.config, "seed") == config:
+            if without(run.header.config, *_SEEDS) == config:
                 histories[seed] = run.history()
             else:
                 self._leave_out(label, f"seed {seed} left out, made with another configuration than seed {first_seed}")

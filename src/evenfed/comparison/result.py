@@ -27,8 +27,9 @@ from .expected import Expected
 from .folder import RunFolder, write_order
 from .frame import Rounds, frame
 from .header import Header
-from .history import FLOOR_ROW, History, Row, row
+from .history import History, Row, row
 from .identity import frozen_hash
+from .runs import FLOOR_NAMES
 from .session import locked
 from .showing import as_html, as_text, counted, report_on, table_of_comparison, table_of_run, target_of
 
@@ -264,7 +265,7 @@ class Comparison:
     """
 
     results: dict[str, list[Result]]  # label -> one result per seed
-    floor: list[Result]  # FedAvg again with other seeds: what chance alone does
+    floor: list[Result]  # FedAvg again with other batches or seeds: what chance alone does
     folder: Path | None = None  # of all runs on disk, if they are kept there
 
     @property
@@ -277,10 +278,14 @@ class Comparison:
 
     @property
     def noise_floor(self) -> Row | None:
-        """The row of FedAvg with other seeds, compared with FedAvg."""
+        """The row of FedAvg with other batches, or else with other seeds, compared with FedAvg."""
+        if not self.floor:
+            return None
+        label = self.floor[0].label
+        repeated = [result for result in self.floor if result.label == label]
         baseline = _histories(self.results.get("fedavg", []))
-        floor = _histories(self.floor)[: len(baseline)]
-        return row(FLOOR_ROW, floor, baseline) if floor else None
+        floor = _histories(repeated)[: len(baseline)]
+        return row(FLOOR_NAMES[label], floor, baseline)
 
     def suppression(self, label: str) -> list[Suppression]:
         """The paper's Table 2 for one entry at the last round, one per seed."""
@@ -328,7 +333,7 @@ class Comparison:
     def to_pandas(self) -> "pandas.DataFrame":
         """One row per entry, seed, round (from 1) and client: loss, weight, accuracy, test_loss.
 
-        FedAvg with other seeds has the label "fedavg-other-seeds".
+        The noise floor has the labels "fedavg-other-batches" and "fedavg-other-seeds".
         """
         return frame([result._rounds for result in self.every])
 

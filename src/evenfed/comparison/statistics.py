@@ -7,7 +7,7 @@ import numpy as np
 from .findings import BASELINE, Findings
 from .floor import Chance, NoiseFloor, figure
 from .intervals import FEWEST_FEDERATIONS, LOWER_IS_BETTER, Array, Difference, Interval, over_federations, over_seeds
-from .plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
+from .runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 
 LabelAndSeed = tuple[str, int]  # of a run
 
@@ -110,8 +110,7 @@ class Differences:
 
 def _is_chance(one: str, other: str) -> bool:
     """Whether one of them belongs to the noise floor, which is not measured by itself."""
-    floors = (FLOOR_LABEL, PAIRED_FLOOR_LABEL)
-    return one in floors or other in floors
+    return one in FLOOR_NAMES or other in FLOOR_NAMES
 
 
 class _Pairs:

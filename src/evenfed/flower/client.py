@@ -355,7 +355,7 @@ class _Desk:
             snapshot_steps = torch.tensor([task.snapshot_step])
         return Task(
             index=task.index,
-            seed=task.seed,
+            seed=task.seed if task.local_seed is None else task.local_seed,
             theta=theta,
             ids=torch.tensor([self.position]),
             local=task.local(),

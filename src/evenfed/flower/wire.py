@@ -41,6 +41,7 @@ METRICS = "metrics"
 Values = Mapping[str, Any]  # by name
 Buffers = Mapping[str, Tensor]  # by name
 
+_SEEDS = ("seed", "local_seed")
 PREFIX = "evenfed."  # of a task's fields in the configuration, which wrappers write to as well
 
 
@@ -50,7 +51,8 @@ class Task:
 
     run: str  # keeps personal models of several runs apart
     index: int  # the round
-    seed: int
+    seed: int  # of the initial model
+    local_seed: int | None = None  # of batches, dropout and augmentation; None: `seed`
     lr: float = 0.0  # of this round
     prox: float = 0.0
     batch_size: int | None = None
@@ -79,6 +81,7 @@ class Task:
             run=run,
             index=index,
             seed=settings.seed,
+            local_seed=settings.batch_seed,
             lr=settings.lr * settings.lr_factor(index),
             prox=settings.prox,
             batch_size=settings.batch_size,
@@ -98,7 +101,9 @@ class Task:
         for name, value in vars(self).items():
             if value is not None:
                 values[PREFIX + name] = value
-        values[PREFIX + "seed"] = str(self.seed)  # may exceed the 63 bits of Flower's whole numbers
+        for name in _SEEDS:
+            if PREFIX + name in values:
+                values[PREFIX + name] = str(values[PREFIX + name])  # may exceed the 63 bits of Flower's whole numbers
         values["server-round"] = self.index + 1
         return ConfigRecord(values)
 
@@ -112,7 +117,9 @@ class Task:
                 fields[name] = config[key]
         if "run" not in fields:
             raise InputError("the message carries no evenfed task; run this client app with evenfed's FairStrategy")
-        fields["seed"] = int(fields["seed"])
+        for name in _SEEDS:
+            if name in fields:
+                fields[name] = int(fields[name])
         return cls(**fields)
 
     def local(self) -> LocalTraining:

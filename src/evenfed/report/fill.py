@@ -24,8 +24,8 @@ from pathlib import Path
 
 from ..comparison.choose import Choice, choose
 from ..comparison.federations import expanded
-from ..comparison.plan import FLOOR_LABEL
 from ..comparison.reading import read
+from ..comparison.runs import FLOOR_NAMES
 from ..core.errors import InputError, unknown
 from . import choice
 from .document import Report
@@ -222,7 +222,7 @@ def _shortened(table: Table, block: _Block) -> Table:
         positions.append(keys.index(key))
     lines = []
     for line in table.lines:
-        if not line.control or line.entry == FLOOR_LABEL:
+        if not line.control or line.entry in FLOOR_NAMES:
             cells = [line.cells[k] for k in positions]
             lines.append(replace(line, cells=cells))
     columns = [table.columns[k] for k in positions]

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..comparison.findings import BASELINE, Findings, seeds_named
 from ..comparison.history import LASTING, METRICS, History, Row
-from ..comparison.plan import FLOOR_LABEL, PAIRED_FLOOR_LABEL
+from ..comparison.runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .fit import fit_note
 from .table import Cell, Column, Line, MeansAndSpreads, Table

@@ -163,7 +163,7 @@ class _Part:
             starts = self.state.firsts[plan.ids]
         return Task(
             index=server.index,
-            seed=settings.seed,
+            seed=settings.local_seed,
             theta=server.theta,
             ids=plan.ids,
             local=settings.local(server.index),

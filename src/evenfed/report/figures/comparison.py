@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ...comparison.findings import Entry, Findings
+from ...comparison.runs import FLOOR_NAMES
 from ..tables import measured_on
 from .drawing import GREY, HEADING, Point, Spec, category, colour_by_kind, is_own, kind, quantity, save_changed
 
@@ -61,7 +62,7 @@ def trade_off(findings: Findings) -> Spec:
     return {
         "title": {
             "text": "Mean against worst-served clients (last rounds)",
-            "subtitle": "Bars: spread over seeds. Shaded: what FedAvg does with other seeds.",
+            "subtitle": "Bars: spread over seeds. Shaded: all runs of FedAvg, repetitions included.",
             **HEADING,
         },
         "width": _WIDTH,
@@ -117,13 +118,17 @@ def _bars(x_options: Spec, y_options: Spec, colour: Spec) -> list[Spec]:
 
 
 def _chance(findings: Findings) -> list[Point]:
-    """The corners around all runs of FedAvg, with the experiment's seeds and with others; none without a floor."""
-    if findings.floor is None:
+    """The corners around all runs of FedAvg, repetitions included; none without a noise floor."""
+    floors = [entry for entry in findings.controls if entry.label in FLOOR_NAMES]
+    if not floors:
         return []
     unit = findings.metric.unit
     means = []
     worsts = []
-    for run in [*findings.baseline.histories, *findings.floor.histories]:
+    runs = list(findings.baseline.histories)
+    for floor in floors:
+        runs += floor.histories
+    for run in runs:
         fairness = run.late_fairness
         if fairness is not None:
             means.append(unit * fairness.mean)

@@ -1,0 +1,106 @@
+"""The runs of a comparison: entries x seeds, and FedAvg once more for the noise floor."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.errors import InputError
+from ..settings import Settings
+from ..simulate.state import Run
+from .plan import Variant
+
+FLOOR_LABEL = "fedavg-other-seeds"
+PAIRED_FLOOR_LABEL = "fedavg-other-batches"  # from the same initial models
+FLOOR_NAMES = {  # as a report calls them
+    PAIRED_FLOOR_LABEL: "fedavg, other batches",
+    FLOOR_LABEL: "fedavg, other seeds",
+}
+_LABELS = {
+    "batches": (PAIRED_FLOOR_LABEL,),
+    "seeds": (FLOOR_LABEL,),
+    "both": (PAIRED_FLOOR_LABEL, FLOOR_LABEL),
+}
+_OTHER_SEEDS = 1000  # what is added to a seed for FedAvg with another one
+_OTHER_BATCHES = 1_000_000  # what is added to a seed for FedAvg with other batches
+
+NoiseFloorChoice = bool | str  # yes, no, or which: "batches", "seeds", "both"
+
+
+def check_noise_floor(choice: Any) -> NoiseFloorChoice:
+    """The choice, if it is one."""
+    if isinstance(choice, bool) or (isinstance(choice, str) and choice in _LABELS):
+        return choice
+    raise InputError(f"noise_floor={choice!r}: give true or false, or which: 'batches', 'seeds' or 'both'")
+
+
+def plan_runs(
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    shared: Settings,
+    noise_floor: NoiseFloorChoice,
+) -> tuple[list[Run], list[Run]]:
+    """The runs of a comparison, and those of its noise floor: FedAvg with other batches, or with other seeds."""
+    runs = []
+    floor = []
+    for variant in variants:
+        settings = dataclasses.replace(shared, **variant.options)
+        for seed in seeds:
+            seeded = dataclasses.replace(settings, seed=seed)
+            runs.append(Run(variant.label, variant.algorithm, seeded))
+        if variant.label == "fedavg":
+            for label in _floor_labels(noise_floor, settings):
+                floor += _repeated(label, variant, settings, seeds)
+    return runs, floor
+
+
+def _floor_labels(choice: NoiseFloorChoice, fedavg: Settings) -> Sequence[str]:
+    """Which repetitions of FedAvg. Other batches by default; other seeds where a client has one batch only."""
+    if choice is False:
+        return ()
+    if choice is True:
+        choice = "seeds" if fedavg.batch_size is None else "batches"
+    return _LABELS[choice]
+
+
+def _repeated(
+    label: str,
+    fedavg: Variant,
+    settings: Settings,
+    seeds: Sequence[int],
+) -> list[Run]:
+    """FedAvg once more for every seed."""
+    step = _OTHER_BATCHES if label == PAIRED_FLOOR_LABEL else _OTHER_SEEDS
+    away = step
+    while any(seed + away in seeds for seed in seeds):
+        away += step
+    runs = []
+    for seed in seeds:
+        if label == PAIRED_FLOOR_LABEL:
+            changed = dataclasses.replace(settings, seed=seed, batch_seed=seed + away)
+        else:
+            changed = dataclasses.replace(settings, seed=seed + away)
+        runs.append(Run(label, fedavg.algorithm, changed))
+    return runs
+
+
+def seed_list(seeds: int | Sequence[int]) -> list[int]:
+    """3 -> [0, 1, 2]; a list stays as it is."""
+    numbers: Any = seeds
+    is_bool = isinstance(seeds, bool)
+    if isinstance(seeds, int) and not is_bool:
+        numbers = range(seeds)
+    if not _are_seeds(numbers):
+        raise InputError(
+            f"seeds={seeds!r}: give a number of seeds, at least 1, or a list such as [0] of distinct whole numbers"
+        )
+    return list(numbers)
+
+
+def _are_seeds(numbers: Any) -> bool:
+    if not isinstance(numbers, Sequence):
+        return False
+    for seed in numbers:
+        if type(seed) is not int or seed < 0:
+            return False
+    distinct_numbers = set(numbers)
+    return 0 < len(numbers) == len(distinct_numbers)
