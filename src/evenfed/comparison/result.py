@@ -97,15 +97,9 @@ class Result:
     @property
     def history(self) -> History:
         """What the records add up to."""
-        return History(
-            self.records,
-            self.shares,
-            self.window or self.settings.last_rounds,
-            self.model_round,
-            self.metric,
-            self.stopped,
-            self.header.label_counts,
-        )
+        last_rounds = self.window or self.settings.last_rounds
+        counts = self.header.label_counts
+        return History(self.records, self.shares, last_rounds, self.model_round, self.metric, self.stopped, counts)
 
     @property
     def accuracy(self) -> NDArray[np.float64] | None:
