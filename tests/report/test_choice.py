@@ -174,8 +174,8 @@ def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(ju
 
 
 @pytest.fixture
-def federations(evenfed, tmp_path) -> list[Path]:
-    """Two federations of one seed each, with averages; VRed's figures are put in."""
+def study(evenfed, tmp_path) -> list[Path]:
+    """Two federations of one seed each, with averages."""
     (tmp_path / "study.toml").write_text(
         'name = "study"\nseeds = 1\nfederations = [0, 1]\nnoise_floor = false\n'
         '[data]\nclients = 6\nvalidation_fraction = 0.3\njudge = "validation"\n'
@@ -185,8 +185,13 @@ def federations(evenfed, tmp_path) -> list[Path]:
     )
     done = evenfed("compare", tmp_path / "study.toml", "--out", tmp_path, "--format", "json")
     assert done.returncode == 0, done.stderr
-    folders = [tmp_path / "study" / f"federation-{k}" for k in (0, 1)]
-    for folder, up in zip(folders, (0.0, 0.1), strict=True):
+    return [tmp_path / "study" / f"federation-{k}" for k in (0, 1)]
+
+
+@pytest.fixture
+def federations(study) -> list[Path]:
+    """The study with figures put in; those that class recalls would give are others, so these are not used."""
+    for folder, up in zip(study, (0.0, 0.1), strict=True):
         put(
             folder,
             {
@@ -197,7 +202,7 @@ def federations(evenfed, tmp_path) -> list[Path]:
                 "vred[beta=1.0,smooth=0.1,average=0.9]": (0.60 + up, 0.55 + up),  # the fairest, but 0.558
             },
         )
-    return folders
+    return study
 
 
 def test_one_choice_from_several_federations_with_the_margin_that_they_give(federations, evenfed, tmp_path):
@@ -231,3 +236,14 @@ def test_one_choice_from_several_federations_with_the_margin_that_they_give(fede
     ):
         refused = evenfed("choose", *wrong, "--out", target)
         assert refused.returncode == 2 and why in refused.stderr
+
+
+def test_expected_accuracies_decide_where_class_recalls_explain_the_measured_ones(study):
+    findings = [read(folder) for folder in study]
+    made = choosing.choose(findings)
+    assert made.is_expected and "expected accuracies (class shares times class recalls)" in made.rule
+    label = made.chosen["vred"].label
+    expected = [each.expected.named(label).histories[0].late_fairness.worst10 for each in findings]
+    assert made.rows[label].late["worst10"][0] == pytest.approx(np.mean(expected))
+    measured = [each.named(label).histories[0].late_fairness.worst10 for each in findings]
+    assert np.mean(measured) != pytest.approx(np.mean(expected))

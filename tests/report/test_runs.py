@@ -55,6 +55,25 @@ def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):
     assert {entry for entry, _, _ in table} == {"vred minus semi_vred"}
 
 
+def test_averaging_is_told_from_re_weighting(edited, evenfed):
+    """semi_vred becomes FedAvg with an average, VRed deploys the same average."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "semi_vred":
+            header["config"].update(algorithm="fedavg", hyper_parameters={})
+        if label in ("vred", "semi_vred"):
+            header["config"]["train"]["average"] = 0.8
+        steady(lambda label, seed: {"vred": 0.47, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
+
+    cells = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
+    tables = {key[0]: key[1] for key in cells}
+    assert tables["same-average-late"] == "vred minus semi_vred" and tables["unaveraged-late"] == "semi_vred"
+    gap = cells["same-average-late", "vred minus semi_vred", "worst10", "difference"]
+    assert float(gap["value"]) == pytest.approx(5)
+    gain = cells["unaveraged-late", "semi_vred", "mean", "difference"]
+    assert float(gain["value"]) == pytest.approx(2)
+
+
 def test_where_all_learning_rates_are_fedavgs_there_is_no_second_table(small, evenfed):
     cells = figures_in(evenfed("report", small, "--format", "csv").stdout)
     assert not any(table.startswith("same-rate") for table, *_ in cells)

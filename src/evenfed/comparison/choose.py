@@ -41,6 +41,8 @@ class Choice:
     bar: float  # the mean that a candidate must reach, in percent if it is an accuracy
     margin: Margin
     reached: Mapping[str, bool]  # whether any candidate of the method reached the bar
+    is_expected: bool = False  # whether figures are expected accuracies, not measured ones
+    left_out: Sequence[str] = ()  # labels of entries that are not the same everywhere, or without expected accuracies
 
     @property
     def findings(self) -> Findings:
@@ -65,18 +67,23 @@ class Choice:
         where = f"the last {self.findings.last_rounds} rounds on validation data"
         if len(self.comparisons) > 1:
             where += f" of {len(self.comparisons)} federations"
+        figures = "Figures are averages of"
+        if self.is_expected:
+            figures = "Figures are expected accuracies (class shares times class recalls), averages of"
         sentences = [
             f"FedAvg: the entry with the {best} mean{of}.",
             f"Of every other method, the entry with the {best} worst 10 %{of} among those whose mean is no worse than "
             f"{self.bar:.2f}{unit}: FedAvg's {minus} {self.margin.points:.2f}{points}, {self.margin.origin}.",
             f"If none is, the one with the {best} mean, marked.",
-            f"Figures are averages of {where}.",
+            f"{figures} {where}.",
             "FedAvg also runs with the learning rates and averages of the others, to tell re-weighting from these.",
         ]
         if self.without_smoothing():
             sentences.append("Entries chosen with smoothed losses run once more without.")
         if self.without_averaging():
             sentences.append("Entries chosen with an average run once more without.")
+        if self.left_out:
+            sentences.append(f"Left out, as not comparable: {', '.join(self.left_out)}.")
         return " ".join(sentences)
 
     def candidates(self, method: str) -> list[Entry]:
@@ -178,6 +185,8 @@ def choose(
     a difference, from `repetitions` of FedAvg if given, else from the comparisons themselves.
     """
     _check(comparisons)
+    measured = comparisons
+    comparisons = _in_expectation(measured)
     if len(comparisons) > 1:
         comparisons = in_common(comparisons)
     judged_by = comparisons[0].metric
@@ -206,7 +215,30 @@ def choose(
             chosen[method] = max(fit, key=worst10_then_mean)
         else:
             chosen[method] = max(candidates, key=mean)
-    return Choice(comparisons, chosen, judged_by.sign * bar, allowed, reached)
+    left_out = []
+    for entry in measured[0].entries:
+        if entry.label not in rows:
+            left_out.append(entry.label)
+    return Choice(
+        comparisons,
+        chosen,
+        bar=judged_by.sign * bar,
+        margin=allowed,
+        reached=reached,
+        is_expected=comparisons[0].baseline.histories[0] is not measured[0].baseline.histories[0],
+        left_out=tuple(left_out),
+    )
+
+
+def _in_expectation(comparisons: Sequence[Findings]) -> Sequence[Findings]:
+    """The same with expected accuracies, which small validation sets do not blur, if these fit on every federation."""
+    expected = []
+    for findings in comparisons:
+        fitting = findings.expected
+        if fitting is None:
+            return comparisons
+        expected.append(fitting)
+    return expected
 
 
 def _check(comparisons: Sequence[Findings]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..comparison.configuration import undamped as undamped_twins
+from ..comparison import configuration
 from ..comparison.findings import BASELINE, Entry
 from ..comparison.floor import Chance
 from ..comparison.history import LASTING
@@ -27,7 +27,7 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
     With several federations the mean difference comes first, then each federation's under its name.
     """
     tables = []
-    for make in (paired, same_rate, undamped):
+    for make in (paired, same_average, same_rate, undamped, unaveraged):
         table = make(differences, names)
         if table is not None:
             tables.append(table)
@@ -42,16 +42,29 @@ def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:
     return _against(differences, names, rivals, "paired", head)
 
 
-def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | None:
-    """Entries against FedAvg with their learning rate, if it is not FedAvg's: tells re-weighting from the rate."""
-    fedavg_with: dict[float, str] = {}
-    for entry in differences.findings.entries:
-        if entry.method == BASELINE:
-            fedavg_with.setdefault(_rate(entry), entry.label)
+def same_average(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries that deploy an average against FedAvg that deploys the same one: tells re-weighting from averaging."""
+    usual_rate = _rate(differences.findings.baseline)
+    fedavg_with = _fedavg_by_deployment(differences)
     rivals = {}
     for entry in differences.findings.entries:
-        rival = fedavg_with.get(_rate(entry), BASELINE)
-        if entry.method != BASELINE and rival != BASELINE:
+        average = _average(entry)
+        rival = fedavg_with.get((usual_rate, average))
+        if entry.method != BASELINE and average is not None and rival is not None:
+            rivals[entry.label] = rival
+    head = "Paired difference from FedAvg with the same average"
+    return _against(differences, names, rivals, "same-average", head)
+
+
+def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries against FedAvg with their learning rate, if it is not FedAvg's: tells re-weighting from the rate."""
+    usual_rate = _rate(differences.findings.baseline)
+    fedavg_with = _fedavg_by_deployment(differences)
+    rivals = {}
+    for entry in differences.findings.entries:
+        rate = _rate(entry)
+        rival = fedavg_with.get((rate, _average(entry)))
+        if entry.method != BASELINE and rate != usual_rate and rival is not None:
             rivals[entry.label] = rival
     head = "Paired difference from FedAvg with the same learning rate"
     return _against(differences, names, rivals, "same-rate", head)
@@ -59,14 +72,36 @@ def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | No
 
 def undamped(differences: Differences, names: Sequence[str] = ()) -> Table | None:
     """Entries with smoothed losses against the same without: tells the damping from the re-weighting."""
-    rivals = undamped_twins(differences.findings.configs)
+    rivals = configuration.undamped(differences.findings.configs)
     head = "Paired difference from the same entry without smoothing"
     return _against(differences, names, rivals, "undamped", head)
+
+
+def unaveraged(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries that deploy an average against the same without: what averaging does."""
+    rivals = configuration.unaveraged(differences.findings.configs)
+    head = "Paired difference from the same entry without averaging"
+    return _against(differences, names, rivals, "unaveraged", head)
+
+
+def _fedavg_by_deployment(differences: Differences) -> dict[tuple[float, float | None], str]:
+    """FedAvg's entries by learning rate and average."""
+    labels: dict[tuple[float, float | None], str] = {}
+    for entry in differences.findings.entries:
+        if entry.method == BASELINE:
+            labels.setdefault((_rate(entry), _average(entry)), entry.label)
+    return labels
 
 
 def _rate(entry: Entry) -> float:
     settings = entry.config["train"]
     return float(settings["lr"])
+
+
+def _average(entry: Entry) -> float | None:
+    settings = entry.config["train"]
+    average: float | None = settings.get("average")
+    return average
 
 
 def _against(

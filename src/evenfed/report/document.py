@@ -153,9 +153,8 @@ def _tables_at(differences: Differences) -> list[Table]:
     if len(findings.everyone) > 1:  # there is more than FedAvg
         tables.append(suppression(findings, late))
         tables += against_tables(differences)
-        in_expected = expected.differences([findings], late) if late else None
-        if in_expected is not None:
-            tables.append(in_expected)
+        if late:
+            tables += expected.differences([findings], late)
     if findings.controls:
         tables.append(controls(differences))
     return tables

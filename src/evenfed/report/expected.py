@@ -7,7 +7,7 @@ from ..comparison.expected import Fit
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.history import EXPECTED
 from ..comparison.statistics import Differences
-from .against import paired
+from .against import paired, same_average
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS
 from .fit import fit_note
 from .table import Cell, Column, Line, Table
@@ -54,27 +54,30 @@ def _explained(fit: Fit | None) -> list[Cell]:
     return [Cell(100 * fit.classes, digits=0), Cell(100 * fit.noise, digits=0)]
 
 
-def differences(comparisons: Sequence[Findings], late: bool, names: Sequence[str] = ()) -> Table | None:
-    """Each entry against FedAvg in expected accuracies; None where these do not fit on every federation."""
+def differences(comparisons: Sequence[Findings], late: bool, names: Sequence[str] = ()) -> list[Table]:
+    """Each entry against FedAvg in expected accuracies; nothing where these do not fit on every federation."""
     expected = []
     for findings in comparisons:
         fitting = findings.expected
         if fitting is None:
-            return None
+            return []
         expected.append(fitting)
     common = set(expected[0].by_label)
     for findings in expected:
         common &= set(findings.by_label)
     if common == {BASELINE}:
-        return None
-    shared = [findings.only(common) for findings in expected]
-    table = paired(Differences(shared, late), names)
-    if table is None:
-        return None
+        return []
+    shared = Differences([findings.only(common) for findings in expected], late)
     note = "In accuracies expected from class shares and recalls: the test sets' own noise is left out of both sides."
-    return replace(
-        table,
-        name=f"expected-{table.name}",
-        title=f"{table.title}, expected accuracy",
-        notes=(note, *table.notes),
-    )
+    tables = []
+    for table in (paired(shared, names), same_average(shared, names)):
+        if table is None:
+            continue
+        in_expected = replace(
+            table,
+            name=f"expected-{table.name}",
+            title=f"{table.title}, expected accuracy",
+            notes=(note, *table.notes),
+        )
+        tables.append(in_expected)
+    return tables

@@ -28,9 +28,8 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
     tables.append(_components(comparisons, differences.late))
     tables.append(_suppression(comparisons, differences.late))
     tables += against_tables(differences, names)
-    in_expected = expected.differences(comparisons, differences.late, names) if differences.late else None
-    if in_expected is not None:
-        tables.append(in_expected)
+    if differences.late:
+        tables += expected.differences(comparisons, differences.late, names)
     if differences.findings.controls:
         tables.append(controls(differences))
     return tables
