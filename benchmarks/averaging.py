@@ -28,9 +28,15 @@ from evenfed.fairness import Fairness
 from page import put
 
 RESULT = Path(__file__).parent / "results" / "averaging.json"
-ALGORITHMS = ("fedavg", "vred[beta=1.5]", "semi_vred[beta=2]")
-DECAYS = (0.5, 0.8, 0.9, 0.95)
-LAST = (2, 5, 10, 20)
+ALGORITHMS = {"fedavg": "fedavg", "vred, beta 1.5": "vred[beta=1.5]", "semi_vred, beta 2": "semi_vred[beta=2]"}
+AVERAGES = {f"average {decay}": f"average={decay}" for decay in (0.5, 0.8, 0.9, 0.95)}
+LAST = {f"mean of last {k}": k for k in (2, 5, 10, 20)}
+DAMPED = {  # other trainings, in which the weights swing less
+    "smooth 0.2, current": "smooth=0.2",
+    "smooth 0.2, average 0.8": "smooth=0.2,average=0.8",
+    "weigh_at average, average 0.8": "weigh_at=average,average=0.8",
+}
+MODELS = ("current", *AVERAGES, *LAST, *DAMPED)
 WINDOWS = {10: 5, 30: 10, 100: 20}  # after so many rounds: figures are of so many last rounds
 KINDS: dict[str, dict[str, Any]] = {
     "one class per client": {"partition": "shards", "shards_per_client": 1},
@@ -39,7 +45,6 @@ KINDS: dict[str, dict[str, Any]] = {
 SPLITS = 3
 SEEDS = 2
 OPTIONS = {"lr": 0.1, "batch_size": 16, "local_steps": 5}
-FIGURES = ("mean", "worst10", "lasting10", "swing")
 
 Accuracies = NDArray[np.float64]  # [rounds, clients]
 
@@ -53,23 +58,23 @@ class LastModels:
 
     def __init__(self, clients: Sequence[evenfed.Client]) -> None:
         self.kept: dict[tuple[str, int], deque[torch.Tensor]] = {}
-        self.accuracies: dict[tuple[str, int, int], list[Accuracies]] = {}  # by label, seed and k
+        self.accuracies: dict[tuple[str, int, str], list[Accuracies]] = {}  # by label, seed and mean
         self.inputs = torch.cat([client.test[0] for client in clients])
         self.targets = torch.cat([client.test[1] for client in clients])
         self.sizes = [len(client.test[1]) for client in clients]
         self.model = network()
 
     def round(self, progress: Progress) -> None:
-        if progress.settings.average is not None:
+        if progress.label not in ALGORITHMS.values():
             return
         run = (progress.label, progress.seed)
-        kept = self.kept.setdefault(run, deque(maxlen=max(LAST)))
+        kept = self.kept.setdefault(run, deque(maxlen=max(LAST.values())))
         kept.append(progress.server.theta)
         newest_first = torch.stack(list(kept)).flip(0)
-        for k in LAST:
+        for name, k in LAST.items():
             mean = newest_first[:k].mean(0)
             judged = self.judged(progress.server.layout.unflatten(mean))
-            self.accuracies.setdefault((*run, k), []).append(judged)
+            self.accuracies.setdefault((*run, name), []).append(judged)
 
     def judged(self, params: dict[str, torch.Tensor]) -> Accuracies:
         """[n] the accuracy of each client."""
@@ -86,10 +91,10 @@ def figures(accuracies: Accuracies) -> dict[str, dict[str, float]]:
         late = 100 * accuracies[rounds - window : rounds]
         each_round = Fairness.average([Fairness.of(row) for row in late])
         at[str(rounds)] = {
-            "mean": each_round.mean,
-            "worst10": each_round.worst10,
-            "lasting10": Fairness.of(late.mean(0)).worst10,
-            "swing": float(late.std(0).mean()),
+            "mean": round(each_round.mean, 3),
+            "worst10": round(each_round.worst10, 3),
+            "lasting10": round(Fairness.of(late.mean(0)).worst10, 3),
+            "swing": round(float(late.std(0).mean()), 3),
         }
     return at
 
@@ -101,52 +106,46 @@ def measured(kind: str, split: int) -> Iterator[dict[str, Any]]:
     targets = torch.tensor(digits.target)
     clients = evenfed.federate(inputs, targets, clients=20, test=0.5, seed=split, **KINDS[kind])
     clients = [client for client in clients if client.test is not None and len(client.test[1])]
-    deployed = {label: (label, "current") for label in ALGORITHMS}
-    for label in ALGORITHMS:
-        for decay in DECAYS:
-            deployed[_with_average(label, decay)] = (label, f"average {decay}")
+    entries = {}  # label -> algorithm and deployed model
+    for name, label in ALGORITHMS.items():
+        entries[label] = (name, "current")
+        options = AVERAGES if label == "fedavg" else {**AVERAGES, **DAMPED}
+        for model, added in options.items():
+            entries[_with(label, added)] = (name, model)
     means = LastModels(clients)
     comparison = evenfed.compare(
-        network,
-        clients,
-        list(deployed),
-        seeds=SEEDS,
-        rounds=max(WINDOWS),
-        noise_floor=False,
-        callbacks=means,
-        **OPTIONS,
+        network, clients, list(entries), seeds=SEEDS, rounds=max(WINDOWS), noise_floor=False, callbacks=means, **OPTIONS
     )
     accuracies = {}
     oscillations = {}
-    for label, (algorithm, model) in deployed.items():
+    for label, (name, model) in entries.items():
         for result in comparison[label]:
-            accuracies[algorithm, result.seed, model] = [record.accuracy for record in result.records]
-            oscillations[algorithm, result.seed] = result.oscillation
-    for (algorithm, seed, k), rows in means.accuracies.items():
-        accuracies[algorithm, seed, f"mean of last {k}"] = rows
-    for (algorithm, seed, model), rows in accuracies.items():
+            run = (name, result.seed, model)
+            accuracies[run] = [record.accuracy for record in result.records]
+            oscillations[run] = result.oscillation
+    for (label, seed, model), rows in means.accuracies.items():
+        name, _ = entries[label]
+        run = (name, seed, model)
+        accuracies[run] = rows
+        oscillations[run] = oscillations[name, seed, "current"]
+    for run, rows in accuracies.items():
+        name, seed, model = run
         yield {
             "clients": kind,
             "split": split,
-            "algorithm": algorithm,
+            "algorithm": name,
             "seed": seed,
             "deployed": model,
-            "oscillation": oscillations[algorithm, seed],
+            "oscillation": round(oscillations[run], 3),
             "after": figures(np.array(rows)),
         }
 
 
-def _with_average(label: str, decay: float) -> str:
-    name, _, options = label.partition("[")
-    inside = [option for option in (options.rstrip("]"), f"average={decay}") if option]
-    return f"{name}[{','.join(inside)}]"
-
-
-def models() -> list[str]:
-    """What can be deployed, in the order of the tables."""
-    averages = [f"average {decay}" for decay in DECAYS]
-    means = [f"mean of last {k}" for k in LAST]
-    return ["current", *averages, *means]
+def _with(label: str, added: str) -> str:
+    """The entry with more options."""
+    if label.endswith("]"):
+        return f"{label[:-1]},{added}]"
+    return f"{label}[{added}]"
 
 
 def tables(report: dict[str, Any]) -> str:
@@ -158,32 +157,27 @@ def tables(report: dict[str, Any]) -> str:
 
 
 def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
-    columns = [
-        ("mean", "10"),
-        ("mean", "30"),
-        ("mean", "100"),
-        ("worst10", "10"),
-        ("worst10", "30"),
-        ("worst10", "100"),
-    ]
+    columns = [("mean", after) for after in map(str, WINDOWS)]
+    columns += [("worst10", after) for after in map(str, WINDOWS)]
     columns += [("lasting10", "100"), ("swing", "100")]
-    lines = [
-        f"| {kind} | | mean, after 10 | 30 | 100 | worst 10 %, after 10 | 30 | 100 | lasting, 100 | swing, 100 |",
-        "|---" * 10 + "|",
-    ]
+    heads = [kind, "deployed", "oscillation", "mean, 10", "30", "100", "worst 10 %, 10", "30", "100"]
+    heads += ["lasting, 100", "swing, 100"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for algorithm in ALGORITHMS:
         own = [row for row in rows if row["algorithm"] == algorithm]
         current = [row for row in own if row["deployed"] == "current"]
-        oscillation = np.mean([row["oscillation"] for row in current])
-        title = f"{algorithm}, oscillation {oscillation:+.2f}"
-        for model in models():
+        title = algorithm
+        for model in MODELS:
             chosen = [row for row in own if row["deployed"] == model]
+            if not chosen:
+                continue
             cells = []
             for figure, after in columns:
                 values = np.array([row["after"][after][figure] for row in chosen])
                 base = np.array([row["after"][after][figure] for row in current])
                 cells.append(_cell(values, base, model == "current"))
-            lines.append(f"| {title} | {model} | {' | '.join(cells)} |")
+            oscillation = np.mean([row["oscillation"] for row in chosen])
+            lines.append(f"| {title} | {model} | {oscillation:+.2f} | {' | '.join(cells)} |")
             title = ""
     return "\n".join(lines)
 
@@ -206,7 +200,7 @@ def main() -> None:
             print(f"{kind}, split {split}: {time.perf_counter() - began:.0f} s", flush=True)
     setting = {"options": OPTIONS, "windows": {str(after): window for after, window in WINDOWS.items()}}
     report = {**provenance(), **setting, "seconds": round(time.perf_counter() - began), "rows": rows}
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
+    RESULT.write_text(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":

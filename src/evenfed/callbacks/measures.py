@@ -32,17 +32,28 @@ def numbers(progress: Progress) -> Numbers:
     if fairness is not None:
         for name, value in dataclasses.asdict(fairness).items():
             values[f"fairness/{name}"] = value
+    current = progress.current_fairness
+    if current is not None:
+        for name, value in dataclasses.asdict(current).items():
+            values[f"current/{name}"] = value
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 
 def per_client(progress: Progress) -> PerClient:
-    """[n] losses, weights and, where the round was evaluated, accuracies; NaN where a client has none."""
+    """[n] losses, weights and, where the round was evaluated, accuracies; NaN where a client has none.
+
+    With `average`, accuracies are those of the average; `current` and `current_loss` are of the model clients train on.
+    """
     record = progress.record
     values = {"loss": record.losses, "weight": record.weights}
     if record.accuracy is not None:
         values["accuracy"] = record.accuracy
     if record.test_losses is not None:
         values["test_loss"] = record.test_losses
+    if record.current is not None:
+        values["current"] = record.current
+    if record.current_losses is not None:
+        values["current_loss"] = record.current_losses
     return values
 
 

@@ -77,8 +77,16 @@ class Progress:
     @property
     def fairness(self) -> Fairness | None:
         """mean, std, worst, worst10, worst20, best10 after this round; None where it was not evaluated."""
+        return self._fairness(self._record)
+
+    @property
+    def current_fairness(self) -> Fairness | None:
+        """The same of the model that clients train on; None if that one is deployed: without `average`."""
+        return self._fairness(None if self._record is None else self._record.of_current)
+
+    def _fairness(self, record: Record | None) -> Fairness | None:
         metric = self.problem.metric
-        figures = None if self._record is None else metric.of(self._record)
+        figures = None if record is None else metric.of(record)
         return None if figures is None else metric.fairness(figures)
 
     @cached_property

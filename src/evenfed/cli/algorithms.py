@@ -66,7 +66,11 @@ def _show(page: Console, algorithm: "type[Algorithm]") -> None:
     page.print(f"[bold]{algorithm.name}[/]  ({algorithm.__name__})\n")
     page.print(about, markup=False)
     page.print(f"\nReference: {reference}", markup=False)
-    page.print(f"With every algorithm: {common}; smooth=0.25 damps weights that oscillate.", markup=False)
+    page.print(
+        f"With every algorithm: {common}. smooth=0.25 damps weights that oscillate; average=0.9 deploys the mean of "
+        "the rounds' models.",
+        markup=False,
+    )
     for field in dataclasses.fields(algorithm):
         limits = _limits(field.metadata)
         meaning = escape(field.metadata.get("help", ""))

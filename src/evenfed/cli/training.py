@@ -17,7 +17,7 @@ from ..comparison.runs import seed_list
 from ..comparison.tune import Tuned
 from ..data import Federation
 from ..experiments import located
-from ..report import held_out, tuning
+from ..report import averaged, held_out, tuning
 from ..report.document import Report
 from ..report.figures import comparison as comparison_figures
 from ..report.figures import tuning as tuning_figures
@@ -65,7 +65,7 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
     page = console()
     tables = [brief(findings)]
     if full:
-        tables = [*summary(findings), *held_out.tables(findings)]
+        tables = [*summary(findings), *averaged.tables(findings), *held_out.tables(findings)]
     with page.capture() as first:
         page.print(pages(tables, page))
         for sentence in findings.stopped:

@@ -79,8 +79,9 @@ def train(
             written = f"{chosen.name}[{field.name}={value}]"
             raise InputError(f"{field.name} belongs to {chosen.name}: write algorithm='{written}'")
     settings = Settings.of({**variant.options, **options})
-    if settings.smooth is not None and not chosen.uses_losses:
-        warnings.warn(f"smooth has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
+    if not chosen.uses_losses:
+        for option in _without_effect(settings):
+            warnings.warn(f"{option} has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
     problem = Problem.of(model, clients, settings, loss, score, unseen, test)
     run = Run(variant.label, chosen, settings)
     _warn([run], clients)
@@ -148,6 +149,16 @@ def compare(
         earlier = read_order(folder) or []
         write_order(folder, list(dict.fromkeys([*by_label, *earlier])))
     return Comparison(by_label, results[len(runs) :], folder)
+
+
+def _without_effect(settings: Settings) -> list[str]:
+    """Options that are set and change the weights of algorithms that look at losses, and nothing else."""
+    options = []
+    if settings.smooth is not None:
+        options.append("smooth")
+    if settings.weigh_at == "average":
+        options.append("weigh_at")
+    return options
 
 
 def _warn(runs: Sequence[Run], clients: Sequence[Client]) -> None:

@@ -134,6 +134,17 @@ class Entry:
         return replace(self, runs=runs)
 
     @property
+    def current(self) -> "Entry | None":
+        """The same judged by the models that clients train on; None if these are deployed, not their average."""
+        runs = {}
+        for seed, run in self.runs.items():
+            current = run.current
+            if current is None:
+                return None
+            runs[seed] = current
+        return replace(self, runs=runs)
+
+    @property
     def unpadded(self) -> "Entry":
         """The same with accuracy counted without padding positions."""
         return self._with(lambda record: replace(record, accuracy=record.unpadded))

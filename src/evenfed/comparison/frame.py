@@ -18,7 +18,10 @@ Rounds = tuple[str, int, Sequence[str], Sequence[Record]]  # label, seed, client
 
 
 def frame(runs: Iterable[Rounds]) -> "pandas.DataFrame":
-    """label, seed, round (from 1), client, loss, weight, accuracy, test_loss; NaN where nothing was measured."""
+    """label, seed, round (from 1), client, loss, weight, accuracy, test_loss; NaN where nothing was measured.
+
+    Where a run has them also unpadded, and current and current_loss: of the model whose average is deployed.
+    """
     pandas = _pandas()
     every_run = list(runs)
     measured = _measured(every_run)

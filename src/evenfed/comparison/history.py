@@ -20,6 +20,7 @@ LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last r
 EXPECTED = "expected_"  # before a metric's name: of expected accuracies
 _WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1
 _REMEDIES = "smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
+_AVERAGE = "; or deploy the mean of the rounds' models, average=0.9"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,22 @@ class History:
     def figures(self, record: Record) -> Vector | None:
         """[n] what the clients of a round are judged by; None if it was not evaluated."""
         return self.metric.of(record)
+
+    @property
+    def current(self) -> "History | None":
+        """The same run judged by the model that clients train on; None if it deploys that one, not an average."""
+        records = []
+        is_judged = False
+        for record in self.records:
+            of_current = record.of_current
+            if of_current is None:
+                of_current = dataclasses.replace(record, accuracy=None, test_losses=None)
+            else:
+                is_judged = True
+            records.append(of_current)
+        if not is_judged:
+            return None
+        return dataclasses.replace(self, records=records)
 
     @property
     def evaluated(self) -> list[Record]:
@@ -235,10 +252,11 @@ class History:
         correlation = self.oscillation
         if not correlation < OSCILLATES_BELOW:  # NaN is no oscillation
             return None
+        average = _AVERAGE if self.current is None else ""
         return (
             f"{algorithm} oscillates: the lag-1 correlation of the clients' losses is {correlation:.2f} (below "
             f"{OSCILLATES_BELOW}), so the clients worst served in one round are over-served in the next. Try "
-            f"{_REMEDIES}"
+            f"{_REMEDIES}{average}"
         )
 
 

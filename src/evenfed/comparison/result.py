@@ -22,7 +22,7 @@ from ..metrics import Metric
 from ..settings import Settings
 from ..simulate.problem import loaded
 from ..simulate.state import State
-from . import groups
+from . import groups, showing
 from .expected import Expected
 from .folder import RunFolder, write_order
 from .frame import Rounds, frame
@@ -31,7 +31,6 @@ from .history import History, Row, row
 from .identity import frozen_hash
 from .runs import FLOOR_NAMES
 from .session import locked
-from .showing import as_html, as_text, counted, report_on, table_of_comparison, table_of_run, target_of
 
 if TYPE_CHECKING:
     import pandas
@@ -106,6 +105,12 @@ class Result:
         """[n] test accuracy (or score) at the end, NaN for a client without test data; None if no client has any."""
         final = self.history.final
         return None if final is None else final.accuracy
+
+    @property
+    def current_accuracy(self) -> NDArray[np.float64] | None:
+        """[n] of the model that clients train on, where its average is deployed; `history.current` has its figures."""
+        final = self.history.final
+        return None if final is None else final.current
 
     @property
     def test_losses(self) -> NDArray[np.float64] | None:
@@ -206,16 +211,16 @@ class Result:
         return f"<Result: {self._title}>"
 
     def __str__(self) -> str:
-        return as_text(self._table())
+        return showing.as_text(self._table())
 
     def _repr_html_(self) -> str:
-        return as_html(self._table())
+        return showing.as_html(self._table())
 
     @property
     def _title(self) -> str:
         clients = len(self.client_names)
-        rounds = counted(len(self.records), "round")
-        return f"{self.label}, seed {self.seed}: {rounds}, {counted(clients, 'client')}"
+        rounds = showing.counted(len(self.records), "round")
+        return f"{self.label}, seed {self.seed}: {rounds}, {showing.counted(clients, 'client')}"
 
     def _table(self) -> "Table":
         notes = []
@@ -223,7 +228,7 @@ class Result:
             notes.append(f"Stopped early: {self.stopped}.")
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
-        return table_of_run(self._title, self.history, notes)
+        return showing.table_of_run(self._title, self.history, notes)
 
     @property
     def _state(self) -> State:
@@ -328,6 +333,7 @@ class Comparison:
         """One row per entry, seed, round (from 1) and client: loss, weight, accuracy, test_loss.
 
         The noise floor has the labels "fedavg-other-batches" and "fedavg-other-seeds".
+        Where an entry deploys its average, `current` and `current_loss` are of the model that clients train on.
         """
         return frame([result._rounds for result in self.every])
 
@@ -357,39 +363,31 @@ class Comparison:
         return str(self)
 
     def __str__(self) -> str:
-        return as_text(self._table())
+        return showing.as_text(self._table())
 
     def _repr_html_(self) -> str:
-        return as_html(self._table())
+        return showing.as_html(self._table())
 
     def _table(self) -> "Table":
-        rounds = 0
-        for result in self.every:
-            rounds = max(rounds, len(result.records))
+        rounds = max(len(result.records) for result in self.every)
         first = self.every[0]
         seeds = len(next(iter(self.results.values())))
         late = min(first.history.last_rounds, rounds)
-        parts = [
-            counted(len(self), "entry", "entries"),
-            counted(seeds, "seed"),
-            counted(rounds, "round"),
-            counted(len(first.client_names), "client"),
-        ]
-        title = f"{', '.join(parts)}; average of the last {counted(late, 'round')}"
+        title = showing.title_of_comparison(len(self), seeds, rounds, len(first.client_names), late)
         notes = [] if self.folder is None else [f"Kept in {self.folder}."]
-        return table_of_comparison(title, self.rows, self.noise_floor, notes)
+        return showing.table_of_comparison(title, self.rows, self.noise_floor, notes)
 
 
 def _report(results: Sequence[Result], folder: Path | None, out: str | Path | None, show: bool) -> list[Path]:
     """Of results on disk, or of results in memory by way of a temporary folder."""
-    target = target_of(folder, out)
+    target = showing.target_of(folder, out)
     with tempfile.TemporaryDirectory() as place:
         root = folder or Path(place) / target.resolve().name
         folders = []
         for result in results:
             kept = result._write(root) if result.folder is None else RunFolder(result.folder)
             folders.append(kept)
-        return report_on(root, folders, target, show, results[0].window)
+        return showing.report_on(root, folders, target, show, results[0].window)
 
 
 def _histories(results: Sequence[Result]) -> list[History]:

@@ -24,6 +24,17 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {many or one + 's'}"
 
 
+def title_of_comparison(entries: int, seeds: int, rounds: int, clients: int, late: int) -> str:
+    """What was compared, and over how many last rounds figures are averaged."""
+    parts = [
+        counted(entries, "entry", "entries"),
+        counted(seeds, "seed"),
+        counted(rounds, "round"),
+        counted(clients, "client"),
+    ]
+    return f"{', '.join(parts)}; average of the last {counted(late, 'round')}"
+
+
 def table_of_run(title: str, history: History, notes: Sequence[str]) -> "Table":
     """A run in two lines."""
     from ..report import brief

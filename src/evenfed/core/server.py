@@ -63,6 +63,24 @@ class Record:
     unpadded: NDArray[np.float64] | None = None  # accuracy over the positions of sequences that are not padding
     scores: Mapping[str, float] | None = None  # of a private round: mean and deviation of accuracies known to no one
 
+    @property
+    def of_current(self) -> "Record | None":
+        """The round as judged by the model that clients train on; None if that one is deployed, or was not judged."""
+        if self.current is None and self.current_losses is None:
+            return None
+        return Record(
+            index=self.index,
+            losses=self.losses,
+            weights=self.weights,
+            objective=self.objective,
+            negative_weights=self.negative_weights,
+            dropped=self.dropped,
+            skipped=self.skipped,
+            seconds=self.seconds,
+            accuracy=self.current,
+            test_losses=self.current_losses,
+        )
+
 
 @dataclass(frozen=True)
 class Past:

@@ -36,7 +36,10 @@ def of_comparison(
 
 
 def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
-    """The model's round, usually the last, and the average of the last rounds, unless that is the same."""
+    """The model's round, usually the last, and the average of the last rounds, unless that is the same.
+
+    If the model is an average of models, also the newest of these.
+    """
     figures = row("", [history], None)
     model_round = "last round"
     if history.model_round is not None:
@@ -48,6 +51,11 @@ def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
     lines = [Line(model_round, last)]
     if last_rounds != model_round:
         lines.append(Line(last_rounds, late))
+    current = history.current
+    if current is not None:
+        of_current = row("", [current], None)
+        cells = metric_cells(of_current, late=False)
+        lines.append(Line(f"not averaged, {model_round}", cells))
     table = _table(title, figures.metric, lines, notes)
     return replace(table, head="")
 

@@ -10,7 +10,7 @@ from ..comparison.findings import Findings, seeds_named
 from ..comparison.header import Made
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from . import beside_paper, expected, held_out, paper, several
+from . import averaged, beside_paper, expected, held_out, paper, several
 from .against import against_tables, controls
 from .table import Table
 from .tables import brief, detailed, overview, runs, suppression
@@ -125,6 +125,7 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     tables = [overview(findings, late=True)]
     tables += _tables_at(late)
     tables += _tables_at(last)
+    tables += averaged.tables(findings)
     tables += held_out.tables(findings)
     if beside_the_paper:
         data_set = paper.data_set_of(findings)

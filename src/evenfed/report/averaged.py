@@ -1,0 +1,55 @@
+"""Entries that deploy the average of their models, beside the models that were averaged."""
+
+from collections.abc import Sequence
+
+from ..comparison.findings import Entry, Findings
+from ..comparison.history import row
+from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
+from .table import Cell, Line, Table
+from .tables import accuracy_note, joined, metric_cells, name_of, when
+
+DEPLOYED = "average"
+CURRENT = "current model"
+
+
+def tables(findings: Findings) -> list[Table]:
+    """In the last rounds and in the last one; none if no entry has an average."""
+    pairs = []
+    for entry in findings.everyone:
+        current = entry.current
+        if current is not None:
+            pairs.append((entry, current))
+    if not pairs:
+        return []
+    return [_table(findings, pairs, late=True), _table(findings, pairs, late=False)]
+
+
+def _table(findings: Findings, pairs: Sequence[tuple[Entry, Entry]], late: bool) -> Table:
+    mean, std, _, worst10, _, _ = METRIC_COLUMNS
+    columns = [mean, worst10, std]
+    if late:  # one round alone has no lasting worst 10 %
+        columns.insert(2, LASTING_COLUMN)
+    keys = [column.key for column in columns]
+    lines = []
+    for entry, current in pairs:
+        lines.append(Line(entry.label, _cells(entry, keys, late), DEPLOYED, entry.is_control))
+        lines.append(Line(entry.label, _cells(current, keys, late), CURRENT, entry.is_control))
+    note = joined(
+        accuracy_note(findings),
+        "Average: the mean of the models so far, which is deployed and which all other tables judge. Current model: "
+        "the one that clients train on.",
+    )
+    table = Table(
+        name=name_of("averaged", late),
+        title=f"Deployed average beside the current model, {when(findings, late)}",
+        columns=directed(columns, findings.metric),
+        lines=lines,
+        notes=(note,),
+        digits=findings.metric.digits,
+    )
+    return table.with_best()
+
+
+def _cells(entry: Entry, keys: Sequence[str], late: bool) -> list[Cell]:
+    figures = row(entry.label, entry.histories, None)
+    return metric_cells(figures, late, keys)
