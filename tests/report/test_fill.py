@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from evenfed.comparison import statistics
 from evenfed.comparison.pack import pack
 from evenfed.comparison.reading import read
 from evenfed.report.fill import filled
@@ -82,20 +81,12 @@ def test_bad_blocks_are_told(small, evenfed, tmp_path, block, told):
 
 @pytest.fixture(scope="module")
 def read_once():
-    """However many reports are made of a folder, it is read once and its clients are redrawn once."""
-    once, pairs, redrawn = cache(read), statistics._Pairs, {}
-
-    def redrawn_once(findings, late, stream):
-        key = (id(findings), late, stream)
-        if key not in redrawn:
-            redrawn[key] = pairs(findings, late, stream)  # keeps the findings, and with them their id
-        return redrawn[key]
-
+    """However many reports are made of a folder, it is read once."""
+    once = cache(read)
     with pytest.MonkeyPatch.context() as patch:
         for module in list(sys.modules.values()):
             if module.__name__.startswith("evenfed.") and getattr(module, "read", None) is read:
                 patch.setattr(module, "read", once)
-        patch.setattr(statistics, "_Pairs", redrawn_once)
         yield
 
 

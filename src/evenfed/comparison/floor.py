@@ -39,6 +39,7 @@ class NoiseFloor:
         self.comparisons = comparisons
         self.late = late
         self._deviations: dict[tuple[str, bool], tuple[float, int]] = {}
+        self._runs: dict[tuple[int, int], RunFigures] = {}
 
     @property
     def is_paired(self) -> bool:
@@ -122,21 +123,26 @@ class NoiseFloor:
         return figures
 
     def _figure(self, entry: Entry, seed: int, metric: str) -> float:
-        """As shown: an accuracy in percent."""
-        by_evaluation = entry.figures(seed, self.late)
-        return entry.metric.unit * figure(by_evaluation, metric, entry.metric)
+        key = (id(entry), seed)  # entries of several comparisons may share a label
+        if key not in self._runs:
+            self._runs[key] = RunFigures(entry.figures(seed, self.late), entry.metric)
+        return self._runs[key][metric]
 
 
-def figure(evaluations: Array, name: str, judged_by: Metric) -> float:
-    """One run's figure from its evaluations [evaluations, n]."""
-    if name == LASTING:
+class RunFigures:
+    """Every figure of one run as shown, an accuracy in percent, from its evaluations [evaluations, n]."""
+
+    def __init__(self, evaluations: Array, judged_by: Metric) -> None:
+        self._unit = judged_by.unit
+        self._by_evaluation = [judged_by.fairness(of_clients) for of_clients in evaluations]
         by_client = evaluations.mean(axis=0)
-        return judged_by.fairness(by_client).worst10
-    by_evaluation = []
-    for of_clients in evaluations:
-        fairness = judged_by.fairness(of_clients)
-        by_evaluation.append(getattr(fairness, name))
-    return float(np.mean(by_evaluation))
+        self._lasting = judged_by.fairness(by_client).worst10
+
+    def __getitem__(self, name: str) -> float:
+        if name == LASTING:
+            return self._unit * self._lasting
+        by_evaluation = [getattr(fairness, name) for fairness in self._by_evaluation]
+        return self._unit * float(np.mean(by_evaluation))
 
 
 def _runs(group: Sequence[Entry]) -> dict[LabelAndSeed, Entry]:

@@ -25,7 +25,7 @@ _AVERAGE = "; or deploy the mean of the rounds' models, average=0.9"
 
 @dataclass(frozen=True)
 class History:
-    """The records of one run, and what they add up to."""
+    """The records of one run, and what they add up to: computed when asked for, once."""
 
     records: Sequence[Record]
     shares: Vector  # [n]
@@ -48,7 +48,7 @@ class History:
         """[n] what the clients of a round are judged by; None if it was not evaluated."""
         return self.metric.of(record)
 
-    @property
+    @cached_property
     def current(self) -> "History | None":
         """The same run judged by the model that clients train on; None if it deploys that one, not an average."""
         records = []
@@ -64,12 +64,12 @@ class History:
             return None
         return dataclasses.replace(self, records=records)
 
-    @property
+    @cached_property
     def evaluated(self) -> list[Record]:
         """The rounds whose model was evaluated."""
         return [record for record in self.records if self.figures(record) is not None]
 
-    @property
+    @cached_property
     def late(self) -> list[Record]:
         """The evaluated ones of the last rounds: the typical state of a run that still moves."""
         first = len(self.records) - self.last_rounds
@@ -129,12 +129,12 @@ class History:
         mean: Vector = np.mean(self._late, axis=0)
         return mean
 
-    @property
+    @cached_property
     def fairness(self) -> Fairness | None:
         figures = self.last_figures
         return None if figures is None else self.metric.fairness(figures)
 
-    @property
+    @cached_property
     def late_fairness(self) -> Fairness | None:
         """Each metric's mean over the last rounds."""
         if not self.late:
@@ -142,7 +142,7 @@ class History:
         each_round = map(self.metric.fairness, self._late)
         return Fairness.average(list(each_round))
 
-    @property
+    @cached_property
     def lasting(self) -> float | None:
         """The worst 10 % of `late_figures`. Better than `late_fairness.worst10` if the worst clients change."""
         figures = self.late_figures
@@ -191,7 +191,7 @@ class History:
             spreads.append(Spread.of(record.accuracy, counts, record.recalls))
         return spreads
 
-    @property
+    @cached_property
     def _late(self) -> list[Vector]:
         """The figures [n] of each late evaluation."""
         late = []
@@ -201,11 +201,11 @@ class History:
                 late.append(figures)
         return late
 
-    @property
+    @cached_property
     def oscillation(self) -> float:
         return oscillation(self._losses, self.shares)
 
-    @property
+    @cached_property
     def moved(self) -> float:
         weights = np.array([record.weights for record in self.records])
         return moved(weights, self._losses, self.shares)
@@ -223,7 +223,7 @@ class History:
     def skipped_rounds(self) -> int:
         return sum(record.skipped for record in self.records)
 
-    @property
+    @cached_property
     def breakdown(self) -> str | None:
         """How the run broke down: nothing usable came back up to the end, or losses grew without bound."""
         usable = 0  # rounds up to the last one that moved the model

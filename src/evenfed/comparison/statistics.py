@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .findings import BASELINE, Findings
-from .floor import Chance, NoiseFloor, figure
+from .floor import Chance, NoiseFloor, RunFigures
 from .intervals import FEWEST_FEDERATIONS, LOWER_IS_BETTER, Array, Difference, Interval, over_federations, over_seeds
 from .runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 
@@ -127,7 +127,7 @@ class _Pairs:
                 missing.append(is_missing)
         missing_somewhere = np.any(missing, axis=0)
         self._tested = np.flatnonzero(~missing_somewhere)
-        self._known: dict[tuple[LabelAndSeed, str], float] = {}
+        self._runs: dict[LabelAndSeed, RunFigures] = {}
 
     def gaps(self, one: str, other: str, metric: str) -> Array:
         """[seeds] `one` minus `other` in `metric`, for each seed they share."""
@@ -156,10 +156,9 @@ class _Pairs:
         return shared
 
     def _figure(self, label: str, seed: int, metric: str) -> float:
-        """As shown: an accuracy in percent."""
-        key = (label, seed), metric
-        if key not in self._known:
+        run = (label, seed)
+        if run not in self._runs:
             entry = self.findings.named(label)
             by_evaluation = entry.figures(seed, self.late)[:, self._tested]
-            self._known[key] = entry.metric.unit * figure(by_evaluation, metric, entry.metric)
-        return self._known[key]
+            self._runs[run] = RunFigures(by_evaluation, entry.metric)
+        return self._runs[run][metric]
