@@ -47,7 +47,8 @@ def train(experiment: Experiment, out: Path, reuse: Sequence[Path]) -> None:
     for member in experiment.members:
         for folder in expanded(reuse):
             taken = ", ".join(take_over(member, out, folder)) or "nothing"
-            say(f"taken from {folder} for {member.name}: {taken}")
+            target = f" for {member.name}" if experiment.federations else ""
+            say(f"taken from {folder}{target}: {taken}")
         with live() as progress:
             complete(member, out, progress, introduce)
 

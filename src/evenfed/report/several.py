@@ -25,7 +25,8 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
     tables = [_beside(differences, names, numbers, left_out)]
     if not differ_in_split_only(comparisons):
         return [*tables, _within(differences, names)]
-    tables.append(_components(comparisons, differences.late))
+    if len(differences.findings.seeds) > 1:
+        tables.append(_components(comparisons, differences.late))
     tables.append(_suppression(comparisons, differences.late))
     tables += against_tables(differences, names)
     if differences.late:
