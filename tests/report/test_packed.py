@@ -73,6 +73,7 @@ def test_runs_of_the_same_configuration_are_taken_from_another_comparison(small,
     pack(small, tmp_path / "kept")
     same, other = "vred[beta=0.2]", "vred[beta=1.0]"
     asked = f"compare --algorithms fedavg,{same},{other} --rounds 4 --seeds 1,2 --set data.clients=6 --reuse kept"
+    asked += " --set noise_floor=seeds"
     done = evenfed(*asked.split(), "--set", "train.last_rounds=2", "--out", "runs", "--format", "json")
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stderr.split())
