@@ -21,12 +21,12 @@ OPTIONS = {"rounds": 2, "lr": 0.05, "batch_size": 4}
 pytestmark = pytest.mark.slow
 
 
-def encoder(attention: str, dropout: float) -> nn.Module:
+def encoder(attention: str, dropout: float, layers: int = 2) -> nn.Module:
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=50,
         hidden_size=16,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=16,
@@ -69,7 +69,7 @@ def test_an_encoder_is_stacked_and_trains_as_one_by_one(attention, dropout):
 
 
 def test_an_encoder_in_a_gpus_slots_trains_as_one_by_one():
-    problem = Problem.of(encoder("sdpa", 0.1), clients(), evenfed.Settings(lr=0.05, batch_size=4))
+    problem = Problem.of(encoder("sdpa", 0.1, layers=1), clients(), evenfed.Settings(lr=0.05, batch_size=4))
     task = Task(0, 0, problem.theta, torch.arange(4), LocalTraining(0.05, Batching(size=4)))
     found = torch.zeros(4, len(problem.theta))
     for _, update in Slots(problem, 2).train([task]):

@@ -31,8 +31,8 @@ FORMS = [  # clients, batch, height, width, in, out, kernel, stride, padding
     (2, 3, 8, 8, 16, 32, 3, 1, 1),
     (2, 3, 8, 6, 16, 16, 3, 2, 1),
     (1, 2, 5, 7, 32, 16, 3, 2, 1),
-    (2, 2, 9, 9, 16, 16, 5, 2, 2),
-    (1, 40, 8, 8, 16, 16, 3, 1, 0),  # so many places that a sum has parts
+    (1, 2, 7, 7, 16, 16, 5, 2, 2),
+    (1, 40, 8, 8, 16, 16, 2, 1, 0),  # so many places that a sum has parts
 ]
 
 

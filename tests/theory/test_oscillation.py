@@ -59,8 +59,7 @@ def test_t29_smoothing_damps_the_alternating_part_alone(a):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("a", [0.1, 0.25, 0.5, 1.0])
-@pytest.mark.parametrize("lr", [0.05, 0.3, 1.5])
+@pytest.mark.parametrize(("a", "lr"), [(0.1, 0.05), (0.1, 1.5), (0.25, 0.3), (0.5, 1.5), (1.0, 0.05), (1.0, 0.3)])
 def test_t30_smoothing_allows_a_penalty_larger_by_the_same_factor(a, lr):
     limit = (2 - lr) * (2 - a) / a / (2 * lr)
     for part, stable in ((0.95, True), (1.05, False)):
