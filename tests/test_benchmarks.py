@@ -1,4 +1,4 @@
-"""The GPU's benchmark without a GPU: its page is what its file says, and what it times runs."""
+"""Benchmarks without their machines: their page is what their files say, and what is timed runs."""
 
 import importlib
 import json
@@ -44,3 +44,24 @@ def test_kernels_are_judged_against_torchs_convolution(gpu, monkeypatch):
         found = gpu._kernel(8, 16, 32, stride, clients=2, batch=4)
         assert all(0 <= found[f"{name}_error"] < 5e-3 for name in ("forward", "images", "weights"))
         assert f"8x8, 16 to 32, stride {stride}" in "\n".join(gpu._kernels([found]))
+
+
+def test_the_page_has_the_tables_of_the_committed_averages(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    averaging = importlib.import_module("averaging")
+    assert averaging.tables(json.loads(averaging.RESULT.read_text())) in (BENCHMARKS / "README.md").read_text()
+
+
+def test_means_of_the_last_models_are_judged_as_the_run_judges_its_own(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    averaging = importlib.import_module("averaging")
+    monkeypatch.setattr(averaging, "LAST", {"mean of last 1": 1})
+    draw = torch.Generator().manual_seed(0)
+    clients = []
+    for size in (6, 9):
+        part = (torch.randn(size, 64, generator=draw), torch.randint(0, 10, (size,), generator=draw))
+        clients.append(evenfed.Client(train=part, test=part))
+    means = averaging.LastModels(clients)
+    result = evenfed.train(averaging.network(), clients, "fedavg", rounds=3, lr=0.5, callbacks=means)
+    judged = means.accuracies["fedavg", 0, "mean of last 1"]
+    assert [row.tolist() for row in judged] == [record.accuracy.tolist() for record in result.records]
