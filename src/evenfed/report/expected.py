@@ -54,30 +54,37 @@ def _explained(fit: Fit | None) -> list[Cell]:
     return [Cell(100 * fit.classes, digits=0), Cell(100 * fit.noise, digits=0)]
 
 
-def differences(comparisons: Sequence[Findings], late: bool, names: Sequence[str] = ()) -> list[Table]:
-    """Each entry against FedAvg in expected accuracies; nothing where these do not fit on every federation."""
+def in_expected(comparisons: Sequence[Findings], late: bool) -> Differences | None:
+    """Differences in expected accuracies; None where these do not fit on every federation."""
     expected = []
     for findings in comparisons:
         fitting = findings.expected
         if fitting is None:
-            return []
+            return None
         expected.append(fitting)
     common = set(expected[0].by_label)
     for findings in expected:
         common &= set(findings.by_label)
     if common == {BASELINE}:
+        return None
+    return Differences([findings.only(common) for findings in expected], late)
+
+
+def differences(comparisons: Sequence[Findings], late: bool, names: Sequence[str] = ()) -> list[Table]:
+    """Each entry against FedAvg in expected accuracies; nothing where these do not fit on every federation."""
+    shared = in_expected(comparisons, late)
+    if shared is None:
         return []
-    shared = Differences([findings.only(common) for findings in expected], late)
     note = "In accuracies expected from class shares and recalls: the test sets' own noise is left out of both sides."
     tables = []
     for table in (paired(shared, names), same_average(shared, names)):
         if table is None:
             continue
-        in_expected = replace(
+        named = replace(
             table,
             name=f"expected-{table.name}",
             title=f"{table.title}, expected accuracy",
             notes=(note, *table.notes),
         )
-        tables.append(in_expected)
+        tables.append(named)
     return tables

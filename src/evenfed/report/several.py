@@ -13,6 +13,7 @@ from . import expected
 from .against import against_tables, controls
 from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns
+from .glance import at_a_glance
 from .paper import Numbers
 from .table import Cell, Line, Table
 from .tables import floor_note, joined, judged_by, metric_cells, metric_columns, name_of, suppression_cells, when
@@ -25,6 +26,7 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
     tables = [_beside(differences, names, numbers, left_out)]
     if not differ_in_split_only(comparisons):
         return [*tables, _within(differences, names)]
+    tables.insert(0, at_a_glance(differences, expected.in_expected(comparisons, differences.late)))
     if len(differences.findings.seeds) > 1:
         tables.append(_components(comparisons, differences.late))
     tables.append(_suppression(comparisons, differences.late))
