@@ -65,3 +65,28 @@ def test_means_of_the_last_models_are_judged_as_the_run_judges_its_own(monkeypat
     result = evenfed.train(averaging.network(), clients, "fedavg", rounds=3, lr=0.5, callbacks=means)
     judged = means.accuracies["fedavg", 0, "mean of last 1"]
     assert [row.tolist() for row in judged] == [record.accuracy.tolist() for record in result.records]
+
+
+@pytest.fixture
+def coverage(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("coverage_of_intervals")
+
+
+def test_the_page_has_the_committed_coverage(coverage):
+    assert coverage.table(coverage.kept_outcomes()) in (BENCHMARKS / "README.md").read_text()
+
+
+def test_intervals_err_in_about_five_percent_of_the_cases_and_find_what_is_there(coverage):
+    """At reduced size: 200 comparisons, whose share of errors strays by 1.5 points."""
+
+    def found(federations: int, seeds: int, **design: object) -> dict[str, float]:
+        return coverage.measured(coverage.Design(federations, seeds, **design), 200).found
+
+    alone = found(1, 3)
+    paired = found(1, 3, floor=True)
+    over_federations = found(10, 1, reacts=True, rule="federations")
+    for shares in (alone, paired, over_federations):
+        assert all(1 <= share <= 9.5 for share in shares.values()), shares
+    former = found(1, 3, gain=0.5, rule="former")
+    assert former["mean"] < 10 < 50 < found(1, 3, gain=0.5, floor=True)["mean"]

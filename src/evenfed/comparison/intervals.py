@@ -2,7 +2,7 @@
 
 A comparison on one federation has seeds as its sample. What it says holds for these clients, trained again. Only a
 comparison of several federations says what to expect of other clients: there each federation is one observation.
-How often the two find a difference where there is none is measured in `benchmarks/coverage.py`.
+How often the two find a difference where there is none is measured in `benchmarks/coverage_of_intervals.py`.
 """
 
 from collections.abc import Sequence
