@@ -10,6 +10,7 @@ from evenfed.core.errors import InputError
 from evenfed.data import images, store
 from evenfed.data.dataset import digits
 from evenfed.data.images import CINIC_CLASSES, CINIC_PARTS
+from evenfed.data.pickled import read_batch
 
 RNG = np.random.default_rng(0)
 
@@ -163,19 +164,36 @@ def test_cifar_files_that_are_not_whole_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
-def test_plain_pickles_of_every_protocol_are_read(tmp_path, protocol):
+def test_pickled_batches_of_every_protocol_are_read(tmp_path, protocol):
     made = {b"data": np.arange(6, dtype=np.uint8).reshape(2, 3), b"labels": [1, 2], b"name": b"\xe9", "text": "é"}
+    made[b"columns"] = np.asfortranarray(made[b"data"])
     (tmp_path / "batch").write_bytes(pickle.dumps(made, protocol))
-    found = images.plain_pickle(tmp_path / "batch")
-    np.testing.assert_array_equal(found[b"data"], made[b"data"])
-    assert found[b"labels"] == [1, 2] and found[b"name"] == b"\xe9"
+    found = read_batch(tmp_path / "batch")
+    np.testing.assert_array_equal(found["data"], made[b"data"])
+    np.testing.assert_array_equal(found["columns"], made[b"data"])
+    assert found["labels"] == [1, 2] and found["name"] == b"\xe9" and found["text"] == "é"
 
 
 def test_the_official_pickles_name_numpy_as_it_was_then(tmp_path):
     content = pickle.dumps({b"data": np.arange(3, dtype=np.uint8)}, 2).replace(b"numpy._core", b"numpy.core")
     assert b"numpy.core.multiarray" in content
     (tmp_path / "batch").write_bytes(content)
-    assert images.plain_pickle(tmp_path / "batch")[b"data"].tolist() == [0, 1, 2]
+    assert read_batch(tmp_path / "batch")["data"].tolist() == [0, 1, 2]
+
+
+def test_a_batch_as_python_2_wrote_it(tmp_path):
+    """The opcodes of the official files: strings are bytes (U, T), and what comes twice is recalled (h)."""
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85q\tU\x01bq\n\x87q\x0bRq\x0c(K\x01K\x01"
+        b"M\x00\x0c\x86q\rcnumpy\ndtype\nq\x0eU\x02u1q\x0fK\x00K\x01\x87q\x10Rq\x11(K\x03U\x01|q\x12NNNJ\xff\xff\xff\xff"
+        b"J\xff\xff\xff\xffK\x00tq\x13b\x89T\x00\x0c\x00\x00" + bytes([200]) * 3072 + b"tq\x14b"
+    )
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    (folder / "train").write_bytes(b"\x80\x02}q\x01(U\x0bfine_labelsq\x02]q\x03K*aU\x04dataq\x04" + array + b"u.")
+    images.convert_cifar100(folder, store.folder("cifar100"))
+    found = store.read("cifar100")
+    assert found.targets.tolist() == [42] and (found.inputs == 200).all()
 
 
 class Evil:
@@ -206,6 +224,9 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, protocol):
         b"cnumpy\nload\n(S'x'\ntR.",
         b"c_codecs\nencode\n(S'x'\nS'zip'\ntR.",
         pickle.dumps([1, 2, 3]),
+        pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [1]}, 2),
+        pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"fine_labels": [1 << 70]}, 2),
+        pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"fine_labels": [[1]]}, 2),
         pickle.dumps({b"data": "no array", b"labels": [1]}),
         pickle.dumps({b"data": np.zeros((1, 3072), np.float64), b"labels": [1]}, 2),
     ],
@@ -216,6 +237,62 @@ def test_other_pickles_end_in_one_message(tmp_path, content):
     (folder / "train").write_bytes(content)
     with pytest.raises(InputError, match="official archive"):
         images.convert_cifar100(folder, store.folder("cifar100"))
+
+
+def array_opcodes(dtype, content, shape=b"M\x00\x0c\x85"):
+    start = b"cnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01"
+    return b"cnumpy.core.multiarray\n_reconstruct\n" + start + shape + dtype + b"\x89" + content + b"tb"
+
+
+BYTES = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+OBJECTS = BYTES.replace(b"U\x02u1", b"U\x02O8")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        array_opcodes(OBJECTS, b"U\x08AAAAAAAA", b"K\x01\x85"),  # an object at address 0x4141...: a crash
+        array_opcodes(OBJECTS, b"]", b"K\x01\x85"),
+        array_opcodes(BYTES.replace(b"|NNNJ", b"|U\x01xNNJ"), b"U\x01A", b"K\x01\x85"),  # a dtype with odd fields
+        array_opcodes(
+            BYTES.replace(b"J\xff\xff\xff\xff", b"J\xff\xff\xff\x7f"), b"U\x01A", b"K\x02\x85"
+        ),  # longer items
+        array_opcodes(BYTES, b"U\x01A", b"J\xff\xff\xff\x7f\x85"),  # more than there is
+        array_opcodes(BYTES, b"U\x01A", b"J\xff\xff\xff\xff\x85"),  # less than nothing
+        b"cnumpy\nndarray\n(K\x01\x85U\x02O8K\x08tR",  # uninitialised memory
+        b"cnumpy\nndarray\n\x81",
+        b"]2a.",
+        b"\x8d" + b"\xff" * 7 + b"\x0f",  # a text of 2^60 bytes
+        b"\x8e" + b"\xff" * 7 + b"\x0f",
+        b"0" * 9,
+        b"}}s",
+        b"h\xff",
+        b"P1\n",
+    ],
+)
+def test_pickles_that_reach_into_numpys_memory_are_refused(tmp_path, value):
+    """With a general unpickler, however few names it knew, the first of these ended the process by a signal."""
+    (tmp_path / "train").write_bytes(b"\x80\x02}(U\x04data" + value + b"U\x0bfine_labels](K\x01eu.")
+    with pytest.raises(InputError, match="official archive"):
+        images.convert_cifar100(tmp_path, store.folder("cifar100"))
+
+
+def test_damaged_batches_are_refused_or_read(tmp_path):
+    """Random bytes changed: a batch or our own message, nothing else."""
+    made = {b"data": np.zeros((1, 30), np.uint8), b"fine_labels": [1], b"filenames": [b"a.png"]}
+    contents = [pickle.dumps(made, protocol) for protocol in range(5)]
+    damaged = tmp_path / "train"
+    refused = 0
+    for case in range(200):
+        content = bytearray(contents[case % 5])
+        for place in RNG.integers(0, len(content), 1 + case % 4):
+            content[place] = RNG.integers(0, 256)
+        damaged.write_bytes(content)
+        try:
+            read_batch(damaged)
+        except InputError:
+            refused += 1
+    assert 50 < refused < 200
 
 
 def test_cinic_is_pooled_in_order_and_says_what_it_skipped(tmp_path):

@@ -3,11 +3,9 @@
 Only the training part of MNIST and CIFAR is read: each client's test examples are split from its own rows.
 """
 
-import codecs
 import gzip
-import pickle
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from . import store
+from .pickled import read_batch
 
 Images = NDArray[np.uint8]  # [n, channels, height, width]
 Labels = NDArray[np.int64]
@@ -115,48 +114,6 @@ def convert_cinic10(source: Path, destination: Path) -> None:
     )
 
 
-def plain_pickle(path: Path) -> Any:
-    """Unpickle containers, numbers, strings and NumPy arrays; a file that asks for anything else is refused."""
-    with path.open("rb") as file:
-        try:
-            return _PlainUnpickler(file, encoding="bytes").load()
-        except InputError:
-            raise
-        except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-            raise InputError(
-                f"{path}: not a pickle of plain arrays ({error}); an official CIFAR batch is one: unpack the official "
-                "archive again"
-            ) from error
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """Stands in for `_codecs.encode`, which could be asked for any codec."""
-    if encoding != "latin1":
-        raise ValueError(f"codec {encoding!r}")
-    return codecs.latin_1_encode(text)[0]
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """A pickle can name any function to call; this one knows only those that build NumPy arrays and bytes."""
-
-    _RECONSTRUCT: Any = np.empty(0).__reduce__()[0]  # public name differs between NumPy 1 and 2
-    ALLOWED: Mapping[tuple[str, str], Any] = {
-        ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-        ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): _latin1,
-    }
-
-    def find_class(self, module: str, name: str, /) -> Any:
-        if (module, name) not in self.ALLOWED:
-            raise InputError(
-                f"refused to unpickle {module}.{name}: a batch of CIFAR holds plain containers and NumPy arrays only, "
-                "and this file would run code; get the official archive"
-            )
-        return self.ALLOWED[module, name]
-
-
 def _find(source: Path, name: str) -> Path | None:
     """A file of that name in the folder or in one just below it, as archives unpack."""
     below = sorted(source.glob(f"*/{name}"))
@@ -176,7 +133,7 @@ def _convert_idx(name: str, source: Path, destination: Path) -> None:
         )
     inputs = _read_idx(images, axes=3)[:, None]
     targets = _read_idx(labels, axes=1).astype(np.int64)
-    _check_range(targets, 10, source)
+    _check_labels(targets, 10, source)
     store.write(
         destination,
         name=name,
@@ -220,7 +177,7 @@ def _write_cifar(
     def chunks() -> Iterator[Images]:
         for path in batches:
             images, labels = read(path, kind)
-            _check_range(labels, kind.classes, path)
+            _check_labels(labels, kind.classes, path)
             targets.extend(labels.tolist())
             for start in range(0, len(images), CHUNK):
                 yield images[start : start + CHUNK]
@@ -251,34 +208,30 @@ def _read_binary(path: Path, kind: _Cifar) -> Batch:
 
 
 def _read_pickled(path: Path, kind: _Cifar) -> Batch:
-    batch = plain_pickle(path)
-    images = _entry(batch, "data")
-    labels = _entry(batch, kind.label_key)
-    is_bytes = isinstance(images, np.ndarray) and images.dtype == np.uint8
-    if not is_bytes or images.shape[1:] != (PIXELS,) or labels is None:
+    batch = read_batch(path)
+    images: Any = batch.get("data")
+    labels: Any = batch.get(kind.label_key)
+    are_images = isinstance(images, np.ndarray) and images.shape[1:] == (PIXELS,)
+    are_labels = isinstance(labels, list) and all(type(label) is int for label in labels)
+    if not are_images or not are_labels or len(images) != len(labels):
         raise InputError(
-            f"{path}: a pickled CIFAR batch holds 'data' of [n, 3072] bytes and '{kind.label_key}'; this one does not: "
-            "unpack the official archive again"
+            f"{path}: a pickled CIFAR batch holds 'data' of [n, 3072] bytes and '{kind.label_key}', n whole numbers; "
+            "this one does not: unpack the official archive again"
         )
-    classes = np.asarray(labels, dtype=np.int64)
-    return images.reshape(-1, 3, 32, 32), classes
-
-
-def _entry(batch: Any, key: str) -> Any:
-    """What a pickled batch holds under a key, which Python 2 wrote as bytes; None if it holds no such thing."""
-    if not isinstance(batch, dict):
-        return None
-    return batch.get(key.encode(), batch.get(key))
+    if labels:
+        _check_range(min(labels), max(labels), kind.classes, path)
+    return images.reshape(-1, 3, 32, 32), np.array(labels, np.int64)
 
 
 _CIFAR_LAYOUTS = ((".bin", _read_binary), ("", _read_pickled))  # ending of the files' names, and their reader
 
 
-def _check_range(labels: Labels, classes: int, path: Path) -> None:
-    if not len(labels):
-        return
-    lowest = labels.min()
-    highest = labels.max()
+def _check_labels(labels: Labels, classes: int, path: Path) -> None:
+    if len(labels):
+        _check_range(labels.min(), labels.max(), classes, path)
+
+
+def _check_range(lowest: int, highest: int, classes: int, path: Path) -> None:
     if lowest < 0 or highest >= classes:
         raise InputError(
             f"{path}: labels from {lowest} to {highest}, allowed are 0 to {classes - 1}; "
