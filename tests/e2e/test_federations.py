@@ -32,7 +32,7 @@ def test_each_federation_has_a_folder_and_the_report_is_on_all(tmp_path, evenfed
     file.write_text(EXPERIMENT.format(federations=[3, 11, 4]))
     done = evenfed("compare", file, "--out", tmp_path / "runs")
     assert done.returncode == 0, done.stderr
-    assert "data.seed=11" in done.stdout
+    assert "3 federations" in done.stdout
     folder = tmp_path / "runs" / "splits"
     assert (folder / "report" / "report.md").exists()
 

@@ -46,7 +46,7 @@ def test_from_three_federations_on_the_interval_is_over_federations(splits, even
     gap = cells["paired-late", "vred", "worst10", "difference"]
     assert numbers(gap) == pytest.approx([4, 4 - reach, 4 + reach], rel=1e-4)
     assert numbers(cells["paired-late", "vred", "worst10", "these"]) == pytest.approx([4, 4, 4])
-    assert numbers(cells["glance-late", "vred", "", "worst10-gap"]) == pytest.approx(numbers(gap))
+    assert numbers(cells["glance-late", "vred", "", "worst10_gap"]) == pytest.approx(numbers(gap))
     means = [float(cells["beside-late", "vred", f"data.seed={k}", "mean"]["value"]) for k in range(3)]
     assert float(cells["glance-late", "vred", "", "mean"]["value"]) == pytest.approx(np.mean(means))
     assert cells["paired-late", "vred", "worst10", "verdict"]["verdict"] == "better on these federations"

@@ -180,7 +180,7 @@ def _table(block: _Block, reports: Reports) -> list[str]:
         tables: Sequence[Table] = choice.tables(_choice(block))
     else:
         beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)
-        report = reports(block.folders, beside_paper, block.min_test, block.last_rounds)
+        report = reports(tuple(expanded(block.folders)), beside_paper, block.min_test, block.last_rounds)
         tables = report.tables
         if block.name == "facts":
             facts = [f"* {fact}" for fact in report.facts]

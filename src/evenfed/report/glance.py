@@ -11,8 +11,11 @@ from .table import Cell, Column, Line, Table
 from .tables import figures_at, name_of, when
 
 _MEAN, _, _, _WORST10, _, _ = METRIC_COLUMNS
-_GAPS = (Column("mean-gap", "Δ mean [95 %]"), Column("worst10-gap", "Δ worst 10 % [95 %]"))
-_EXPECTED_GAP = Column("expected-worst10-gap", "Δ expected worst 10 % [95 %]")
+_GAPS = (Column("mean_gap", "Δ mean [95 %]"), Column("worst10_gap", "Δ worst 10 % [95 %]"))
+_EXPECTED_GAPS = (
+    Column("expected_mean_gap", "Δ expected mean [95 %]"),
+    Column("expected_worst10_gap", "Δ expected worst 10 % [95 %]"),
+)
 
 
 def at_a_glance(differences: Differences, expected: Differences | None) -> Table:
@@ -23,7 +26,7 @@ def at_a_glance(differences: Differences, expected: Differences | None) -> Table
     gaps = list(_GAPS)
     if expected is not None:
         columns.append(EXPECTED_WORST10)
-        gaps.append(_EXPECTED_GAP)
+        gaps += _EXPECTED_GAPS
     lines = []
     for entry in first.everyone:
         label = entry.label
@@ -32,7 +35,7 @@ def at_a_glance(differences: Differences, expected: Differences | None) -> Table
             cells.append(_over_federations(differences.comparisons, label, column.key, late))
         cells += [_gap(differences, label, "mean"), _gap(differences, label, "worst10")]
         if expected is not None:
-            cells.append(_gap(expected, label, "worst10"))
+            cells += [_gap(expected, label, "mean"), _gap(expected, label, "worst10")]
         lines.append(Line(label, cells, control=entry.is_control))
     table = Table(
         name=name_of("glance", late),
