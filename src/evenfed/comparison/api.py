@@ -62,8 +62,8 @@ def train(
     `out`: a folder that keeps the run: the same call resumes it, more `rounds` extend it, `evenfed report` reads it.
     `progress`: show a progress bar on stderr; by default in terminals and notebooks.
     `options`: the fields of `evenfed.Settings`: rounds, lr, lr_schedule, optimizer, clip, batch_size, local_epochs,
-    local_steps, drop_last, augment, prox, batch_norm, seed, participation, server_lr, server_optimizer, smooth,
-    average, weigh_at, start, engine, device, precision, evaluate_every, last_rounds.
+    local_steps, drop_last, augment, prox, batch_norm, seed, batch_seed, participation, server_lr,
+    server_optimizer, smooth, average, weigh_at, start, engine, device, precision, evaluate_every, last_rounds.
 
     >>> import torch, evenfed
     >>> clients = [evenfed.Client(train=(torch.randn(8, 4), torch.randint(0, 3, (8,)))) for _ in range(3)]
