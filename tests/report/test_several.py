@@ -52,6 +52,7 @@ def test_from_three_federations_on_the_interval_is_over_federations(splits, even
     assert cells["paired-late", "vred", "worst10", "verdict"]["verdict"] == "better on these federations"
     told = " ".join((folders[0] / "beside" / "report.md").read_text().split())
     assert "95 % interval over 3 federations: what to expect of another one" in told
+    assert "vred: the worst 10 % are lifted on these federations, not shown to change on others (+4.00" in told
     for path in [path for folder in folders for path in folder.glob("*/seed-1")]:
         shutil.rmtree(path)  # one seed each: still judged, since federations are the sample
     alone = figures_in(evenfed("report", *folders, "--format", "csv").stdout)

@@ -124,15 +124,18 @@ def _against(
             shown = f"{label} minus {rival}"
         control = findings.named(label).is_control
         gaps = {}
+        on_these = {}
         floors = {}
         for metric in judged_by(late):
             gap = differences.between(label, rival, metric)
             cells = _cells(differences, label, rival, metric)
             lines.append(Line(shown, cells, metric, control))
             gaps[metric] = gap
+            if gap.over_federations:
+                on_these[metric] = differences.on_these(label, rival, metric)
             floors[metric] = differences.chance(metric, gap.seeds)
         if not control and gaps["mean"].is_judged:
-            notes.append(answer(shown, gaps, floors, findings.metric.digits + 1))
+            notes.append(answer(shown, gaps, floors, findings.metric.digits + 1, on_these))
     if not lines:
         return None
     return Table(
@@ -275,8 +278,12 @@ def answer(
     gaps: Mapping[str, Difference],
     floors: Mapping[str, Chance | None],
     digits: int = 2,
+    on_these: Mapping[str, Difference] = {},
 ) -> str:
-    """Whether the worst-served gain without lowering the mean, in a sentence."""
+    """Whether the worst-served gain without lowering the mean, in a sentence.
+
+    `on_these`: the differences with the federations taken as given, where `gaps` have intervals over federations.
+    """
     clauses = []
     for metric in ("worst10", LASTING, "mean", "std"):
         if metric not in gaps:
@@ -287,12 +294,17 @@ def answer(
         amount = f"{gap.points:+.{digits}f} {interval}"
         if floor:
             repetition = "other batches" if floor.is_paired else "a new seed"
-            amount += f"; {repetition} {floor.bound:.{digits}f}"
+            amount += f"; {repetition} alone up to {floor.bound:.{digits}f}"
         copula = "is" if metric in ("mean", "std") else "are"
         verbs = _VERBS if gap.higher_is_better else _VERBS_DOWN
         if metric == "std":
             verbs = _VERBS_OF_STD
         predicate = f"{copula} {verbs[gap.verdict]} ({amount})"
+        given = on_these.get(metric)
+        if gap.direction == 0 and given is not None and given.direction:
+            predicate = (
+                f"{copula} {verbs[given.verdict]} on these federations, not shown to change on others ({amount})"
+            )
         clauses.append(f"the {title(metric)} {predicate}")
     sentence = "; ".join(clauses)
     return f"{label}: {sentence}."
