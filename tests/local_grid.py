@@ -121,13 +121,18 @@ def simulated(algorithm, clients=None, model=small_model, **options):
 
 
 def assert_same(found, wanted, exact=True):
-    """Model, memory and every client's row."""
+    """Models, memory and every client's row."""
     equal = torch.equal if exact else lambda a, b: torch.allclose(a, b, rtol=1e-4, atol=1e-6)
     assert equal(found.server.theta, wanted.server.theta)
+    assert equal(found.server.deployed.theta, wanted.server.deployed.theta)
     assert found.server.memory.keys() == wanted.server.memory.keys()
     assert all(equal(found.server.memory[k], v) for k, v in wanted.server.memory.items())
     for ours, theirs in zip(found.records, wanted.records, strict=True):
         assert (ours.index, ours.dropped, ours.skipped) == (theirs.index, theirs.dropped, theirs.skipped)
-        for name in ("losses", "weights", "accuracy"):
+        assert (ours.current is None) == (theirs.current is None)
+        names = ["losses", "weights", "accuracy"]
+        if theirs.current is not None:
+            names.append("current")
+        for name in names:
             a, b = getattr(ours, name), getattr(theirs, name)
             assert np.array_equal(a, b, equal_nan=True) if exact else np.allclose(a, b, atol=1e-5, equal_nan=True)

@@ -31,7 +31,8 @@ class Watch:
         folder.mkdir()
         (folder / "sitecustomize.py").write_text(HOOK)
         self.heard, self.traced = folder / "heard.txt", folder / "trace.txt"
-        self.environment = {"PYTHONPATH": str(folder), "NETWORK_LOG": str(self.heard)}
+        searched = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+        self.environment = {"PYTHONPATH": searched, "NETWORK_LOG": str(self.heard)}
 
     def command(self, *words: str) -> list[str]:
         if shutil.which("strace") is None:

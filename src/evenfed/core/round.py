@@ -11,15 +11,19 @@ needs all updates at once (`needs = "gram"`).
 ...     return theta - lr * 2 * (theta - data.mean(0))
 >>> clients = [torch.randn(size, 2, generator=torch.Generator().manual_seed(size)) for size in (5, 20, 40)]
 >>> algorithm = evenfed.algorithms.get("semi_vred")
->>> server = evenfed.Server.start(algorithm, torch.zeros(2), sizes=[len(c) for c in clients], lr=0.1)
+>>> sizes = [len(c) for c in clients]
+>>> server = evenfed.Server.start(algorithm, torch.zeros(2), sizes, lr=0.1, average=0.9, weigh_at="average")
 >>> for _ in range(3):
-...     turn = evenfed.open_round(server, losses=[float(loss(server.params, c)) for c in clients])
+...     turn = evenfed.open_round(server, losses=[float(loss(server.weighed_params, c)) for c in clients])
 ...     updates = (
 ...         evenfed.Update(int(i), server.params - train(server.params, clients[i])) for i in turn.plan.ids
 ...     )
 ...     server, record = evenfed.close_round(turn, updates)
->>> record.index, record.weights.round(2).tolist(), server.params.shape
+>>> record.index, record.weights.round(2).tolist(), server.deployed_params.shape
 (2, [0.08, 0.32, 0.6], torch.Size([2]))
+
+Clients measure losses at `server.weighed_params` and train `server.params`. `server.deployed_params` is the model to
+judge, save and use. Without `average`, as is the default, all three are the current model.
 """
 
 import dataclasses
@@ -40,7 +44,10 @@ def open_round(
     losses: Sequence[float] | Tensor,
     ids: Tensor | None = None,
 ) -> Turn:
-    """Losses in, plan out. `losses` [m] belong to the clients `ids` [m] that take part (None: everyone)."""
+    """Losses in, plan out. `losses` [m] belong to the clients `ids` [m] that take part (None: everyone).
+
+    They are measured at `server.weighed_params`: the current model, or the average with `weigh_at="average"`.
+    """
     clients = len(server.sizes)
     if ids is None:
         ids = torch.arange(clients)
@@ -87,6 +94,7 @@ def close_round(
 ) -> tuple[Server, Record]:
     """Updates in, new model out; each update is folded as it comes and freed.
 
+    The server's `params` go into the next round. Its `deployed_params` serve clients: the average, if it keeps one.
     `losses_at(theta, ids)` measures the losses of `ids` at a flat model, for plans with a `probe` (DRFA).
     """
     fold = Fold(turn)

@@ -12,7 +12,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
-from torch import Tensor, nn
+from torch import nn
 
 from ..client import Client, alone
 from ..core import sums
@@ -23,13 +23,13 @@ from ..simulate import evaluation
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Score, Task, initial_model
 from . import secure, wire
-from .private import MEAN, RECORD, SCORE, MaskedTask
+from .desk import Desk
+from .private import MEAN, RECORD, SCORES, MaskedTask
 from .shelf import InContext, InFolder, Shelf, Store, moments_at, put_moments
 from .wire import Shape
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
 DataFunction = Callable[[Context], Client]
-Buffers = dict[str, Tensor]
 MEASURED_LOSS = "evenfed.loss"  # in the client's state, for the sums of one round
 
 
@@ -118,7 +118,8 @@ class Site:
         task = wire.Task.read(message)
         client = self._client(context)
         desk = self._desk(client, context, task)
-        desk.receive(message)
+        separate = wire.WEIGHED in message.content.array_records
+        desk.receive(message, wire.WEIGHED if separate else wire.ARRAYS)
         problem = desk.problem
         loss = desk.worker.mean(problem.loss, problem.train, desk.position)
         metrics = {"loss": loss, "num-examples": desk.train_size}
@@ -150,7 +151,7 @@ class Site:
 
     def _train_personal(
         self,
-        desk: "_Desk",
+        desk: Desk,
         training: Task,
         context: Context,
         task: wire.Task,
@@ -176,22 +177,21 @@ class Site:
             shelf.put(task.index, start)
 
     def evaluate(self, message: Message, context: Context) -> Message:
-        """The test score of the received model, or of the client's own where it has trained one."""
+        """The test scores of the received models, or of the client's own where it has trained one."""
         task = wire.Task.read(message)
         client = self._client(context)
         desk = self._desk(client, context, task)
-        theta, buffers = desk.receive(message)
-        problem = desk.problem
-        if problem.judged is None:
+        judged = desk.problem.judged
+        if judged is None:
             return wire.reply(message, {"num-examples": 0})
+        own = None
         if task.personal is not None:
-            shelf = self._shelf(context, task)
-            model = shelf.at(task.index)
-            if model is not None:
-                desk.worker.load(model.to(theta), buffers)
-        at = desk.position
-        metrics: dict[str, Any] = dict(evaluation.score_of_client(desk.worker, at))
-        metrics["num-examples"] = int(problem.judged.sizes[at])
+            own = self._shelf(context, task).at(task.index)
+        metrics: dict[str, Any] = desk.scores(message, wire.ARRAYS, own)
+        if wire.CURRENT in message.content.array_records:
+            current = desk.scores(message, wire.CURRENT, own)
+            metrics.update(evaluation.of_current(current))
+        metrics["num-examples"] = int(judged.sizes[desk.position])
         return wire.reply(message, metrics)
 
     def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -211,16 +211,15 @@ class Site:
         for name in (RECORD, secure.PROTOCOL):  # Flower's mods expect one record of settings
             del message.content[name]
         c = masked.coefficient
-        if masked.kind == SCORE:
+        if masked.kind in SCORES:
             reply = self.evaluate(message, context)
-            score = wire.number(reply, "accuracy")
-            if score is None:
-                raise InputError("this client has no test score")
-            return secure.split([c * score, c * score**2])
+            return _masked_scores(reply, SCORES[masked.kind], c)
         algorithm = wire.algorithm_from(masked.algorithm)
         shelf = self._shelf(context, task, "memory")
         first = not masked.means
         loss = self._loss(message, context, task, first)
+        if wire.WEIGHED in message.content:
+            del message.content[wire.WEIGHED]  # Flower's mods expect one model
         memory_before = shelf.at(masked.since)
         own = masked.own(task.lr, loss, memory_before)
         if masked.kind == MEAN:
@@ -274,7 +273,7 @@ class Site:
             raise InputError(f"data(context) gave a {type(client).__name__}; it must return an evenfed.Client")
         return client
 
-    def _desk(self, client: Client, context: Context, task: wire.Task) -> "_Desk":
+    def _desk(self, client: Client, context: Context, task: wire.Task) -> Desk:
         settings = Settings(device=self.device, batch_norm=task.batch_norm)
         module = initial_model(self.model, task.seed)
         dtypes = [p.dtype for p in module.parameters() if p.requires_grad]
@@ -293,13 +292,24 @@ class Site:
             score=self.score,
             padding=self.padding,
         )
-        return _Desk(at, problem, Worker(problem))
+        return Desk(at, problem, Worker(problem))
 
     def _shelf(self, context: Context, task: wire.Task, kind: str = "personal") -> Shelf:
         store: Store = InContext(context.state)
         if self.state is not None:
             store = InFolder(self.state)
         return Shelf(store, kind, task.run, position(context))
+
+
+def _masked_scores(reply: Message, names: Sequence[str], coefficient: float) -> secure.Vector:
+    """Each score and its square, times the client's coefficient."""
+    numbers = []
+    for name in names:
+        score = wire.number(reply, name)
+        if score is None:
+            raise InputError("this client has no test score")
+        numbers += [coefficient * score, coefficient * score**2]
+    return secure.split(numbers)
 
 
 def _update(message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
@@ -315,54 +325,6 @@ def _update(message: Message, context: Context, call_next: ClientAppCallable) ->
     difference = before - trained.to(before)
     update: secure.Vector = difference.double().numpy()
     return update
-
-
-@dataclass(frozen=True)
-class _Desk:
-    """One message's work: this site's data and a worker for it."""
-
-    position: int
-    problem: Problem
-    worker: Worker
-
-    @property
-    def train_size(self) -> int:
-        return int(self.problem.train.sizes[self.position])
-
-    def shape(self, message: Message) -> Shape:
-        """The arrays of the message, in its order, which Flower's mods want back."""
-        arrays = message.content.array_records[wire.ARRAYS]
-        problem = self.problem
-        parameters = problem.layout.names or ()
-        buffers = [name for name in arrays if name in problem.buffers]
-        return Shape.of(arrays, parameters, buffers)
-
-    def receive(self, message: Message) -> tuple[Tensor, Buffers]:
-        """The model of the message, loaded."""
-        arrays = message.content.array_records[wire.ARRAYS]
-        shape = self.shape(message)
-        theta, buffers = shape.read(arrays)
-        theta = theta.to(self.problem.theta)
-        for name, buffer in buffers.items():
-            buffers[name] = buffer.to(self.problem.device)
-        self.worker.load(theta, buffers)
-        return theta, buffers
-
-    def training(self, task: wire.Task, theta: Tensor, buffers: Buffers) -> Task:
-        """The message's task as the simulator's worker takes it."""
-        snapshot_steps = None
-        if task.snapshot_step:
-            snapshot_steps = torch.tensor([task.snapshot_step])
-        return Task(
-            index=task.index,
-            seed=task.seed if task.local_seed is None else task.local_seed,
-            theta=theta,
-            ids=torch.tensor([self.position]),
-            local=task.local(),
-            snapshot_steps=snapshot_steps,
-            local_loss=task.local_loss(),
-            buffers=buffers,
-        )
 
 
 def position(context: Context) -> int:

@@ -18,7 +18,9 @@ from ..core.round import open_round
 from ..core.server import Record, Server
 from . import wire
 from .roster import Connection, replies
-from .wire import Shape, Task, Values
+from .wire import Models, Shape, Task, Values
+
+SCORES = ("accuracy", "test_losses", "unpadded", "current", "current_losses")  # the record's fields
 
 
 class PlainRound:
@@ -38,10 +40,16 @@ class PlainRound:
         self.fold: Fold | None = None
         self.unanswered: dict[int, int] = {}  # node -> client, of the tasks without a reply
 
-    def open(self, drawn: Tensor, arrays: ArrayRecord, config: Values) -> list[Message]:
-        """Ask those drawn for the loss of the model, plan, and give training tasks to those with a weight."""
+    def open(
+        self,
+        drawn: Tensor,
+        arrays: ArrayRecord,
+        weighed: ArrayRecord,
+        config: Values,
+    ) -> list[Message]:
+        """Ask those drawn for the loss of the model `weighed`, plan, and give those with a weight `arrays` to train."""
         server = self.server
-        losses = self._losses(arrays, drawn)
+        losses = self._losses(weighed, drawn)
         turn = open_round(server, losses, drawn)
         self.fold = Fold(turn)
         plan = turn.plan
@@ -53,7 +61,7 @@ class PlainRound:
             for client, step in zip(clients, steps, strict=True):
                 tasks[client] = dataclasses.replace(self.task, snapshot_step=step)
         log(INFO, "round %s: %s drawn, %s train", server.index, len(drawn), len(tasks))
-        return self._messages(wire.TRAIN, tasks, arrays, config)
+        return self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
 
     def collect(self, answers: Iterable[Message]) -> None:
         """Fold each reply into the step and let it go; what fails or does not fit is dropped and named."""
@@ -84,13 +92,16 @@ class PlainRound:
         assert self.fold is not None
         return self.fold.close(self._losses_at)
 
-    def ask_scores(self, arrays: ArrayRecord, config: Values) -> list[Message]:
-        """Tasks to test the new model, for every client that holds test data."""
+    def ask_scores(self, deployed: ArrayRecord, current: ArrayRecord | None, config: Values) -> list[Message]:
+        """Tasks to test the deployed model, for every client that holds test data; in the same message the current."""
         following = self.server.index + 1
         task = dataclasses.replace(self.task, index=following)
         tested = self.connection.roster.tested()
         tasks = dict.fromkeys(tested, task)
-        return self._messages(wire.EVALUATE, tasks, arrays, config)
+        models = {wire.ARRAYS: deployed}
+        if current is not None:
+            models[wire.CURRENT] = current
+        return self._messages(wire.EVALUATE, tasks, models, config)
 
     def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
         """What the record says of the scores."""
@@ -100,7 +111,7 @@ class PlainRound:
             client = self._sender(reply)
             if client is None:
                 continue
-            for name in ("accuracy", "test_losses", "unpadded"):
+            for name in SCORES:
                 value = wire.number(reply, name)
                 if value is None:
                     continue
@@ -113,7 +124,7 @@ class PlainRound:
         self,
         kind: str,
         tasks: Mapping[int, Task],
-        arrays: ArrayRecord,
+        models: Models,
         config: Values,
     ) -> list[Message]:
         """A message for each client that is connected."""
@@ -127,7 +138,7 @@ class PlainRound:
             message = wire.message(
                 node=node,
                 kind=kind,
-                arrays=arrays,
+                models=models,
                 config=task.record(config),
                 lifetime=self.connection.timeout,
             )
@@ -147,7 +158,7 @@ class PlainRound:
         """The clients' losses [len(ids)] at a model; NaN where none came."""
         clients = ids.tolist()
         tasks = dict.fromkeys(clients, self.task)
-        messages = self._messages(wire.LOSS, tasks, arrays, {})
+        messages = self._messages(wire.LOSS, tasks, {wire.ARRAYS: arrays}, {})
         missing = dict.fromkeys(clients, "not connected")
         for connected in self.unanswered.values():
             missing[connected] = "no reply"

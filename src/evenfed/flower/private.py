@@ -16,13 +16,13 @@ from torch import Tensor
 from ..algorithms import get, names
 from ..core.algorithm import Algorithm, Own
 from ..core.errors import InputError
-from ..core.fold import moved
+from ..core.fold import moved, with_average
 from ..core.server import Record, Server
 from ..core.sums import number_of_means
 from . import wire
 from .roster import Connection
 from .secure import LEAST, RANGES, SecureSum, TooFewError, Vector, joined
-from .wire import Shape, Task, Values
+from .wire import Models, Shape, Task, Values
 
 RECORD = "private"
 
@@ -30,10 +30,16 @@ RECORD = "private"
 MEAN = "mean"
 UPDATE = "update"
 SCORE = "score"
+BOTH_SCORES = "both scores"
 NUMBERS = {
     MEAN: 1,
     UPDATE: 3,  # beside the update: objective, length, and change of the dual
     SCORE: 2,  # a score and its square
+    BOTH_SCORES: 4,  # the same of the deployed model, then of the current one
+}
+SCORES = {  # which of a client's scores go into a sum
+    SCORE: ("accuracy",),
+    BOTH_SCORES: ("accuracy", "current"),
 }
 
 
@@ -41,7 +47,7 @@ NUMBERS = {
 class MaskedTask:
     """What a client is told to add to which sum."""
 
-    kind: str  # MEAN, UPDATE or SCORE
+    kind: str  # MEAN, UPDATE, SCORE or BOTH_SCORES
     algorithm: str  # JSON: name and hyper-parameters
     coefficient: float  # c_i, which is public: the client's share, or 1/m
     means: list[float]  # those known so far
@@ -142,17 +148,29 @@ class PrivateRound:
         self.sums = MaskedSums(server, connection)
         self.scores: dict[str, float] | None = None
 
-    def open(self, drawn: Tensor, arrays: ArrayRecord, config: Values) -> list[Message]:
-        """The means, one masked sum after another; then the tasks to train. None if too few clients are left."""
+    def open(
+        self,
+        drawn: Tensor,
+        arrays: ArrayRecord,
+        weighed: ArrayRecord,
+        config: Values,
+    ) -> list[Message]:
+        """The means, one masked sum after another; then the tasks to train. None if too few clients are left.
+
+        Losses are measured at the model `weighed`, and `arrays` is trained.
+        """
         self.sums.admit(drawn.tolist())
         try:
             means = number_of_means(self.server.algorithm)
             for phase in range(means):
-                sent = arrays if phase == 0 else None  # the loss is measured once
-                (mean,) = self.sums.averages(MEAN, self.task, sent)
+                measured = {wire.ARRAYS: weighed} if phase == 0 else {}  # the loss is measured once
+                (mean,) = self.sums.averages(MEAN, self.task, measured)
                 self.sums.means.append(mean)
+            models = {wire.ARRAYS: arrays}
+            if means == 0 and weighed is not arrays:
+                models[wire.WEIGHED] = weighed
             size = len(self.server.theta)
-            return self.sums.begin(UPDATE, self.task, arrays, config, size)
+            return self.sums.begin(UPDATE, self.task, models, config, size)
         except TooFewError as reason:
             self._skip(reason)
             return []
@@ -192,9 +210,10 @@ class PrivateRound:
             skipped=skipped,
         )
         following = server.index + 1
-        return dataclasses.replace(server, index=following), record
+        server = dataclasses.replace(server, index=following)
+        return with_average(server, self.server.average), record
 
-    def ask_scores(self, arrays: ArrayRecord, config: Values) -> list[Message]:
+    def ask_scores(self, deployed: ArrayRecord, current: ArrayRecord | None, config: Values) -> list[Message]:
         """Mean and deviation of the clients' test scores. The sum is taken here, so no messages are left to send."""
         index = self.server.index + 1
         task = dataclasses.replace(self.task, index=index)
@@ -204,16 +223,19 @@ class PrivateRound:
         for client in connection.roster.tested():
             if client in connection.nodes:
                 sums.clients.append(client)
+        kind = SCORE
+        models = {wire.ARRAYS: deployed}
+        if current is not None:
+            kind = BOTH_SCORES
+            models[wire.CURRENT] = current
         try:
-            mean, square = sums.averages(SCORE, task, arrays)
+            averages = sums.averages(kind, task, models)
         except TooFewError as reason:
             log(WARNING, "round %s: no scores: %s", index, reason)
         else:
-            variance = max(square - mean**2, 0.0)
-            self.scores = {
-                "mean-accuracy": mean,
-                "std-accuracy": variance**0.5,
-            }
+            self.scores = _moments("", *averages[:2])
+            if current is not None:
+                self.scores.update(_moments("current-", *averages[2:]))
         return []
 
     def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
@@ -239,6 +261,15 @@ class PrivateRound:
         log(WARNING, "round %s is skipped: %s", self.server.index, reason)
 
 
+def _moments(prefix: str, mean: float, square: float) -> dict[str, float]:
+    """Mean and deviation of accuracies, from the means of them and of their squares."""
+    variance = max(square - mean**2, 0.0)
+    return {
+        f"{prefix}mean-accuracy": mean,
+        f"{prefix}std-accuracy": variance**0.5,
+    }
+
+
 class MaskedSums:
     """Masked sums over the same clients, one after another. Who is lost on the way takes no further part."""
 
@@ -259,9 +290,9 @@ class MaskedSums:
             else:
                 self._drop(client, "not connected")
 
-    def averages(self, kind: str, task: Task, arrays: ArrayRecord | None) -> list[float]:
+    def averages(self, kind: str, task: Task, models: Models) -> list[float]:
         """Means over those who replied, of the numbers that `kind` asks for."""
-        messages = self.begin(kind, task, arrays, {})
+        messages = self.begin(kind, task, models, {})
         for reply in self.connection.replies(messages):
             self.add(reply)
         entries, covered = self.finish()
@@ -271,7 +302,7 @@ class MaskedSums:
         self,
         kind: str,
         task: Task,
-        arrays: ArrayRecord | None,
+        models: Models,
         config: Values,
         size: int = 0,
     ) -> list[Message]:
@@ -290,10 +321,8 @@ class MaskedSums:
         self._set_coefficients(kind)
         contents = {}
         for client in self.clients:
-            content = RecordDict()
+            content = RecordDict(dict(models))
             content[wire.CONFIG] = task.record(config)
-            if arrays is not None:
-                content[wire.ARRAYS] = arrays
             masked_task = self._masked_task(kind, client)
             content[RECORD] = masked_task.record()
             contents[nodes[client]] = content
@@ -321,7 +350,7 @@ class MaskedSums:
         sizes = self.server.sizes[self.clients].double()
         shares = sizes / sizes.sum()
         coefficients = torch.full_like(shares, 1 / len(shares))
-        if kind != SCORE:
+        if kind not in SCORES:
             coefficients = self.server.algorithm.coefficients(shares)
         by_client = zip(self.clients, coefficients.tolist(), strict=True)
         self.coefficients = dict(by_client)

@@ -104,7 +104,7 @@ class Roster:
         config = ConfigRecord({"server-round": 0})
         questions = []
         for node in sorted(new):
-            question = wire.message(node, wire.DESCRIBE, None, config)
+            question = wire.message(node, wire.DESCRIBE, {}, config)
             questions.append(question)
         failures = []
         for reply in replies(grid, questions, timeout):

@@ -28,6 +28,7 @@ from ..simulate.state import State
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm, check_run, check_wrapper, with_private_memory
 from .roster import Connection, Roster
+from .standing import Standing
 from .wire import Shape, Task
 
 
@@ -45,6 +46,8 @@ class FairStrategy(Strategy):
     * `private`: masked sums (SecAgg+) instead of single losses, updates and scores, where the algorithm allows it
       (docs/private.md).
     * `listen(record)` is called after every round; if it returns True the run ends there, to be resumed later.
+
+    With `average`, clients are judged by the average, which is also the run's result; they train the current model.
     """
 
     def __init__(
@@ -87,15 +90,20 @@ class FairStrategy(Strategy):
         self.records: list[Record] = []
         order = "in order" if ordered else "as they arrive"
         self.how = f"flower: replies {order}"
-        self._begun: _Progress | None = None
+        self._begun: Standing | None = None
 
     @property
     def server(self) -> Server:
         """What the server holds between rounds."""
-        return self._progress.server
+        return self._standing.server
 
     @property
-    def _progress(self) -> "_Progress":
+    def deployed(self) -> ArrayRecord:
+        """The model that serves clients: the average if the run keeps one, else the current one."""
+        return self._standing.deployed
+
+    @property
+    def _standing(self) -> Standing:
         if self._begun is None:
             raise InputError("the strategy has not begun; call start(grid, initial_arrays)")
         return self._begun
@@ -122,7 +130,8 @@ class FairStrategy(Strategy):
     ) -> Result:
         """Run all rounds that are not done yet, each folded as its replies arrive.
 
-        As Flower's own `start`, which also works but holds all replies of a round and cannot resume.
+        As Flower's own `start`, which also works but holds all replies of a round and cannot resume. The result's
+        arrays, and those that `evaluate_fn` gets, are of the deployed model; from Flower's own, of the current one.
         `wrapped`: one of Flower's privacy wrappers around this strategy, to be run in its place.
         """
         outer = wrapped or self
@@ -155,12 +164,12 @@ class FairStrategy(Strategy):
             scores = outer.aggregate_evaluate(number, score_replies)
             if scores is not None:
                 result.evaluate_metrics_clientapp[number] = scores
-            central = evaluate_fn(number, arrays) if evaluate_fn else None
+            central = evaluate_fn(number, self.deployed) if evaluate_fn else None
             if central is not None:
                 result.evaluate_metrics_serverapp[number] = central
-            if self._progress.stopped:
+            if self._standing.stopped:
                 break
-        result.arrays = arrays
+        result.arrays = self.deployed
         return result
 
     def configure_train(
@@ -176,9 +185,9 @@ class FairStrategy(Strategy):
         else:
             self.roster.refresh(grid, self.timeout)
             self._begun.adopt(arrays)
-        progress = self._progress
-        progress.began = time.perf_counter()
-        server = progress.server
+        standing = self._standing
+        standing.began = time.perf_counter()
+        server = standing.server
         settings = self.settings
         task = Task.of(
             run=f"{self.label}, seed {settings.seed}",
@@ -187,26 +196,26 @@ class FairStrategy(Strategy):
             algorithm=self.algorithm,
         )
         kind = PrivateRound if self.private else PlainRound
-        progress.round = kind(
+        standing.round = kind(
             server=server,
-            shape=progress.shape,
+            shape=standing.shape,
             task=task,
             connection=self._connection(grid),
         )
         with_data = server.sizes > 0
         count = settings.drawn(int(with_data.sum()))
         drawn = server.draw(count)
-        return progress.round.open(drawn, progress.arrays, config)
+        return standing.round.open(drawn, standing.arrays, standing.weighed, config)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the replies into the step; what fails or does not fit is dropped and named."""
-        progress = self._progress
-        if progress.round is None or progress.record is not None:
+        standing = self._standing
+        if standing.round is None or standing.record is not None:
             raise InputError(f"round {server_round} was not configured; call configure_train first")
-        progress.round.collect(replies)
-        record = progress.close()
+        standing.round.collect(replies)
+        record = standing.close()
         metrics: dict[str, Any] = {
             "objective": record.objective,
             "dropped": len(record.dropped),
@@ -215,7 +224,7 @@ class FairStrategy(Strategy):
         if len(losses):
             metrics["mean-loss"] = float(losses.mean())
             metrics["worst-loss"] = float(losses.max())
-        return progress.arrays, MetricRecord(metrics)
+        return standing.arrays, MetricRecord(metrics)
 
     def configure_evaluate(
         self,
@@ -224,47 +233,48 @@ class FairStrategy(Strategy):
         config: ConfigRecord,
         grid: Grid,
     ) -> Iterable[Message]:
-        """Ask every client that holds test data for a score of the new model, in rounds that are due."""
-        progress = self._progress
-        if progress.record is None:  # a wrapper refused the replies: nothing was aggregated
-            progress.close()
-        progress.adopt(arrays)
-        finished_rounds = progress.server.index
+        """Ask every client that holds test data for its scores, in rounds that are due.
+
+        Of the model that the round deploys, and of the current one where that is another.
+        """
+        standing = self._standing
+        if standing.record is None:  # a wrapper refused the replies: nothing was aggregated
+            standing.close()
+        standing.adopt(arrays)
+        finished_rounds = standing.server.index
         every = self.settings.evaluate_every
         due = every != 0 and finished_rounds % every == 0
         last = finished_rounds >= self.settings.rounds
         if not due and not last:
             return []
-        assert progress.round is not None
-        return progress.round.ask_scores(progress.arrays, config)
+        assert standing.round is not None
+        current = None if self.settings.average is None else standing.arrays
+        return standing.round.ask_scores(standing.deployed, current, config)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record and end the round: it is written down, with a checkpoint."""
-        progress = self._progress
-        assert progress.round is not None and progress.record is not None
-        scores = progress.round.collect_scores(replies)
-        seconds = time.perf_counter() - progress.began
-        record = dataclasses.replace(progress.record, seconds=seconds, **scores)
-        progress.round = None
-        progress.record = None
+        standing = self._standing
+        assert standing.round is not None and standing.record is not None
+        scores = standing.round.collect_scores(replies)
+        seconds = time.perf_counter() - standing.began
+        record = dataclasses.replace(standing.record, seconds=seconds, **scores)
+        standing.round = None
+        standing.record = None
         self.records.append(record)
-        finished = progress.server.index >= self.settings.rounds
+        finished = standing.server.index >= self.settings.rounds
         if self.folder is not None:
-            state = State(progress.server)
+            state = State(standing.server)
             self.folder.write([record], state, finished)
-            self.folder.forget(keep=progress.server.index)
+            self.folder.forget(keep=standing.server.index)
         if self.listen is not None:
-            progress.stopped = bool(self.listen(record))
-        if record.accuracy is not None:
-            accuracies = _known(record.accuracy)
-            summary: dict[str, Any] = {
-                "mean-accuracy": float(accuracies.mean()),
-                "worst-accuracy": float(accuracies.min()),
-            }
-            return MetricRecord(summary)
-        if record.scores is not None:
-            return MetricRecord(dict(record.scores))
-        return None
+            standing.stopped = bool(self.listen(record))
+        metrics: dict[str, Any] = dict(record.scores or {})
+        for prefix, accuracies in (("", record.accuracy), ("current-", record.current)):
+            if accuracies is not None:
+                known = _known(accuracies)
+                metrics[f"{prefix}mean-accuracy"] = float(known.mean())
+                metrics[f"{prefix}worst-accuracy"] = float(known.min())
+        return MetricRecord(metrics) if metrics else None
 
     def _connection(self, grid: Grid) -> Connection:
         return Connection(grid, self.roster, self.timeout, self.ordered)
@@ -296,7 +306,7 @@ class FairStrategy(Strategy):
         state = State(server)
         if self.folder is not None:
             state = self._resumed(self.folder, state)
-        self._begun = _Progress(state.server, shape)
+        self._begun = Standing(state.server, shape)
         return self._begun.arrays
 
     def _resumed(self, folder: RunFolder, fresh: State) -> State:
@@ -344,33 +354,3 @@ def _known(values: NDArray[Any]) -> NDArray[Any]:
     """Those that are numbers."""
     is_number = ~np.isnan(values)
     return values.compress(is_number)
-
-
-class _Progress:
-    """Where a strategy stands: between rounds the server, within one what is open."""
-
-    def __init__(self, server: Server, shape: Shape) -> None:
-        self.server = server
-        self.shape = shape
-        self.arrays = shape.arrays(server.theta, server.buffers)  # the server's model as Flower holds it
-        self.round: PlainRound | PrivateRound | None = None
-        self.record: Record | None = None  # of the round, once its step is taken
-        self.began = 0.0
-        self.stopped = False
-
-    def adopt(self, arrays: ArrayRecord) -> None:
-        """Go on from the model that Flower holds: a wrapper may have added noise to ours."""
-        if arrays is not self.arrays:
-            received, buffers = self.shape.read(arrays)
-            theta = received.to(self.server.theta)
-            self.server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
-            self.arrays = arrays
-
-    def close(self) -> Record:
-        """Take the step of the open round."""
-        assert self.round is not None
-        server, record = self.round.close()
-        self.server = server
-        self.record = record
-        self.arrays = self.shape.arrays(server.theta, server.buffers)
-        return record

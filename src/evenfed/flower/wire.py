@@ -33,12 +33,15 @@ TRAIN = "train"
 EVALUATE = "evaluate"
 
 # records of a message
-ARRAYS = "arrays"
+ARRAYS = "arrays"  # the model that the message is about
+CURRENT = "current"  # the current model, where the average is judged
+WEIGHED = "weighed"  # the model to measure the loss of, where another is trained
 SNAPSHOT = "snapshot"
 CONFIG = "config"
 METRICS = "metrics"
 
 Values = Mapping[str, Any]  # by name
+Models = Mapping[str, ArrayRecord]  # by the record's name
 Buffers = Mapping[str, Tensor]  # by name
 
 _SEEDS = ("seed", "local_seed")
@@ -267,14 +270,12 @@ def update_of(
 def message(
     node: int,
     kind: str,
-    arrays: ArrayRecord | None,
+    models: Models,
     config: ConfigRecord,
     lifetime: float | None = None,
 ) -> Message:
     """A task for one node."""
-    content = RecordDict()
-    if arrays is not None:
-        content[ARRAYS] = arrays
+    content = RecordDict(dict(models))
     content[CONFIG] = config
     return Message(
         content,

@@ -1,7 +1,7 @@
 """How well models serve clients: losses and scores on test data, from one pass over it."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,15 @@ def score_of_client(worker: Worker, client: int) -> dict[str, float]:
     if problem.whole_client is not None:
         scored["accuracy"] = value_of(problem.whole_client, worker, judged, client)
     return scored
+
+
+def of_current(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores of the current model under the names that a record of a run with an average has for them."""
+    renamed = {}
+    for name, field in (("accuracy", "current"), ("test_losses", "current_losses")):
+        if name in scores:
+            renamed[field] = scores[name]
+    return renamed
 
 
 def check(problem: Problem) -> None:

@@ -27,11 +27,7 @@ def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Sco
     scores = []
     for k, state in enumerate(states):
         scored = dict(answers[k])
-        of_current = answers[len(states) + k]
-        if "accuracy" in of_current:
-            scored["current"] = of_current["accuracy"]
-        if "test_losses" in of_current:
-            scored["current_losses"] = of_current["test_losses"]
+        scored.update(evaluation.of_current(answers[len(states) + k]))
         scored.update(evaluation.held_out(state.server, problem, engine))
         scores.append(scored)
     return scores

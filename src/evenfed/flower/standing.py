@@ -1,0 +1,66 @@
+"""Where a strategy stands: between rounds the server, within one what is open."""
+
+import dataclasses
+
+from flwr.app import ArrayRecord
+
+from ..core.average import Average, Model
+from ..core.fold import with_average
+from ..core.server import Record, Server
+from .plain import PlainRound
+from .private import PrivateRound
+from .wire import Shape
+
+
+class Standing:
+    """The server and its models as Flower holds them, and the open round."""
+
+    def __init__(self, server: Server, shape: Shape) -> None:
+        self.server = server
+        self.shape = shape
+        self.arrays = shape.arrays(server.theta, server.buffers)  # the current model, which clients train
+        self.average_before: Average | None = None  # as it stood before the last round
+        self.round: PlainRound | PrivateRound | None = None
+        self.record: Record | None = None  # of the round, once its step is taken
+        self.began = 0.0
+        self.stopped = False
+
+    @property
+    def deployed(self) -> ArrayRecord:
+        """The model that serves clients."""
+        return self._arrays_of(self.server.deployed)
+
+    @property
+    def weighed(self) -> ArrayRecord:
+        """The model at which clients measure the losses that give their weights."""
+        return self._arrays_of(self.server.weighed)
+
+    def _arrays_of(self, model: Model) -> ArrayRecord:
+        if model.theta is self.server.theta:
+            return self.arrays
+        return self.shape.arrays(model.theta, model.buffers)
+
+    def adopt(self, arrays: ArrayRecord) -> None:
+        """Go on from the model that Flower holds: a wrapper may have added noise to ours.
+
+        The average then holds that model instead of ours, which is not to leave the server without the noise.
+        """
+        if arrays is self.arrays:
+            return
+        received, buffers = self.shape.read(arrays)
+        theta = received.to(self.server.theta)
+        server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
+        if self.average_before is not None:
+            server = with_average(server, self.average_before)
+        self.server = server
+        self.arrays = arrays
+
+    def close(self) -> Record:
+        """Take the step of the open round."""
+        assert self.round is not None
+        self.average_before = self.server.average
+        server, record = self.round.close()
+        self.server = server
+        self.record = record
+        self.arrays = self.shape.arrays(server.theta, server.buffers)
+        return record
