@@ -57,7 +57,7 @@ def test_from_three_federations_on_the_interval_is_over_federations(splits, even
         shutil.rmtree(path)  # one seed each: still judged, since federations are the sample
     alone = figures_in(evenfed("report", *folders, "--format", "csv").stdout)
     assert numbers(alone["paired-late", "vred", "worst10", "difference"]) == pytest.approx(numbers(gap))
-    assert numbers(alone["paired-late", "vred", "worst10", "these"]) == pytest.approx([4])
+    assert ("paired-late", "vred", "worst10", "these") not in alone
 
 
 def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):

@@ -37,6 +37,11 @@ class Differences:
         return self.federations >= FEWEST_FEDERATIONS
 
     @property
+    def are_also_on_these(self) -> bool:
+        """Whether seeds give another interval, for these federations; one seed on each has none."""
+        return self.are_over_federations and self.fewest_seeds > 1
+
+    @property
     def has_paired_floor(self) -> bool:
         """Whether FedAvg ran again with other batches on any federation."""
         return any(findings.paired_floor is not None for findings in self.comparisons)

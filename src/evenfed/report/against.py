@@ -131,7 +131,7 @@ def _against(
             cells = _cells(differences, label, rival, metric)
             lines.append(Line(shown, cells, metric, control))
             gaps[metric] = gap
-            if gap.over_federations:
+            if differences.are_also_on_these:
                 on_these[metric] = differences.on_these(label, rival, metric)
             floors[metric] = differences.chance(metric, gap.seeds)
         if not control and gaps["mean"].is_judged:
@@ -151,7 +151,7 @@ def _against(
 def _columns(differences: Differences, names: Sequence[str]) -> list[Column]:
     """The difference with its interval, that on given federations, that on each, and what to conclude."""
     columns = [Column("difference", "difference [95 %]")]
-    if differences.are_over_federations:
+    if differences.are_also_on_these:
         columns.append(Column("these", "on these [95 %]"))
     columns += metric_columns(names)
     columns.append(Column("verdict", ""))
@@ -163,7 +163,7 @@ def _cells(differences: Differences, label: str, rival: str, metric: str) -> lis
     gap = differences.between(label, rival, metric)
     conclusion = gap.verdict
     cells = [Cell.of(gap)]
-    if differences.are_over_federations:
+    if differences.are_also_on_these:
         on_these = differences.on_these(label, rival, metric)
         cells.append(Cell.of(on_these))
         if gap.direction == 0:
@@ -194,10 +194,10 @@ def _interval_note(differences: Differences) -> str:
     else:
         source = f"{own} alone: FedAvg was not run with other batches"
     if differences.are_over_federations:
-        return (
-            f"Student's 95 % interval over {differences.federations} federations: what to expect of another one. On "
-            f"these: over seeds, the federations taken as given; from {source}."
-        )
+        note = f"Student's 95 % interval over {differences.federations} federations: what to expect of another one."
+        if differences.are_also_on_these:
+            note += f" On these: over seeds, the federations taken as given; from {source}."
+        return note
     given = "the clients are taken as given"
     if differences.federations > 1:
         given = "the federations are taken as given"
