@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 from torch.utils.data.sampler import RandomSampler, SequentialSampler, SubsetRandomSampler
 
 from .core.errors import InputError, first_line
+from .core.files import plain_file
 
 TARGETS = ("label", "labels", "target", "y")  # what a target column is called if nobody says
 NUMBERS = "biuf"  # numpy's kinds
@@ -116,7 +117,7 @@ def _mapped(folder: Path, where: str) -> Pair:
     for name in ("x.npy", "y.npy"):
         file = folder / name
         try:
-            array = np.load(file, mmap_mode="r", allow_pickle=False)
+            array = np.load(plain_file(file), mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise InputError(
                 f"{where}: {file} cannot be read ({first_line(error)}); give a folder with x.npy and y.npy, as "

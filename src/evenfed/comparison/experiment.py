@@ -14,6 +14,7 @@ from .. import models, trees
 from ..callbacks.naming import Chosen, by_name, chosen, deciding
 from ..client import Pool
 from ..core.errors import InputError, unknown
+from ..core.files import plain_file
 from ..data import DataSettings, Federation
 from ..experiments import located
 from ..settings import VARIANT, Settings, extended
@@ -76,7 +77,7 @@ class Experiment:
         """An experiment from a TOML file, or `@name` of the package's; unknown keys name the nearest valid one."""
         path = located(path)
         try:
-            table = tomllib.loads(path.read_text())
+            table = tomllib.loads(plain_file(path, or_pipe=True).read_text())
         except OSError as error:
             raise InputError(
                 f"{path} cannot be read ({error.strerror}); give the path of an experiment's TOML file"

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.files import plain_file
 from ..core.server import Record
 from ..metrics import Metric
 from ..settings import Settings
@@ -83,8 +84,9 @@ class RunFolder:
         """The header, or None if no run has begun here."""
         if not self.header_path.exists():
             return None
+        path = plain_file(self.header_path)
         try:
-            return Header.from_json(json.loads(self.header_path.read_text()))
+            return Header.from_json(json.loads(path.read_text()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{self.header_path} is not a run's header ({type(error).__name__}: {error}); remove the folder or "
@@ -102,7 +104,7 @@ class RunFolder:
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
         records = []
-        for line in self.rounds_path.read_text().splitlines():
+        for line in plain_file(self.rounds_path).read_text().splitlines():
             data = json.loads(line)
             records.append(record_json.from_json(data))
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
@@ -289,7 +291,7 @@ def read_order(root: Path) -> list[str] | None:
     if not path.exists():
         return None
     try:
-        return list(json.loads(path.read_text())["labels"])
+        return list(json.loads(plain_file(path).read_text())["labels"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}); remove it, and entries are in alphabetical order") from None
 

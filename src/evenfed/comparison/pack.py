@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
+from ..data import archive
 from .configuration import differences
 from .folder import RunFolder
 
@@ -57,9 +58,8 @@ def unpacked(folder: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as place:
         try:
-            with tarfile.open(packed) as tar:
-                tar.extractall(place, filter="data")
-        except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+            archive.unpack(packed, Path(place))
+        except archive.DAMAGES as error:
             raise InputError(
                 f"{packed} cannot be unpacked ({error}); pack its runs again with `evenfed pack`"
             ) from None

@@ -2,22 +2,21 @@
 
 import gzip
 import http.client
-import lzma
 import os
 import re
 import shutil
-import tarfile
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from ..core.errors import InputError
-from . import images, stackoverflow, store, text
+from ..core.files import plain_file
+from . import archive, images, stackoverflow, store, text
 from .catalogue import OfficialFile, Source, find
 
 MIRROR = "EVENFED_MIRROR"  # a base URL that replaces the official folder of every file
@@ -66,6 +65,8 @@ def add(name: str, path: Path) -> None:
         raise InputError(f"data set '{name}' cannot be added: {source.how_to_get}")
     if not path.exists():
         raise InputError(f"{path} does not exist; to get '{name}': {source.how_to_get}")
+    if not path.is_dir():
+        plain_file(path)
     with store.workplace(f"adding-{name}") as workplace:
         files = _unpacked(source, path, workplace / "unpacked")
         fresh = workplace / name
@@ -95,38 +96,6 @@ def download(url: str, target: Path, digest: str, progress: Progress) -> None:
     part.replace(target)
 
 
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar file into `folder`; one that reaches outside it, or holds links or devices, is refused."""
-    folder.mkdir(parents=True)
-    # Python 3.11.4 brought the filter; the check before it refuses aloud what the filter would quietly mend.
-    options: dict[str, Any] = {}
-    if hasattr(tarfile, "data_filter"):
-        options["filter"] = "data"
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                _refuse_escape(archive, member)
-                tar.extract(member, folder, **options)
-    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{archive}: not a whole tar archive ({error}); get the official file again") from error
-
-
-def _refuse_escape(archive: Path, member: tarfile.TarInfo) -> None:
-    path = PurePosixPath(member.name)
-    drive = re.match("[A-Za-z]:", member.name)
-    is_windows_path = drive or "\\" in member.name
-    if path.is_absolute() or ".." in path.parts or is_windows_path:
-        why = "its path leads outside the folder it is unpacked to"
-    elif not (member.isfile() or member.isdir()):
-        why = "it is a link or a device"
-    else:
-        return
-    raise InputError(
-        f"{archive}: refused to unpack {member.name!r}: {why}; an official archive holds plain files and folders only: "
-        "get the official file"
-    )
-
-
 def _unpacked(source: Source, path: Path, folder: Path) -> Path:
     """The folder or file to convert: an archive is checked and unpacked, what is unpacked already stays."""
     official = [*source.files, *source.also]
@@ -136,12 +105,16 @@ def _unpacked(source: Source, path: Path, folder: Path) -> Path:
             if inside.is_file():
                 _check_official(source, inside, [file])
         return path
-    is_archive = path.name.endswith(ARCHIVE_ENDINGS) or tarfile.is_tarfile(path)
+    is_archive = path.name.endswith(ARCHIVE_ENDINGS) or archive.is_tar(path)
     if not is_archive:
         return path
     if official:
         _check_official(source, path, official)
-    unpack(path, folder)
+    folder.mkdir(parents=True)
+    try:
+        archive.unpack(path, folder)
+    except archive.DAMAGES as error:
+        raise InputError(f"{path}: not a whole tar archive ({error}); get the official file again") from error
     return folder
 
 

@@ -1,5 +1,6 @@
 """Your own folder of data: one `.npz` or `.parquet` file per client."""
 
+import lzma
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -10,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import InputError
+from ..core.files import plain_file
+from .archive import check_room
 from .dataset import Dataset
 
 Array = NDArray[Any]
@@ -17,6 +20,20 @@ Arrays = tuple[Array, Array]  # inputs, targets
 Parts = dict[str, Arrays]  # of one client: "" for training, "_test" for testing if the file has it
 Reader = Callable[[Path, Path], Parts]  # of a client's file, given the first client's
 TEST = "_test"
+# What half a file raises; a TypeError: it holds one bare array, which is no context manager. NotImplementedError and
+# RuntimeError: a zip method that Python lacks, and a password.
+_DAMAGES = (
+    ValueError,
+    OSError,
+    EOFError,
+    TypeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+)
 
 
 def read_folder(path: Path) -> Dataset:
@@ -69,7 +86,7 @@ def _client_files(path: Path) -> tuple[str, list[Path]]:
     for kind in _READERS:
         files = sorted(path.glob(f"*{kind}"))
         if files:
-            present[kind] = files
+            present[kind] = [plain_file(file) for file in files]
     if len(present) == 1:
         return present.popitem()
     if present:
@@ -88,6 +105,7 @@ def _read_npz(file: Path, _: Path) -> Parts:
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             names = list(arrays)
+            check_room(file, sum(member.file_size for member in arrays.zip.infolist()))
             for part in ("", TEST):
                 x = f"x{part}"
                 y = f"y{part}"
@@ -100,8 +118,9 @@ def _read_npz(file: Path, _: Path) -> Parts:
                 if inputs.dtype == np.float64:
                     inputs = inputs.astype(np.float32)
                 parts[part] = (inputs, arrays[y])
-    # A TypeError: the file holds one bare array, which is no context manager.
-    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except InputError:
+        raise
+    except _DAMAGES as error:
         raise InputError(
             f"{file} cannot be read ({error}); expected are plain arrays, as np.savez(file, x=..., y=...) writes them: "
             "write it again"
@@ -120,6 +139,8 @@ def _read_parquet(file: Path, first: Path) -> Parts:
         ) from error
     try:
         expected = pq.read_schema(first).names
+        described = pq.read_metadata(file)
+        check_room(file, 8 * described.num_rows * described.num_columns)
         table = pq.read_table(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{file} is not a whole parquet file ({error}); write it again") from error

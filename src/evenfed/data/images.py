@@ -3,8 +3,6 @@
 Only the training part of MNIST and CIFAR is read: each client's test examples are split from its own rows.
 """
 
-import gzip
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from . import store
+from .archive import DAMAGES, Bounded
 from .pickled import read_batch
 
 Images = NDArray[np.uint8]  # [n, channels, height, width]
@@ -150,10 +149,9 @@ def _find_idx(source: Path, name: str) -> Path | None:
 def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     """An idx file: two zero bytes, the type (8: bytes), the number of axes, their lengths, the values."""
     try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
+        with Bounded(path) as stream:
+            content = stream.read()
+    except DAMAGES as error:
         raise InputError(f"{path}: not a whole gzip file ({error}); get the official one again") from error
     start = 4 + 4 * axes
     magic = bytes([0, 0, 8, axes])
@@ -252,7 +250,7 @@ def _cinic_files(source: Path) -> list[Labelled]:
     for part in CINIC_PARTS:
         for label, name in enumerate(CINIC_CLASSES):
             folder = top / part / name
-            pngs = sorted(folder.glob("*.png"))
+            pngs = sorted(path for path in folder.glob("*.png") if path.is_file())
             counts[folder] = len(pngs)
             files += [(path, label) for path in pngs]
     smallest = min(counts, key=counts.__getitem__)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import InputError
+from ..core.files import plain_file
 
 LARGEST = 1 << 29  # bytes of a file; CIFAR-100's training part has 155 million
 _MARK = object()
@@ -59,7 +60,7 @@ class _NotABatchError(Exception):
 def read_batch(path: Path) -> dict[str, Any]:
     """The dict that a pickled batch holds, with keys as text; anything else is refused."""
     try:
-        size = path.stat().st_size
+        size = plain_file(path).stat().st_size
         if size > LARGEST:
             raise _NotABatchError(f"it has {size:,} bytes")
         machine = _Machine()

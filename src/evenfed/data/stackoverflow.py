@@ -1,6 +1,6 @@
 """Questions and answers, each user a client: a Stack Exchange dump, and StackOverflow from TensorFlow Federated."""
 
-import lzma
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -9,12 +9,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, first_line
 from . import store
+from .archive import DAMAGES, Bounded, check_room
 from .dataset import Dataset
 from .text import NextWordRows, sentences
 
 _USED_TYPES = ("1", "2")  # PostTypeId of questions and answers; others are wiki pages and moderators' notes
+_AT_ONCE = 64  # sentences of a user in memory
+_LONGEST = 1 << 20  # bytes of a sentence
 _THE_SITE = "-1"  # OwnerUserId of what nobody in particular owns
 
 
@@ -49,8 +52,7 @@ def read_stackexchange(source: Path) -> Dataset:
 
 def _posts(path: Path) -> Iterator[dict[str, str]]:
     """The attributes of each row, one at a time: a dump may be larger than memory."""
-    open_ = lzma.open if path.suffix == ".xz" else open
-    with open_(path, "rb") as stream:
+    with Bounded(path) as stream:
         try:
             parsed = ET.iterparse(stream, events=("start", "end"))
             _, root = next(parsed)
@@ -58,7 +60,7 @@ def _posts(path: Path) -> Iterator[dict[str, str]]:
                 if event == "end" and element.tag == "row":
                     yield element.attrib
                     root.clear()  # else every row stays in memory as a child of the root
-        except (ET.ParseError, lzma.LZMAError, EOFError) as error:
+        except (ET.ParseError, *DAMAGES) as error:
             raise InputError(
                 f"{path} cannot be read to its end ({error}); expected is the XML of a Stack Exchange dump, "
                 "as it is or compressed by xz; get the file again"
@@ -112,18 +114,19 @@ def read_stackoverflow(
     if not h5py.is_hdf5(path):
         raise InputError(f"{path} is not an HDF5 file; expected is stackoverflow_train.h5; get the file again")
     rows = NextWordRows()
-    with h5py.File(path) as file:
-        users = _users(path, file)[:first_users]
-        largest = 0
-        for user in users:
-            tokens = _tokens(path, file, user)
-            largest = max(largest, len(tokens))
-            if not min_examples < len(tokens) < max_examples:
-                continue
-            for sentence in tokens[()]:
-                words = sentence.decode("utf-8", errors="replace").split()
-                if words:
-                    rows.add(user, words)
+    largest = 0
+    try:
+        with h5py.File(path) as file:
+            users = _users(path, file)[:first_users]
+            for user in users:
+                tokens = _tokens(path, file, user)
+                largest = max(largest, len(tokens))
+                if min_examples < len(tokens) < max_examples:
+                    _add_sentences(path, rows, user, tokens)
+    except InputError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:  # h5py's, of a damaged file
+        raise InputError(f"{path} cannot be read ({first_line(error)}); get the file again") from error
     if not rows:
         raise InputError(
             f"{path}: of the first {len(users):,} users none has more than {min_examples:,} and fewer than "
@@ -136,6 +139,20 @@ def read_stackoverflow(
         "the authors' code drew with replacement, so that theirs overlap",
     ]
     return rows.dataset("stackoverflow", notes)
+
+
+def _add_sentences(path: Path, rows: NextWordRows, user: str, tokens: Any) -> None:
+    """A few sentences at a time: many may refer to one that is long."""
+    for start in range(0, len(tokens), _AT_ONCE):
+        for sentence in tokens[start : start + _AT_ONCE]:
+            if len(sentence) > _LONGEST:
+                raise InputError(
+                    f"{path}: user {user!r} has a sentence of {len(sentence):,} bytes, at most {_LONGEST:,} are taken; "
+                    "give stackoverflow_train.h5 of TensorFlow Federated"
+                )
+            words = sentence.decode("utf-8", errors="replace").split()
+            if words:
+                rows.add(user, words)
 
 
 def _h5py() -> Any:
@@ -155,14 +172,34 @@ def _users(path: Path, file: Any) -> list[str]:
             f"{path} has no group /examples (it has: {', '.join(file) or 'nothing'}); expected is the layout "
             "/examples/USER/tokens; give stackoverflow_train.h5 of TensorFlow Federated"
         )
-    return sorted(file["examples"])
+    return sorted(_inside(path, file, "examples"))
+
+
+def _inside(path: Path, group: Any, name: str) -> Any:
+    """What a group of the file itself holds; a link could lead to any other file, or round in circles."""
+    link = group.get(name, getlink=True)
+    if type(link).__name__ != "HardLink":
+        raise InputError(
+            f"{path}: {group.name.rstrip('/')}/{name} is a link to elsewhere, which is not followed; "
+            "give stackoverflow_train.h5 of TensorFlow Federated"
+        )
+    return group[name]
 
 
 def _tokens(path: Path, file: Any, user: str) -> Any:
-    tokens = file["examples"][user].get("tokens")
+    group = _inside(path, _inside(path, file, "examples"), user)
     actual = "no such array"
-    if tokens is not None:
-        if tokens.dtype.kind in "SO" and tokens.ndim == 1:
+    if "tokens" in group:
+        tokens = _inside(path, group, "tokens")
+        if tokens.external or tokens.is_virtual:
+            raise InputError(
+                f"{path}: /examples/{user}/tokens lies in other files, which are not opened; give "
+                "stackoverflow_train.h5 of TensorFlow Federated"
+            )
+        is_text = _h5py().check_string_dtype(tokens.dtype) is not None
+        if is_text and tokens.ndim == 1:
+            in_chunk = math.prod(tokens.chunks or ()) * tokens.dtype.itemsize
+            check_room(path, max(tokens.nbytes, in_chunk))
             return tokens
         actual = f"{tokens.dtype} of shape {tokens.shape}"
     raise InputError(

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from ..core.errors import InputError, unknown
+from ..core.files import plain_file
 from . import store
 from .dataset import Dataset
 
@@ -225,7 +226,7 @@ def _plays(folder: Path) -> Iterator[tuple[str, str]]:
     for path in by_name:
         stem = path.name.removesuffix("_gut.txt")
         title = stem.replace("_", " ").upper()
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = plain_file(path).read_text(encoding="utf-8", errors="replace")
         yield title, text
 
 

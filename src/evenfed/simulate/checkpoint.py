@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.files import plain_file
 from ..core.server import Moments, Past, Server
 from ..core.vector import Layout
 from .norms import OwnNorms
@@ -99,7 +100,7 @@ def read(path: Path) -> tuple[Tensors, dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(plain_file(path), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {}
             for name in file.keys():  # noqa: SIM118  (not a dict)
