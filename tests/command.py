@@ -1,11 +1,21 @@
-"""The command in a process of its own, for what the `evenfed` fixture's call in this process cannot show."""
+"""The command in a process of its own, for what the `evenfed` fixture's call in this process cannot show.
+
+`start` and `run` begin a new Python, which takes 3 seconds of processor time until it has loaded torch. `fork` begins
+a copy of a process that has, for what is killed or left alone.
+"""
 
 import json
+import multiprocessing
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 PATIENCE = 600.0  # seconds: against hanging alone, since other jobs may hold every core
@@ -32,7 +42,72 @@ def start(
     )
 
 
-def ended(process: subprocess.Popen[str]) -> Done:
+LOADED = ["evenfed.cli.commands", "evenfed.cli.training", "evenfed.comparison.tune", "evenfed.simulate.engines.slots"]
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(LOADED)
+
+
+def _called(words: list[str], cwd: Path, environment: dict[str, str], out: Path, err: Path | Connection) -> None:
+    """In the new process: `evenfed` as typed there."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    for stream, place in ((1, out), (2, err)):
+        file = place.fileno() if isinstance(place, Connection) else os.open(place, os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, stream)
+        os.close(file)
+    sys.argv = ["evenfed", *words]
+    import torch
+
+    from evenfed.cli import main
+
+    if "OMP_NUM_THREADS" in environment:  # which torch has read long ago
+        torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
+    main()
+
+
+class Forked:
+    """`evenfed ...` begun in a process that has loaded torch already; as far as tests need it a `Popen`."""
+
+    def __init__(self, *arguments: object, cwd: Path, stderr: int | None = None, **environment: str) -> None:
+        self.args = list(map(str, arguments))
+        self._folder = tempfile.mkdtemp()
+        self._streams = [Path(self._folder, name) for name in ("out", "err")]
+        own = {**os.environ, "COLUMNS": "160", **environment}
+        out, err = self._streams
+        if stderr is not None:
+            err = Connection(os.dup(stderr), readable=False)
+        self._process = FORKS.Process(target=_called, args=(self.args, cwd, own, out, err))
+        self._process.start()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def send_signal(self, how: signal.Signals) -> None:
+        os.kill(self._process.pid, how)
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        self._process.join(timeout)
+        assert self.returncode is not None, "it does not end"
+        out, err = (place.read_text() if place.exists() else "" for place in self._streams)
+        shutil.rmtree(self._folder)
+        return out, err
+
+
+def forks_seconds() -> float:
+    """The processor time of all forks; they are not this process's children."""
+    server = forkserver._forkserver._forkserver_pid
+    if server is None:
+        return 0.0
+    fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def ended(process: subprocess.Popen[str] | Forked) -> Done:
     """What a process has said once it is over."""
     out, err = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

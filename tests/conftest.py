@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import evenfed as package
-from command import Command, Done
+from command import Command, Done, forks_seconds
 from evenfed.cli import main
 from evenfed.core.algorithm import Algorithm
 
@@ -77,8 +77,8 @@ def pytest_addoption(parser) -> None:
 
 
 def cpu_seconds() -> float:
-    """Of this process and those it has waited for; unlike wall-clock the same on a busy machine."""
-    return sum(os.times()[:4])
+    """Of this process, those it has waited for and forks; unlike wall-clock much the same on a busy machine."""
+    return sum(os.times()[:4]) + forks_seconds()
 
 
 def pytest_collection_finish(session) -> None:

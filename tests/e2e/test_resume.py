@@ -14,12 +14,12 @@ from command import SMALL, rounds_of
 
 pytestmark = pytest.mark.slow
 ENTRIES = ["fedavg", "afl", "drfa", "fcfl", "ditto", "fedfv[tau=3]", "semi_vred[beta=1,smooth=0.25]"]
-RESUMED = ["compare", "--algorithms", ",".join(ENTRIES), "--rounds", 14, "--seeds", 2, *SMALL]
+RESUMED = ["compare", "--algorithms", ",".join(ENTRIES), "--rounds", 14, "--seeds", 2, "--format", "json", *SMALL]
 
 
 def interrupted(cwd: Path, how: signal.Signals, after_lines: int) -> command.Done:
     """The comparison, sent `how` once so many rounds of the last entry are on disk."""
-    process = command.start(*RESUMED, cwd=cwd, EVENFED_CHECKPOINT_SECONDS="0.05")
+    process = command.Forked(*RESUMED, cwd=cwd, EVENFED_CHECKPOINT_SECONDS="0.05")
     journal = cwd / "runs" / "demo" / ENTRIES[-1] / "seed-1" / "rounds.jsonl"
     command.wait_for(lambda: process.poll() is not None or lines_in(journal) >= after_lines, 0.005)
     process.send_signal(how)
@@ -33,7 +33,7 @@ def lines_in(file: Path) -> int:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert command.run(*RESUMED, cwd=folder).returncode == 0
+    assert command.ended(command.Forked(*RESUMED, cwd=folder)).returncode == 0
     return folder / "runs" / "demo"
 
 
@@ -75,8 +75,8 @@ def test_ctrl_c_ends_cleanly_and_prints_the_command_that_resumes(tmp_path, undis
 def test_who_watches_may_go_and_the_comparison_ends_all_the_same(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
-    call = ["compare", "--algorithms", "fedavg", "--rounds", 5, "--seeds", 1, *SMALL]
-    process = command.start(*call, cwd=tmp_path, stderr=writing)
+    call = ["compare", "--algorithms", "fedavg", "--rounds", 5, "--seeds", 1, "--format", "json", *SMALL]
+    process = command.Forked(*call, cwd=tmp_path, stderr=writing)
     os.close(writing)
     done = command.ended(process)
     assert done.returncode == 0 and "fedavg" in done.stdout
@@ -85,8 +85,8 @@ def test_who_watches_may_go_and_the_comparison_ends_all_the_same(tmp_path):
 
 def test_a_terminal_may_be_closed_too(tmp_path):
     here, there = pty.openpty()
-    call = ["compare", "--algorithms", "fedavg", "--rounds", 20, "--seeds", 1, *SMALL]
-    process = command.start(*call, cwd=tmp_path, stderr=there)
+    call = ["compare", "--algorithms", "fedavg", "--rounds", 10, "--seeds", 1, "--format", "json", *SMALL]
+    process = command.Forked(*call, cwd=tmp_path, stderr=there)
     os.close(there)
     told = b""
     while b"rounds each" not in told:

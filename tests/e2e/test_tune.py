@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +23,11 @@ from evenfed.core.algorithm import Algorithm, hyper
 from evenfed.report import tuning as result
 
 pytestmark = pytest.mark.slow
-QUICK = ["--rounds", "6", *command.SMALL, "--batch", "5"]
+QUICK = ["--rounds", "3", *command.SMALL, "--batch", "5"]
 
 
-def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    return command.start("tune", *arguments, *QUICK, "--rounds", "3", cwd=cwd)
+def start(*arguments: str, cwd: Path) -> command.Forked:
+    return command.Forked("tune", *arguments, *QUICK, cwd=cwd)
 
 
 def complete(database: Path) -> int:
@@ -73,7 +72,7 @@ def test_the_chosen_values_are_an_experiment_and_a_picture(tmp_path, evenfed):
     assert "TEST DATA" in text
     chosen = Experiment.read(folder / "tuned.toml")
     assert chosen.variants[0].options["lr"] in LEARNING_RATES["images"] and chosen.data.validation_fraction == 0
-    assert tomllib.loads(text)["train"]["rounds"] == 6 and chosen.selected_on == "test"
+    assert tomllib.loads(text)["train"]["rounds"] == 3 and chosen.selected_on == "test"
     for words in (["compare", folder / "tuned.toml", "--seeds", "1"], ["report", "runs/demo"]):
         done = evenfed(*words)
         assert done.returncode == 0, done.stderr

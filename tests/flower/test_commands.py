@@ -38,18 +38,19 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as Ray gives each client: kernels round
 def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_speaks_to_no_one(tmp_path, evenfed):
     (tmp_path / "mine.toml").write_text(EXPERIMENT)
     asked = ["compare", "mine.toml", "--engine", "flower"]
-    with command.start(*asked, cwd=tmp_path, **ONE_THREAD) as killed:
-        try:
-            wait_for(lambda: list((tmp_path / "runs").glob("mine/ditto/seed-1/checkpoint-2*")))
-        finally:
-            killed.send_signal(signal.SIGKILL)
+    killed = command.Forked(*asked, cwd=tmp_path, **ONE_THREAD)
+    try:
+        wait_for(lambda: list((tmp_path / "runs").glob("mine/ditto/seed-1/checkpoint-2*")))
+    finally:
+        killed.send_signal(signal.SIGKILL)
+    command.ended(killed)
     watch = Watch(tmp_path / "watch")
     done = command.run(*asked, cwd=tmp_path, through=watch.command, **ONE_THREAD, **watch.environment)
     assert done.returncode == 0, done.stderr
     assert "ditto" in done.stdout and "DEPRECATED" not in done.stderr and "round 5 of 5" in done.stderr
     assert watch.addresses() and watch.elsewhere() == set()
     reference = ["compare", "mine.toml", "--engine", "reference", "--out", "there"]
-    assert command.run(*reference, cwd=tmp_path, **ONE_THREAD).returncode == 0
+    assert command.ended(command.Forked(*reference, cwd=tmp_path, **ONE_THREAD)).returncode == 0
     for label in ("fedavg", "ditto"):
         run = tmp_path / "runs" / "mine" / label / "seed-1"
         for here, there in zip(rounds_of(run), rounds_of(tmp_path / "there" / "mine" / label / "seed-1"), strict=True):
