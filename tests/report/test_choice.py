@@ -188,9 +188,8 @@ def study(evenfed, tmp_path) -> list[Path]:
     return [tmp_path / "study" / f"federation-{k}" for k in (0, 1)]
 
 
-@pytest.fixture
-def federations(study) -> list[Path]:
-    """The study with figures put in; those that class recalls would give are others, so these are not used."""
+def put_figures(study: list[Path]) -> None:
+    """In place of measured ones; those that class recalls would give are others, so these are not used."""
     for folder, up in zip(study, (0.0, 0.1), strict=True):
         put(
             folder,
@@ -202,15 +201,16 @@ def federations(study) -> list[Path]:
                 "vred[beta=1.0,smooth=0.1,average=0.9]": (0.60 + up, 0.55 + up),  # the fairest, but 0.558
             },
         )
-    return study
 
 
-def test_one_choice_from_several_federations_with_the_margin_that_they_give(federations, evenfed, tmp_path):
+def test_one_choice_from_several_federations_with_the_margin_that_they_give(study, evenfed, tmp_path):
     """The margin is the standard error of the differences in the mean on the two federations."""
+    _expected_accuracies_decide([read(folder) for folder in study])
+    put_figures(study)
     target = tmp_path / "confirm.toml"
-    done = evenfed("choose", *federations, "--out", target, "--seeds", 2, "--federations", "3,4")
+    done = evenfed("choose", *study, "--out", target, "--seeds", 2, "--federations", "3,4")
     assert done.returncode == 0, done.stderr
-    made = choosing.choose([read(folder) for folder in federations])
+    made = choosing.choose([read(folder) for folder in study])
     variance = np.var([-2 / 3, 1 / 3], ddof=1)  # of the median entry: points from the best FedAvg's mean
     assert made.margin.points == pytest.approx(np.sqrt(variance / (7 / 9) ** 3 / 2))
     assert made.bar == pytest.approx(64 - made.margin.points)
@@ -231,15 +231,15 @@ def test_one_choice_from_several_federations_with_the_margin_that_they_give(fede
     wide = evenfed("choose", tmp_path / "study", "--out", target, "--margin", 5)
     assert wide.returncode == 0 and "vred[beta=1.0,smooth=0.1,average=0.9]" in target.read_text()
     for wrong, why in (
-        ([federations[0]] * 2, "same set-up"),
-        ([federations[0], "--federations", "x"], "whole numbers"),
+        ([study[0]] * 2, "same set-up"),
+        ([study[0], "--federations", "x"], "whole numbers"),
     ):
         refused = evenfed("choose", *wrong, "--out", target)
         assert refused.returncode == 2 and why in refused.stderr
 
 
-def test_expected_accuracies_decide_where_class_recalls_explain_the_measured_ones(study):
-    findings = [read(folder) for folder in study]
+def _expected_accuracies_decide(findings) -> None:
+    """Where class recalls explain the measured ones, as they do in these runs."""
     made = choosing.choose(findings)
     assert made.is_expected and "expected accuracies (class shares times class recalls)" in made.rule
     label = made.chosen["vred"].label

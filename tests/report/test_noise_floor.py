@@ -8,7 +8,8 @@ import pytest
 from evenfed.comparison.floor import Chance, NoiseFloor
 from evenfed.comparison.intervals import Difference
 from evenfed.comparison.reading import read
-from evenfed.report.against import answer
+from evenfed.comparison.statistics import Differences
+from evenfed.report.against import answer, controls, paired
 from reports import FLOOR, PAIRED_FLOOR, apart, figures_in, steady
 
 pytestmark = pytest.mark.slow
@@ -112,7 +113,7 @@ def test_every_run_has_its_oscillation(small, evenfed):
             assert told == "" if np.isnan(run.oscillation) else float(told) == pytest.approx(run.oscillation)
 
 
-def test_the_interval_rests_on_other_batches_where_these_were_run(edited, evenfed):
+def test_the_interval_rests_on_other_batches_where_these_were_run(edited):
     """FedAvg with other batches a point off; VRed 2 and 3 points ahead: one degree of freedom becomes three."""
 
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
@@ -121,22 +122,25 @@ def test_the_interval_rests_on_other_batches_where_these_were_run(edited, evenfe
             line["accuracy"] = [0.4 + 0.1 * (seed % 2) + gap] * 6
 
     folder = edited(change)
-    alone = figures_in(evenfed("report", folder, "--format", "csv").stdout)
+    alone = read(folder)
     for seed in (0, 1):  # what were other seeds become other batches
         (folder / FLOOR / f"seed-{1000 + seed}").rename(folder / FLOOR / f"seed-{seed}")
     (folder / FLOOR).rename(folder / PAIRED_FLOOR)
     found = read(folder)
     assert found.floor is None and [(e.label, e.repeats) for e in found.controls] == [(PAIRED_FLOOR, "fedavg")]
-    paired = figures_in(evenfed("report", folder, "--format", "csv").stdout)
-    cell = "paired-late", "vred", "mean", "difference"
     variance = (0.5 + 2 * 1) / 3  # squared points: VRed's about its mean, the floor's about zero
-    for cells, reach in ((alone, 12.706 * np.sqrt(0.5 / 2)), (paired, 3.1824 * np.sqrt(variance / 2))):
-        assert float(cells[cell]["value"]) == pytest.approx(2.5)
-        assert float(cells[cell]["high"]) == pytest.approx(2.5 + reach, rel=1e-3)
-    assert alone[*cell[:3], "verdict"]["verdict"] == "no difference shown"
-    assert paired[*cell[:3], "verdict"]["verdict"] == "better"
+    wide, sharp = (Differences([each], True).between("vred", "fedavg", "mean") for each in (alone, found))
+    assert (wide.points, sharp.points) == pytest.approx((2.5, 2.5))
+    reaches = 12.706 * np.sqrt(0.5 / 2), 3.1824 * np.sqrt(variance / 2)
+    assert (wide.high - 2.5, sharp.high - 2.5) == pytest.approx(reaches, rel=1e-3)
+    assert (wide.verdict, sharp.verdict) == ("no difference shown", "better")
     chance = NoiseFloor([found], True).chance("mean", seeds=2)
     assert (chance.deviation, chance.freedom, chance.is_paired) == (pytest.approx(1 / np.sqrt(2)), 2, True)
-    told = " ".join((folder / "report" / "report.md").read_text().split())
-    assert "own seeds and FedAvg against FedAvg with other batches" in told and "*other batches*" in told
-    assert "two FedAvg figures" in told and "other batches, 2 seeds" in told
+    table = paired(Differences([found], True))
+    assert "own seeds and FedAvg against FedAvg with other batches" in table.notes[0]
+    assert [line.part for line in controls(Differences([found], True)).lines if line.entry == "two FedAvg figures"] == [
+        "other batches, 1 seed",
+        "other batches, 2 seeds",
+        "a new seed, 1 seed",
+        "a new seed, 2 seeds",
+    ]

@@ -10,7 +10,7 @@ import evenfed as package
 from evenfed.comparison.floor import NoiseFloor
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
-from evenfed.report.against import paired
+from evenfed.report.against import paired, same_average, unaveraged
 from evenfed.report.fill import filled, missing
 from reports import apart, figures_in, steady
 
@@ -55,7 +55,7 @@ def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):
     assert {entry for entry, _, _ in table} == {"vred minus semi_vred"}
 
 
-def test_averaging_is_told_from_re_weighting(edited, evenfed):
+def test_averaging_is_told_from_re_weighting(edited):
     """semi_vred becomes FedAvg with an average, VRed deploys the same average."""
 
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
@@ -65,13 +65,11 @@ def test_averaging_is_told_from_re_weighting(edited, evenfed):
             header["config"]["train"]["average"] = 0.8
         steady(lambda label, seed: {"vred": 0.47, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
 
-    cells = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
-    tables = {key[0]: key[1] for key in cells}
-    assert tables["same-average-late"] == "vred minus semi_vred" and tables["unaveraged-late"] == "semi_vred"
-    gap = cells["same-average-late", "vred minus semi_vred", "worst10", "difference"]
-    assert float(gap["value"]) == pytest.approx(5)
-    gain = cells["unaveraged-late", "semi_vred", "mean", "difference"]
-    assert float(gain["value"]) == pytest.approx(2)
+    differences = Differences([read(edited(change))], True)
+    gap, *_ = same_average(differences).lines
+    assert (gap.entry, gap.part) == ("vred minus semi_vred", "mean") and gap.cells[0].value == pytest.approx(5)
+    gain, *_ = unaveraged(differences).lines
+    assert gain.entry == "semi_vred" and gain.cells[0].value == pytest.approx(2)  # minus FedAvg
 
 
 def test_where_all_learning_rates_are_fedavgs_there_is_no_second_table(small, evenfed):
@@ -172,16 +170,14 @@ def test_the_averaging_window_is_the_readers_choice(edited, evenfed, tmp_path):
 
     folder = edited(change)
 
-    def mean(*how: object) -> float:
-        cells = figures_in(evenfed("report", folder, "--format", "csv", *how).stdout)
-        return float(cells["overview-late", "fedavg", "", "mean"]["value"])
-
-    assert (mean(), mean("--last-rounds", 3), mean("--last-rounds", 99)) == pytest.approx((35, 30, 25))
-    assert "average of the last 3 rounds" in (folder / "report-last-3" / "report.md").read_text()
+    found = read(folder)
+    late = [found.with_last_rounds(rounds).rows["fedavg"].late["mean"][0] for rounds in (None, 3, 99)]
+    assert late == pytest.approx([0.35, 0.3, 0.25])
     loaded = package.load(folder, last_rounds=3)
     assert loaded["fedavg"][0].late_fairness.mean == pytest.approx(0.3) and loaded["vred"][0].history.last_rounds == 3
-    loaded.report(tmp_path / "r", show=False)
-    assert "average of the last 3 rounds" in (tmp_path / "r" / "report.md").read_text() and "last 3 r" in str(loaded)
+    assert "last 3 rounds" in str(loaded)
+    assert "average of the last 3 rounds" in evenfed("report", folder, "--last-rounds", 3).stdout
+    assert (folder / "report-last-3" / "report.md").exists()
     page = tmp_path / "page.md"
     page.write_text("<!-- evenfed copy last_rounds=3 columns=mean overview-late -->\n<!-- /evenfed -->\n")
     assert "| fedavg | **30.00" in filled(page)

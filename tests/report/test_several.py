@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from evenfed.comparison.intervals import components
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
+from evenfed.report.against import paired
 from evenfed.report.document import Report
 from evenfed.report.figures import differences
 from evenfed.report.figures import report as figures
@@ -38,26 +40,29 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
 
 
-def test_from_three_federations_on_the_interval_is_over_federations(splits, evenfed):
+def test_from_three_federations_on_the_interval_is_over_federations(splits):
     """VRed 2, 6 and 4 points ahead, with every seed alike: sure on these, not on a fourth."""
-    folders = [splits(0, 0.02), splits(1, 0.06), splits(2, 0.04)]
-    cells = figures_in(evenfed("report", *folders, "--format", "csv").stdout)
+    found = [read(folder) for folder in (splits(0, 0.02), splits(1, 0.06), splits(2, 0.04))]
+    both = Differences(found, True)
+    gap = both.between("vred", "fedavg", "worst10")
     reach = 4.3027 * 2 / np.sqrt(3)  # Student's, 2 degrees of freedom; standard deviation 2
-    gap = cells["paired-late", "vred", "worst10", "difference"]
-    assert numbers(gap) == pytest.approx([4, 4 - reach, 4 + reach], rel=1e-4)
-    assert numbers(cells["paired-late", "vred", "worst10", "these"]) == pytest.approx([4, 4, 4])
-    assert numbers(cells["glance-late", "vred", "", "worst10_gap"]) == pytest.approx(numbers(gap))
-    means = [float(cells["beside-late", "vred", f"data.seed={k}", "mean"]["value"]) for k in range(3)]
-    assert float(cells["glance-late", "vred", "", "mean"]["value"]) == pytest.approx(np.mean(means))
-    assert cells["paired-late", "vred", "worst10", "verdict"]["verdict"] == "better on these federations"
-    told = " ".join((folders[0] / "beside" / "report.md").read_text().split())
-    assert "95 % interval over 3 federations: what to expect of another one" in told
-    assert "vred: the worst 10 % are lifted on these federations, not shown to change on others (+4.00" in told
-    for path in [path for folder in folders for path in folder.glob("*/seed-1")]:
-        shutil.rmtree(path)  # one seed each: still judged, since federations are the sample
-    alone = figures_in(evenfed("report", *folders, "--format", "csv").stdout)
-    assert numbers(alone["paired-late", "vred", "worst10", "difference"]) == pytest.approx(numbers(gap))
-    assert ("paired-late", "vred", "worst10", "these") not in alone
+    assert (gap.points, gap.low, gap.high) == pytest.approx((4, 4 - reach, 4 + reach), rel=1e-4)
+    given = both.on_these("vred", "fedavg", "worst10")
+    assert (given.low, given.high) == pytest.approx((4, 4))
+    table = paired(both, ["a", "b", "c"])
+    (line,) = (line for line in table.lines if (line.entry, line.part) == ("vred", "worst10"))
+    assert line.cells[-1].verdict == "better on these federations"
+    assert "95 % interval over 3 federations: what to expect of another one" in table.notes[0]
+    said = "vred: the worst 10 % are lifted on these federations, not shown to change on others (+4.00"
+    assert any(note.startswith(said) for note in table.notes)
+    one_seed = []
+    for each in found:
+        entries = tuple(replace(entry, runs={0: entry.runs[0]}) for entry in each.entries)
+        one_seed.append(replace(each, entries=entries, controls=()))
+    alone = Differences(one_seed, True)  # still judged, since federations are the sample
+    assert alone.between("vred", "fedavg", "worst10").high == pytest.approx(gap.high)
+    assert not alone.on_these("vred", "fedavg", "worst10").is_judged
+    assert "these" not in [column.key for column in paired(alone, ["a", "b", "c"]).columns]
 
 
 def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):
