@@ -122,7 +122,7 @@ def test_ditto_is_evaluated_with_each_clients_own_model():
 def test_a_model_of_a_clients_own_stays_finite_and_no_numbers_are_no_answer(engine):
     """Tied too strongly, own models blow up; they stay as they last were, and what is no number counts as wrong."""
     ditto = evenfed.algorithms.Ditto(lam=300.0)
-    result = evenfed.train(small_model(), federation(), ditto, rounds=40, lr=0.5, batch_size=2, engine=engine, **CPU)
+    result = evenfed.train(small_model(), federation(), ditto, rounds=6, lr=0.5, batch_size=2, engine=engine, **CPU)
     assert result.personal.isfinite().all() and result.server.theta.isfinite().all()
     outputs = torch.tensor([[float("nan"), 1.0], [float("inf"), 0.0], [2.0, 1.0]])
     assert top1(outputs, torch.zeros(3).long()).tolist() == [0, 0, 1]

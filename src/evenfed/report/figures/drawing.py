@@ -61,11 +61,11 @@ def save(figure: Spec, folder: Path, name: str, with_pdf: bool = False) -> list[
     drawn = vl_convert.vegalite_to_svg(figure)
     is_unchanged = svg.exists() and svg.read_text() == drawn
     svg.write_text(drawn)
-    png.write_bytes(vl_convert.vegalite_to_png(figure, scale=2))
+    png.write_bytes(vl_convert.svg_to_png(drawn, scale=2))
     if not with_pdf:
         return [svg, png]
     if not (is_unchanged and pdf.exists()):
-        pdf.write_bytes(vl_convert.vegalite_to_pdf(figure))
+        pdf.write_bytes(vl_convert.svg_to_pdf(drawn))
     return [svg, pdf, png]
 
 
