@@ -28,15 +28,9 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-# figures and tables of the committed results, and the blocks of both pages that show them
+# the reports beside the committed runs, and the blocks of both pages that show their tables and figures
 readme: $(READY)
-	@for folder in $(wildcard results/cifar10 results/cifar100); do \
-		echo "$$folder: report"; $(BIN)/evenfed report $$folder --paper --format json > /dev/null || exit 1; done
-	@for several in "results/cifar10 $(wildcard results/cifar10-split-*)" "$(wildcard results/cifar10-damped-*)"; do \
-		echo "$$several: report"; $(BIN)/evenfed report $$several --format json > /dev/null || exit 1; done
-	@for folder in $(wildcard results/*-damping); do \
-		echo "$$folder: choose"; $(BIN)/evenfed choose $$folder --floor $${folder%-damping} \
-			--out src/evenfed/experiments/damped-$$(basename $${folder%-damping}).toml > /dev/null || exit 1; done
+	EVENFED=$(BIN)/evenfed experiments/report.sh
 	$(BIN)/evenfed fill README.md results/README.md
 
 clean:

@@ -1,15 +1,18 @@
 """Tables and figures put into Markdown."""
 
+import re
 import shutil
-import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from evenfed.comparison.pack import pack
 from evenfed.comparison.reading import read
+from evenfed.core.errors import InputError
+from evenfed.report import kept
+from evenfed.report.files import Question
 from evenfed.report.fill import filled
+from evenfed.report.write import markdown_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,20 +82,59 @@ def test_bad_blocks_are_told(small, evenfed, tmp_path, block, told):
     assert done.returncode == 2 and told in done.stderr and (tmp_path / "page.md").read_text() == block
 
 
-@pytest.fixture(scope="module")
-def read_once():
-    """However many reports are made of a folder, it is read once."""
-    once = cache(read)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in list(sys.modules.values()):
-            if module.__name__.startswith("evenfed.") and getattr(module, "read", None) is read:
-                patch.setattr(module, "read", once)
-        yield
+def test_tables_of_packed_runs_are_taken_from_their_report_until_the_runs_change(small, evenfed, tmp_path):
+    kept_runs = tmp_path / "kept"
+    pack(small, kept_runs)
+    assert evenfed("report", kept_runs, "--no-figures", "--format", "json").returncode == 0
+    table = kept_runs / "report" / "tables.json"
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed kept overview-late -->\n<!-- /evenfed -->\n")
+    before = filled(page)
+    table.write_text(table.read_text().replace("best in bold", "from the report"))
+    assert filled(page) == before.replace("best in bold", "from the report") != before
+    packed = kept_runs / "runs.tar.xz"
+    packed.write_bytes(packed.read_bytes() + bytes(4))  # padding that xz ignores: other bytes, the same runs
+    assert filled(page) == before
 
 
-@pytest.mark.slow
+def test_some_lines_of_a_table_can_be_shown_alone(small, tmp_path):
+    pack(small, tmp_path / "kept")
+    page = tmp_path / "page.md"
+    page.write_text("<!-- evenfed kept parts=mean entries=vred,semi_vred paired-late -->\n<!-- /evenfed -->\n")
+    _, _, *lines = filled(page).splitlines()[1:-1]
+    assert [line.split(" | ")[:2] for line in lines] == [["| vred", "mean"], ["| semi_vred", "mean"]]
+    page.write_text("<!-- evenfed kept parts=men paired-late -->\n<!-- /evenfed -->\n")
+    with pytest.raises(InputError, match="part of paired-late 'men'"):
+        filled(page)
+
+
+RESULTS = ROOT / "results"
+with_results = pytest.mark.skipif(not RESULTS.is_dir(), reason="the package's sources have no results")
+
+
+@with_results
 @pytest.mark.parametrize("page", ["README.md", "results/README.md"])
-def test_pages_say_what_the_committed_results_say(page, read_once):
-    if not (ROOT / "results" / "cifar10").is_dir():
-        pytest.skip("results/cifar10 is not there")
+def test_pages_say_what_the_committed_reports_say(page):
     assert filled(ROOT / page) == (ROOT / page).read_text(), "make readme"
+
+
+@with_results
+def test_the_results_page_is_short_and_links_what_is_there():
+    text = (RESULTS / "README.md").read_text()
+    assert len(text.splitlines()) < 300
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    assert links and all((RESULTS / link).exists() for link in links)
+
+
+@with_results
+@pytest.mark.slow
+@pytest.mark.parametrize("folders", [["cifar10-stem"], ["cifar10-split-1"], ["cifar10-stem", "cifar10"]])
+def test_committed_reports_say_what_their_runs_say(folders):
+    """A sample of those that experiments/report.sh makes."""
+    question = Question(tuple(RESULTS / folder for folder in folders))
+    committed = kept.load(question.target)
+    assert committed.is_of(question.comparisons)
+    has_paper = any(table.name == "paper" for table in committed.tables)
+    now = question.report(has_paper)
+    shown = [markdown_table(table) for table in committed.tables]
+    assert shown == [markdown_table(table) for table in now.tables], "make readme"

@@ -75,7 +75,7 @@ def test_the_same_results_leave_the_same_files(small, evenfed, tmp_path):
         return {p.name: p.read_bytes() for p in (tmp_path / "own").iterdir()}
 
     first = written()
-    assert {".pdf", ".svg", ".png", ".md", ".csv", ".tex"} == {Path(name).suffix for name in first}
+    assert {".pdf", ".svg", ".png", ".md", ".csv", ".tex", ".json"} == {Path(name).suffix for name in first}
     pdf = tmp_path / "own" / "worst20.pdf"
     pdf.write_bytes(b"as drawn a second ago")
     assert written() == {**first, "worst20.pdf": b"as drawn a second ago"}
@@ -199,7 +199,7 @@ def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
     shown = json.loads(evenfed("report", folder, "--paper", "--format", "json").stdout)
     names = [table["name"] for table in shown["tables"]]
     at_each = ["detailed-late", "expected-late", "detailed-last", "expected-last"]
-    assert names == ["overview-late", *at_each, "paper", "runs"]
+    assert names == ["overview-late", *at_each, "paper-brief", "paper", "runs"]
 
 
 def test_latex_is_balanced_and_escaped(small, evenfed):

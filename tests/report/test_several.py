@@ -78,7 +78,8 @@ def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfe
     assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
     assert evenfed("report", "--full", *folders).returncode == 0
     assert "![differences](split-0/beside/differences.svg)" in filled(page)
-    page.write_text("<!-- evenfed split-0 split-1 split-1 differences.svg -->\n<!-- /evenfed -->\n")
+    splits(2, 0.01)
+    page.write_text("<!-- evenfed split-0 split-2 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet" in filled(page)  # that figure is of others
 
 

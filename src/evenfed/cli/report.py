@@ -24,7 +24,8 @@ def report(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...", help="Folder of a comparison, e.g. runs/demo; several are shown side by side."
+            metavar="DIR...",
+            help="Folder of a comparison, e.g. runs/demo, or of many; several are shown side by side.",
         ),
     ],
     paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,
@@ -35,6 +36,7 @@ def report(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
     format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures.")] = True,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for tables and figures; by default DIR/report, or DIR/beside for several."),
@@ -42,21 +44,12 @@ def report(
 ) -> None:
     """Print a comparison's tables, draw its figures, and say which differences from FedAvg exceed chance."""
     from ..report import write
-    from ..report.document import Report
-    from ..report.files import write_report
+    from ..report.files import Question, write_report
 
-    comparisons = expanded(folders)
-    is_alone = len(folders) == 1
-    document = Report.of(comparisons, paper, min_test, last_rounds)
-    target = out
-    if target is None:
-        name = "report" if is_alone else "beside"
-        if min_test:
-            name += f"-min-test-{min_test}"
-        if last_rounds:
-            name += f"-last-{last_rounds}"
-        target = folders[0] / name
-    written = write_report(document, target)
+    question = Question(tuple(folders), min_test, last_rounds)
+    document = question.report(paper)
+    target = out or question.target
+    written = write_report(document, target, figures)
     if format is not ReportFormat.table:
         in_format = write.FORMATS[format.value]
         sys.stdout.write(in_format(document))
@@ -69,7 +62,7 @@ def report(
     if written.drawn:
         names += " (also .svg, .png)"
     page.print(f"\nWritten to {target}: {names}", markup=False)
-    if is_alone and not written.drawn:
+    if figures and len(document.findings) == 1 and not written.drawn:
         page.print(f"Figures: {NOT_DRAWN}", markup=False)
 
 
@@ -115,7 +108,7 @@ def choose(
     from ..comparison.reading import read
     from ..comparison.tune import tables
     from ..report import choice, write
-    from ..report.figures import choice as figures
+    from ..report.files import write_choice
     from ..report.tuning import save_toml
 
     previous = out.read_text(errors="replace") if out.exists() else None
@@ -132,11 +125,14 @@ def choose(
     page = console()
     shown = choice.tables(chosen)
     page.print(write.pages(shown, page))
-    written = str(out)
-    for path in figures.draw(chosen, folders[0] / "report"):
+    names = str(out)
+    written = write_choice(chosen, folders[0], floor)
+    for path in written.paths:
         if path.suffix == ".svg":
-            written += f", {path} (also .pdf, .png)"
-    page.print(f"\nWritten: {written}", markup=False)
+            names += f", {path} (also .pdf, .png)"
+        if path.suffix == ".md":
+            names += f", {path}"
+    page.print(f"\nWritten: {names}", markup=False)
 
 
 def _whole_numbers(text: str) -> list[int]:

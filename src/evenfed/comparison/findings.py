@@ -149,6 +149,12 @@ class Entry:
         """The same with accuracy counted without padding positions."""
         return self._with(lambda record: replace(record, accuracy=record.unpadded))
 
+    @property
+    def average(self) -> float | None:
+        """The decay of the average that it deploys; None: it deploys the model of its last round."""
+        average: float | None = self.config["train"].get("average")
+        return average
+
     def _with(self, change: Callable[[Record], Record]) -> "Entry":
         """The same with every record changed."""
         runs = {}
@@ -321,6 +327,11 @@ class Findings:
             controls=fitting(self.controls),
             repeated=tuple(map(fitting, self.repeated)),
         )
+
+    @property
+    def current(self) -> "Findings":
+        """The same with every entry judged by the models that clients train on, whatever it deploys."""
+        return self._with(lambda entry: entry.current or entry)
 
     def with_min_test(self, examples: int) -> "Findings":
         """The same without clients that are judged on fewer examples."""

@@ -48,7 +48,7 @@ def same_average(differences: Differences, names: Sequence[str] = ()) -> Table |
     fedavg_with = _fedavg_by_deployment(differences)
     rivals = {}
     for entry in differences.findings.entries:
-        average = _average(entry)
+        average = entry.average
         rival = fedavg_with.get((usual_rate, average))
         if entry.method != BASELINE and average is not None and rival is not None:
             rivals[entry.label] = rival
@@ -63,7 +63,7 @@ def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | No
     rivals = {}
     for entry in differences.findings.entries:
         rate = _rate(entry)
-        rival = fedavg_with.get((rate, _average(entry)))
+        rival = fedavg_with.get((rate, entry.average))
         if entry.method != BASELINE and rate != usual_rate and rival is not None:
             rivals[entry.label] = rival
     head = "Paired difference from FedAvg with the same learning rate"
@@ -89,19 +89,13 @@ def _fedavg_by_deployment(differences: Differences) -> dict[tuple[float, float |
     labels: dict[tuple[float, float | None], str] = {}
     for entry in differences.findings.entries:
         if entry.method == BASELINE:
-            labels.setdefault((_rate(entry), _average(entry)), entry.label)
+            labels.setdefault((_rate(entry), entry.average), entry.label)
     return labels
 
 
 def _rate(entry: Entry) -> float:
     settings = entry.config["train"]
     return float(settings["lr"])
-
-
-def _average(entry: Entry) -> float | None:
-    settings = entry.config["train"]
-    average: float | None = settings.get("average")
-    return average
 
 
 def _against(

@@ -15,6 +15,7 @@ from .table import Cell, Column, Line, MeansAndSpreads, Table
 from .tables import ONE_SEED, figures_at, floor_note, joined, metric_cells, name_of, suppression_cells, title, when
 
 _NEAR = 2  # spreads
+_BRIEF = ("mean", "worst10", "std")
 _IN_SPREADS = (
     "Ours: last round; late: average of the last rounds. In spreads: ours minus the paper's, both at the last round, "
     "over the root of the sum of both squared spreads over seeds (one seed has none)."
@@ -36,7 +37,8 @@ def tables(
             in_paper.append(entry)
             if not _is_fedavg_again(entry):
                 competing.append(entry)
-    tables = [_side_by_side(findings, in_paper, data_set)]
+    side_by_side = _side_by_side(findings, in_paper, data_set)
+    tables = [_in_brief(side_by_side), side_by_side]
     if data_set == "CIFAR-100":  # the only one in the paper's Table 2
         tables.append(_suppression(findings, competing))
     tables.append(_orderings(competing, data_set, late))
@@ -83,6 +85,33 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
         columns=METRIC_COLUMNS,
         lines=lines,
         notes=notes,
+        digits=2,
+    )
+
+
+def _in_brief(side_by_side: Table) -> Table:
+    """One line for each entry: ours and the paper's in turn."""
+    keys = [column.key for column in side_by_side.columns]
+    columns = []
+    positions = []
+    for key in _BRIEF:
+        columns += [Column(key, title(key)), Column(f"paper-{key}", "paper's")]
+        positions.append(keys.index(key))
+    lines = []
+    ours = None
+    for line in side_by_side.lines:
+        if line.part == "ours":
+            ours = line
+        elif line.part == "paper" and ours is not None:
+            cells = []
+            for k in positions:
+                cells += [ours.cells[k], line.cells[k]]
+            lines.append(Line(line.entry, cells))
+    return Table(
+        name="paper-brief",
+        title=f"{side_by_side.title}, in brief",
+        columns=columns,
+        lines=lines,
         digits=2,
     )
 

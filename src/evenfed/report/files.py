@@ -3,9 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import write
+from ..comparison.choose import Choice
+from ..comparison.federations import expanded
+from ..comparison.folder import replace_text
+from . import choice, kept, write
 from .document import Report
+from .figures import choice as choice_figures
 from .figures import report as figures
+
+CHOICE = "choice.json"
 
 
 @dataclass(frozen=True)
@@ -21,9 +27,53 @@ class Written:
         return [*self.tables, *self.drawn]
 
 
-def write_report(document: Report, target: Path) -> Written:
-    """report.md, tables.csv, tables.tex and the figures."""
+@dataclass(frozen=True)
+class Question:
+    """What a report is asked about: which folders, which clients and which rounds."""
+
+    folders: tuple[Path, ...]  # of comparisons on one federation or several
+    min_test: int = 0  # clients judged on fewer examples are left out
+    last_rounds: int | None = None  # that late figures are averaged over; None: as many as the runs say
+
+    @property
+    def comparisons(self) -> list[Path]:
+        """One folder for each federation."""
+        return expanded(self.folders)
+
+    @property
+    def target(self) -> Path:
+        """Where its files go if no place is named."""
+        name = "report" if len(self.folders) == 1 else "beside"
+        if self.min_test:
+            name += f"-min-test-{self.min_test}"
+        if self.last_rounds:
+            name += f"-last-{self.last_rounds}"
+        return self.folders[0] / name
+
+    def report(self, beside_paper: bool) -> Report:
+        return Report.of(self.comparisons, beside_paper, self.min_test, self.last_rounds)
+
+
+def write_report(document: Report, target: Path, with_figures: bool = True) -> Written:
+    """report.md, tables.csv, tables.tex, tables.json and the figures."""
     write.prepare(target)
-    drawn = figures.draw(document, target)
+    drawn = figures.draw(document, target) if with_figures else []
     tables = write.save(document, target, drawn)
+    folders = [findings.folder for findings in document.findings]
+    tables.append(kept.save(document.facts, document.tables, folders, target))
     return Written(target, tables, drawn)
+
+
+def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:
+    """choice.md, choice.json and the figure, in the folder `report` of the first comparison chosen from."""
+    target = folder / "report"
+    write.prepare(target)
+    drawn = choice_figures.draw(chosen, target)
+    tables = choice.tables(chosen)
+    page = target / "choice.md"
+    replace_text(page, write.markdown_of(folder.resolve().name, [], tables, drawn))
+    sources = [findings.folder for findings in chosen.comparisons]
+    if floor is not None:
+        sources.append(floor)
+    described = kept.save([], tables, sources, target, CHOICE)
+    return Written(target, [page, described], drawn)

@@ -183,9 +183,18 @@ def _headline(column: Column) -> str:
 
 def markdown(report: Report, figures: Sequence[Path] = ()) -> str:
     """A document to read, or to paste into one's own."""
-    heading = f"# {report.title}"
-    paragraphs = [heading, *report.facts]
-    for table in report.tables:
+    return markdown_of(report.title, report.facts, report.tables, figures)
+
+
+def markdown_of(
+    heading: str,
+    facts: Sequence[str],
+    tables: Sequence[Table],
+    figures: Sequence[Path] = (),
+) -> str:
+    """The same of tables that belong to no report."""
+    paragraphs = [f"# {heading}", *facts]
+    for table in tables:
         paragraphs.append(f"## {table.title}")
         paragraphs.append(markdown_table(table))
     drawings = [path for path in figures if path.suffix == ".svg"]

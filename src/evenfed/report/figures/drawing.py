@@ -14,6 +14,7 @@ Point = dict[str, Any]  # one row of the data it draws
 
 BLUE = "#2f6db5"
 RED = "#c4361d"
+ORANGE = "#d98200"  # told from BLUE by everyone
 GREY = "#888888"
 BLACK = "#222222"
 OWN = "#1a7f37"
@@ -21,6 +22,7 @@ KINDS = {"FedAvg": "#444444", "your own": OWN, "VRed, Semi-VRed": RED, "other": 
 HEADING = {"anchor": "start", "subtitleColor": "#555555"}
 AXIS = {"gridColor": "#e4e4e4", "titleFontWeight": "normal"}
 NO_FRAME = {"stroke": None}
+MARGINS = {"left": 8, "top": 5, "right": 16, "bottom": 5}  # a reader's fonts may be wider
 
 
 def save_changed(figures: Mapping[str, Spec], folder: Path) -> list[Path]:
@@ -77,6 +79,35 @@ def quantity(field: str, **options: Any) -> Spec:
 def category(field: str, **options: Any) -> Spec:
     """A name on an axis, or one that a colour or shape stands for; `sort=None` keeps the order of the data."""
     return {"field": field, "type": "nominal", **options}
+
+
+def label_lines(label: str, width: int) -> list[str]:
+    """A label in lines of about that many letters, broken before its options and between them.
+
+    >>> label_lines("semi_vred[beta=1,smooth=0.1,average=0.9]", 24)
+    ['semi_vred', 'beta=1, smooth=0.1,', 'average=0.9']
+    >>> label_lines("vred[beta=1]", 24)
+    ['vred beta=1']
+    """
+    name, _, options = label.removesuffix("]").partition("[")
+    words = [name, *options.split(",")] if options else [name]
+    whole = f"{name} {', '.join(words[1:])}".strip()
+    if len(whole) <= width:
+        return [whole]
+    lines = [name]
+    line = ""
+    for word in words[1:]:
+        longer = f"{line} {word}," if line else f"{word},"
+        if line and len(longer) > width:
+            lines.append(line)
+            longer = f"{word},"
+        line = longer
+    return [*lines, line.removesuffix(",")]
+
+
+def named_scale(values: Mapping[str, Any]) -> Spec:
+    """What each name stands for: a colour, a shape, a width."""
+    return {"domain": list(values), "range": list(values.values())}
 
 
 def is_own(entry: Entry) -> bool:

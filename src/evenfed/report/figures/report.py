@@ -7,7 +7,7 @@ from ...comparison.findings import Findings
 from ..document import Report
 from ..paper import Numbers
 from ..tables import measured, measured_on, title, when
-from . import differences
+from . import averaging, curves, differences, turns
 from .drawing import AXIS, BLACK, BLUE, HEADING, NO_FRAME, RED, Point, Spec, category, quantity, save
 
 _METRICS = {"mean-and-worst10": ("mean", "worst10"), "worst20": ("worst20",)}
@@ -23,9 +23,25 @@ def draw(report: Report, folder: Path) -> list[Path]:
     if report.pooled and len(report.pooled.findings.everyone) > 1:
         figure = differences.figure(report.pooled)
         written += save(figure, folder, "differences", with_pdf=True)
+    if report.pooled:
+        written += _draw_averaging(report.pooled.comparisons, folder)
     if len(report.findings) == 1:
         for name, metrics in _METRICS.items():
             figure = accuracy(report.findings[0], metrics, report.papers)
+            written += save(figure, folder, name, with_pdf=True)
+    return written
+
+
+def _draw_averaging(comparisons: Sequence[Findings], folder: Path) -> list[Path]:
+    """What averaging does, where entries deploy an average."""
+    drawings = {
+        "averaging": averaging.figure(comparisons),
+        "turns": turns.figure(comparisons[0]),
+        "learning-curves": curves.figure(comparisons),
+    }
+    written: list[Path] = []
+    for name, figure in drawings.items():
+        if figure is not None:
             written += save(figure, folder, name, with_pdf=True)
     return written
 

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# All reports beside the runs in results/, made from the packed files: experiments/report.sh.
+# `make readme` runs it, then fills both pages from what it wrote. results/cifar10-damping/report is not made again: it
+# shows how `evenfed choose` chose what the damped runs and results/PLAN.md confirm, by the rule of that day.
+set -euo pipefail
+shopt -s nullglob
+cd "$(dirname "$0")/.."
+EVENFED=${EVENFED:-.venv/bin/evenfed}
+
+evenfed() { echo "+ evenfed $*" && $EVENFED "$@" > /dev/null; }
+report() { evenfed report "$@" --format json; }
+
+for folder in results/cifar10 results/cifar100; do report $folder --paper; done
+for folder in results/shakespeare results/stackexchange; do report $folder; done
+for folder in results/cifar10-{readings,normalised,own-start,stem}; do report $folder --paper --no-figures; done
+for folder in results/cifar10-{split,damped}-?; do report $folder --no-figures; done
+for folder in results/cifar10-{normalised,own-start,stem}; do report $folder results/cifar10 --no-figures; done
+
+report results/cifar10 results/cifar10-split-?
+report results/cifar10 results/cifar10-split-? --min-test 10 --no-figures
+report results/cifar10-damped-?
+report results/cifar10-damped-? --min-test 50 --no-figures
+for study in results/confirm-*; do report $study; done

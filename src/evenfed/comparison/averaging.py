@@ -1,0 +1,40 @@
+"""Entries that deploy an average of their models, and what each is compared with."""
+
+from .configuration import unaveraged, without
+from .findings import BASELINE, Entry, Findings
+
+
+def averaged_rivals(findings: Findings) -> dict[str, str]:
+    """Entries that deploy an average, and FedAvg that does: label -> label, of the same decay if there is one.
+
+    Only FedAvg's entry that is the baseline but for the average counts: not one at another learning rate.
+    """
+    averaged = {}
+    for label, twin in unaveraged(findings.configs).items():
+        if twin == findings.baseline.label:
+            decay = findings.named(label).average
+            averaged[decay] = label
+    if not averaged:
+        return {}
+    any_decay = next(iter(averaged.values()))
+    rivals = {}
+    for entry in findings.entries:
+        if entry.average is not None and entry.method != BASELINE:
+            rivals[entry.label] = averaged.get(entry.average, any_decay)
+    return rivals
+
+
+def one_decay_each(findings: Findings) -> list[Entry]:
+    """Of entries that differ in the decay of their average alone, the one with the smallest; FedAvg's not."""
+    smallest: dict[str, Entry] = {}
+    for label in averaged_rivals(findings):
+        entry = findings.named(label)
+        rest = repr(without(entry.config, "average", "seed"))
+        known = smallest.get(rest)
+        if known is None or _decay(entry) < _decay(known):
+            smallest[rest] = entry
+    return list(smallest.values())
+
+
+def _decay(entry: Entry) -> float:
+    return entry.average or 0.0
