@@ -75,11 +75,13 @@ class _Axis:
 
 
 def _low(point: Point) -> float:
-    return float(point.get("low", point["points"]))
+    low: float = point["low"] if "low" in point else point["points"]
+    return low
 
 
 def _high(point: Point) -> float:
-    return float(point.get("high", point["points"]))
+    high: float = point["high"] if "high" in point else point["points"]
+    return high
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class _Measured:
         by_entry = []
         for entry in entries:
             label = entry.label
-            points = []
+            points: list[Point] = []
             if label in twins:
                 points += _points(deployed, twins[label], BASELINE, self.metric, _BEFORE)
             else:
@@ -273,7 +275,7 @@ def _layers(points: Sequence[Point], x: Spec, y: Spec) -> list[Spec]:
         "mark": {"type": "rule", "strokeWidth": 4, "opacity": 0.5},
         "encoding": {"x": quantity("low"), "x2": {"field": "high"}, "y": y, "color": colour},
     }
-    layers = [zero, ways, intervals, marks]
+    layers: list[Spec] = [zero, ways, intervals, marks]
     for side, shift in (("left", 8), ("right", -8)):
         beyond = {
             "data": values,
