@@ -1,6 +1,8 @@
 """Hyper-parameters chosen on validation data, and the experiment that confirms them."""
 
 import json
+import shutil
+import sys
 import tomllib
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import evenfed as package
+from evenfed.cli import main
 from evenfed.comparison import choose as choosing
 from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.reading import read
@@ -30,10 +33,11 @@ def test_judged_on_validation_the_test_examples_stay_unseen():
         DataSettings(judge="validaton", validation_fraction=0.2)
 
 
-@pytest.fixture
-def judged(evenfed, tmp_path) -> Path:
-    """A grid of two VRed dials and FedAvg's rate on validation data, made through the command."""
-    (tmp_path / "grid.toml").write_text(
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory) -> Path:
+    """A grid of two VRed dials and FedAvg's rate on validation data, made once through the command."""
+    folder = tmp_path_factory.mktemp("grid")
+    (folder / "grid.toml").write_text(
         'name = "grid"\nseeds = 1\nnoise_floor = "seeds"\n'
         '[data]\nclients = 6\nvalidation_fraction = 0.3\njudge = "validation"\n'
         "[train]\nrounds = 4\nlast_rounds = 2\nbatch_size = 16\n"
@@ -41,8 +45,19 @@ def judged(evenfed, tmp_path) -> Path:
         '[algorithms.rates]\nalgorithm = "fedavg"\ngrid = { lr = [0.2] }\n'
         '[algorithms.vred]\nlr = 0.3\ngrid = { beta = [0.5, 1.0], smooth = ["none", 0.25] }\n'
     )
-    done = evenfed("compare", tmp_path / "grid.toml", "--out", tmp_path, "--format", "json")
-    assert done.returncode == 0, done.stderr
+    asked = ["compare", str(folder / "grid.toml"), "--out", str(folder), "--format", "json"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["evenfed", *asked])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    return folder
+
+
+@pytest.fixture
+def judged(grid, tmp_path) -> Path:
+    """A copy of the grid's results, beside its file."""
+    shutil.copytree(grid, tmp_path, dirs_exist_ok=True)
     return tmp_path / "grid"
 
 
