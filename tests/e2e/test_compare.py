@@ -79,8 +79,8 @@ def test_a_toml_file_with_labels_and_the_engines_agree(tmp_path, evenfed):
         name = "cnn"
         width = 4
         [train]
-        rounds = 3
-        batch_size = 16
+        rounds = 2
+        batch_size = 64
         [algorithms.gentle]
         algorithm = "semi_vred"
         beta = 0.05

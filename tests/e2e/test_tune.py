@@ -105,7 +105,7 @@ def test_candidates_are_judged_on_validation_rows_only(tmp_path):
     from evenfed.data import federation
 
     experiment = (
-        Experiment.read(DEMO).with_value("train.rounds", 4).with_value("data.clients", 5).with_value("seeds", 1)
+        Experiment.read(DEMO).with_value("train.rounds", 2).with_value("data.clients", 5).with_value("seeds", 1)
     )
     experiment = Experiment(**{**experiment.__dict__, "variants": experiment.variants[:1]})
     plain = tune(experiment, Search(), tmp_path / "a", lambda done, all: None)
