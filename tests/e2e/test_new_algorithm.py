@@ -82,7 +82,7 @@ def check_found_everywhere(path: Path, cwd: Path) -> str:
 
 def test_a_file_dropped_into_the_package(tmp_path):
     package = tmp_path / "src" / "evenfed"
-    shutil.copytree(Path(evenfed.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(evenfed.__file__).parent, package)  # with what Python has compiled
     (package / "algorithms" / "top_half.py").write_text(TOP_HALF)
     check_found_everywhere(tmp_path / "src", tmp_path)
 
