@@ -10,15 +10,23 @@ def main() -> NoReturn:
     """Entry point. A finished comparison asked for again is printed at once; all else loads the commands, and torch."""
     before = rerun.printed(sys.argv[1:])
     if before is None:
-        from .commands import run
-
-        run()
+        _run()
     try:
         sys.stdout.write(before)
         sys.stdout.flush()
     except BrokenPipeError:
         sys.exit(1)
     sys.exit(0)
+
+
+def _run() -> NoReturn:
+    """Load the commands, which takes a while and may be interrupted, and carry one out."""
+    try:
+        from .commands import run
+    except KeyboardInterrupt:
+        sys.stderr.write("evenfed: stopped before anything was done\n")
+        sys.exit(130)
+    run()
 
 
 __all__ = ["main"]

@@ -16,6 +16,8 @@ from .experiments import experiments, new
 from .flower import flower_app
 from .report import choose, fill, pack, report
 
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+
 app = typer.Typer(
     help="Fair federated learning: compare algorithms on many clients and see who is served worst.",
     no_args_is_help=True,
@@ -59,14 +61,15 @@ def _root(
 def run() -> NoReturn:
     """Carry out the command: bad input ends in one message and a non-zero exit, never in a traceback."""
     command = shlex.join(["evenfed", *sys.argv[1:]])
+    at_once = f"stopped; what is not saved yet is lost. Resume with:\n  {command}"
     try:
-        app(standalone_mode=False, obj=sys.argv[1:])
+        code = app(standalone_mode=False, obj=sys.argv[1:])
     except InputError as error:
         _fail(str(error), 2)
     except Interruption:
-        _fail(f"stopped; every finished round is saved. Resume with:\n  {command}", 130)
+        _fail(f"stopped; every finished round is saved. Resume with:\n  {command}", INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
-        _fail(f"stopped; resume from the last checkpoint with:\n  {command}", 130)
+        _fail(at_once, INTERRUPTED)
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
@@ -75,7 +78,9 @@ def run() -> NoReturn:
             raise
         show()
         sys.exit(getattr(error, "exit_code", 2))
-    sys.exit(0)
+    if code == INTERRUPTED:  # typer turns KeyboardInterrupt into this code, and returns it
+        _fail(at_once, INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(message: str, code: int) -> NoReturn:

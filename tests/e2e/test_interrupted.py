@@ -1,0 +1,45 @@
+"""A command that is interrupted says so and exits with 130, whatever it was doing."""
+
+import os
+import signal
+
+import pytest
+
+from command import SMALL
+from evenfed.comparison import tune
+from evenfed.comparison.disk import Disk
+
+
+@pytest.fixture
+def press(monkeypatch):
+    """Ctrl-C, so many times, when a method is called."""
+
+    def at(owner, name, times):
+        whole = getattr(owner, name)
+
+        def interrupted(*arguments):
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+            return whole(*arguments)
+
+        monkeypatch.setattr(owner, name, interrupted)
+
+    return at
+
+
+SMALLEST = ["--algorithms", "fedavg", "--seeds", 1, "--rounds", 2, *SMALL]
+
+
+@pytest.mark.parametrize(
+    ("times", "told"), [(1, "every finished round is saved"), (2, "what is not saved yet is lost")]
+)
+def test_a_comparison(press, evenfed, times, told):
+    press(Disk, "after_round", times)
+    done = evenfed("compare", *SMALLEST)
+    assert done.returncode == 130 and told in done.stderr and "evenfed compare --algorithms" in done.stderr
+
+
+def test_a_search(press, evenfed):
+    press(tune._Bench, "carry_out", 1)
+    done = evenfed("tune", *SMALLEST)
+    assert done.returncode == 130 and "what is not saved yet is lost" in done.stderr and "evenfed tune" in done.stderr
