@@ -247,3 +247,19 @@ def test_the_command_line_extends_a_finished_folder_and_python_reads_it(tmp_path
     all_same(package.load(tmp_path / "a" / "demo"), package.load(tmp_path / "b" / "demo"))
     refused = evenfed(*call, tmp_path / "a", "--rounds", 3)
     assert refused.returncode == 2 and "4 there, 3 here" in refused.stderr
+
+
+def test_planted_links_are_not_written_through(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    run = tmp_path / "out" / "fedavg" / "seed-0"
+    run.mkdir(parents=True)
+    for name in ("header.json", "checkpoint-1.safetensors", "model.safetensors"):
+        (run / f"{name}.new").symlink_to(precious)
+    evenfed.train(small_model(), federation(), rounds=1, out=tmp_path / "out", **CPU)
+    assert precious.read_text() == "mine" and not list(run.glob("*.new"))
+    (tmp_path / "out" / ".lock").unlink()
+    (tmp_path / "out" / ".lock").symlink_to(precious)
+    with pytest.raises(evenfed.InputError, match="cannot be written to"):
+        evenfed.train(small_model(), federation(), rounds=2, out=tmp_path / "out", **CPU)
+    assert precious.read_text() == "mine"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import InputError
+from ..core.files import replace_text
 from .progress import Progress
 
 Numbers = dict[str, float]
@@ -103,9 +104,7 @@ def remember(progress: Progress, tracker: str, notes: Mapping[str, Any]) -> None
         except ValueError:
             everyone = {}
     everyone[tracker] = dict(notes)
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(json.dumps(everyone))
-    beside.replace(path)
+    replace_text(path, json.dumps(everyone))
 
 
 def _notebook(progress: Progress) -> Path | None:

@@ -152,7 +152,7 @@ def fill(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")] = False,
 ) -> None:
     """Fill tables of results into Markdown files, between <!-- evenfed DIR TABLE --> and <!-- /evenfed -->."""
-    from ..comparison.folder import replace_text
+    from ..core.files import replace_text
     from ..report.fill import filled, missing
 
     texts = {path: filled(path) for path in files}

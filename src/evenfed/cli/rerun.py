@@ -40,6 +40,7 @@ def keep(arguments: Sequence[str], out: Path, text: str, files: States) -> None:
     beside = place.with_suffix(".new")
     try:
         place.parent.mkdir(exist_ok=True)
+        beside.unlink(missing_ok=True)  # a link must not be followed
         beside.write_text(json.dumps(content))
         beside.replace(place)
     except OSError:  # a full disk, say: the next time takes as long as this time

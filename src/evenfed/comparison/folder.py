@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.files import plain_file
+from ..core.files import plain_file, replace_text
 from ..core.server import Record
 from ..metrics import Metric
 from ..settings import Settings
@@ -294,10 +294,3 @@ def read_order(root: Path) -> list[str] | None:
         return list(json.loads(plain_file(path).read_text())["labels"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}); remove it, and entries are in alphabetical order") from None
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a whole file and rename it into place: neither a reader nor a crash ever sees half of it."""
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(text)
-    beside.replace(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
+from ..core.files import replacing
 from ..data import archive
 from .configuration import differences
 from .folder import RunFolder
@@ -90,8 +91,9 @@ def _refuse_another(run: RunFolder, target: Path) -> None:
 
 def _write(runs: list[RunFolder], folder: Path, target: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
-    beside = target / f"{PACKED}.new"
+    packed = target / PACKED
     with (
+        replacing(packed) as beside,
         lzma.open(beside, "wb", preset=9) as out,
         tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
@@ -100,7 +102,7 @@ def _write(runs: list[RunFolder], folder: Path, target: Path) -> Path:
             rounds = _shortened(run.rounds_path.read_text())
             _add(tar, run.header_path.relative_to(folder), header)
             _add(tar, run.rounds_path.relative_to(folder), rounds)
-    return beside.replace(target / PACKED)
+    return packed
 
 
 def _add(tar: tarfile.TarFile, path: Path, text: str) -> None:

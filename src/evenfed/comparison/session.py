@@ -21,6 +21,7 @@ from .driver import EngineKey, Listener, Training, drive
 from .folder import RunFolder
 from .header import Header
 
+_LOCK_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # a link is not followed, nothing is emptied
 _STOPPING = b"\nstopping after this round; Ctrl-C again stops at once and loses what is not saved yet\n"
 
 
@@ -84,7 +85,7 @@ def locked(root: Path) -> Iterator[None]:
     """One process at a time writes to a comparison's folder."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        lock = (root / ".lock").open("w")
+        lock = os.fdopen(os.open(root / ".lock", _LOCK_FLAGS), "w")
     except OSError as error:
         raise InputError(f"{root} cannot be written to ({error.strerror}); choose another folder with out") from None
     with lock:

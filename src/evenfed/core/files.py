@@ -1,10 +1,14 @@
-"""Files that are safe to open."""
+"""Files that are safe to open, and files that are whole or absent: written beside their place, then renamed."""
 
+import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import InputError
 
+BESIDE = ".new"  # what a file's name ends in until it is whole
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -29,3 +33,20 @@ def plain_file(path: Path, or_pipe: bool = False) -> Path:
         what = _KINDS.get(kind, "no file")
         raise InputError(f"{path} is {what}, which is not opened; a file is expected there: remove or replace it")
     return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write the new file. Neither a reader nor a crash ever sees half of it at `path`."""
+    beside = path.with_name(path.name + BESIDE)
+    beside.unlink(missing_ok=True)  # of a process that died; or a link, which must not be followed
+    yield beside
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a whole text file."""
+    with replacing(path) as beside, beside.open("x") as file:
+        file.write(text)

@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..comparison.folder import replace_text
 from ..core.errors import InputError
+from ..core.files import replace_text
 from .document import Report
 from .table import Cell, Column, Line, Table
 from .tables import title

@@ -6,7 +6,6 @@ to say about random streams.
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.files import plain_file
+from ..core.files import plain_file, replacing
 from ..core.server import Moments, Past, Server
 from ..core.vector import Layout
 from .norms import OwnNorms
@@ -53,11 +52,8 @@ def save(state: State, path: Path) -> None:
         "optimizer": json.dumps(_add_optimizer(tensors, server)),
         "layout": json.dumps([server.layout.names, server.layout.shapes]),
     }
-    unfinished = path.with_name(path.name + ".new")
-    save_file(_on_host(tensors), unfinished, metadata)
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    with replacing(path) as beside:
+        save_file(_on_host(tensors), beside, metadata)
 
 
 def load(fresh: State, path: Path) -> State:
@@ -144,9 +140,8 @@ def model_file(server: Server, path: Path) -> None:
     tensors = _on_host({**parameters, **server.deployed.buffers})
     for name, tensor in tensors.items():
         copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
-    unfinished = path.with_name(path.name + ".new")
-    save_file(copies, unfinished)
-    unfinished.replace(path)
+    with replacing(path) as beside:
+        save_file(copies, beside)
 
 
 def _on_host(tensors: Tensors) -> Tensors:
