@@ -256,10 +256,10 @@ def test_planted_links_are_not_written_through(tmp_path):
     run.mkdir(parents=True)
     for name in ("header.json", "checkpoint-1.safetensors", "model.safetensors"):
         (run / f"{name}.new").symlink_to(precious)
-    evenfed.train(small_model(), federation(), rounds=1, out=tmp_path / "out", **CPU)
+    evenfed.train(small_model(), federation(), "fedavg", rounds=1, out=tmp_path / "out", **CPU)
     assert precious.read_text() == "mine" and not list(run.glob("*.new"))
     (tmp_path / "out" / ".lock").unlink()
     (tmp_path / "out" / ".lock").symlink_to(precious)
     with pytest.raises(evenfed.InputError, match="cannot be written to"):
-        evenfed.train(small_model(), federation(), rounds=2, out=tmp_path / "out", **CPU)
+        evenfed.train(small_model(), federation(), "fedavg", rounds=2, out=tmp_path / "out", **CPU)
     assert precious.read_text() == "mine"

@@ -66,10 +66,16 @@ class Disk(Sink):
                 self._wait()
                 raise Interruption
 
-    def end(self, group: Group) -> None:
+    def end(self, ended: Group, others: Group) -> None:
+        """All runs have the checkpoint of this round before any is marked as finished.
+
+        So a kill leaves either all runs to resume together, or those that have ended with no round to train.
+        """
         self._wait()
-        snapshot = self._snapshot(group)
-        self._save(snapshot, self._event(), finished=True)
+        everyone = [*ended, *others]
+        self._save(self._snapshot(everyone), self._event())
+        for training in ended:
+            self._folder(training).finish(training.state, training.stopped, training.restored)
 
     def failed(self, group: Group) -> None:
         self._wait()
@@ -101,19 +107,11 @@ class Disk(Sink):
         event.record(torch.cuda.current_stream(self.device))
         return event
 
-    def _save(self, group: Group, ready: torch.cuda.Event | None, finished: bool = False) -> None:
+    def _save(self, group: Group, ready: torch.cuda.Event | None) -> None:
         """All checkpoints of this round before any old one goes: a common round always exists."""
         with _own_stream(ready, self.device):
             for training in group:
-                folder = self._folder(training)
-                folder.write(
-                    training.records,
-                    training.state,
-                    finished,
-                    training.engine,
-                    training.stopped,
-                    training.restored,
-                )
+                self._folder(training).save(training.records, training.state, training.engine, training.stopped)
         for training in group:
             self._folder(training).forget(keep=training.rounds_done)
 

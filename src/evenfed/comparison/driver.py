@@ -72,8 +72,8 @@ class Sink:
     def after_round(self, group: Group) -> None:
         """After every round."""
 
-    def end(self, group: Group) -> None:
-        """After the last round of these runs; a run that a callback stopped ends before the others of its group."""
+    def end(self, ended: Group, others: Group) -> None:
+        """After the last round of these runs; a run that a callback stopped ends before the `others` of its group."""
 
     def failed(self, group: Group) -> None:
         """A callback raised an error, which ends the training: save what there is."""
@@ -115,10 +115,18 @@ def _drive_group(group: Group, sink: Sink, callbacks: Sequence[Callback]) -> Non
     sink.begin(group)
     watched.start(group)
     active = group
+    ended = _stopped(group)  # before a kill, which came before they were marked as finished
     while active:
-        ended = _advance(active, problem, engine, watched)
-        watched.end(ended)
+        if not ended:
+            ended = _advance(active, problem, engine, watched)
         active = [training for training in active if training not in ended]
+        watched.end(ended, active)
+        ended = []
+
+
+def _stopped(group: Group) -> Group:
+    """Those that a callback has ended."""
+    return [training for training in group if training.stopped is not None]
 
 
 def _advance(group: Group, problem: Problem, engine: Engine, watched: "Watched") -> Group:
@@ -132,7 +140,7 @@ def _advance(group: Group, problem: Problem, engine: Engine, watched: "Watched")
             training.last = record
             training.engine = engine.how  # changes where less fits into memory than was thought
         watched.after_round(group)
-        stopped = [training for training in group if training.stopped is not None]
+        stopped = _stopped(group)
         if stopped:
             return stopped
     return group
@@ -165,15 +173,15 @@ class Watched:
                 raise errors[0]
         self.sink.after_round(group)
 
-    def end(self, group: Group) -> None:
-        with self._saved(group):
-            for training in group:
+    def end(self, ended: Group, others: Group = ()) -> None:
+        with self._saved([*ended, *others]):
+            for training in ended:
                 progress = self._progress(training)
                 for callback in self.callbacks:
                     callback.end(progress)
                 training.state = progress.state
                 training.restored = progress.restored
-        self.sink.end(group)
+        self.sink.end(ended, others)
 
     def _tell(self, training: Training) -> list[Exception]:
         """One run's round; the errors of callbacks. StopIteration is none: it ends that run."""

@@ -8,11 +8,12 @@ result.safetensors  the state of the round that the model is from, if a callback
 """
 
 import dataclasses
+import errno
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.files import plain_file, replace_text
+from ..core.files import BESIDE, plain_file, replace_text
 from ..core.server import Record
 from ..metrics import Metric
 from ..settings import Settings
@@ -178,8 +179,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._append(records)
         if state is not None:
-            name = f"checkpoint-{state.server.index}.safetensors"
-            checkpoint.save(state, self.path / name)
+            checkpoint.save(state, self._checkpoint_path(state))
             checkpoint.model_file(state.server, self.model_path)
         self._write_header(dataclasses.replace(begun, finished=True, seconds=seconds))
 
@@ -193,12 +193,11 @@ class RunFolder:
         return by_round
 
     def resumed(self, fresh: State, at: int | None = None) -> State:
-        """The state to resume from: the checkpoint of round `at` if there is one, else the newest, else `fresh`."""
+        """The state to resume from: that of round `at`, or the newest. Before the first checkpoint it is `fresh`."""
         by_round = self.checkpoints()
-        if not by_round:
-            return fresh
-        chosen = at if at in by_round else max(by_round)
-        return checkpoint.load(fresh, by_round[chosen])
+        if at is None:
+            at = max(by_round, default=0)
+        return checkpoint.load(fresh, by_round[at]) if at else fresh
 
     def final(self, fresh: State) -> State:
         """The state of a finished run whose model is its result."""
@@ -217,44 +216,52 @@ class RunFolder:
         """Write the header of a new session, and drop the lines of rounds that will be run again."""
         at = state.server.index
         before = self.header()
-        self._write_header(header.begun(before, at))
-        if not self.rounds_path.exists():
-            return
-        lines = self.rounds_path.read_text().splitlines(keepends=True)[:at]
+        lines = []
+        if self.rounds_path.exists():
+            lines = self.rounds_path.read_text().splitlines(keepends=True)[:at]
+        seconds = sum(json.loads(line)["seconds"] or 0.0 for line in lines)
+        self._write_header(dataclasses.replace(header.begun(before, at), seconds=seconds))
         if before is not None and before.finished and lines and not header.evaluates(at):
             record = record_json.unevaluated(json.loads(lines[-1]))  # which was evaluated as the last one only
             lines[-1] = json.dumps(record) + "\n"
         replace_text(self.rounds_path, "".join(lines))
 
-    def write(
+    def save(
         self,
         records: Sequence[Record],
         state: State,
-        finished: bool = False,
         engine: str | None = None,
         stopped: str | None = None,
-        restored: State | None = None,
     ) -> None:
-        """Append the rounds, then write a checkpoint, and the model if finished: a checkpoint has all its lines."""
+        """Append the rounds, then write a checkpoint: a checkpoint has all its lines."""
         self._append(records)
-        header = self.header()
-        assert header is not None
-        name = f"checkpoint-{state.server.index}.safetensors"
-        checkpoint.save(state, self.path / name)
-        if finished:
-            checkpoint.model_file((restored or state).server, self.model_path)
-            self.result_path.unlink(missing_ok=True)
-            if restored is not None:
-                checkpoint.save(restored, self.result_path)
+        header = self._own_header()
+        if stopped is not None:
+            stopped_of = json.dumps({"reason": stopped, "rounds": header.rounds})
+            checkpoint.save(state, self._checkpoint_path(state), {"stopped": stopped_of})
+        else:
+            checkpoint.save(state, self._checkpoint_path(state))
+        seconds = sum(record.seconds for record in records)
         written = dataclasses.replace(
             header,
-            seconds=header.seconds + sum(record.seconds for record in records),
-            finished=finished,
+            seconds=header.seconds + seconds,
             engine=engine or header.engine,
+        )
+        self._write_header(written)
+
+    def finish(self, state: State, stopped: str | None = None, restored: State | None = None) -> None:
+        """Write the model of a run whose last checkpoint is written, and note that it has ended."""
+        checkpoint.model_file((restored or state).server, self.model_path)
+        self.result_path.unlink(missing_ok=True)
+        if restored is not None:
+            checkpoint.save(restored, self.result_path)
+        finished = dataclasses.replace(
+            self._own_header(),
+            finished=True,
             stopped=stopped,
             model_round=None if restored is None else restored.server.index,
         )
-        self._write_header(written)
+        self._write_header(finished)
 
     def forget(self, keep: int) -> None:
         """Delete all checkpoints but that of round `keep`."""
@@ -262,7 +269,39 @@ class RunFolder:
             if at != keep:
                 path.unlink()
 
-    def _append(self, records: Iterable[Record]) -> None:
+    def sweep(self) -> None:
+        """Delete what a process that died had not written to its end."""
+        for path in self.path.glob(f"*{BESIDE}"):
+            path.unlink()
+
+    def stop_reason(self, at: int, rounds: int) -> str | None:
+        """Why a callback ended the run of so many rounds at round `at`, if the checkpoint says so."""
+        path = self.checkpoints().get(at)
+        if path is None:
+            return None
+        text = checkpoint.texts_in(path).get("stopped")
+        if text is None:
+            return None
+        stopped = json.loads(text)
+        return stopped["reason"] if stopped["rounds"] == rounds else None
+
+    def last_record(self, at: int) -> Record:
+        """The record of the last round before `at`."""
+        line = self.rounds_path.read_text().splitlines()[at - 1]
+        return record_json.from_json(json.loads(line))
+
+    def _own_header(self) -> Header:
+        header = self.header()
+        if header is None:
+            raise FileNotFoundError(errno.ENOENT, "it is gone", str(self.header_path))
+        return header
+
+    def _checkpoint_path(self, state: State) -> Path:
+        return self.path / f"checkpoint-{state.server.index}.safetensors"
+
+    def _append(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
         with self.rounds_path.open("a") as file:
             for record in records:
                 line = json.dumps(record_json.to_json(record))

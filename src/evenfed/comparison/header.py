@@ -40,7 +40,7 @@ class Header:
     device: str | None = None
     provenance: Table = field(default_factory=dict)  # of the last session
     finished: bool = False
-    seconds: float = 0.0
+    seconds: float = 0.0  # of the rounds that are kept
     resumed_at: Sequence[int] = ()  # the round each session started at, the first one's 0 included
     earlier: Sequence[Table] = ()  # provenance of earlier sessions whose rounds are kept
     stopped: str | None = None  # why a callback ended the run early
@@ -106,7 +106,6 @@ class Header:
         return dataclasses.replace(
             self,
             provenance=here,
-            seconds=before.seconds,
             resumed_at=[*before.resumed_at, at],
             earlier=[session for session in sessions if session["from_round"] < at],
         )

@@ -187,7 +187,7 @@ def _run_on_flower(
                 return
             watched.end([training])
             if training.stopped is not None:
-                folder.write([], training.state, finished=True, stopped=training.stopped)
+                folder.finish(training.state, training.stopped)
 
     with stop_requested() as stop, closed(callbacks):
         on_gpu = problem.device.type == "cuda"

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -58,26 +59,57 @@ def train_in(
     for training in trainings:
         together.setdefault(training.engine_key, []).append(training)
     for group in together.values():
-        common = _common_round(root, [training.run for training in group])
-        for training in group:
-            folder = RunFolder.of(root, training.run)
-            training.folder = folder.path
-            training.state = folder.resumed(training.state, at=common)
+        starts = _starts(root, [training.run for training in group])
+        for training, at in zip(group, starts, strict=True):
+            _stand(training, RunFolder.of(root, training.run), at)
     with stop_requested() as stop, ThreadPoolExecutor(1) as background:
         disk = Disk(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
         drive(trainings, disk, callbacks)
 
 
-def _common_round(root: Path, runs: Sequence[Run]) -> int:
-    """The latest round at which every run that has begun left a checkpoint."""
-    rounds_kept = []
+def _stand(training: Training, folder: RunFolder, at: int) -> None:
+    """Put a run where its folder left it after round `at`, and clear away what is of later rounds."""
+    rounds = training.run.settings.rounds
+    training.folder = folder.path
+    training.state = folder.resumed(training.state, at)
+    training.stopped = folder.stop_reason(at, rounds)
+    if at and (at == rounds or training.stopped is not None):
+        training.last = folder.last_record(at)  # no other round is left to be the last one
+    folder.sweep()
+    folder.forget(keep=at)
+
+
+def _starts(root: Path, runs: Sequence[Run]) -> list[int]:
+    """The round at which each run resumes; those that were trained together go on together.
+
+    Who shares a stack may change a result's last bits. Runs of one session started it at the same round.
+    """
+    sessions: dict[tuple[bool, int] | None, list[_Standing]] = {}
     for run in runs:
-        checkpoints = RunFolder.of(root, run).checkpoints()
-        if checkpoints:
-            rounds_kept.append(set(checkpoints))
-    if not rounds_kept:
-        return 0
-    return max(set.intersection(*rounds_kept), default=0)
+        folder = RunFolder.of(root, run)
+        header = folder.header()
+        standing = _Standing(run.name, set(folder.checkpoints()))
+        session = None
+        if header is not None:
+            started_at = header.resumed_at[-1] if header.resumed_at else 0
+            session = (header.finished, started_at)
+        sessions.setdefault(session, []).append(standing)
+    starts: dict[str, int] = {}
+    for together in sessions.values():
+        common = set.intersection(*(standing.rounds for standing in together))
+        never_saved = not all(standing.rounds for standing in together)
+        for standing in together:
+            newest = max(standing.rounds, default=0)
+            starts[standing.run] = 0 if never_saved else max(common, default=newest)
+    return [starts[run.name] for run in runs]
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """A run by its name, and the rounds it has checkpoints of."""
+
+    run: str
+    rounds: set[int]
 
 
 @contextmanager

@@ -264,8 +264,10 @@ class FairStrategy(Strategy):
         finished = standing.server.index >= self.settings.rounds
         if self.folder is not None:
             state = State(standing.server)
-            self.folder.write([record], state, finished)
+            self.folder.save([record], state)
             self.folder.forget(keep=standing.server.index)
+            if finished:
+                self.folder.finish(state)
         if self.listen is not None:
             standing.stopped = bool(self.listen(record))
         metrics: dict[str, Any] = dict(record.scores or {})
@@ -332,6 +334,7 @@ class FairStrategy(Strategy):
                 f"{folder.path} holds a finished run; give more rounds to go on, choose another `out`, or remove it"
             )
         state = folder.resumed(fresh)
+        folder.sweep()
         if state.server.index:
             log(INFO, "goes on from round %s of %s", state.server.index, folder.path)
         header = dataclasses.replace(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..comparison.choose import Choice
 from ..comparison.federations import expanded
-from ..comparison.folder import replace_text
+from ..core.files import replace_text
 from . import choice, kept, write
 from .document import Report
 from .figures import choice as choice_figures

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..comparison.folder import replace_text
 from ..comparison.pack import PACKED
+from ..core.files import replace_text
 from .table import Cell, Column, Line, Table
 
 NAME = "tables.json"

@@ -8,6 +8,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,8 +24,8 @@ from .state import State
 Tensors = dict[str, Tensor]  # by name
 
 
-def save(state: State, path: Path) -> None:
-    """All of `state` that `load` cannot rebuild from the run's configuration."""
+def save(state: State, path: Path, texts: Mapping[str, str] = MappingProxyType({})) -> None:
+    """All of `state` that `load` cannot rebuild from the run's configuration, and `texts` beside it."""
     from safetensors.torch import save_file
 
     server = state.server
@@ -48,6 +49,7 @@ def save(state: State, path: Path) -> None:
     if server.past is not None:
         _add(tensors, "past", vars(server.past))
     metadata = {
+        **texts,
         "index": str(server.index),
         "optimizer": json.dumps(_add_optimizer(tensors, server)),
         "layout": json.dumps([server.layout.names, server.layout.shapes]),
@@ -106,6 +108,12 @@ def read(path: Path) -> tuple[Tensors, dict[str, str]]:
             f"{path} cannot be read as a checkpoint ({error}); remove it to start that run again"
         ) from None
     return tensors, metadata
+
+
+def texts_in(path: Path) -> dict[str, str]:
+    """The texts of a checkpoint."""
+    _, metadata = read(path)
+    return metadata
 
 
 def layout_in(path: Path) -> Layout | None:
