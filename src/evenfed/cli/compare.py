@@ -121,7 +121,7 @@ def tune(
     from ..comparison.progress import progress_page
     from ..comparison.study import Search
     from ..report import tuning as result
-    from ..report.write import prepare
+    from ..report.files import prepare
     from . import training
 
     settings = {"rounds": rounds, "device": device, "precision": precision}

@@ -1,25 +1,38 @@
 """Terminal pages: results on stdout, messages on stderr."""
 
 import os
+from typing import Any
 
 from rich.console import Console
+
+from ..core.visible import visible
 
 NOT_DRAWN = "none; to draw them: pip install 'evenfed[report]'"
 _FILE_WIDTH = 160
 
 
+class Page(Console):
+    """A terminal that shows escape codes in names and messages instead of obeying them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        shown = []
+        for item in objects:
+            shown.append(visible(item, lines=True) if isinstance(item, str) else item)
+        super().print(*shown, **options)
+
+
 def console() -> Console:
     """The terminal, or a wide page where output goes to a file and COLUMNS does not say how wide."""
-    page = Console(highlight=False)
+    page = Page(highlight=False)
     columns = os.environ.get("COLUMNS", "")
     if page.is_terminal or columns.isdigit():
         return page
-    return Console(highlight=False, width=_FILE_WIDTH)
+    return Page(highlight=False, width=_FILE_WIDTH)
 
 
 def say(message: str) -> None:
     """One message on stderr, not broken into lines."""
-    Console(
+    Page(
         stderr=True,
         highlight=False,
         soft_wrap=True,

@@ -142,7 +142,7 @@ def show(
     from ..data import DataSettings, federate
     from ..report import federation as split
     from ..report.figures import federation as figures
-    from ..report.write import prepare
+    from ..report.files import prepare
 
     if out is not None:
         prepare(out)

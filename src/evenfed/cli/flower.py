@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from .console import Page
 
 flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
 
@@ -19,7 +20,7 @@ def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder f
     """Write a complete Flower app, ready for `flwr run`."""
     from ..flower.new import write_app
 
-    page = Console(highlight=False, soft_wrap=True)
+    page = Page(highlight=False, soft_wrap=True)
     for path in write_app(folder):
         page.print(str(path), markup=False)
     page.print(f"\ncd {folder} && set -a && . ./quiet.env && set +a && flwr run . --stream", markup=False)

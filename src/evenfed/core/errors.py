@@ -4,9 +4,14 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from .visible import visible
+
 
 class InputError(ValueError):
     """Something the caller gave cannot be used; the command line prints it without a traceback."""
+
+    def __init__(self, message: object) -> None:
+        super().__init__(visible(str(message), lines=True))
 
 
 class Interruption(BaseException):

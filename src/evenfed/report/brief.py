@@ -8,6 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from ..comparison.history import History, Row, row
+from ..core.visible import visible
 from ..metrics import Metric
 from .columns import METRIC_COLUMNS, directed
 from .table import Line, Table
@@ -117,5 +118,5 @@ def _html_row(tag: str, cells: Sequence[str]) -> str:
 
 
 def _html(tag: str, content: str) -> str:
-    escaped = html.escape(content)
+    escaped = html.escape(visible(content))
     return f"<{tag}>{escaped}</{tag}>"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..comparison.choose import Choice
 from ..comparison.federations import expanded
+from ..core.errors import InputError
 from ..core.files import replace_text
 from . import choice, kept, write
 from .document import Report
@@ -56,7 +57,7 @@ class Question:
 
 def write_report(document: Report, target: Path, with_figures: bool = True) -> Written:
     """report.md, tables.csv, tables.tex, tables.json and the figures."""
-    write.prepare(target)
+    prepare(target)
     drawn = figures.draw(document, target) if with_figures else []
     tables = write.save(document, target, drawn)
     folders = [findings.folder for findings in document.findings]
@@ -67,7 +68,7 @@ def write_report(document: Report, target: Path, with_figures: bool = True) -> W
 def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:
     """choice.md, choice.json and the figure, in the folder `report` of the first comparison chosen from."""
     target = folder / "report"
-    write.prepare(target)
+    prepare(target)
     drawn = choice_figures.draw(chosen, target)
     tables = choice.tables(chosen)
     page = target / "choice.md"
@@ -77,3 +78,14 @@ def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:
         sources.append(floor)
     described = kept.save([], tables, sources, target, CHOICE)
     return Written(target, [page, described], drawn)
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder a report goes to, and check that it is writable before any work is done."""
+    probe = folder / ".writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another --out") from None

@@ -1,10 +1,12 @@
 """What tables are made of, free of any format: cells, columns, lines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..comparison.intervals import Difference
+from ..core.visible import visible
 
+Shown = Callable[[str], str]  # text as a format shows it
 MeansAndSpreads = Mapping[str, tuple[float, float]]  # metric -> (mean, spread over seeds)
 
 
@@ -106,6 +108,17 @@ class Table:
     @property
     def has_parts(self) -> bool:
         return any(line.part for line in self.lines)
+
+    def shown(self, name: Shown = visible, prose: Shown = visible) -> "Table":
+        """As a format shows it: `name` for entries and parts, which may come from anywhere, `prose` for the rest."""
+        lines = []
+        for line in self.lines:
+            entry = name(line.entry)
+            part = name(line.part)
+            lines.append(replace(line, entry=entry, part=part))
+        columns = [replace(column, title=prose(column.title)) for column in self.columns]
+        notes = list(map(prose, self.notes))
+        return replace(self, title=prose(self.title), columns=columns, lines=lines, notes=notes)
 
     def with_best(self) -> "Table":
         """The best of every column marked, the noise floor aside."""

@@ -37,7 +37,7 @@ def render(tuned: Tuned) -> Table:
         worst10 = judged_by.unit * best.figures["worst10"]
         table.add_row(
             escape(label),
-            values_of(best),
+            escape(values_of(best)),
             f"{mean:.{judged_by.digits}f}",
             f"{worst10:.{judged_by.digits}f}",
             str(tried[label]),

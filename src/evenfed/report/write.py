@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..core.errors import InputError
 from ..core.files import replace_text
+from ..core.visible import in_markdown, in_sheet, name_in_markdown, visible
 from .document import Report
 from .table import Cell, Column, Line, Table
 from .tables import title
@@ -45,7 +45,7 @@ _LATEX = {
 
 def terminal(report: Report, page: Console) -> RenderableType:
     """The report's facts and tables, as wide as the page allows."""
-    facts = map(Text, report.facts)
+    facts = [Text(visible(fact)) for fact in report.facts]
     tables = pages(report.tables, page)
     return Group(*facts, tables)
 
@@ -54,6 +54,7 @@ def pages(tables: Sequence[Table], page: Console) -> RenderableType:
     """Tables one below the other; a table too wide for the page is split into two blocks of columns."""
     parts: list[RenderableType] = []
     for table in tables:
+        table = table.shown()
         for columns in _blocks(table, page.width):
             other_width = _width_beside_label(table, columns)
             label_room = page.width - other_width
@@ -193,9 +194,10 @@ def markdown_of(
     figures: Sequence[Path] = (),
 ) -> str:
     """The same of tables that belong to no report."""
-    paragraphs = [f"# {heading}", *facts]
+    heading = name_in_markdown(heading)
+    paragraphs = [f"# {heading}", *map(in_markdown, facts)]
     for table in tables:
-        paragraphs.append(f"## {table.title}")
+        paragraphs.append(f"## {in_markdown(table.title)}")
         paragraphs.append(markdown_table(table))
     drawings = [path for path in figures if path.suffix == ".svg"]
     paragraphs += [f"![{path.stem}]({path.name})" for path in drawings]
@@ -205,6 +207,7 @@ def markdown_of(
 
 def markdown_table(table: Table) -> str:
     """One table, followed by its notes."""
+    table = table.shown(name_in_markdown, in_markdown)
     heads = _heads(table)
     rule = ["---"] * len(heads)
     rows = [_markdown_row(heads), _markdown_row(rule)]
@@ -258,9 +261,9 @@ def comma_separated(report: Report) -> str:
                 numbers = cell.numbers().values()  # csv writes None as nothing
                 row = [
                     table.name,
-                    line.entry,
-                    line.part,
-                    column.key,
+                    in_sheet(line.entry),
+                    in_sheet(line.part),
+                    in_sheet(column.key),
                     *numbers,
                     cell.verdict,
                 ]
@@ -278,6 +281,7 @@ def latex(report: Report) -> str:
 
 
 def _latex_table(table: Table) -> Iterator[str]:
+    table = table.shown()
     heads = map(latex_escape, _heads(table))
     first_note = table.notes[:1]
     caption = ". ".join([table.title, *first_note])
@@ -387,14 +391,3 @@ def save(report: Report, folder: Path, figures: Sequence[Path]) -> list[Path]:
     for path, text in texts.items():
         replace_text(path, text)
     return list(texts)
-
-
-def prepare(folder: Path) -> None:
-    """Make the folder a report goes to, and check that it is writable before any work is done."""
-    probe = folder / ".writable"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another --out") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...algorithms import BUILT_IN
 from ...comparison.findings import BASELINE, Entry
+from ...core.visible import visible
 
 Spec = dict[str, Any]  # a figure, or a part of one, in Vega-Lite's JSON
 Point = dict[str, Any]  # one row of the data it draws
@@ -21,6 +22,7 @@ OWN = "#1a7f37"
 KINDS = {"FedAvg": "#444444", "your own": OWN, "VRed, Semi-VRed": RED, "other": BLUE, "repetition": GREY}
 HEADING = {"anchor": "start", "subtitleColor": "#555555"}
 AXIS = {"gridColor": "#e4e4e4", "titleFontWeight": "normal"}
+_LONGEST = 1000  # characters of a text; the renderer takes minutes for 100,000
 NO_FRAME = {"stroke": None}
 MARGINS = {"left": 8, "top": 5, "right": 16, "bottom": 5}  # a reader's fonts may be wider
 
@@ -60,6 +62,7 @@ def save(figure: Spec, folder: Path, name: str, with_pdf: bool = False) -> list[
     svg = folder / f"{name}.svg"
     png = folder / f"{name}.png"
     pdf = folder / f"{name}.pdf"
+    figure = _shown(figure)
     drawn = vl_convert.vegalite_to_svg(figure)
     is_unchanged = svg.exists() and svg.read_text() == drawn
     svg.write_text(drawn)
@@ -69,6 +72,18 @@ def save(figure: Spec, folder: Path, name: str, with_pdf: bool = False) -> list[
     if not (is_unchanged and pdf.exists()):
         pdf.write_bytes(vl_convert.svg_to_pdf(drawn))
     return [svg, pdf, png]
+
+
+def _shown(part: Any) -> Any:
+    """A figure whose texts are safe to draw: the renderer ends the process at a control character."""
+    if isinstance(part, str):
+        text = visible(part)
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    if isinstance(part, Mapping):
+        return {key: _shown(value) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return list(map(_shown, part))
+    return part
 
 
 def quantity(field: str, **options: Any) -> Spec:
