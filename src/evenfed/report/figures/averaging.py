@@ -49,9 +49,15 @@ class _Axis:
     @classmethod
     def of(cls, by_entry: Sequence[Sequence[Point]]) -> "_Axis":
         """Around all values and zero, but an entry that strays far does not squeeze the others."""
-        lows = [min(0.0, *map(_low, points)) for points in by_entry]
-        highs = [max(0.0, *map(_high, points)) for points in by_entry]
-        extents = np.maximum(highs, np.negative(lows))
+        lows = []
+        highs = []
+        extents = []
+        for points in by_entry:
+            low = min(0.0, *map(_low, points))
+            high = max(0.0, *map(_high, points))
+            lows.append(low)
+            highs.append(high)
+            extents.append(max(high, -low))
         most = _FAR * float(np.median(extents))
         low = max(min(lows), -most)
         high = min(max(highs), most)
@@ -173,7 +179,12 @@ def _has_all(findings: Findings, entries: Sequence[Entry]) -> bool:
 def _row(entry: Entry, panels: Sequence[Spec]) -> Spec:
     heading = " ".join(label_lines(entry.label, width=100))
     return {
-        "title": {"text": heading, "anchor": "start", "fontSize": 12, "offset": 2},
+        "title": {
+            "text": heading,
+            "anchor": "start",
+            "fontSize": 12,
+            "offset": 2,
+        },
         "spacing": 16,
         "hconcat": list(panels),
     }
@@ -224,7 +235,12 @@ def _x(axis: _Axis, unit: str | None) -> Spec:
         "points",
         title=unit,
         scale={"domain": [axis.low, axis.high], "nice": False, "zero": False},
-        axis={"tickCount": 6, "labelFlush": False, "labelSeparation": 6, "labelOverlap": "parity"},
+        axis={
+            "tickCount": 6,
+            "labelFlush": False,
+            "labelSeparation": 6,
+            "labelOverlap": "parity",
+        },
     )
 
 
@@ -243,21 +259,48 @@ def _panel(
         sort=None,
         title="federation" if is_first and len(federations) > 1 else None,
         scale={"domain": rows},
-        axis={"labels": is_first, "ticks": False, "domain": False, "labelFontSize": 9.5, "labelPadding": 6},
+        axis={
+            "labels": is_first,
+            "ticks": False,
+            "domain": False,
+            "labelFontSize": 9.5,
+            "labelPadding": 6,
+        },
     )
-    return {"width": width, "height": _ROW_HEIGHT * len(rows), "layer": _layers(points, x, y)}
+    return {
+        "width": width,
+        "height": _ROW_HEIGHT * len(rows),
+        "layer": _layers(points, x, y),
+    }
 
 
 def _layers(points: Sequence[Point], x: Spec, y: Spec) -> list[Spec]:
     """Zero, the way from before to after, the intervals of the means, all marks, and values beyond the edge."""
-    legend = {"title": None, "orient": "top", "symbolSize": 60, "symbolStrokeWidth": 2, "symbolOpacity": 1}
+    legend = {
+        "title": None,
+        "orient": "top",
+        "symbolSize": 60,
+        "symbolStrokeWidth": 2,
+        "symbolOpacity": 1,
+    }
     colour = category("stage", scale=named_scale(_COLOURS), legend=legend)
     shape = category("stage", scale=named_scale(_SHAPES), legend=legend)
     values = {"values": list(points)}
     marks = {
         "data": values,
-        "mark": {"type": "point", "size": 38, "strokeWidth": 1.8, "opacity": 1, "fill": "white"},
-        "encoding": {"x": x, "y": y, "color": colour, "shape": shape},
+        "mark": {
+            "type": "point",
+            "size": 38,
+            "strokeWidth": 1.8,
+            "opacity": 1,
+            "fill": "white",
+        },
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": colour,
+            "shape": shape,
+        },
     }
     zero = {
         "data": {"values": [{"zero": 0}]},
@@ -273,17 +316,37 @@ def _layers(points: Sequence[Point], x: Spec, y: Spec) -> list[Spec]:
         "data": values,
         "transform": [{"filter": "isValid(datum.low)"}],
         "mark": {"type": "rule", "strokeWidth": 4, "opacity": 0.5},
-        "encoding": {"x": quantity("low"), "x2": {"field": "high"}, "y": y, "color": colour},
+        "encoding": {
+            "x": quantity("low"),
+            "x2": {"field": "high"},
+            "y": y,
+            "color": colour,
+        },
     }
-    layers: list[Spec] = [zero, ways, intervals, marks]
+    return [zero, ways, intervals, marks, *_beyond(values, x, y, colour)]
+
+
+def _beyond(values: Spec, x: Spec, y: Spec, colour: Spec) -> list[Spec]:
+    """What lies beyond the edge, as text at that edge."""
+    layers = []
     for side, shift in (("left", 8), ("right", -8)):
-        beyond = {
+        layer = {
             "data": values,
             "transform": [{"filter": f"isValid(datum.{side})"}],
-            "mark": {"type": "text", "fontSize": 9, "align": side, "dx": shift},
-            "encoding": {"x": x, "y": y, "text": category(side), "color": colour},
+            "mark": {
+                "type": "text",
+                "fontSize": 9,
+                "align": side,
+                "dx": shift,
+            },
+            "encoding": {
+                "x": x,
+                "y": y,
+                "text": category(side),
+                "color": colour,
+            },
         }
-        layers.append(beyond)
+        layers.append(layer)
     return layers
 
 

@@ -48,16 +48,30 @@ def figure(comparisons: Sequence[Findings]) -> Spec | None:
     panels = []
     for position, (entry, points) in enumerate(zip(entries, by_entry, strict=True)):
         is_left = position % columns == 0
-        titles = {metric: f"{title(metric)}: {first.metric.axis}" if is_left else None for metric in _METRICS}
-        column = [_panel(points, metric, scales[metric], titles[metric], width) for metric in _METRICS]
-        heading = {"text": label_lines(entry.label, width // 6), "fontSize": 11, "anchor": "start", "offset": 4}
+        column = []
+        for metric in _METRICS:
+            y_title = None
+            if is_left:
+                y_title = f"{title(metric)}: {first.metric.axis}"
+            column.append(_panel(points, metric, scales[metric], y_title, width))
+        heading = {
+            "text": label_lines(entry.label, width // 6),
+            "fontSize": 11,
+            "anchor": "start",
+            "offset": 4,
+        }
         panels.append({"title": heading, "spacing": 8, "vconcat": column})
     data = first.header.data["name"]
     over = "mean over seeds"
     if len(comparisons) > 1:
         over = f"mean over {len(comparisons)} federations and their seeds"
     return {
-        "title": {"text": f"Learning curves: {data}", "subtitle": over, "offset": 8, **HEADING},
+        "title": {
+            "text": f"Learning curves: {data}",
+            "subtitle": over,
+            "offset": 8,
+            **HEADING,
+        },
         "padding": MARGINS,
         "columns": columns,
         "spacing": 14,
@@ -94,7 +108,12 @@ def _points(name: str, entries: Sequence[Entry]) -> Iterator[Point]:
                     value = entry.metric.unit * getattr(fairness, metric)
                     figures.setdefault((number, metric), []).append(value)
     for (number, metric), values in figures.items():
-        yield {"line": name, "round": number, "metric": metric, "value": float(np.mean(values))}
+        yield {
+            "line": name,
+            "round": number,
+            "metric": metric,
+            "value": float(np.mean(values)),
+        }
 
 
 def _scale(by_entry: Sequence[Sequence[Point]], metric: str) -> Spec:

@@ -102,9 +102,19 @@ def _panel(
         "type": "ordinal",
         "title": "round",
         "scale": {"domain": list(by_round), "paddingInner": 0.08},
-        "axis": {"labelAngle": 0, "labelOverlap": "parity", "labelSeparation": 6, "grid": False},
+        "axis": {
+            "labelAngle": 0,
+            "labelOverlap": "parity",
+            "labelSeparation": 6,
+            "grid": False,
+        },
     }
-    axis = {"labels": with_labels, "ticks": False, "grid": False, "labelFontSize": 9}
+    axis = {
+        "labels": with_labels,
+        "ticks": False,
+        "grid": False,
+        "labelFontSize": 9,
+    }
     y = category(
         "client",
         sort=None,
