@@ -53,13 +53,16 @@ def save(
 
 
 def load(target: Path, name: str = NAME) -> Kept | None:
-    """What was kept there, if anything."""
+    """What was kept there; None if there is nothing, or nothing that this version can read."""
     path = target / name
     if not path.exists():
         return None
-    content = json.loads(path.read_text())
-    tables = [_table(description) for description in content["tables"]]
-    return Kept(content["facts"], tables, content["sources"])
+    try:
+        content = json.loads(path.read_text())
+        tables = [_table(description) for description in content["tables"]]
+        return Kept(content["facts"], tables, content["sources"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _sources(folders: Sequence[Path]) -> list[Source]:
