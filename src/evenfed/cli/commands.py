@@ -2,12 +2,15 @@
 
 import shlex
 import sys
-from typing import Annotated, NoReturn
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from .. import __version__
-from ..core.errors import InputError, Interruption
+from ..core.errors import DamageWarning, InputError, Interruption
 from .algorithms import algorithms
 from .compare import compare, tune
 from .console import say
@@ -63,7 +66,8 @@ def run() -> NoReturn:
     command = shlex.join(["evenfed", *sys.argv[1:]])
     at_once = f"stopped; what is not saved yet is lost. Resume with:\n  {command}"
     try:
-        code = app(standalone_mode=False, obj=sys.argv[1:])
+        with _damage_said():
+            code = app(standalone_mode=False, obj=sys.argv[1:])
     except InputError as error:
         _fail(str(error), 2)
     except Interruption:
@@ -81,6 +85,23 @@ def run() -> NoReturn:
     if code == INTERRUPTED:  # typer turns KeyboardInterrupt into this code, and returns it
         _fail(at_once, INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _damage_said() -> Iterator[None]:
+    """Warnings of damaged files as sentences."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def shown(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, DamageWarning):
+                say(f"evenfed: {message}")
+            else:
+                show(message, category, *place)
+
+        warnings.showwarning = shown
+        warnings.simplefilter("always", DamageWarning)
+        yield
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -10,9 +10,9 @@ result.safetensors  the state of the round that the model is from, if a callback
 import dataclasses
 import errno
 import json
-import os
 import re
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import DamageError, DamageWarning, InputError
 from ..core.files import BESIDE, plain_file, replace_text
 from ..core.server import Record
 from ..metrics import Metric
@@ -31,6 +31,7 @@ from . import record_json
 from .configuration import differences
 from .header import Header
 from .history import History
+from .lines import Lines, chained, lines_of
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ class RunFolder:
         return self.path / "rounds.jsonl"
 
     @property
+    def lines(self) -> Lines:
+        return Lines(self.rounds_path)
+
+    @property
     def model_path(self) -> Path:
         return self.path / "model.safetensors"
 
@@ -88,6 +93,8 @@ class RunFolder:
         path = plain_file(self.header_path)
         try:
             return Header.from_json(json.loads(path.read_text()))
+        except InputError as error:
+            raise InputError(f"{self.header_path} cannot be read: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{self.header_path} is not a run's header ({type(error).__name__}: {error}); remove the folder or "
@@ -100,14 +107,12 @@ class RunFolder:
         return header is not None and header.finished
 
     def history(self) -> History:
-        """The rounds written so far."""
+        """The rounds of a run that has ended; of another one, those written so far."""
         header = self.header()
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
-        records = []
-        for line in plain_file(self.rounds_path).read_text().splitlines():
-            data = json.loads(line)
-            records.append(record_json.from_json(data))
+        texts = self._all_lines(header) if header.finished else self.lines.whole()
+        records = self.lines.records(texts)
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
         shares = sizes / sizes.sum()
         judged_by = Metric.from_json(header.metric)
@@ -121,10 +126,22 @@ class RunFolder:
             header.label_counts,
         )
 
+    def _all_lines(self, header: Header) -> list[str]:
+        """The lines of a finished run, checked."""
+        rounds = header.rounds if header.stopped is None else None
+        return self.lines.all(rounds, header.lines_digest)
+
     def holds(self, rounds: int) -> bool:
-        """Whether a finished run with at least so many rounds is here."""
+        """Whether a finished run with at least so many rounds is here. One with damaged rounds is warned of."""
         header = self.header()
-        return header is not None and header.finished and header.rounds >= rounds
+        if header is None or not header.finished or header.rounds < rounds:
+            return False
+        try:
+            self._all_lines(header)
+        except DamageError as error:
+            warnings.warn(str(error), DamageWarning, stacklevel=2)
+            return False
+        return True
 
     def refuse_other(self, config: Mapping[str, Any], settings: Settings) -> None:
         """Raise if the folder holds a run with another configuration; more rounds are no other configuration."""
@@ -177,11 +194,13 @@ class RunFolder:
         seconds = sum(record.seconds for record in records)
         begun = header if header.provenance else header.begun(None, 0)
         self.path.mkdir(parents=True, exist_ok=True)
-        self._append(records)
+        texts = lines_of(records)
+        digest = chained("", texts)
+        replace_text(self.rounds_path, "".join(texts))
         if state is not None:
-            checkpoint.save(state, self._checkpoint_path(state))
+            checkpoint.save(state, self._checkpoint_path(state), {"lines": digest})
             checkpoint.model_file(state.server, self.model_path)
-        self._write_header(dataclasses.replace(begun, finished=True, seconds=seconds))
+        self._write_header(dataclasses.replace(begun, finished=True, seconds=seconds, lines_digest=digest))
 
     def checkpoints(self) -> dict[int, Path]:
         """The checkpoints, by the round each stands before."""
@@ -192,19 +211,41 @@ class RunFolder:
                 by_round[int(match[1])] = path
         return by_round
 
+    def sound_checkpoints(self) -> dict[int, Path]:
+        """The checkpoints that are what was written, with the lines of all their rounds. Others are warned of."""
+        header = self.header()
+        sound = {}
+        for at, path in self.checkpoints().items():
+            try:
+                digest = checkpoint.texts_in(path).get("lines")
+                digests = []
+                if digest is not None:
+                    as_begun = None if header is None else header.lines_digest
+                    digests = [digest, as_begun or digest]
+                self.lines.kept(at, digests)
+            except DamageError as error:
+                warnings.warn(str(error), DamageWarning, stacklevel=2)
+                continue
+            sound[at] = path
+        if not sound and header is not None and header.seconds > 0:
+            warnings.warn(
+                f"{self.path}: no checkpoint is good; it starts again at round 1", DamageWarning, stacklevel=2
+            )
+        return sound
+
     def resumed(self, fresh: State, at: int | None = None) -> State:
         """The state to resume from: that of round `at`, or the newest. Before the first checkpoint it is `fresh`."""
-        by_round = self.checkpoints()
         if at is None:
-            at = max(by_round, default=0)
-        return checkpoint.load(fresh, by_round[at]) if at else fresh
+            at = max(self.sound_checkpoints(), default=0)
+        return checkpoint.load(fresh, self.checkpoints()[at]) if at else fresh
 
     def final(self, fresh: State) -> State:
         """The state of a finished run whose model is its result."""
         if self.result_path.exists():
             return checkpoint.load(fresh, self.result_path)
-        if self.checkpoints():
-            return self.resumed(fresh)
+        by_round = self.checkpoints()
+        if by_round:
+            return checkpoint.load(fresh, by_round[max(by_round)])
         if fresh.server.algorithm.personal() is not None:
             raise InputError(
                 f"{self.path} holds no checkpoint, and with it the clients' own models are gone; choose another folder "
@@ -216,15 +257,18 @@ class RunFolder:
         """Write the header of a new session, and drop the lines of rounds that will be run again."""
         at = state.server.index
         before = self.header()
-        lines = []
-        if self.rounds_path.exists():
-            lines = self.rounds_path.read_text().splitlines(keepends=True)[:at]
-        seconds = sum(json.loads(line)["seconds"] or 0.0 for line in lines)
-        self._write_header(dataclasses.replace(header.begun(before, at), seconds=seconds))
-        if before is not None and before.finished and lines and not header.evaluates(at):
-            record = record_json.unevaluated(json.loads(lines[-1]))  # which was evaluated as the last one only
-            lines[-1] = json.dumps(record) + "\n"
-        replace_text(self.rounds_path, "".join(lines))
+        texts = self.lines.texts()[:at]
+        goes_on = at < header.rounds and self.stop_reason(at, header.rounds) is None
+        if texts and goes_on and not header.evaluates(at):
+            record = record_json.unevaluated(json.loads(texts[-1]))  # it may have been evaluated as the last one
+            texts[-1] = json.dumps(record) + "\n"
+        begun = dataclasses.replace(
+            header.begun(before, at),
+            seconds=sum(json.loads(text)["seconds"] or 0.0 for text in texts),
+            lines_digest=chained("", texts),
+        )
+        self._write_header(begun)
+        replace_text(self.rounds_path, "".join(texts))
 
     def save(
         self,
@@ -234,23 +278,29 @@ class RunFolder:
         stopped: str | None = None,
     ) -> None:
         """Append the rounds, then write a checkpoint: a checkpoint has all its lines."""
-        self._append(records)
         header = self._own_header()
+        texts = lines_of(records)
+        if texts:
+            self.lines.append(texts)
+        digest = chained(header.lines_digest or "", texts)
+        beside = {"lines": digest}
         if stopped is not None:
-            stopped_of = json.dumps({"reason": stopped, "rounds": header.rounds})
-            checkpoint.save(state, self._checkpoint_path(state), {"stopped": stopped_of})
-        else:
-            checkpoint.save(state, self._checkpoint_path(state))
+            beside["stopped"] = json.dumps({"reason": stopped, "rounds": header.rounds})
+        checkpoint.save(state, self._checkpoint_path(state), beside)
         seconds = sum(record.seconds for record in records)
         written = dataclasses.replace(
             header,
             seconds=header.seconds + seconds,
             engine=engine or header.engine,
+            lines_digest=digest,
         )
         self._write_header(written)
 
     def finish(self, state: State, stopped: str | None = None, restored: State | None = None) -> None:
-        """Write the model of a run whose last checkpoint is written, and note that it has ended."""
+        """Write the model of a run whose last checkpoint is written, and note that it has ended.
+
+        Raises if its lines are no longer those that were written.
+        """
         checkpoint.model_file((restored or state).server, self.model_path)
         self.result_path.unlink(missing_ok=True)
         if restored is not None:
@@ -261,6 +311,7 @@ class RunFolder:
             stopped=stopped,
             model_round=None if restored is None else restored.server.index,
         )
+        self._all_lines(finished)
         self._write_header(finished)
 
     def forget(self, keep: int) -> None:
@@ -287,8 +338,8 @@ class RunFolder:
 
     def last_record(self, at: int) -> Record:
         """The record of the last round before `at`."""
-        line = self.rounds_path.read_text().splitlines()[at - 1]
-        return record_json.from_json(json.loads(line))
+        text = self.lines.texts()[at - 1]
+        return record_json.from_json(json.loads(text))
 
     def _own_header(self) -> Header:
         header = self.header()
@@ -298,16 +349,6 @@ class RunFolder:
 
     def _checkpoint_path(self, state: State) -> Path:
         return self.path / f"checkpoint-{state.server.index}.safetensors"
-
-    def _append(self, records: Sequence[Record]) -> None:
-        if not records:
-            return
-        with self.rounds_path.open("a") as file:
-            for record in records:
-                line = json.dumps(record_json.to_json(record))
-                file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
 
     def _write_header(self, header: Header) -> None:
         text = json.dumps(header.to_json(), indent=1)

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.errors import InputError
 from ..settings import Settings
 from . import provenance
 
 Table = Mapping[str, Any]
 _MOST_COUNTS = 200_000  # numbers of examples by client and class that a header holds
+FORMAT = 1  # of run folders; a header without a number is older
 _REQUIRED = {"clients", "config", "started", "versions"}
 _REQUIRED_IN_CONFIG = {"data", "train"}
 
@@ -49,12 +51,18 @@ class Header:
     frozen: str | None = None  # a hash of the parameters that are not trained, likewise
     metric: Table | None = None  # what clients are judged by, if not accuracy
     judged_classes: Sequence[str] | None = None  # how many judged examples of each class a client has, as text
+    lines_digest: str | None = None  # of the lines of rounds.jsonl, as last written
     taken_from: str | None = None  # the comparison that made this run, if another did
     extra: Table = field(default_factory=dict)  # keys this version does not know
 
     @classmethod
     def from_json(cls, data: Table) -> "Header":
         """From the file's content. Options that did not exist when it was written have their defaults."""
+        number = data.get("format", 0)
+        if number > FORMAT:
+            raise InputError(
+                f"it has format {number}, of a newer version of evenfed; this one reads formats up to {FORMAT}: upgrade"
+            )
         missing = _REQUIRED - data.keys()
         missing |= _REQUIRED_IN_CONFIG - data["config"].keys()
         if missing:
@@ -67,7 +75,7 @@ class Header:
                 source[key] = value
             elif key in _FIELDS:
                 known[key] = value
-            else:
+            elif key != "format":
                 extra[key] = value
         train = {**Settings().describe(), **data["config"]["train"]}
         known["config"] = {**data["config"], "train": train}
@@ -76,6 +84,7 @@ class Header:
     def to_json(self) -> dict[str, Any]:
         """The file's content."""
         data = {
+            "format": FORMAT,
             "label": self.label,
             "seed": self.seed,
             "selected_on": self.selected_on,
@@ -90,7 +99,16 @@ class Header:
             "earlier": list(self.earlier),
             **self.extra,
         }
-        for name in ("initial", "frozen", "metric", "judged_classes", "taken_from", "stopped", "model_round"):
+        for name in (
+            "initial",
+            "frozen",
+            "metric",
+            "judged_classes",
+            "lines_digest",
+            "taken_from",
+            "stopped",
+            "model_round",
+        ):
             value = getattr(self, name)
             if value is not None:
                 data[name] = value

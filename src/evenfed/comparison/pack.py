@@ -15,6 +15,7 @@ from ..core.files import replacing
 from ..data import archive
 from .configuration import differences
 from .folder import RunFolder
+from .lines import chained
 
 PACKED = "runs.tar.xz"
 _DIGITS = 6  # significant digits of a packed number
@@ -98,8 +99,9 @@ def _write(runs: list[RunFolder], folder: Path, target: Path) -> Path:
         tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
         for run in runs:
-            header = run.header_path.read_text()
+            run.history()  # raises if the run is damaged
             rounds = _shortened(run.rounds_path.read_text())
+            header = _with_digest(run.header_path.read_text(), rounds)
             _add(tar, run.header_path.relative_to(folder), header)
             _add(tar, run.rounds_path.relative_to(folder), rounds)
     return packed
@@ -110,6 +112,15 @@ def _add(tar: tarfile.TarFile, path: Path, text: str) -> None:
     info = tarfile.TarInfo(path.as_posix())  # no time, no owner: the bytes depend on the content alone
     info.size = len(content)
     tar.addfile(info, io.BytesIO(content))
+
+
+def _with_digest(header: str, rounds: str) -> str:
+    """The header's text with the digest of the packed lines in place of that of the run's."""
+    data = json.loads(header)
+    if "lines_digest" not in data:
+        return header
+    data["lines_digest"] = chained("", rounds.splitlines(keepends=True))
+    return json.dumps(data, indent=1) + "\n"
 
 
 def _shortened(lines: str) -> str:

@@ -49,6 +49,8 @@ class _Run:
     def history(self) -> History:
         try:
             return self.folder.history()
+        except InputError:
+            raise
         except (OSError, KeyError, ValueError) as error:
             raise InputError(
                 f"{self.folder.path} says it is finished but cannot be read ({type(error).__name__}: {error}); "

@@ -82,15 +82,17 @@ def _stand(training: Training, folder: RunFolder, at: int) -> None:
 def _starts(root: Path, runs: Sequence[Run]) -> list[int]:
     """The round at which each run resumes; those that were trained together go on together.
 
-    Who shares a stack may change a result's last bits. Runs of one session started it at the same round.
+    Who shares a stack may change a result's last bits. Runs of one session started it at the same round. A run that
+    has lost its checkpoints starts again without the others.
     """
     sessions: dict[tuple[bool, int] | None, list[_Standing]] = {}
     for run in runs:
         folder = RunFolder.of(root, run)
         header = folder.header()
-        standing = _Standing(run.name, set(folder.checkpoints()))
+        standing = _Standing(run.name, set(folder.sound_checkpoints()))
         session = None
-        if header is not None:
+        is_lost = not standing.rounds and header is not None and header.seconds > 0
+        if header is not None and not is_lost:
             started_at = header.resumed_at[-1] if header.resumed_at else 0
             session = (header.finished, started_at)
         sessions.setdefault(session, []).append(standing)

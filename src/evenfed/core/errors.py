@@ -14,6 +14,14 @@ class InputError(ValueError):
         super().__init__(visible(str(message), lines=True))
 
 
+class DamageError(InputError):
+    """A file is not what was written."""
+
+
+class DamageWarning(UserWarning):
+    """A damaged file was left out; the run goes on from its last good state."""
+
+
 class Interruption(BaseException):
     """The user asked to stop; everything up to the last finished round is on disk."""
 

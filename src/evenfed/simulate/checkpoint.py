@@ -5,6 +5,8 @@ to say about random streams.
 """
 
 import dataclasses
+import errno
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError
+from ..core.errors import DamageError, InputError
 from ..core.files import plain_file, replacing
 from ..core.server import Moments, Past, Server
 from ..core.vector import Layout
@@ -22,12 +24,11 @@ from .norms import OwnNorms
 from .state import State
 
 Tensors = dict[str, Tensor]  # by name
+FORMAT = 1  # of checkpoints; a file without a number is older
 
 
 def save(state: State, path: Path, texts: Mapping[str, str] = MappingProxyType({})) -> None:
     """All of `state` that `load` cannot rebuild from the run's configuration, and `texts` beside it."""
-    from safetensors.torch import save_file
-
     server = state.server
     tensors = {"theta": server.theta}
     _add(tensors, "memory", server.memory)
@@ -50,12 +51,12 @@ def save(state: State, path: Path, texts: Mapping[str, str] = MappingProxyType({
         _add(tensors, "past", vars(server.past))
     metadata = {
         **texts,
+        "format": str(FORMAT),
         "index": str(server.index),
         "optimizer": json.dumps(_add_optimizer(tensors, server)),
         "layout": json.dumps([server.layout.names, server.layout.shapes]),
     }
-    with replacing(path) as beside:
-        save_file(_on_host(tensors), beside, metadata)
+    _write(path, _on_host(tensors), metadata)
 
 
 def load(fresh: State, path: Path) -> State:
@@ -104,9 +105,10 @@ def read(path: Path) -> tuple[Tensors, dict[str, str]]:
             for name in file.keys():  # noqa: SIM118  (not a dict)
                 tensors[name] = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
-        raise InputError(
+        raise DamageError(
             f"{path} cannot be read as a checkpoint ({error}); remove it to start that run again"
         ) from None
+    _check(path, tensors, metadata)
     return tensors, metadata
 
 
@@ -140,16 +142,54 @@ def load_model(fresh: State, path: Path) -> State:
 
 def model_file(server: Server, path: Path) -> None:
     """The trained model alone, by parameter name: `model.load_state_dict(safetensors.torch.load_file(path))`."""
-    from safetensors.torch import save_file
-
     parameters = server.deployed_params
     assert isinstance(parameters, dict)
     copies = {}
     tensors = _on_host({**parameters, **server.deployed.buffers})
     for name, tensor in tensors.items():
         copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
+    _write(path, copies, {})
+
+
+def _write(path: Path, tensors: Tensors, texts: Mapping[str, str]) -> None:
+    """A safetensors file with its checksum, on disk when this returns."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    metadata = dict(texts)  # none in a model's file, whose bytes are the same each time: several have no order
+    metadata["sha256"] = _checksum(tensors, metadata)
     with replacing(path) as beside:
-        save_file(copies, beside)
+        try:
+            save_file(tensors, beside, metadata)
+        except SafetensorError as error:  # a full disk, for instance
+            raise OSError(errno.EIO, str(error), str(path)) from None
+
+
+def _checksum(tensors: Tensors, texts: Mapping[str, str]) -> str:
+    """Of all tensors and texts but the checksum itself."""
+    digest = hashlib.sha256()
+    for name, text in sorted(texts.items()):
+        if name != "sha256":
+            digest.update(f"{name}={text};".encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}:{tensor.dtype}{list(tensor.shape)};".encode())
+        content = tensor.contiguous().reshape(-1).view(torch.uint8)
+        digest.update(content.numpy())
+    return digest.hexdigest()
+
+
+def _check(path: Path, tensors: Tensors, metadata: Mapping[str, str]) -> None:
+    """Refuse a file of a newer format, or one that is not what was written."""
+    number = metadata.get("format", "0")
+    if number.isdigit() and int(number) > FORMAT:
+        raise InputError(
+            f"{path} has format {number}, of a newer version of evenfed; this one reads formats up to {FORMAT}: upgrade"
+        )
+    expected = metadata.get("sha256")
+    if expected is not None and expected != _checksum(tensors, metadata):
+        raise DamageError(
+            f"{path} is damaged: its checksum is not that of what was written; remove it to start that run again"
+        )
 
 
 def _on_host(tensors: Tensors) -> Tensors:

@@ -1,0 +1,99 @@
+"""rounds.jsonl: one line per round, each exactly once and in order; a digest tells whether they are those written."""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.errors import DamageError
+from ..core.files import plain_file
+from ..core.server import Record
+from . import record_json
+
+_ADVICE = "make the same comparison again to train that run anew"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The file of a run's rounds."""
+
+    path: Path
+
+    def texts(self) -> list[str]:
+        """The lines with their ends; the last one may be unfinished."""
+        try:
+            return plain_file(self.path).read_text().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        except UnicodeDecodeError:
+            raise DamageError(f"{self.path} is damaged: it is no text; {_ADVICE}") from None
+
+    def whole(self) -> list[str]:
+        """The lines that a process which died has written to their ends."""
+        return [text for text in self.texts() if text.endswith("\n")]
+
+    def append(self, texts: Iterable[str]) -> None:
+        """Add lines, on disk when this returns."""
+        with self.path.open("a") as file:
+            file.writelines(texts)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def kept(self, rounds: int, digests: Collection[str]) -> list[str]:
+        """The lines of the first rounds. Raises if none of the `digests` is theirs, or if they are not all there.
+
+        `digests`: empty where an older version kept none; then every round must be there once, in order.
+        """
+        texts = self.texts()[:rounds]
+        if len(texts) < rounds:
+            raise DamageError(f"{self.path} is damaged: it holds {len(texts)} of {rounds} rounds; {_ADVICE}")
+        if digests and chained("", texts) in digests:
+            return texts
+        for line, text in enumerate(texts):
+            index = _index(text)
+            if index != line:
+                shown = "cannot be read" if index is None else f"is of round {index + 1}"
+                raise DamageError(f"{self.path} is damaged: line {line + 1} {shown}; {_ADVICE}")
+        if digests:
+            raise DamageError(f"{self.path} is damaged: its checksum is not that of what was written; {_ADVICE}")
+        return texts
+
+    def all(self, rounds: int | None, digest: str | None) -> list[str]:
+        """The lines of a run that has ended; `rounds`: how many there must be, if that is known."""
+        number = len(self.texts())
+        if rounds is not None and number > rounds:
+            raise DamageError(f"{self.path} is damaged: it holds {number} rounds instead of {rounds}; {_ADVICE}")
+        return self.kept(rounds or number, [] if digest is None else [digest])
+
+    def records(self, texts: Sequence[str]) -> list[Record]:
+        """What lines say."""
+        records = []
+        for line, text in enumerate(texts):
+            try:
+                records.append(record_json.from_json(json.loads(text)))
+            except (ValueError, KeyError, TypeError):
+                raise DamageError(f"{self.path} is damaged: line {line + 1} cannot be read; {_ADVICE}") from None
+        return records
+
+
+def lines_of(records: Iterable[Record]) -> list[str]:
+    """A line for each record."""
+    return [json.dumps(record_json.to_json(record)) + "\n" for record in records]
+
+
+def chained(digest: str, texts: Iterable[str]) -> str:
+    """The digest of lines, given that of all lines before them."""
+    for text in texts:
+        linked = digest + text
+        digest = hashlib.sha256(linked.encode()).hexdigest()
+    return digest
+
+
+def _index(text: str) -> int | None:
+    """The round that a line is of; None if it says none."""
+    try:
+        return int(json.loads(text)["index"])
+    except (ValueError, KeyError, TypeError):
+        return None

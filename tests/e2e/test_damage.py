@@ -1,0 +1,91 @@
+"""Files of a run that are lost, cut or changed are noticed and named; the run goes on from its last good state."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import evenfed
+from command import rounds_of
+from evenfed.core.errors import DamageWarning
+from worked_example import federation, small_model
+
+CPU = {"device": "cpu", "lr": 0.2, "batch_size": 4, "progress": False}
+ROUNDS = 3
+
+
+def trained(out: Path, rounds: int = ROUNDS) -> Path:
+    evenfed.train(small_model(), federation(), "fedavg", rounds=rounds, out=out, **CPU)
+    return out / "fedavg" / "seed-0"
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    return trained(tmp_path / "out")
+
+
+def cut(text: str) -> str:
+    return "".join(text.splitlines(keepends=True)[:2])
+
+
+def repeated(text: str) -> str:
+    return text + text.splitlines(keepends=True)[-1]
+
+
+def exchanged(text: str) -> str:
+    first, second, *others = text.splitlines(keepends=True)
+    return "".join([second, first, *others])
+
+
+def changed(text: str) -> str:
+    return text.replace('"losses": [1', '"losses": [2', 1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda text: "", "holds 0 of 3 rounds"),
+        (cut, "holds 2 of 3 rounds"),
+        (repeated, "holds 4 rounds instead of 3"),
+        (exchanged, "line 1 is of round 2"),
+        (lambda text: text[:-9], "line 3 cannot be read"),
+        (changed, "checksum"),
+    ],
+)
+def test_rounds_that_are_not_those_written(run, damage, told, tmp_path, evenfed):
+    wanted = rounds_of(run)
+    file = run / "rounds.jsonl"
+    text = file.read_text()
+    assert damage(text) != text
+    file.write_text(damage(text))
+    refused = evenfed("report", tmp_path / "out")
+    assert refused.returncode == 2 and told in refused.stderr and "rounds.jsonl is damaged" in refused.stderr
+    with pytest.warns(DamageWarning) as warned:
+        trained(tmp_path / "out")
+    sentences = [str(each.message) for each in warned]
+    assert told in sentences[0]
+    assert ("starts again at round 1" in sentences[-1]) == (damage is not repeated)  # its checkpoint is still good
+    assert rounds_of(run) == wanted
+
+
+@pytest.mark.parametrize("name", ["checkpoint-3.safetensors", "model.safetensors"])
+def test_a_flipped_bit_in_a_file_of_tensors(run, name):
+    content = bytearray((run / name).read_bytes())
+    content[-1] ^= 1
+    (run / name).write_bytes(content)
+    with pytest.raises(evenfed.InputError, match=rf"{name} is damaged: its checksum"):
+        evenfed.load(run)
+
+
+def test_a_run_goes_on_from_the_start_when_its_checkpoint_is_damaged(run, tmp_path):
+    (run / "checkpoint-3.safetensors").write_bytes(b"not tensors")
+    with pytest.warns(DamageWarning, match=r"cannot be read as a checkpoint|starts again at round 1"):
+        trained(tmp_path / "out", rounds=4)
+    assert rounds_of(run) == rounds_of(trained(tmp_path / "other", rounds=4))
+
+
+def test_a_run_of_a_newer_version_is_refused_by_name(run, tmp_path):
+    header = json.loads((run / "header.json").read_text())
+    (run / "header.json").write_text(json.dumps({**header, "format": 2}))
+    with pytest.raises(evenfed.InputError, match=r"header.json.*format 2, of a newer version.*upgrade"):
+        trained(tmp_path / "out")
