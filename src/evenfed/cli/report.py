@@ -1,13 +1,13 @@
 """The commands that work on results: `report`, `pack`, `choose` and `fill`."""
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..comparison.federations import expanded
 from ..core.errors import InputError
 from .console import NOT_DRAWN, console, say
 
@@ -46,6 +46,7 @@ def report(
     from ..report import write
     from ..report.files import Question, write_report
 
+    _say_what_waits(folders)
     question = Question(tuple(folders), min_test, last_rounds)
     document = question.report(paper)
     target = out or question.target
@@ -66,14 +67,23 @@ def report(
         page.print(f"Figures: {NOT_DRAWN}", markup=False)
 
 
+def _say_what_waits(folders: Sequence[Path]) -> None:
+    from ..comparison.federations import waiting
+
+    for federation in waiting(folders):
+        say(f"left out, no finished run: {federation}")
+
+
 def pack(
     folder: Annotated[Path, typer.Argument(metavar="RUNS", help="Folder of a comparison, e.g. runs/paper-cifar10.")],
     target: Annotated[Path, typer.Argument(metavar="DEST", help="Folder for the packed file, e.g. results/cifar10.")],
 ) -> None:
     """Pack a finished comparison into one small file without models; `evenfed report DEST` reads it."""
+    from ..comparison.federations import expanded
     from ..comparison.pack import pack as pack_runs
 
     page = console()
+    _say_what_waits([folder])
     for comparison in expanded([folder]):
         packed, unfinished = pack_runs(comparison, target / comparison.relative_to(folder))
         megabytes = packed.stat().st_size / 1e6
@@ -105,6 +115,7 @@ def choose(
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
     from ..comparison.choose import choose as choose_entries
+    from ..comparison.federations import expanded
     from ..comparison.reading import read
     from ..comparison.tune import tables
     from ..report import choice, write

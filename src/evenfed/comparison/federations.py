@@ -4,6 +4,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from .folder import RunFolder
+from .pack import PACKED
+
 _FOLDER = re.compile(r"federation-(\d+)")
 
 
@@ -13,12 +16,28 @@ def folder_name(seed: int) -> str:
 
 
 def expanded(folders: Iterable[Path]) -> list[Path]:
-    """The folders, with those of its federations in place of one that holds some, in the order of their seeds."""
+    """The folders, with those of its federations in place of one that holds some, in the order of their seeds.
+
+    Federations without a finished run are left out: see `waiting`.
+    """
     expanded = []
     for folder in folders:
-        federations = _inside(folder)
-        expanded += federations or [folder]
+        with_results = [federation for federation in _inside(folder) if _has_results(federation)]
+        expanded += with_results or [folder]
     return expanded
+
+
+def waiting(folders: Iterable[Path]) -> list[Path]:
+    """The federations in these folders that have no finished run yet."""
+    waiting = []
+    for folder in folders:
+        waiting += [federation for federation in _inside(folder) if not _has_results(federation)]
+    return waiting
+
+
+def _has_results(folder: Path) -> bool:
+    is_packed = (folder / PACKED).exists()
+    return is_packed or any(run.finished for run in RunFolder.all_in(folder))
 
 
 def _inside(folder: Path) -> list[Path]:
