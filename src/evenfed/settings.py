@@ -214,7 +214,7 @@ class Settings:
             name = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             device = torch.device(name)
-        except RuntimeError:
+        except (RuntimeError, TypeError):
             device = None
         if device is None or device.type not in ("cpu", "cuda"):
             raise InputError(f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto")

@@ -11,6 +11,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import DamageWarning, InputError, Interruption
+from ..core.visible import without_passwords
 from .algorithms import algorithms
 from .compare import compare, tune
 from .console import say
@@ -63,7 +64,7 @@ def _root(
 
 def run() -> NoReturn:
     """Carry out the command: bad input ends in one message and a non-zero exit, never in a traceback."""
-    command = shlex.join(["evenfed", *sys.argv[1:]])
+    command = without_passwords(shlex.join(["evenfed", *sys.argv[1:]]))
     at_once = f"stopped; what is not saved yet is lost. Resume with:\n  {command}"
     try:
         with _damage_said():

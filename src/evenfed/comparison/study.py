@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import InputError, first_line, unknown
+from ..core.visible import without_passwords
 from ..metrics import ACCURACY, Metric
 from .experiment import Experiment
 from .history import METRICS
@@ -295,7 +296,7 @@ class Studies:
             )
         except Exception as error:
             origin = type(error).__module__
-            if origin.startswith(("sqlalchemy", "optuna")):
+            if origin.startswith(("sqlalchemy", "optuna")) or isinstance(error, ImportError):
                 raise self._unusable(first_line(error)) from None
             raise
 
@@ -323,7 +324,8 @@ class Studies:
             yield
 
     def _unusable(self, why: str) -> InputError:
-        return InputError(f"storage {self.storage} cannot be used ({why}); give a database URL")
+        problem = f"storage {self.storage} cannot be used ({why}); give a database URL"
+        return InputError(without_passwords(problem))
 
 
 def mark(experiment: Experiment) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 from .visible import visible
 
+_TOO_LARGE = 1 << 63  # the first number that 64 bits with a sign do not hold
+
 
 class InputError(ValueError):
     """Something the caller gave cannot be used; the command line prints it without a traceback."""
@@ -54,3 +56,5 @@ def check_whole(name: str, value: Any, least: int) -> None:
     is_flag = isinstance(value, bool)
     if not is_whole or is_flag or value < least:
         raise InputError(f"{name}={value!r}: give a whole number, at least {least}")
+    if value >= _TOO_LARGE:
+        raise InputError(f"{name}={value!r}: give a whole number below 2**63")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .algorithm import Plan, Round
 from .average import Average
-from .errors import InputError
+from .errors import InputError, first_line
 from .server import Past, Record, Server, Update
 
 LossesAt = Callable[[Tensor, Tensor], Tensor]
@@ -351,7 +351,16 @@ def moved(server: Server, step: Tensor) -> Server:
     if server.optimizer_state is not None:
         state = copy.deepcopy(server.optimizer_state)  # the optimiser changes it in place
         optimizer.load_state_dict(state)
-    optimizer.step()
+    try:
+        optimizer.step()
+    except (TypeError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        made = type(optimizer).__name__
+        raise InputError(
+            f"server_optimizer: {made} cannot take a step ({first_line(error)}); give an optimiser that steps on a "
+            "dense gradient without a closure, such as adam"
+        ) from error
     return dataclasses.replace(
         server,
         theta=theta,

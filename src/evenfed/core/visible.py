@@ -28,6 +28,26 @@ def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
+_PASSWORD = re.compile(
+    r"(?<=://)([^\s:/@]*):[^\s/]*@|((?:password|passwd|pwd|token|secret)=)[^\s&;'\"]+", re.IGNORECASE
+)
+
+
+def without_passwords(text: str) -> str:
+    """Text in which the passwords of addresses are stars.
+
+    >>> without_passwords("--storage mysql://ann:secret@host/db?password=secret")
+    '--storage mysql://ann:***@host/db?password=***'
+    """
+
+    def hidden(match: re.Match[str]) -> str:
+        if match[2] is not None:
+            return f"{match[2]}***"
+        return f"{match[1]}:***@"
+
+    return _PASSWORD.sub(hidden, text)
+
+
 def in_sheet(text: str) -> str:
     """A cell that a spreadsheet shows as it stands, and does not compute.
 

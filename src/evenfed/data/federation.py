@@ -292,6 +292,7 @@ def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
         if len(own_test):
             split = replace(split, test=own_test)
         splits.append(split)
+    partition.check_trained(splits)
     draw = _Draw(names, splits, seed)
     if data.is_test is not None:
         draw = draw.noted(_about_tests(bring_tests, len(parts), settings))
@@ -357,15 +358,16 @@ def _artificial_parts(
     seed: int,
 ) -> Parts:
     clients = settings.clients
-    if settings.partition == "iid":
-        total = len(data.targets)
-        parts = partition.iid(total, clients, seed)
-        return list(map(np.sort, parts))
-    if labels is None:
+    total = len(data.targets)
+    if settings.partition != "iid" and labels is None:
         raise InputError(
             f"partition = {settings.partition} needs classes; '{data.name}' holds sequences or numbers to predict: use "
             "natural or iid"
         )
+    partition.check_clients(clients, total)
+    if labels is None or settings.partition == "iid":
+        parts = partition.iid(total, clients, seed)
+        return list(map(np.sort, parts))
     if settings.partition == "shards":
         return partition.shards(labels, clients, settings.shards_per_client, seed)
     return partition.dirichlet(labels, clients, settings.concentration, seed)

@@ -20,6 +20,7 @@ Arrays = tuple[Array, Array]  # inputs, targets
 Parts = dict[str, Arrays]  # of one client: "" for training, "_test" for testing if the file has it
 Reader = Callable[[Path, Path], Parts]  # of a client's file, given the first client's
 TEST = "_test"
+MOST_CLASSES = 1_000_000  # more are identifiers or hashes
 # What half a file raises; a TypeError: it holds one bare array, which is no context manager. NotImplementedError and
 # RuntimeError: a zip method that Python lacks, and a password.
 _DAMAGES = (
@@ -69,6 +70,11 @@ def read_folder(path: Path) -> Dataset:
     else:
         all_targets = all_targets.astype(np.int64)
         outputs = int(all_targets.max()) + 1
+        if outputs > MOST_CLASSES:
+            raise InputError(
+                f"{path}: classes go up to {outputs - 1:,}, and a model would need as many outputs; number them from 0 "
+                "without gaps, or store numbers to predict as floats"
+            )
     return Dataset(
         name=path.resolve().name,
         inputs=np.concatenate(inputs),

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .. import losses, trees
@@ -129,6 +130,8 @@ class Probe:
         if not isinstance(values, Tensor):
             kind = type(values).__name__
             raise InputError(f"{name} gave a {kind}; it must return a tensor with one {name} per example")
+        if values.is_complex():
+            raise InputError(f"{name} gave complex numbers; it must return one real {name} per example")
         return values
 
     def _are_examples_own(self, function: LossFunction, values: Tensor) -> bool:
@@ -189,6 +192,24 @@ class Probe:
         if name == "loss" and not targets.is_floating_point():
             return "if it takes numbers instead of classes, give float targets, or use evenfed.losses.binary"
         return f"give outputs and targets of the shape and type that your {name} takes"
+
+
+def check_parameters(model: nn.Module) -> None:
+    """Refuse parameters and buffers without values, or that are not dense."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    for name, tensor in named:
+        if is_lazy(tensor):
+            raise InputError(
+                f"the model's {name} has no shape yet (a lazy layer); call the model once on a batch of inputs before "
+                "you give it"
+            )
+        if tensor.is_meta:
+            raise InputError(
+                f"the model's {name} is on the meta device, which holds no values; make the model on the CPU, or load "
+                "its weights"
+            )
+        if tensor.layout is not torch.strided:
+            raise InputError(f"the model's {name} is sparse; give a model with dense parameters: to_dense()")
 
 
 def _check_rows(outputs: Any, alone: Any, count: int) -> None:

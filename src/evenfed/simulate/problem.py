@@ -22,7 +22,7 @@ from ..local.training import LocalTraining
 from ..losses import Functions, LossFunction, cross_entropy, per_example
 from ..metrics import ACCURACY, LOSS, Metric
 from ..settings import BatchNorm, Settings
-from .checks import Probe
+from .checks import Probe, check_parameters
 from .modes import evaluated_modules, put_in_training
 from .totals import class_count, client_means, label_counts
 
@@ -92,8 +92,7 @@ class Problem:
     ) -> "Problem":
         """On pooled data. Model, loss and score are tried on a few examples before anything is trained."""
         device = settings.torch_device()
-        model = copy.deepcopy(_module(model))
-        model = model.to(device)
+        model = copy.deepcopy(_module(model)).to(device)
         trained = _trained(model)
         layout = Layout.of(trained)
         dtypes = {str(parameter.dtype) for parameter in trained.values()}
@@ -197,6 +196,7 @@ def _module(model: object) -> nn.Module:
         raise InputError(f"model is a {kind}; give a torch.nn.Module")
     # What torch.compile wraps: the engines trace and compile by themselves.
     unwrapped = getattr(model, "_orig_mod", model)
+    check_parameters(model)
     if isinstance(unwrapped, nn.Module):
         return unwrapped
     return model
