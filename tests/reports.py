@@ -2,8 +2,12 @@
 
 import csv
 import io
+import json
+from pathlib import Path
 
 import numpy as np
+
+from evenfed.comparison.lines import chained
 
 FLOOR = "fedavg-other-seeds"
 PAIRED_FLOOR = "fedavg-other-batches"
@@ -31,3 +35,13 @@ def steady(level):
 def apart(label: str, seed: int) -> float:
     """FedAvg's two seeds and the two other ones at 0.40, 0.44, 0.42 and 0.46."""
     return 0.40 + 0.04 * (seed % 2) + 0.02 * (label == FLOOR)
+
+
+def put_rounds(run: Path, rounds: list[dict], header: dict | None = None) -> None:
+    """Other rounds, and another header, in a run's folder, with the digest of these rounds."""
+    lines = [json.dumps(line) + "\n" for line in rounds]
+    if header is None:
+        header = json.loads((run / "header.json").read_text())
+    header = {**header, "lines_digest": chained("", lines)}
+    (run / "header.json").write_text(json.dumps(header))
+    (run / "rounds.jsonl").write_text("".join(lines))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from evenfed.cli import main
+from reports import put_rounds
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +38,7 @@ def edited(small, tmp_path) -> Callable[[Callable[[str, int, dict, list], None]]
             header = json.loads((path / "header.json").read_text())
             rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
             change(path.parent.name, int(path.name.removeprefix("seed-")), header, rounds)
-            (path / "header.json").write_text(json.dumps(header))
-            (path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rounds))
+            put_rounds(path, rounds, header)
         return folder
 
     return copy

@@ -10,6 +10,7 @@ from evenfed.comparison.reading import read
 from evenfed.report.document import Report
 from evenfed.report.figures import averaging, curves, report, turns
 from evenfed.report.figures.drawing import label_lines
+from reports import put_rounds
 
 
 @pytest.fixture
@@ -28,8 +29,7 @@ def federations(splits):
                 line["accuracy"] = (np.array(line["accuracy"]) + ahead).tolist()
             copy = target / path.name
             copy.mkdir(parents=True)
-            (copy / "header.json").write_text(json.dumps(header))
-            (copy / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rounds))
+            put_rounds(copy, rounds, header)
 
     folders = []
     for seed in range(3):

@@ -16,7 +16,7 @@ from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.reading import read
 from evenfed.data import DataSettings, federate
 from evenfed.report import choice
-from reports import FLOOR, apart, steady
+from reports import FLOOR, apart, put_rounds, steady
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ def put(folder: Path, level: dict[str, tuple[float, float]]) -> None:
     for path in folder.glob("*/seed-*/rounds.jsonl"):
         worst, others = level.get(path.parents[1].name, (0.1, 0.2))
         lines = [json.loads(line) | {"accuracy": [worst] + [others] * 5} for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        put_rounds(path.parent, lines)
 
 
 def test_the_highest_worst10_is_chosen_among_those_that_keep_the_mean(judged, evenfed, tmp_path):
@@ -158,7 +158,7 @@ def test_what_broke_down_is_not_chosen_and_other_files_are_not_overwritten(judge
     put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6), "vred[beta=0.5]": (0.6, 0.6), "vred[beta=1.0]": (0.5, 0.6)})
     path = judged / "vred[beta=0.5]" / "seed-0" / "rounds.jsonl"
     lines = [json.loads(line) | {"skipped": True} for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    put_rounds(path.parent, lines)
     assert choose(judged).chosen["vred"].label == "vred[beta=1.0]"
     done = evenfed("choose", judged, "--out", tmp_path / "grid.toml")
     assert done.returncode == 2 and "was not written by `evenfed choose`" in done.stderr

@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -94,11 +94,18 @@ def _damage_said() -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def shown(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        def shown(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if issubclass(category, DamageWarning):
                 say(f"evenfed: {message}")
             else:
-                show(message, category, *place)
+                show(message, category, filename, lineno, file, line)
 
         warnings.showwarning = shown
         warnings.simplefilter("always", DamageWarning)

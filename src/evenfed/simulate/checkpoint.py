@@ -174,7 +174,7 @@ def _checksum(tensors: Tensors, texts: Mapping[str, str]) -> str:
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name}:{tensor.dtype}{list(tensor.shape)};".encode())
         content = tensor.contiguous().reshape(-1).view(torch.uint8)
-        digest.update(content.numpy())
+        digest.update(content.numpy().data)
     return digest.hexdigest()
 
 
