@@ -1,6 +1,8 @@
 """Files of a run that are lost, cut or changed are noticed and named; the run goes on from its last good state."""
 
 import json
+import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,24 @@ def test_a_run_of_a_newer_version_is_refused_by_name(run, tmp_path):
     (run / "header.json").write_text(json.dumps({**header, "format": 2}))
     with pytest.raises(evenfed.InputError, match=r"header.json.*format 2, of a newer version.*upgrade"):
         trained(tmp_path / "out")
+
+
+@pytest.mark.parametrize(("harm", "told"), [("delete", "it is gone|No such file"), ("fill", "File too large")])
+def test_a_disk_that_fails_midway_ends_the_training_with_a_sentence(tmp_path, monkeypatch, harm, told):
+    monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "60")  # nothing is being written meanwhile
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def harmed(progress):
+        if progress.round == 2 and harm == "delete":
+            shutil.rmtree(tmp_path / "out")
+        if progress.round == 2 and harm == "fill":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as on a full disk, no file can grow
+
+    given = {"rounds": 9, "out": tmp_path / "out", **CPU}
+    try:
+        with pytest.raises(evenfed.InputError, match=rf"can no longer be written .*({told}).*same call again"):
+            evenfed.train(small_model(), federation(), "fedavg", callbacks=harmed, **given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    again = evenfed.train(small_model(), federation(), "fedavg", **given)
+    assert [record.index for record in again.records] == list(range(9))

@@ -77,6 +77,10 @@ def run() -> NoReturn:
         _fail(at_once, INTERRUPTED)
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(f"{error.filename}: {error.strerror}; mend that, and run the same command again", 1)
     except Exception as error:
         show = getattr(error, "show", None)  # of a usage error; typer does not say where it takes click from
         if show is None or not type(error).__module__.startswith(("click", "typer")):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ..core.errors import Interruption
+from ..core.errors import InputError, Interruption
 from .driver import Group, Listener, Sink, Training
 from .folder import RunFolder
 from .header import Header
@@ -43,10 +43,11 @@ class Disk(Sink):
     def begin(self, group: Group) -> None:
         if self.stop():
             raise Interruption
-        for training in group:
-            header = self.headers[training.run.name]
-            header = dataclasses.replace(header, engine=training.engine)
-            self._folder(training).begin(header, training.state)
+        with _failure_said(self.root):
+            for training in group:
+                header = self.headers[training.run.name]
+                header = dataclasses.replace(header, engine=training.engine)
+                self._folder(training).begin(header, training.state)
         self.saved_at = time.monotonic()
 
     def after_round(self, group: Group) -> None:
@@ -74,8 +75,9 @@ class Disk(Sink):
         self._wait()
         everyone = [*ended, *others]
         self._save(self._snapshot(everyone), self._event())
-        for training in ended:
-            self._folder(training).finish(training.state, training.stopped, training.restored)
+        with _failure_said(self.root):
+            for training in ended:
+                self._folder(training).finish(training.state, training.stopped, training.restored)
 
     def failed(self, group: Group) -> None:
         self._wait()
@@ -109,11 +111,25 @@ class Disk(Sink):
 
     def _save(self, group: Group, ready: torch.cuda.Event | None) -> None:
         """All checkpoints of this round before any old one goes: a common round always exists."""
-        with _own_stream(ready, self.device):
+        with _failure_said(self.root):
+            with _own_stream(ready, self.device):
+                for training in group:
+                    self._folder(training).save(training.records, training.state, training.engine, training.stopped)
             for training in group:
-                self._folder(training).save(training.records, training.state, training.engine, training.stopped)
-        for training in group:
-            self._folder(training).forget(keep=training.rounds_done)
+                self._folder(training).forget(keep=training.rounds_done)
+
+
+@contextmanager
+def _failure_said(root: Path) -> Iterator[None]:
+    """A full disk, or a folder that was deleted or made read-only midway, in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        place = error.filename or root
+        raise InputError(
+            f"{place} can no longer be written ({error.strerror or error}), so training has stopped; what was saved "
+            "before is kept: free some space or restore the folder, then make the same call again to resume"
+        ) from None
 
 
 @contextmanager
