@@ -27,6 +27,7 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
 ]
 
