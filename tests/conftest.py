@@ -12,9 +12,10 @@ from evenfed.cli import main
 from evenfed.core.algorithm import Algorithm
 
 CPU = pytest.StashKey[float]()
-FLOWERS_PROCESSES = [f"tests/flower/test_{name}.py" for name in ("deployment", "commands", "example")]
+FLOWERS_SIMULATIONS = ["tests/flower/test_commands.py", "tests/flower/test_example.py"]
 LONGEST = [
-    *FLOWERS_PROCESSES,
+    "tests/flower/test_deployment.py",
+    *FLOWERS_SIMULATIONS,
     "tests/simulate/test_slots.py",
     "tests/simulate/test_engines.py",
     "tests/flower/test_private.py",
@@ -67,13 +68,16 @@ def pytest_collection_modifyitems(items) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """A file's tests share a process and with it what they compute once; so do all that start Flower's processes."""
+    """A file's tests share a process, and with it what they compute once.
+
+    Deployments have a process to themselves, since they mostly wait; the other tests that start Flower share one.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = file_of(nodeid)
-            return FLOWERS_PROCESSES[0] if file in FLOWERS_PROCESSES else file
+            return FLOWERS_SIMULATIONS[0] if file in FLOWERS_SIMULATIONS else file
 
     config.option.loadscopereorder = False  # not those with most tests first: those above
     return ByFile(config, log)

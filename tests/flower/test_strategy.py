@@ -384,7 +384,7 @@ LOCAL_TRAINING = [
         "drop_last": True,
         "lr_schedule": lambda index: 1 / (1 + index),
         "participation": 2,
-        "batch_seed": 2**63,  # the initial model and who takes part stay those of `seed`
+        "batch_seed": 2**63 - 1,  # the initial model and who takes part stay those of `seed`
     },
 ]
 
