@@ -100,12 +100,15 @@ def test_the_advice_names_the_average_unless_there_is_one():
     model = nn.Linear(1, 1, bias=False)
     options = {"loss": "mse", "rounds": 30, "lr": 0.45}
     with pytest.warns(UserWarning, match="or deploy the mean of the rounds' models, average=0.9"):
-        evenfed.train(model, swinging, "afl[lr_lambda=3]", **options)
+        advised = evenfed.train(model, swinging, "afl[lr_lambda=3]", **options)
+    assert "average=0.9" in advised.history.advice("afl")
     judged = [evenfed.Client(train=client.train, test=client.train) for client in swinging]
     with pytest.warns(UserWarning, match="or a smaller lr$"):
-        evenfed.train(model, judged, "afl[lr_lambda=3]", average=0.9, **options)
+        averaged = evenfed.train(model, judged, "afl[lr_lambda=3]", average=0.9, **options)
+    assert "average" not in averaged.history.advice("afl")
 
 
 def test_weighing_at_the_average_has_no_effect_where_losses_have_none(clients):
     with pytest.warns(UserWarning, match="weigh_at has no effect: fedavg does not weigh clients by their losses"):
-        evenfed.train(nn.Linear(3, 2), clients, "fedavg", rounds=1, average=0.9, weigh_at="average")
+        result = evenfed.train(nn.Linear(3, 2), clients, "fedavg", rounds=1, average=0.9, weigh_at="average")
+    np.testing.assert_allclose(result.records[0].weights, result.shares)
