@@ -155,3 +155,14 @@ def _pooled_figures(by_federation: Sequence[Figures]) -> Figures:
         spread = float(np.sqrt(over_seeds + over_federations))
         pooled[name] = (mean, spread)
     return pooled
+
+
+def in_expectation(comparisons: Sequence[Findings]) -> list[Findings] | None:
+    """The same with expected accuracies; None unless these fit on every federation."""
+    expected = []
+    for findings in comparisons:
+        fitting = findings.expected
+        if fitting is None:
+            return None
+        expected.append(fitting)
+    return expected

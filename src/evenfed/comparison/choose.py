@@ -10,7 +10,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..data import DataSettings
 from ..settings import VARIANT, Settings
-from .beside import check, differ_in_split_only, in_common, pooled
+from .beside import check, differ_in_split_only, in_common, in_expectation, pooled
 from .configuration import unaveraged, undamped
 from .experiment import Experiment
 from .findings import BASELINE, Entry, Findings
@@ -186,7 +186,8 @@ def choose(
     """
     _check(comparisons)
     measured = comparisons
-    comparisons = _in_expectation(measured)
+    expected = in_expectation(measured)  # small validation sets do not blur them
+    comparisons = measured if expected is None else expected
     if len(comparisons) > 1:
         comparisons = in_common(comparisons)
     judged_by = comparisons[0].metric
@@ -225,20 +226,9 @@ def choose(
         bar=judged_by.sign * bar,
         margin=allowed,
         reached=reached,
-        is_expected=comparisons[0].baseline.histories[0] is not measured[0].baseline.histories[0],
+        is_expected=expected is not None,
         left_out=tuple(left_out),
     )
-
-
-def _in_expectation(comparisons: Sequence[Findings]) -> Sequence[Findings]:
-    """The same with expected accuracies, which small validation sets do not blur, if these fit on every federation."""
-    expected = []
-    for findings in comparisons:
-        fitting = findings.expected
-        if fitting is None:
-            return comparisons
-        expected.append(fitting)
-    return expected
 
 
 def _check(comparisons: Sequence[Findings]) -> None:

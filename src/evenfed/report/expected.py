@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..comparison.beside import in_expectation
 from ..comparison.expected import Fit
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.history import EXPECTED
@@ -56,12 +57,9 @@ def _explained(fit: Fit | None) -> list[Cell]:
 
 def in_expected(comparisons: Sequence[Findings], late: bool) -> Differences | None:
     """Differences in expected accuracies; None where these do not fit on every federation."""
-    expected = []
-    for findings in comparisons:
-        fitting = findings.expected
-        if fitting is None:
-            return None
-        expected.append(fitting)
+    expected = in_expectation(comparisons)
+    if expected is None:
+        return None
     common = set(expected[0].by_label)
     for findings in expected:
         common &= set(findings.by_label)
