@@ -17,6 +17,7 @@ from .configuration import Configuration
 from .expected import Fit
 from .header import Header, Made
 from .history import History, Row, row
+from .origin import Origin
 from .runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 
 BASELINE = "fedavg"
@@ -180,11 +181,18 @@ class Findings:
     made: tuple[Made, ...] = ()  # of all runs, in order of time
     left_out: tuple[str, ...] = ()  # a sentence for each thing that had to be left out
     min_test: int = 0  # clients judged on fewer examples are left out
+    origin: Origin | None = None  # of audited results; None: of runs of evenfed
 
     @property
     def baseline(self) -> Entry:
-        """FedAvg."""
+        """What the others are compared with: FedAvg, or the entry that an audit was given."""
         return self.entries[0]
+
+    @property
+    def baseline_name(self) -> str:
+        """As prose has it."""
+        label = self.baseline.label
+        return "FedAvg" if label == BASELINE else label
 
     @property
     def floor(self) -> Entry | None:
@@ -347,8 +355,7 @@ class Findings:
             )
         note = f"{few.sum()} of {judged.sum()} clients left out: judged on fewer than {examples} examples"
         blanked = self._with(lambda entry: entry.blanked(few))
-        left_out = (*self.left_out, note)
-        return replace(blanked, left_out=left_out, min_test=examples)
+        return replace(blanked, left_out=(*self.left_out, note), min_test=examples)
 
     def with_last_rounds(self, rounds: int | None) -> "Findings":
         """The same with late figures averaged over this many rounds; None: as many as the runs say."""

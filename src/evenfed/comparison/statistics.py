@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .findings import BASELINE, Findings
+from .findings import Findings
 from .floor import Chance, NoiseFloor, RunFigures
 from .intervals import FEWEST_FEDERATIONS, LOWER_IS_BETTER, Array, Difference, Interval, over_federations, over_seeds
 from .runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
@@ -146,7 +146,7 @@ class _Pairs:
         """What other batches alone do to FedAvg; nothing if that was not run."""
         if self.findings.paired_floor is None:
             return []
-        return [self.gaps(PAIRED_FLOOR_LABEL, BASELINE, metric)]
+        return [self.gaps(PAIRED_FLOOR_LABEL, self.findings.baseline.label, metric)]
 
     def shared_seeds(self, one: str, other: str) -> list[tuple[int, int]]:
         """A seed of each; FedAvg with other seeds is paired in order."""

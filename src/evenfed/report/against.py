@@ -27,7 +27,10 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
     With several federations the mean difference comes first, then each federation's under its name.
     """
     tables = []
-    for make in (paired, same_average, same_rate, undamped, unaveraged):
+    of_configurations = (same_average, same_rate, undamped, unaveraged)
+    if differences.findings.origin:  # of which no configuration is known
+        of_configurations = ()
+    for make in (paired, *of_configurations):
         table = make(differences, names)
         if table is not None:
             tables.append(table)
@@ -36,9 +39,10 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
 
 def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:
     """Each entry against FedAvg; "better" only if the interval excludes zero."""
-    _, *others = differences.findings.everyone
-    rivals = {entry.label: BASELINE for entry in others}
-    head = "Paired difference from FedAvg"
+    findings = differences.findings
+    baseline, *others = findings.everyone
+    rivals = {entry.label: baseline.label for entry in others}
+    head = f"Paired difference from {findings.baseline_name}"
     return _against(differences, names, rivals, "paired", head)
 
 
@@ -114,7 +118,7 @@ def _against(
         if not differences.comparable(label, rival):
             continue
         shown = label
-        if rival != BASELINE:
+        if rival != findings.baseline.label:
             shown = f"{label} minus {rival}"
         control = findings.named(label).is_control
         gaps = {}
@@ -183,7 +187,9 @@ def _note(differences: Differences) -> str:
 def _interval_note(differences: Differences) -> str:
     """What the intervals are over, and what they rest on."""
     own = "the entry's own seeds"
-    if differences.has_paired_floor:
+    if differences.findings.origin:
+        source = f"{own} alone"
+    elif differences.has_paired_floor:
         source = f"{own} and FedAvg against FedAvg with other batches"
     else:
         source = f"{own} alone: FedAvg was not run with other batches"

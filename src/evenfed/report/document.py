@@ -12,8 +12,9 @@ from ..comparison.reading import read
 from ..comparison.statistics import Differences
 from . import averaged, beside_paper, expected, held_out, paper, several
 from .against import against_tables, controls
+from .every_run import runs
 from .table import Table
-from .tables import brief, detailed, overview, runs, suppression
+from .tables import brief, detailed, overview, suppression
 
 _SELECTED_ON: dict[str | None, str] = {
     "test": "Values were chosen on the TEST data, as in the paper: these accuracies are optimistic.",
@@ -121,10 +122,11 @@ class Report:
 def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     """Averages of the last rounds first, then the last round."""
     findings = late.findings
-    last = Differences([findings], late=False)
     tables = [overview(findings, late=True)]
     tables += _tables_at(late)
-    tables += _tables_at(last)
+    last = Differences([findings], late=False)
+    if findings.origin is None or findings.last_rounds > 1:  # else the last rounds are the last one
+        tables += _tables_at(last)
     tables += averaged.tables(findings)
     tables += held_out.tables(findings)
     if beside_the_paper:
@@ -163,6 +165,8 @@ def _tables_at(differences: Differences) -> list[Table]:
 
 def _facts(findings: Findings) -> list[str]:
     """What was run, on what and when; what it was judged on; what is missing."""
+    if findings.origin:
+        return [*findings.origin.facts, *findings.left_out]
     header = findings.header
     data = header.data["name"]
     clients = len(header.clients["names"])

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.findings import BASELINE, Findings, seeds_named
-from ..comparison.history import LASTING, METRICS, History, Row
+from ..comparison.findings import Findings, seeds_named
+from ..comparison.history import LASTING, METRICS, Row
 from ..comparison.runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .fit import fit_note
@@ -25,9 +25,6 @@ LASTING_NOTE = (
     "worst 10 % when different clients are worst each round."
 )
 ONE_SEED = "One seed: there is no interval, and nothing is judged."
-_IMPROVED_NOTE = (
-    "Improved: percent of the clients below FedAvg's mean that gain. Degraded: percent of those above it that lose."
-)
 _MOVED_NOTE = (
     "Weight moved: percent of weight placed differently from FedAvg; near 0 an entry differs only in its learning rate "
     "or local loss."
@@ -35,9 +32,8 @@ _MOVED_NOTE = (
 _OSCILLATION_NOTE = "Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct."
 
 _AGAINST_FEDAVG = (Column("improved", "improved"), Column("degraded", "degraded"))
-_NEGATIVE = Column("negative", "negative rounds")
-_SKIPPED = Column("skipped", "skipped rounds")
-_WEIGHTS = (Column("moved", "weight moved"), Column("oscillation", "oscillation"))
+NEGATIVE = Column("negative", "negative rounds")
+WEIGHTS = (Column("moved", "weight moved"), Column("oscillation", "oscillation"))
 
 
 def title(key: str) -> str:
@@ -47,6 +43,8 @@ def title(key: str) -> str:
 
 def measured_on(findings: Findings) -> str:
     """What is measured: accuracy (or another metric) on test data, or on data set aside for choosing."""
+    if findings.origin:
+        return findings.metric.name.capitalize()
     data = "VALIDATION" if findings.judge == "validation" else "Test"
     return f"{data} {findings.metric.name}"
 
@@ -150,7 +148,7 @@ def overview(findings: Findings, late: bool) -> Table:
     """The table most readers want: one line per entry, the most telling figure of every kind."""
     mean, std, _, worst10, _, best10 = METRIC_COLUMNS
     figures = (mean, std, worst10, best10, LASTING_COLUMN)
-    columns = (*figures, *_AGAINST_FEDAVG, *_WEIGHTS)
+    columns = (*figures, *_AGAINST_FEDAVG, *_weights(findings))
     return _at_a_glance(findings, late, columns)
 
 
@@ -160,14 +158,14 @@ def brief(findings: Findings) -> Table:
     fit = fit_note(findings)
     beside_worst10 = EXPECTED_WORST10 if fit else best10
     columns = (mean, worst10, beside_worst10, std, *_AGAINST_FEDAVG)
-    note = joined(accuracy_note(findings), fit, _IMPROVED_NOTE, floor_note(findings), "All figures: --full.")
+    note = joined(accuracy_note(findings), fit, improved_note(findings), floor_note(findings), "All figures: --full.")
     table = _at_a_glance(findings, True, columns)
     return replace(table, name="brief", notes=(note,))
 
 
 def summary(findings: Findings) -> list[Table]:
     """What `evenfed compare --full` shows: the overview with every metric, in the last rounds and in the last one."""
-    rest = (*_AGAINST_FEDAVG, _NEGATIVE, *_WEIGHTS)
+    rest = (*_AGAINST_FEDAVG, NEGATIVE, *WEIGHTS)
     late_columns = (*METRIC_COLUMNS, LASTING_COLUMN, *rest)
     last_columns = (*METRIC_COLUMNS, *rest)
     late = _at_a_glance(findings, True, late_columns)
@@ -184,9 +182,9 @@ def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> T
     note = joined(
         accuracy_note(findings),
         LASTING_NOTE if LASTING_COLUMN in columns else "",
-        _IMPROVED_NOTE,
-        _MOVED_NOTE,
-        _OSCILLATION_NOTE,
+        improved_note(findings),
+        "" if findings.origin else _MOVED_NOTE,
+        "" if findings.origin else _OSCILLATION_NOTE,
         floor_note(findings),
     )
     table = Table(
@@ -229,64 +227,6 @@ def _figure(row: Row, late: bool, key: str, is_compared: bool) -> Cell:
     return replace(measured(row, late, key), spread=None)
 
 
-def runs(findings: Findings) -> Table:
-    """Every run by itself: how far seeds are apart, and which runs oscillate."""
-    columns = []
-    for metric in judged_by(late=False):
-        name = title(metric)
-        late = Column(f"{metric}-late", f"{name}, late")
-        last = Column(f"{metric}-last", f"{name}, last")
-        columns += [late, last]
-    columns += [LASTING_COLUMN, *_WEIGHTS, _NEGATIVE, _SKIPPED]
-    lines = []
-    for entry in findings.everyone:
-        for seed, run in entry.runs.items():
-            line = Line(
-                entry=entry.label,
-                cells=_run_cells(run),
-                part=f"seed {seed}",
-                control=entry.is_control,
-            )
-            lines.append(line)
-    what = f"{measured_on(findings)}{_in_percent(findings)}"
-    note = (
-        f"{what}. Late: average of the last {findings.last_rounds} rounds; last: last "
-        f"round. {LASTING_NOTE} Weight moved: half the sum of absolute differences from FedAvg's weights in %, "
-        "averaged over rounds. Oscillation: lag-1 correlation, over the later half of the rounds, of each client's "
-        "loss minus the mean loss, averaged over clients; below -0.85 the weights chase the last round's losses. "
-        "Negative rounds: rounds with a negative weight."
-    )
-    return Table(
-        name="runs",
-        title="Every run",
-        columns=columns,
-        lines=lines,
-        notes=(note,),
-        digits=findings.metric.digits,
-    )
-
-
-def _run_cells(run: History) -> list[Cell]:
-    unit = run.metric.unit
-    cells = []
-    for metric in judged_by(late=False):
-        late = getattr(run.late_fairness, metric)
-        last = getattr(run.fairness, metric)
-        cells.append(Cell(unit * late))
-        cells.append(Cell(unit * last))
-    lasting = Cell()
-    if run.lasting is not None:
-        lasting = Cell(unit * run.lasting)
-    negative_rounds = float(run.negative_rounds)
-    skipped_rounds = float(run.skipped_rounds)
-    cells.append(lasting)
-    cells.append(share(run.moved))
-    cells.append(correlation(run.oscillation))
-    cells.append(Cell(negative_rounds, digits=0))
-    cells.append(Cell(skipped_rounds, digits=0))
-    return cells
-
-
 def suppression(findings: Findings, late: bool) -> Table:
     """The paper's Table 2: what happens to the clients FedAvg serves below and above its mean."""
     lines = []
@@ -295,19 +235,19 @@ def suppression(findings: Findings, late: bool) -> Table:
         cells = suppression_cells(row, late)
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
-    fedavg = figures_at(findings.rows[BASELINE], late)
+    baseline = figures_at(findings.rows[findings.baseline.label], late)
     worse, better = ("below", "above") if findings.metric.higher_is_better else ("above", "below")
-    suffering, _ = fedavg["suffering"]
-    well_performing, _ = fedavg["well_performing"]
+    suffering, _ = baseline["suffering"]
+    well_performing, _ = baseline["well_performing"]
     note = (
         f"In % of the clients, {spread_of(findings)}; in brackets their mean {findings.metric.change}. Suffering: "
-        f"clients {worse} FedAvg's mean with the same seed ({suffering:.1f} on average), improved if they gain. "
-        f"Well-performing: clients {better} it ({well_performing:.1f}), degraded if they lose."
+        f"clients {worse} {findings.baseline_name}'s mean with the same seed ({suffering:.1f} on average), improved "
+        f"if they gain. Well-performing: clients {better} it ({well_performing:.1f}), degraded if they lose."
     )
     full_note = joined(note, floor_note(findings))
     table = Table(
         name=name_of("suppression", late),
-        title=f"Clients against FedAvg, {when(findings, late)}",
+        title=f"Clients against {findings.baseline_name}, {when(findings, late)}",
         columns=suppression_columns(findings.metric),
         digits=findings.metric.digits,
         lines=lines,
@@ -324,6 +264,22 @@ def suppression_cells(row: Row, late: bool) -> list[Cell]:
     return [improved, degraded, replace(mean_gain, signed=True)]
 
 
+def improved_note(findings: Findings) -> str:
+    """What the columns of clients that gain and lose are; nothing where an entry is alone."""
+    if len(findings.everyone) == 1:
+        return ""
+    worse, better = ("below", "above") if findings.metric.higher_is_better else ("above", "below")
+    return (
+        f"Improved: percent of the clients {worse} {findings.baseline_name}'s mean that gain. Degraded: percent of "
+        f"those {better} it that lose."
+    )
+
+
+def _weights(findings: Findings) -> tuple[Column, ...]:
+    """What weights do, where they are known."""
+    return () if findings.origin else WEIGHTS
+
+
 def joined(*sentences: str) -> str:
     """Sentences as one paragraph; empty ones are dropped."""
     return " ".join(filter(None, sentences))
@@ -332,13 +288,14 @@ def joined(*sentences: str) -> str:
 def accuracy_note(findings: Findings) -> str:
     """What the figures are."""
     spread = spread_of(findings)
-    note = f"{measured_on(findings)}{_in_percent(findings)} over clients, {spread}; best in bold."
+    note = f"{measured_on(findings)}{in_percent(findings)} over clients, {spread}; best in bold."
     if findings.metric.higher_is_better:
         return note
     return f"{note} Less is better: the worst clients have the highest {findings.metric.name}."
 
 
-def _in_percent(findings: Findings) -> str:
+def in_percent(findings: Findings) -> str:
+    """What follows the name of a metric that is shown in percent."""
     return " in %" if findings.metric.is_share else ""
 
 

@@ -1,0 +1,70 @@
+"""The table of every run by itself: how far seeds are apart, and which runs oscillate."""
+
+from ..comparison.findings import Findings
+from ..comparison.history import History
+from .columns import LASTING_COLUMN
+from .table import Cell, Column, Line, Table
+from .tables import LASTING_NOTE, NEGATIVE, WEIGHTS, correlation, in_percent, judged_by, measured_on, share, title
+
+_SKIPPED = Column("skipped", "skipped rounds")
+_WEIGHTS_NOTE = (
+    "Weight moved: half the sum of absolute differences from FedAvg's weights in %, averaged over rounds. Oscillation: "
+    "lag-1 correlation, over the later half of the rounds, of each client's loss minus the mean loss, averaged over "
+    "clients; below -0.85 the weights chase the last round's losses. Negative rounds: rounds with a negative weight."
+)
+
+
+def runs(findings: Findings) -> Table:
+    """Every run by itself: how far seeds are apart, and which runs oscillate."""
+    columns = []
+    for metric in judged_by(late=False):
+        name = title(metric)
+        late = Column(f"{metric}-late", f"{name}, late")
+        last = Column(f"{metric}-last", f"{name}, last")
+        columns += [late, last]
+    columns.append(LASTING_COLUMN)
+    if findings.origin is None:
+        columns += [*WEIGHTS, NEGATIVE, _SKIPPED]
+    lines = []
+    for entry in findings.everyone:
+        for seed, run in entry.runs.items():
+            line = Line(
+                entry=entry.label,
+                cells=_run_cells(run)[: len(columns)],
+                part=f"seed {seed}",
+                control=entry.is_control,
+            )
+            lines.append(line)
+    what = f"{measured_on(findings)}{in_percent(findings)}"
+    note = f"{what}. Late: average of the last {findings.last_rounds} rounds; last: last round. {LASTING_NOTE}"
+    if findings.origin is None:
+        note = f"{note} {_WEIGHTS_NOTE}"
+    return Table(
+        name="runs",
+        title="Every run",
+        columns=columns,
+        lines=lines,
+        notes=(note,),
+        digits=findings.metric.digits,
+    )
+
+
+def _run_cells(run: History) -> list[Cell]:
+    unit = run.metric.unit
+    cells = []
+    for metric in judged_by(late=False):
+        late = getattr(run.late_fairness, metric)
+        last = getattr(run.fairness, metric)
+        cells.append(Cell(unit * late))
+        cells.append(Cell(unit * last))
+    lasting = Cell()
+    if run.lasting is not None:
+        lasting = Cell(unit * run.lasting)
+    negative_rounds = float(run.negative_rounds)
+    skipped_rounds = float(run.skipped_rounds)
+    cells.append(lasting)
+    cells.append(share(run.moved))
+    cells.append(correlation(run.oscillation))
+    cells.append(Cell(negative_rounds, digits=0))
+    cells.append(Cell(skipped_rounds, digits=0))
+    return cells
