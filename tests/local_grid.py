@@ -130,9 +130,9 @@ def assert_same(found, wanted, exact=True):
     for ours, theirs in zip(found.records, wanted.records, strict=True):
         assert (ours.index, ours.dropped, ours.skipped) == (theirs.index, theirs.dropped, theirs.skipped)
         assert (ours.current is None) == (theirs.current is None)
-        names = ["losses", "weights", "accuracy"]
-        if theirs.current is not None:
-            names.append("current")
+        assert (ours.accuracy is None) == (theirs.accuracy is None)
+        names = ["losses", "weights"]
+        names += [name for name in ("accuracy", "current") if getattr(theirs, name) is not None]
         for name in names:
             a, b = getattr(ours, name), getattr(theirs, name)
             assert np.array_equal(a, b, equal_nan=True) if exact else np.allclose(a, b, atol=1e-5, equal_nan=True)

@@ -119,9 +119,7 @@ class Site:
         client = self._client(context)
         desk = self._desk(client, context, task)
         separate = wire.WEIGHED in message.content.array_records
-        desk.receive(message, wire.WEIGHED if separate else wire.ARRAYS)
-        problem = desk.problem
-        loss = desk.worker.mean(problem.loss, problem.train, desk.position)
+        loss = desk.loss(message, wire.WEIGHED if separate else wire.ARRAYS)
         metrics = {"loss": loss, "num-examples": desk.train_size}
         return wire.reply(message, metrics)
 
@@ -130,6 +128,9 @@ class Site:
         task = wire.Task.read(message)
         client = self._client(context)
         desk = self._desk(client, context, task)
+        metrics: dict[str, Any] = {"num-examples": desk.train_size}
+        if task.measure:
+            metrics["loss"] = desk.loss(message, task.measure)
         theta, buffers = desk.receive(message)
         training = desk.training(task, theta, buffers)
         shelf = self._shelf(context, task, "optimizer")
@@ -146,7 +147,6 @@ class Site:
             records[wire.SNAPSHOT] = shape.arrays(snapshot, trained_buffers)
         if task.personal is not None:
             self._train_personal(desk, training, context, task)
-        metrics = {"num-examples": desk.train_size}
         return wire.reply(message, metrics, **records)
 
     def _train_personal(
@@ -182,12 +182,15 @@ class Site:
         client = self._client(context)
         desk = self._desk(client, context, task)
         judged = desk.problem.judged
+        metrics: dict[str, Any] = {"num-examples": 0}
+        if task.measure:
+            metrics["loss"] = desk.loss(message, task.measure)
         if judged is None:
-            return wire.reply(message, {"num-examples": 0})
+            return wire.reply(message, metrics)
         own = None
         if task.personal is not None:
             own = self._shelf(context, task).at(task.index)
-        metrics: dict[str, Any] = desk.scores(message, wire.ARRAYS, own)
+        metrics.update(desk.scores(message, wire.ARRAYS, own))
         if wire.CURRENT in message.content.array_records:
             current = desk.scores(message, wire.CURRENT, own)
             metrics.update(evaluation.of_current(current))

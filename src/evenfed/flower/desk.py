@@ -46,6 +46,11 @@ class Desk:
         self.worker.load(theta, buffers)
         return theta, buffers
 
+    def loss(self, message: Message, record: str) -> float:
+        """Of the message's model in that record, on all training examples."""
+        self.receive(message, record)
+        return self.worker.mean(self.problem.loss, self.problem.train, self.position)
+
     def scores(self, message: Message, record: str, own: Tensor | None) -> dict[str, float]:
         """Of the message's model in that record, or of the client's `own`, with the buffers of the message."""
         theta, buffers = self.receive(message, record)

@@ -15,16 +15,22 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.fold import Fold
 from ..core.round import open_round
-from ..core.server import Record, Server
+from ..core.server import Record, Server, Update
 from . import wire
 from .roster import Connection, replies
+from .trips import HeldUpdates
 from .wire import Models, Shape, Task, Values
+
+Losses = Mapping[int, float]  # by client
 
 SCORES = ("accuracy", "test_losses", "unpadded", "current", "current_losses")  # the record's fields
 
 
 class PlainRound:
-    """Losses first, so that the weights are known; then each update is folded as it arrives."""
+    """Losses first, so that the weights are known; then each update is folded as it arrives.
+
+    With one trip, losses come with the updates, which wait here until all are in.
+    """
 
     def __init__(
         self,
@@ -32,11 +38,15 @@ class PlainRound:
         shape: Shape,
         task: Task,
         connection: Connection,
+        trips: int = 3,
+        measured: Losses = {},
     ) -> None:
         self.server = server
         self.shape = shape
         self.task = task
         self.connection = connection
+        self.measured = dict(measured)  # losses that came with the last round's scores; with this round's, later
+        self.waiting: HeldUpdates | None = HeldUpdates() if trips == 1 else None
         self.fold: Fold | None = None
         self.unanswered: dict[int, int] = {}  # node -> client, of the tasks without a reply
 
@@ -49,6 +59,8 @@ class PlainRound:
     ) -> list[Message]:
         """Ask those drawn for the loss of the model `weighed`, plan, and give those with a weight `arrays` to train."""
         server = self.server
+        if self.waiting is not None:
+            return self._open_late(self.waiting, drawn, arrays, config)
         losses = self._losses(weighed, drawn)
         turn = open_round(server, losses, drawn)
         self.fold = Fold(turn)
@@ -63,9 +75,23 @@ class PlainRound:
         log(INFO, "round %s: %s drawn, %s train", server.index, len(drawn), len(tasks))
         return self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
 
+    def _open_late(
+        self,
+        waiting: HeldUpdates,
+        drawn: Tensor,
+        arrays: ArrayRecord,
+        config: Values,
+    ) -> list[Message]:
+        """Give all of those drawn the model to train; each measures its loss first, and sends both."""
+        waiting.drawn = drawn
+        personal = self.server.algorithm.personal()
+        self.task = dataclasses.replace(self.task, personal=personal, measure=wire.ARRAYS)
+        tasks = dict.fromkeys(drawn.tolist(), self.task)
+        log(INFO, "round %s: %s drawn, all train", self.server.index, len(drawn))
+        return self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
+
     def collect(self, answers: Iterable[Message]) -> None:
         """Fold each reply into the step and let it go; what fails or does not fit is dropped and named."""
-        assert self.fold is not None
         for reply in answers:
             client = self._sender(reply)
             if client is None:
@@ -80,37 +106,66 @@ class PlainRound:
                     theta=self.server.theta,
                     buffers=self.server.buffers,
                 )
-                self.fold.add(update)
+                self._take(update, reply)
             except InputError as error:
                 self._log_dropped(client, error)
             del reply
         for client in self.unanswered.values():
             self._log_dropped(client, "no reply")
+        if self.waiting is not None:
+            self.fold = self.waiting.folded(self.server)
+
+    def _take(self, update: Update, reply: Message) -> None:
+        """Into the step, or aside until all losses are known."""
+        if self.waiting is None:
+            assert self.fold is not None
+            self.fold.add(update)
+            return
+        loss = wire.number(reply, "loss")
+        if loss is None:
+            raise InputError("the reply holds no loss")
+        self.waiting.add(update, loss)
 
     def close(self) -> tuple[Server, Record]:
         """The server after the step, and the round's record."""
         assert self.fold is not None
         return self.fold.close(self._losses_at)
 
-    def ask_scores(self, deployed: ArrayRecord, current: ArrayRecord | None, config: Values) -> list[Message]:
-        """Tasks to test the deployed model, for every client that holds test data; in the same message the current."""
-        following = self.server.index + 1
-        task = dataclasses.replace(self.task, index=following)
+    def ask_scores(
+        self,
+        deployed: ArrayRecord,
+        current: ArrayRecord | None,
+        config: Values,
+        following: Iterable[int] = (),
+        measure: str = "",
+    ) -> list[Message]:
+        """Tasks to test the deployed model, for every client that holds test data; in the same message the current.
+
+        The clients of the `following` round also measure their training loss, of the model in the record `measure`.
+        """
+        index = self.server.index + 1
+        task = dataclasses.replace(self.task, index=index, measure="")
         tested = self.connection.roster.tested()
         tasks = dict.fromkeys(tested, task)
+        for client in following:
+            tasks[client] = dataclasses.replace(task, measure=measure)
         models = {wire.ARRAYS: deployed}
         if current is not None:
             models[wire.CURRENT] = current
         return self._messages(wire.EVALUATE, tasks, models, config)
 
     def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
-        """What the record says of the scores."""
+        """What the record says of the scores; losses that come with them are kept in `measured`."""
         everyone = len(self.server.sizes)
         columns: dict[str, Any] = {}
+        self.measured = {}
         for reply in answers:
             client = self._sender(reply)
             if client is None:
                 continue
+            loss = wire.number(reply, "loss")
+            if loss is not None and math.isfinite(loss):
+                self.measured[client] = loss
             for name in SCORES:
                 value = wire.number(reply, name)
                 if value is None:
@@ -152,11 +207,13 @@ class PlainRound:
 
     def _losses_at(self, theta: Tensor, ids: Tensor) -> Tensor:
         arrays = self.shape.arrays(theta, self.server.buffers)
+        self.measured = {}  # of another model
         return self._losses(arrays, ids)
 
     def _losses(self, arrays: ArrayRecord, ids: Tensor) -> Tensor:
-        """The clients' losses [len(ids)] at a model; NaN where none came."""
-        clients = ids.tolist()
+        """The clients' losses [len(ids)] at a model; NaN where none came. Those that are known are not asked for."""
+        everyone = ids.tolist()
+        clients = [client for client in everyone if client not in self.measured]
         tasks = dict.fromkeys(clients, self.task)
         messages = self._messages(wire.LOSS, tasks, {wire.ARRAYS: arrays}, {})
         missing = dict.fromkeys(clients, "not connected")
@@ -178,7 +235,8 @@ class PlainRound:
                 missing[client] = "the reply holds no loss"
         for absent, reason in missing.items():
             self._log_dropped(absent, reason)
-        values = list(losses.values())
+        losses.update(self.measured)
+        values = [losses[client] for client in everyone]
         return torch.tensor(values, dtype=torch.float64)
 
     def _log_dropped(self, client: int, reason: object) -> None:

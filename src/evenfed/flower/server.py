@@ -15,7 +15,7 @@ from .client import ModelFunction
 from .strategy import FairStrategy
 
 PREFIX = "evenfed."
-OWN = ("algorithm", "out", "label", "clients", "wait", "timeout", "ordered", "private")
+OWN = ("algorithm", "out", "label", "clients", "wait", "timeout", "ordered", "private", "trips")
 
 
 def server_app(model: ModelFunction, **defaults: Any) -> ServerApp:

@@ -22,6 +22,7 @@ class Standing:
         self.average_before: Average | None = None  # as it stood before the last round
         self.round: PlainRound | PrivateRound | None = None
         self.record: Record | None = None  # of the round, once its step is taken
+        self.measured: dict[int, float] = {}  # losses at the model `weighed` of the next round, by client
         self.began = 0.0
         self.stopped = False
 
@@ -47,6 +48,7 @@ class Standing:
         """
         if arrays is self.arrays:
             return
+        self.measured = {}  # of another model
         received, buffers = self.shape.read(arrays)
         theta = received.to(self.server.theta)
         server = dataclasses.replace(self.server, theta=theta, buffers=buffers)

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..comparison.folder import RunFolder
 from ..comparison.header import Header
@@ -25,10 +26,12 @@ from ..core.server import Record, Server
 from ..settings import Settings
 from ..simulate.beginning import new_server
 from ..simulate.state import State
+from . import wire
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm, check_run, check_wrapper, with_private_memory
 from .roster import Connection, Roster
 from .standing import Standing
+from .trips import check_trips
 from .wire import Shape, Task
 
 
@@ -45,6 +48,9 @@ class FairStrategy(Strategy):
     * `ordered`: fold replies in the clients' order; runs then repeat to the bit.
     * `private`: masked sums (SecAgg+) instead of single losses, updates and scores, where the algorithm allows it
       (docs/private.md).
+    * `trips`: how often a client is asked per round. 3: for its loss, to train, for its score. 2: score and next loss
+      are of the same model and asked for together; the result is equal to the bit. 1: the loss comes with the update;
+      updates are held until all are in, and the last round alone is scored, unless `evaluate_every` says otherwise.
     * `listen(record)` is called after every round; if it returns True the run ends there, to be resumed later.
 
     With `average`, clients are judged by the average, which is also the run's result; they train the current model.
@@ -61,6 +67,7 @@ class FairStrategy(Strategy):
         timeout: float = 3600.0,
         ordered: bool = False,
         private: bool = False,
+        trips: int = 3,
         header: Header | None = None,
         listen: Callable[[Record], bool | None] | None = None,
         **options: Any,
@@ -69,6 +76,8 @@ class FairStrategy(Strategy):
         self.algorithm = variant.algorithm
         self.label = variant.label
         chosen = {**variant.options, **options, "engine": "flower"}
+        if trips == 1:
+            chosen.setdefault("evaluate_every", 0)
         self.settings = Settings.of(chosen)
         self.folder: RunFolder | None = None
         if out is not None:
@@ -83,6 +92,8 @@ class FairStrategy(Strategy):
         if private:
             check_algorithm(self.algorithm)
         self.private = private
+        check_trips(trips, self.algorithm, self.settings, private)
+        self.trips = trips
         self.ordered = ordered
         self.header = header
         self.listen = listen
@@ -195,16 +206,13 @@ class FairStrategy(Strategy):
             settings=settings,
             algorithm=self.algorithm,
         )
-        kind = PrivateRound if self.private else PlainRound
-        standing.round = kind(
-            server=server,
-            shape=standing.shape,
-            task=task,
-            connection=self._connection(grid),
-        )
-        with_data = server.sizes > 0
-        count = settings.drawn(int(with_data.sum()))
-        drawn = server.draw(count)
+        connection = self._connection(grid)
+        if self.private:
+            standing.round = PrivateRound(server, standing.shape, task, connection)
+        else:
+            standing.round = PlainRound(server, standing.shape, task, connection, self.trips, standing.measured)
+        standing.measured = {}
+        drawn = self._drawn(server)
         return standing.round.open(drawn, standing.arrays, standing.weighed, config)
 
     def aggregate_train(
@@ -249,13 +257,22 @@ class FairStrategy(Strategy):
             return []
         assert standing.round is not None
         current = None if self.settings.average is None else standing.arrays
-        return standing.round.ask_scores(standing.deployed, current, config)
+        if self.trips != 2 or last:
+            return standing.round.ask_scores(standing.deployed, current, config)
+        assert isinstance(standing.round, PlainRound)
+        weighed_is_sent_as = wire.ARRAYS
+        if current is not None and self.settings.weigh_at == "current":
+            weighed_is_sent_as = wire.CURRENT
+        following = self._drawn(standing.server).tolist()
+        return standing.round.ask_scores(standing.deployed, current, config, following, weighed_is_sent_as)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record and end the round: it is written down, with a checkpoint."""
         standing = self._standing
         assert standing.round is not None and standing.record is not None
         scores = standing.round.collect_scores(replies)
+        if isinstance(standing.round, PlainRound):
+            standing.measured = standing.round.measured
         seconds = time.perf_counter() - standing.began
         record = dataclasses.replace(standing.record, seconds=seconds, **scores)
         standing.round = None
@@ -277,6 +294,12 @@ class FairStrategy(Strategy):
                 metrics[f"{prefix}mean-accuracy"] = float(known.mean())
                 metrics[f"{prefix}worst-accuracy"] = float(known.min())
         return MetricRecord(metrics) if metrics else None
+
+    def _drawn(self, server: Server) -> Tensor:
+        """Who takes part in the server's next round."""
+        with_data = server.sizes > 0
+        count = self.settings.drawn(int(with_data.sum()))
+        return server.draw(count)
 
     def _connection(self, grid: Grid) -> Connection:
         return Connection(grid, self.roster, self.timeout, self.ordered)

@@ -69,6 +69,7 @@ class Task:
     snapshot_step: int = 0  # 0: none
     personal: float | None = None  # strength of the tie of the client's own model
     algorithm: str = ""  # JSON, only where clients descend another loss than their own
+    measure: str = ""  # the record whose model's loss on training data comes with the reply; "": none
 
     @classmethod
     def of(
