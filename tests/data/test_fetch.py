@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from command import wait_for
+from evenfed.core.detail import Detail
 from evenfed.core.errors import InputError
 from evenfed.data import catalogue, fetch, store
 
@@ -125,6 +126,23 @@ def assert_all_there(cache):
     np.testing.assert_array_equal(found.targets, expected[:, 0])
     assert not part_of(cache).parent.exists(), "what was downloaded is not kept twice"
     assert sorted(p.name for p in cache.iterdir()) == ["cifar10", "downloads"]
+
+
+@pytest.mark.parametrize(
+    ("detail", "shown", "hidden"),
+    [
+        (Detail.QUIET, [], [ARCHIVE, "official"]),
+        (Detail.NORMAL, [ARCHIVE], ["official", "converting"]),
+        (Detail.VERBOSE, ["downloading http", ARCHIVE, "is the official file: md5:", "converting"], []),
+    ],
+)
+def test_how_much_fetch_says(detail, shown, hidden, site, cache, capsys):
+    fetch.fetch("cifar10", detail)
+    told = capsys.readouterr().err
+    for text in shown:
+        assert text in told
+    for text in hidden:
+        assert text not in told
 
 
 def test_fetch_downloads_checks_and_adds(site, cache):

@@ -28,6 +28,7 @@ PAGES = [
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
     *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
 ]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import sqlite3
 import tomllib
@@ -212,8 +213,9 @@ def test_the_table_tune_of_an_experiment(tmp_path, evenfed):
         "[algorithms.fedavg]\n[train]\nrounds = 2\n[data]\nclients = 4\n[model]\nname = 'mlp'\nhidden = [4]\n"
         "[tune]\nmetric = 'mean'\nseeds = [3]\n[tune.grid]\nlr = [0.1, 0.3]\nsmooth = ['none', 0.5]\n"
     )
-    done = evenfed("tune", file, "--format", "json", "--select-on", "test")
+    done = evenfed("tune", file, "--format", "json", "--select-on", "test", "--verbose")
     assert done.returncode == 0, done.stderr
+    assert re.search(r"fedavg with lr=0\.1, smooth=0\.5: mean 0\.\d{4}, worst 10 % 0\.\d{4}\n", done.stderr)
     told = json.loads(done.stdout)
     assert (told["metric"], told["selected_on"]) == ("mean", "test")
     assert sorted((c["values"]["lr"], str(c["values"]["smooth"])) for c in told["candidates"]) == [

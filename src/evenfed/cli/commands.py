@@ -12,12 +12,14 @@ import typer
 from .. import __version__
 from ..core.errors import DamageWarning, InputError, Interruption
 from ..core.visible import without_passwords
+from . import examples
 from .algorithms import algorithms
 from .compare import compare, tune
 from .console import say
 from .data import data_app
 from .experiments import experiments, new
 from .flower import flower_app
+from .manners import COMPLETION
 from .report import choose, fill, pack, report
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
@@ -25,20 +27,17 @@ INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 app = typer.Typer(
     help="Fair federated learning: compare algorithms on many clients and see who is served worst.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog=COMPLETION,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(compare)
-app.command()(new)
-app.command()(experiments)
-app.command()(algorithms)
-app.command()(report)
-app.command()(tune)
+for _command in (compare, new, experiments, algorithms, report, tune):
+    app.command(epilog=examples.of(_command.__name__))(_command)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 for _maintainers_command in (pack, choose, fill):
-    app.command(rich_help_panel="Publishing results")(_maintainers_command)
+    _epilog = examples.of(_maintainers_command.__name__)
+    app.command(rich_help_panel="Publishing results", epilog=_epilog)(_maintainers_command)
 
 
 def _version(wanted: bool) -> None:
@@ -68,7 +67,7 @@ def run() -> NoReturn:
     at_once = f"stopped; what is not saved yet is lost. Resume with:\n  {command}"
     try:
         with _damage_said():
-            code = app(standalone_mode=False, obj=sys.argv[1:])
+            code = app(prog_name="evenfed", standalone_mode=False, obj=sys.argv[1:])
     except InputError as error:
         _fail(str(error), 2)
     except Interruption:

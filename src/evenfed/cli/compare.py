@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from . import rerun
+from .manners import Quiet, Verbose, data_sets_like, detail_of, experiments_like
 
 
 class Format(StrEnum):
@@ -19,7 +20,10 @@ class Format(StrEnum):
 
 ExperimentFile = Annotated[
     Path | None,
-    typer.Argument(help="TOML file of an experiment, or @NAME (see `evenfed experiments`); the demo if left out."),
+    typer.Argument(
+        help="TOML file of an experiment, or @NAME (see `evenfed experiments`); the demo if left out.",
+        autocompletion=experiments_like,
+    ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print every table with every column.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Run the small form of the experiment: minutes on 2 cores.")]
@@ -38,7 +42,7 @@ def compare(
     context: typer.Context,
     experiment: ExperimentFile = None,
     quick: Quick = False,
-    data: Annotated[str | None, typer.Option(help="Data set, e.g. digits.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set, e.g. digits.", autocompletion=data_sets_like)] = None,
     algorithms: Annotated[
         str | None, typer.Option(help='Entries to run, e.g. "fedavg,semi_vred,semi_vred\\[beta=1,smooth=0.25]".')
     ] = None,
@@ -57,12 +61,15 @@ def compare(
     ] = [],
     full: Full = False,
     format: Annotated[Format, typer.Option(help="json prints only the table, on stdout.")] = Format.table,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Train several algorithms on the same clients and show how each serves the worst-served."""
     from ..callbacks.naming import chosen as callbacks_chosen
     from ..comparison.runner import files_read, findings_of
     from . import training
 
+    detail = detail_of(quiet, verbose)
     settings = {
         "rounds": rounds,
         "engine": engine,
@@ -74,9 +81,8 @@ def compare(
     if data is not None:
         assignments.insert(0, f"data.name='{data}'")
     chosen = training.experiment_of(experiment, quick, algorithms, seeds, settings, assignments)
-    named = callbacks_chosen(track)
-    chosen = replace(chosen, track={**named, **chosen.track})
-    training.train(chosen, out, reuse)
+    chosen = replace(chosen, track={**callbacks_chosen(track), **chosen.track})
+    training.train(chosen, out, reuse, detail)
     if chosen.federations:
         findings_of_all = [findings_of(member, out) for member in chosen.members]
         training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json)
@@ -112,18 +118,20 @@ def tune(
     precision: Precision = None,
     out: Output = Path(rerun.OUT),
     format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Choose learning rates and hyper-parameters on a validation split; rerun to resume.
 
     Options override the experiment's table `tune`. Its table `tune.grid` may give values to try.
     """
     from ..comparison import tune as tuning
-    from ..comparison.progress import progress_page
     from ..comparison.study import Search
     from ..report import tuning as result
     from ..report.files import prepare
     from . import training
 
+    detail = detail_of(quiet, verbose)
     settings = {"rounds": rounds, "device": device, "precision": precision}
     chosen = training.experiment_of(experiment, quick, algorithms, seeds, settings, set)
     table = dict(chosen.tune)
@@ -141,12 +149,8 @@ def tune(
     search = Search.of({**table, **training.given(options)})
     folder = out / f"{chosen.name}-tune"
     prepare(folder)
-    progress = progress_page()
-
-    def show_progress(done: int, total: int) -> None:
-        progress.print(f"{done} of {total} candidates")
-
-    tuned = tuning.tune(chosen, search, folder, show_progress)
+    show_progress, show_each = training.tuning_progress(detail)
+    tuned = tuning.tune(chosen, search, folder, show_progress, show_each)
     result.write_toml(tuned, folder / "tuned.toml")
     if format is Format.json:
         description = result.describe(tuned)

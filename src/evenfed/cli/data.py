@@ -12,13 +12,15 @@ from rich.table import Table
 from ..core.errors import InputError
 from ..data import store
 from ..data.catalogue import SOURCES, find
+from . import examples
 from .console import NOT_DRAWN, console, say
+from .manners import Quiet, Verbose, data_sets_like, detail_of
 
 data_app = typer.Typer(
     help="Data sets: list, download or add them, and see how they are split across clients.", no_args_is_help=True
 )
 
-Name = Annotated[str, typer.Argument(help="Data set, as named by `evenfed data list`.")]
+Name = Annotated[str, typer.Argument(help="Data set, as named by `evenfed data list`.", autocompletion=data_sets_like)]
 
 
 class Format(StrEnum):
@@ -26,7 +28,7 @@ class Format(StrEnum):
     json = "json"
 
 
-@data_app.command("list")
+@data_app.command("list", epilog=examples.of("data list"))
 def list_() -> None:
     """List all data sets, which of them are in the cache, and their terms."""
     page = console()
@@ -60,22 +62,26 @@ def _presence(name: str, cached: list[str]) -> str:
     return "[dim]no[/]"
 
 
-@data_app.command()
+@data_app.command(epilog=examples.of("data fetch"))
 def fetch(
-    name: Name, again: Annotated[bool, typer.Option("--again", help="Download it even if it is in the cache.")] = False
+    name: Name,
+    again: Annotated[bool, typer.Option("--again", help="Download it even if it is in the cache.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Download the official files, check them and add them; rerun to resume."""
     from ..data.fetch import fetch as fetch_files
 
+    detail = detail_of(quiet, verbose)
     if name in store.names() and not again:
         folder = store.folder(name)
         console().print(f"{name} is in the cache already: {folder}", markup=False)
         return
-    fetch_files(name)
+    fetch_files(name, detail)
     _say_added(name)
 
 
-@data_app.command()
+@data_app.command(epilog=examples.of("data add"))
 def add(
     name: Name, path: Annotated[Path, typer.Argument(help="The official archive, or the folder it unpacks to.")]
 ) -> None:
@@ -96,7 +102,7 @@ def _say_added(name: str) -> None:
         page.print(f"! {note}", markup=False)
 
 
-@data_app.command()
+@data_app.command(epilog=examples.of("data verify"))
 def verify(
     name: Annotated[str | None, typer.Argument(help="One data set; all in the cache if left out.")] = None,
 ) -> None:
@@ -104,6 +110,8 @@ def verify(
     page = console()
     broken: list[str] = []
     names = store.names() if name is None else [name]
+    if not names:
+        page.print(f"nothing to check: the cache is empty ({store.root()})", markup=False)
     for each in names:
         if each in SOURCES and SOURCES[each].bundled:
             how_to_get = find(each).how_to_get
@@ -117,7 +125,7 @@ def verify(
         raise InputError("; ".join(broken) + "; every array must be as it was written: add the data set again")
 
 
-@data_app.command()
+@data_app.command(epilog=examples.of("data show"))
 def show(
     name: Name,
     clients: Annotated[

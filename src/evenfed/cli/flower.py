@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from . import examples
 from .console import Page
 
 flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
@@ -15,7 +16,7 @@ def _root() -> None:
     pass
 
 
-@flower_app.command()
+@flower_app.command(epilog=examples.of("flower new"))
 def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the app.")]) -> None:
     """Write a complete Flower app, ready for `flwr run`."""
     from ..flower.new import write_app

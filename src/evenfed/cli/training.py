@@ -1,7 +1,7 @@
 """What the commands that train share: the experiment that the options ask for, and what is shown of its results."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from ..comparison.plan import parse_list, value_of, with_baseline
 from ..comparison.progress import live, progress_page
 from ..comparison.runner import complete, take_over
 from ..comparison.runs import seed_list
+from ..comparison.study import Candidate
 from ..comparison.tune import Tuned
+from ..core.detail import Detail
 from ..data import Federation
 from ..experiments import located
 from ..report import averaged, held_out, tuning
@@ -42,15 +44,20 @@ def prints_the_same(experiment: Experiment) -> bool:
     return are_built_in and not has_cautions
 
 
-def train(experiment: Experiment, out: Path, reuse: Sequence[Path]) -> None:
+def train(experiment: Experiment, out: Path, reuse: Sequence[Path], detail: Detail) -> None:
     """Carry out what is left of the experiment, on each of its federations, after taking over runs of others."""
     for member in experiment.members:
         for folder in expanded(reuse):
             taken = ", ".join(take_over(member, out, folder)) or "nothing"
             target = f" for {member.name}" if experiment.federations else ""
-            say(f"taken from {folder}{target}: {taken}")
-        with live() as progress:
-            complete(member, out, progress, introduce)
+            if detail is not Detail.QUIET:
+                say(f"taken from {folder}{target}: {taken}")
+        with live(detail) as progress:
+            complete(member, out, progress, _nothing if detail is Detail.QUIET else introduce)
+
+
+def _nothing(federation: Federation) -> None:
+    pass
 
 
 def introduce(federation: Federation) -> None:
@@ -111,6 +118,25 @@ def show_tuned(tuned: Tuned, folder: Path) -> None:
     drawn = tuning_figures.draw(tuned, folder)
     shown = drawn[-1] if drawn else NOT_DRAWN
     page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)
+
+
+def tuning_progress(detail: Detail) -> tuple[Callable[[int, int], None], Callable[[Candidate], None]]:
+    """What shows how far a search is, and what shows each candidate."""
+    page = progress_page()
+
+    def show_progress(done: int, total: int) -> None:
+        if detail is not Detail.QUIET:
+            page.print(f"{done} of {total} candidates")
+
+    def show_each(candidate: Candidate) -> None:
+        if detail is Detail.VERBOSE:
+            values = tuning.values_of(candidate)
+            mean = candidate.figures["mean"]
+            worst10 = candidate.figures["worst10"]
+            line = f"{candidate.label} with {values}: mean {mean:.4f}, worst 10 % {worst10:.4f}"
+            page.print(line, markup=False, soft_wrap=True)
+
+    return show_progress, show_each
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

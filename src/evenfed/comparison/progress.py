@@ -6,6 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.detail import Detail
 from ..core.server import Record
 from ..simulate.state import Run
 from .driver import Group, Listener, Sink
@@ -128,6 +132,36 @@ class Live:
             self.bar.stop()
 
 
+class _Detailed(Live):
+    """Also a line for every round of every run: losses before training, scores where the round was evaluated."""
+
+    def __call__(
+        self,
+        runs: Sequence[Run],
+        records: Sequence[Record],
+        engine: str,
+    ) -> None:
+        super().__call__(runs, records, engine)
+        for run, record in zip(runs, records, strict=True):
+            line = f"{run.name}: round {record.index + 1} of {run.settings.rounds}"
+            line += _ranged("loss", record.losses)
+            if record.accuracy is not None:
+                line += _ranged("score", record.accuracy)
+            if record.dropped:
+                line += f", {len(record.dropped)} clients dropped"
+            if record.skipped:
+                line += ", skipped: nothing usable came back"
+            self.page.print(line, markup=False, soft_wrap=True)
+
+
+def _ranged(name: str, values: NDArray[np.float64]) -> str:
+    """The mean of clients' values, and from where to where they go."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return ""
+    return f", {name} {known.mean():.4f} (clients: {known.min():.4f} to {known.max():.4f})"
+
+
 class _Rewritten(Live):
     """One line of a notebook's output, written again and again."""
 
@@ -149,9 +183,13 @@ class _Rewritten(Live):
 
 
 @contextmanager
-def live() -> Iterator[Live]:
+def live(detail: Detail = Detail.NORMAL) -> Iterator[Listener]:
     """Progress of a command while the block runs."""
-    progress = Live(progress_page())
+    if detail is Detail.QUIET:
+        yield _silence
+        return
+    kind = _Detailed if detail is Detail.VERBOSE else Live
+    progress = kind(progress_page())
     try:
         yield progress
     finally:

@@ -39,8 +39,12 @@ def tune(
     search: Search,
     out: Path,
     listen: Callable[[int, int], None],
+    listen_to_each: Callable[[Candidate], None] | None = None,
 ) -> Tuned:
-    """Carry out what is left of the search in its database; `listen(finished, all)` is called after each batch."""
+    """Carry out what is left of the search in its database; `listen(finished, all)` is called after each batch.
+
+    `listen_to_each` is given every candidate that was trained, before that.
+    """
     optuna = load_optuna()
     judge = experiment.data.judge
     if judge != "test":
@@ -69,6 +73,9 @@ def tune(
             raise
         for job, scores in zip(batch, figures, strict=True):
             job.finish(scores)
+            if listen_to_each is not None:
+                candidate = Candidate(job.label, job.values, scores)
+                listen_to_each(candidate)
         finished, total = studies.progress()
         listen(finished, total)
     left = {}

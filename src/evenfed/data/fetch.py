@@ -5,6 +5,7 @@ import http.client
 import os
 import re
 import shutil
+import sys
 import urllib.error
 import urllib.request
 import zlib
@@ -14,8 +15,10 @@ from typing import IO
 
 import numpy as np
 
+from ..core.detail import Detail
 from ..core.errors import InputError
 from ..core.files import plain_file
+from ..core.visible import visible
 from . import archive, images, stackoverflow, store, text
 from .catalogue import OfficialFile, Source, find
 
@@ -41,7 +44,7 @@ CONVERTERS: dict[str, Converter] = {
 }
 
 
-def fetch(name: str) -> None:
+def fetch(name: str, detail: Detail = Detail.NORMAL) -> None:
     """Download the official files of a data set, resuming an earlier call that was stopped, and add them."""
     source = find(name)
     if not source.files:
@@ -50,10 +53,12 @@ def fetch(name: str) -> None:
     downloads.mkdir(parents=True, exist_ok=True)
     for file in source.files:
         target = downloads / file.name
-        _download_with_bar(source, file, target)
+        _download_with_bar(source, file, target, detail)
     path = downloads
     if len(source.files) == 1:
         path = target
+    if detail is Detail.VERBOSE:
+        _tell(f"unpacking and converting {path}")
     add(name, path)
     shutil.rmtree(downloads)  # the arrays hold all of it
 
@@ -177,7 +182,12 @@ def _address(file: OfficialFile) -> str:
     return f"{mirror.rstrip('/')}/{file.name}"
 
 
-def _download_with_bar(source: Source, file: OfficialFile, target: Path) -> None:
+def _tell(step: str) -> None:
+    """Of what `--verbose` shows, one line on stderr."""
+    print(visible(step), file=sys.stderr)
+
+
+def _download_with_bar(source: Source, file: OfficialFile, target: Path, detail: Detail) -> None:
     """Download with a progress bar on stderr; without a network, say how to do it by hand."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -191,7 +201,10 @@ def _download_with_bar(source: Source, file: OfficialFile, target: Path) -> None
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        disable=detail is Detail.QUIET,
     )
+    if detail is Detail.VERBOSE:
+        _tell(f"downloading {url} to {target}")
     with bar:
         task = bar.add_task(file.name, total=None)
 
@@ -205,6 +218,8 @@ def _download_with_bar(source: Source, file: OfficialFile, target: Path) -> None
             raise InputError(
                 f"cannot download {url} ({reason}); rerun the command to resume, or {source.by_hand}"
             ) from error
+    if detail is Detail.VERBOSE:
+        _tell(f"{target.name} is the official file: {file.digest}")
 
 
 def _receive_all(url: str, part: Path, progress: Progress) -> None:

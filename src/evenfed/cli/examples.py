@@ -1,0 +1,62 @@
+"""Examples for the help of every command. The tests parse all of them by the commands themselves."""
+
+from collections.abc import Mapping
+
+from rich.markup import escape
+
+EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what it does
+    "compare": {
+        "evenfed compare": "the demo, on handwritten digits",
+        "evenfed compare mine.toml --set semi_vred.beta=0.5": "an experiment of yours, with one value changed",
+        "evenfed compare @paper-cifar10 --quick": "the small form of one of the paper's",
+        "evenfed compare --algorithms 'fedavg,semi_vred[beta=1,smooth=0.25]' --seeds 3": "these entries alone",
+        "evenfed compare mine.toml --quiet --format json > table.json": "the table, for a program",
+    },
+    "new": {
+        "evenfed new mine.toml": "runs as it is, on handwritten digits",
+        "evenfed new mine.toml --data DIR --model net.Net": "your folder, and your model in net.py",
+    },
+    "experiments": {"evenfed experiments": "what `evenfed compare @NAME` can run"},
+    "algorithms": {
+        "evenfed algorithms": "all of them, one line each",
+        "evenfed algorithms semi_vred": "formula, hyper-parameters and their dangers",
+    },
+    "report": {
+        "evenfed report runs/demo": "the main table; all tables and figures go to runs/demo/report",
+        "evenfed report runs/demo --full": "every table with every column",
+        "evenfed report runs/paper-cifar10 --paper": "beside the paper's numbers",
+        "evenfed report runs/mine --format latex > table.tex": "for your paper",
+    },
+    "tune": {
+        "evenfed tune mine.toml": "a grid, judged on a validation split",
+        "evenfed tune mine.toml --method bayes --trials 30": "Bayesian search",
+        "evenfed tune mine.toml --algorithms semi_vred --metric mean": "one entry, chosen by the mean",
+    },
+    "data list": {"evenfed data list": "what there is, what is here, and its terms of use"},
+    "data fetch": {"evenfed data fetch cifar10": "resumes a download that was stopped"},
+    "data add": {"evenfed data add cifar10 cifar-10-binary.tar.gz": "a file that you have already"},
+    "data verify": {"evenfed data verify": "all data sets of the cache", "evenfed data verify cifar10": "one"},
+    "data show": {
+        "evenfed data show digits --clients 20 --concentration 0.1": "sizes and classes of 20 clients",
+        "evenfed data show folder --path DIR": "your own folder",
+        "evenfed data show digits --out figures": "also as figures",
+    },
+    "flower new": {"evenfed flower new my-app": "a folder for `flwr run`"},
+    "pack": {"evenfed pack runs/mine results/mine": "a file small enough to commit"},
+    "choose": {
+        "evenfed choose runs/search --out confirm.toml": "the best entry of each method",
+        "evenfed choose runs/search --out confirm.toml --federations 3,4,5 --seeds 2": "confirms on other splits",
+    },
+    "fill": {
+        "evenfed fill README.md": "bring its tables up to date",
+        "evenfed fill README.md --check": "fail if one is out of date",
+    },
+}
+
+
+def of(command: str) -> str:
+    """The end of a command's help, which joins lines unless an empty one is between them."""
+    lines = ["Examples:"]
+    for typed, meaning in EXAMPLES[command].items():
+        lines.append(f"[bold]{escape(typed)}[/]  [dim]# {escape(meaning)}[/]")
+    return "\n\n".join(lines)
