@@ -7,9 +7,9 @@ import pytest
 
 from evenfed.comparison.averaging import averaged_rivals, one_decay_each
 from evenfed.comparison.reading import read
+from evenfed.report.charts import averaging, curves, report, turns
+from evenfed.report.charts.drawing import label_lines
 from evenfed.report.document import Report
-from evenfed.report.figures import averaging, curves, report, turns
-from evenfed.report.figures.drawing import label_lines
 from reports import put_rounds
 
 

@@ -11,7 +11,7 @@ import pytest
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
 from evenfed.fairness import Fairness, Suppression
-from evenfed.report.figures import report as figures
+from evenfed.report.charts import report as figures
 from evenfed.report.paper import claims, numbers
 from reports import FLOOR, figures_in
 

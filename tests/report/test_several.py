@@ -11,9 +11,9 @@ from evenfed.comparison.intervals import components
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
 from evenfed.report.against import paired
+from evenfed.report.charts import differences
+from evenfed.report.charts import report as figures
 from evenfed.report.document import Report
-from evenfed.report.figures import differences
-from evenfed.report.figures import report as figures
 from evenfed.report.fill import filled
 from reports import figures_in, numbers
 

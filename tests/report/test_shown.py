@@ -13,9 +13,9 @@ from evenfed.core.errors import InputError
 from evenfed.core.visible import in_markdown, in_sheet, name_in_markdown, visible
 from evenfed.data import DataSettings, federate
 from evenfed.report import brief, write
+from evenfed.report.charts.drawing import save
 from evenfed.report.document import Report
 from evenfed.report.federation import render
-from evenfed.report.figures.drawing import save
 from evenfed.report.table import Cell, Column, Line, Table
 
 NASTY = "=cmd|'x'!A0<script>\x1b]0;gone\x07[a](javascript:1)*b*`c`\u202e\ud800\x00"

@@ -149,7 +149,7 @@ def show(
     """Show how a data set is split across clients: classes, sizes and label skew."""
     from ..data import DataSettings, federate
     from ..report import federation as split
-    from ..report.figures import federation as figures
+    from ..report.charts import federation as figures
     from ..report.files import prepare
 
     if out is not None:

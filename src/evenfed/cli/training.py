@@ -19,10 +19,10 @@ from ..comparison.tune import Tuned
 from ..core.detail import Detail
 from ..data import Federation
 from ..experiments import located
-from ..report import averaged, held_out, tuning
+from ..report import averaged, charts, held_out, tuning
+from ..report.charts import tuning as tuning_figures
+from ..report.charts.saving import save_changed
 from ..report.document import Report
-from ..report.figures import comparison as comparison_figures
-from ..report.figures import tuning as tuning_figures
 from ..report.files import write_report
 from ..report.tables import brief, summary
 from ..report.write import FORMATS, pages, terminal
@@ -82,7 +82,7 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
             page.print(f"! {sentence}", style="yellow", markup=False)
     sys.stdout.write(first.get())
     sys.stdout.flush()
-    drawn = comparison_figures.draw(findings, folder / "figures")
+    drawn = save_changed(charts.of(findings), folder / "figures")
     shown = NOT_DRAWN
     if drawn:
         pngs = [path.name for path in drawn if path.suffix == ".png"]

@@ -8,9 +8,9 @@ from ..comparison.federations import expanded
 from ..core.errors import InputError
 from ..core.files import replace_text
 from . import choice, kept, write
+from .charts import choice as choice_figures
+from .charts import report as figures
 from .document import Report
-from .figures import choice as choice_figures
-from .figures import report as figures
 
 CHOICE = "choice.json"
 

@@ -1,0 +1,104 @@
+"""Axes that one diverging algorithm does not squeeze."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+_FAR = 3.0  # times the range of the others: who strays further is drawn at the edge
+_MARGIN = 0.06  # of the range, at both ends
+
+
+@dataclass(frozen=True)
+class Extent:
+    """From the lowest to the highest value of one algorithm."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The ends of an axis. Values beyond them are drawn at the edge, with what they are in words."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(
+        cls,
+        extents: Sequence[Extent],
+        sign: int,
+        always: Sequence[float] = (),
+        margin: float = _MARGIN,
+    ) -> "Axis":
+        """Around all extents, but for the few that are much worse than the rest.
+
+        `sign` says which end is better, `always` what has to be inside. At most a quarter of the algorithms, and
+        only those at the worse end, may end up outside: what is far better is the finding.
+        """
+        kept = sorted(extents, key=lambda extent: sign * (extent.low + extent.high))
+        whole = _range(kept, always)
+        for number in range(len(kept) // 4, 0, -1):
+            rest = kept[number:]
+            if whole > _FAR * _range(rest, always):
+                kept = rest
+                break
+        low, high = _ends(kept, always)
+        room = margin * (high - low) or abs(high) * margin or 1.0
+        return cls(low - room, high + room)
+
+    @classmethod
+    def of_differences(cls, extents: Sequence[Extent], margin: float = _MARGIN) -> "Axis":
+        """Around zero and all extents; one that strays three times as far as the middle one ends at the edge."""
+        reaches = [max(extent.high, -extent.low, 0.0) for extent in extents]
+        most = _FAR * median(reaches) if reaches else 0.0
+        low = 0.0
+        high = 0.0
+        for extent in extents:
+            low = min(low, max(extent.low, -most))
+            high = max(high, min(extent.high, most))
+        room = margin * (high - low) or 1.0
+        return cls(low - room, high + room)
+
+    def widened(self, share: float) -> "Axis":
+        """With room at both ends, for words."""
+        room = share * (self.high - self.low)
+        return Axis(self.low - room, self.high + room)
+
+    @property
+    def scale(self) -> dict[str, object]:
+        return {"domain": [self.low, self.high], "nice": False, "zero": False}
+
+    def inside(self, value: float) -> float:
+        return min(max(value, self.low), self.high)
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def share(self, value: float) -> float:
+        """Where a value stands: 0 at the low end, 1 at the high one."""
+        return (value - self.low) / (self.high - self.low)
+
+    def value(self, share: float) -> float:
+        return self.low + share * (self.high - self.low)
+
+    def clamped(self, field: str) -> str:
+        """The field drawn inside, as an expression."""
+        return f"clamp(datum.{field}, {self.low}, {self.high})"
+
+    def is_outside(self, field: str) -> str:
+        """Whether the field lies beyond an end, as an expression."""
+        return f"(datum.{field} < {self.low} || datum.{field} > {self.high})"
+
+
+def _ends(extents: Sequence[Extent], always: Sequence[float]) -> tuple[float, float]:
+    lows = [extent.low for extent in extents]
+    highs = [extent.high for extent in extents]
+    low = min([*lows, *always])
+    high = max([*highs, *always])
+    return low, high
+
+
+def _range(extents: Sequence[Extent], always: Sequence[float]) -> float:
+    low, high = _ends(extents, always)
+    return high - low

@@ -1,0 +1,58 @@
+"""A chart: one Vega-Lite specification and its rows, for the page and for still pictures alike."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .theme import LIGHT, Theme
+
+Spec = dict[str, Any]  # a chart, or a part of one, in Vega-Lite's JSON
+Row = dict[str, Any]  # one row of the data it draws
+
+ROWS = "rows"  # the name of a chart's data
+PICKED: Spec = {"name": "picked", "value": None}  # the client to highlight, by its name
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+_MARGINS = {"left": 8, "top": 5, "right": 16, "bottom": 5}  # a reader's fonts may be wider
+_LETTERS = 112  # of a line below the title
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture.
+
+    `spec` draws the data named "rows" and has the parameter `picked`, the name of a client or null. It has no title
+    and no colours of text: `title` and `says` go around it, and a theme gives the colours.
+
+    `rows` carry `algorithm`, `seed`, `client` and `round` where they apply. What is shown is computed from them by
+    the specification, so any selection of rows by algorithm and seed draws what holds for these. A row whose `round`
+    is a list stands for as many rounds; the specification flattens it, with the row's other lists.
+    """
+
+    name: str  # of its files
+    title: str
+    says: str  # how to read it, in a sentence or two
+    spec: Spec
+    rows: Sequence[Row] = field(repr=False)
+
+    def still(self, theme: Theme = LIGHT) -> Spec:
+        """The specification with its rows, title and colours: all that a renderer needs."""
+        heading = {
+            "text": textwrap.wrap(self.title, _LETTERS) or [""],
+            "subtitle": textwrap.wrap(self.says, _LETTERS),
+            "anchor": "start",
+            "offset": 10,
+        }
+        return {
+            "$schema": SCHEMA,
+            "padding": _MARGINS,
+            **self.spec,
+            "title": heading,
+            "data": {"name": ROWS, "values": list(self.rows)},
+            "config": theme.config,
+        }
+
+
+def spec_of(drawing: Mapping[str, Any], *params: Spec) -> Spec:
+    """A chart's specification from what it draws."""
+    return {"data": {"name": ROWS}, "params": [PICKED, *params], **drawing}

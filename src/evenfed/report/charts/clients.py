@@ -1,0 +1,295 @@
+"""Every client: accuracies as sorted curves, and each client's change against the baseline."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...comparison.findings import Entry, Findings
+from ...comparison.history import History
+from ...comparison.runs import FLOOR_NAMES
+from ...fairness import Vector
+from ..tables import measured_on, when
+from .axes import Axis, Extent
+from .chart import Chart, Row, Spec, spec_of
+from .parts import (
+    IS_PICKED,
+    MANY_CLIENTS,
+    NONE_PICKED,
+    PANEL_HEIGHT,
+    PANEL_WIDTH,
+    aggregated,
+    calculated,
+    category,
+    once,
+    panels,
+    quantity,
+    rounded,
+    shown,
+    where,
+)
+from .people import People
+from .theme import BLUE, GREY, VERMILION
+
+_QUANTILES = np.linspace(0, 1, 101)
+GAINS = BLUE
+PAYS = VERMILION
+
+
+def sorted_curves(findings: Findings) -> Chart:
+    """Clients from the worst served to the best: a curve that starts higher is fairer."""
+    cast = _Cast.of(findings)
+    says = "Clients from the worst served to the best, each averaged over seeds. Grey: FedAvg."
+    return Chart(
+        name="clients",
+        title=f"How evenly clients are served: {measured_on(findings).lower()}, {when(findings, True)}",
+        says=says + cast.note,
+        spec=_curves(findings, cast),
+        rows=list(cast.rows()),
+    )
+
+
+def changes(findings: Findings) -> Chart | None:
+    """Who gains and who pays; None where there is nothing but the baseline."""
+    cast = _Cast.of(findings, with_chance=True)
+    if len(findings.planned) < 2:
+        return None
+    says = (
+        "A dot is a client: how FedAvg serves it, and what it gains or loses. Part of the slope is chance, since a "
+        "client measured low by bad luck tends to gain"
+    )
+    if len(cast.entries) > len(findings.planned) - 1:
+        says += "; the last panel shows chance alone: FedAvg run again"
+    return Chart(
+        name="changes",
+        title=f"Who gains, who pays: change of {measured_on(findings).lower()} against FedAvg, {when(findings, True)}",
+        says=says + "." + cast.note,
+        spec=_changes(findings, cast),
+        rows=list(cast.rows()),
+    )
+
+
+@dataclass(frozen=True)
+class _Cast:
+    """The entries that have a panel, and the clients in it."""
+
+    findings: Findings
+    entries: Sequence[Entry]
+    people: People
+
+    @classmethod
+    def of(cls, findings: Findings, with_chance: bool = False) -> "_Cast":
+        others = [entry for entry in findings.planned if entry is not findings.baseline]
+        if with_chance:
+            others += [entry for entry in findings.controls if entry.label in FLOOR_NAMES][:1]
+        return cls(findings, others or [findings.baseline], People.of(findings))
+
+    @property
+    def labels(self) -> list[str]:
+        return [entry.label for entry in self.entries]
+
+    @property
+    def are_quantiles(self) -> bool:
+        return len(self.people) > MANY_CLIENTS
+
+    @property
+    def note(self) -> str:
+        """What is shown of very many clients."""
+        if not self.are_quantiles:
+            return ""
+        return f" {len(self.people):,} clients, shown as {len(_QUANTILES)} quantiles."
+
+    def rows(self) -> Iterator[Row]:
+        """A client of a run each, or a quantile of a run's clients."""
+        for entry in self.entries:
+            beside = self.findings.beside(entry)
+            seeds = [*entry.runs]
+            if entry.label in FLOOR_NAMES:
+                seeds = self.findings.seeds
+            for seed, run, baseline in zip(seeds, entry.histories, beside, strict=False):
+                for row in self._of_run(run, baseline):
+                    yield {"algorithm": entry.label, "seed": seed, **row}
+
+    def _of_run(self, run: History, baseline: History) -> Iterator[Row]:
+        own = run.late_figures
+        fedavgs = baseline.late_figures
+        if own is None or fedavgs is None:
+            return
+        unit = self.findings.metric.unit
+        own = unit * own
+        fedavgs = unit * fedavgs
+        known = np.flatnonzero(~np.isnan(own) & ~np.isnan(fedavgs))
+        if self.are_quantiles:
+            yield from _quantiles(own[known], fedavgs[known])
+            return
+        for client in known.tolist():
+            yield {"client": self.people.names[client], **_figures(own[client], fedavgs[client])}
+
+
+def _figures(own: float, fedavgs: float) -> Row:
+    return {
+        "value": rounded(float(own)),
+        "baseline": rounded(float(fedavgs)),
+        "change": rounded(float(own - fedavgs)),
+    }
+
+
+def _quantiles(own: Vector, fedavgs: Vector) -> Iterator[Row]:
+    """Each figure by itself: a quantile is no client, and its change is not the difference of the two others."""
+    values = np.quantile(own, _QUANTILES)
+    baselines = np.quantile(fedavgs, _QUANTILES)
+    gains = np.quantile(own - fedavgs, _QUANTILES)
+    for place, share in enumerate(_QUANTILES):
+        yield {
+            "client": f"quantile {share:.0%}",
+            "value": rounded(float(values[place])),
+            "baseline": rounded(float(baselines[place])),
+            "change": rounded(float(gains[place])),
+        }
+
+
+def _over_seeds() -> Spec:
+    return aggregated(
+        ["algorithm", "client"],
+        value=("mean", "value"),
+        baseline=("mean", "baseline"),
+        change=("mean", "change"),
+        least=("min", "change"),
+        most=("max", "change"),
+    )
+
+
+def _ranked(field: str, sign: int) -> list[Spec]:
+    """Clients' places between 0, the worst served, and 100."""
+    order = "ascending" if sign > 0 else "descending"
+    place = f"{field}_place"
+    return [
+        {
+            "window": [{"op": "row_number", "as": place}],
+            "sort": [{"field": field, "order": order}, {"field": "client", "order": "ascending"}],
+            "groupby": ["algorithm"],
+        },
+        calculated(f"{field}_rank", f"100 * (datum.{place} - 0.5) / datum.clients"),
+    ]
+
+
+def _curves(findings: Findings, cast: _Cast) -> Spec:
+    sign = findings.metric.sign
+    clients = {
+        "joinaggregate": [{"op": "count", "as": "clients"}],
+        "groupby": ["algorithm"],
+    }
+    axis = findings.metric.axis
+    digits = findings.metric.digits + 1
+    x_options = {"title": "clients, % (worst served first)", "scale": {"domain": [0, 100]}, "axis": {"tickCount": 5}}
+    y_options = {"title": axis, "scale": {"zero": False}, "axis": {"tickCount": 5}}
+    baseline = {
+        "mark": {"type": "line", "color": GREY, "strokeWidth": 2, "strokeDash": [4, 2]},
+        "encoding": {"x": quantity("baseline_rank", **x_options), "y": quantity("baseline", **y_options)},
+    }
+    x = quantity("value_rank", **x_options)
+    y = quantity("value", **y_options)
+    own = {
+        "mark": {"type": "line", "color": BLUE, "strokeWidth": 2},
+        "encoding": {"x": x, "y": y},
+    }
+    tooltip = [
+        shown("client", "client"),
+        shown("value", axis, digits),
+        shown("baseline", "FedAvg", digits),
+    ]
+    each = {
+        "mark": {"type": "point", "filled": True, "color": BLUE, "size": 14},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "opacity": {"condition": {"test": NONE_PICKED, "value": 0.5}, "value": 0.15},
+            "tooltip": tooltip,
+        },
+    }
+    one = {
+        "transform": [where(IS_PICKED)],
+        "mark": {"type": "point", "style": "picked", "size": 130},
+        "encoding": {"x": x, "y": y, "tooltip": tooltip},
+    }
+    drawing = panels(cast.labels, {"layer": [baseline, own, each, one]})
+    transform = [_over_seeds(), clients, *_ranked("value", sign), *_ranked("baseline", sign)]
+    return spec_of({"transform": transform, **drawing})
+
+
+def _changes(findings: Findings, cast: _Cast) -> Spec:
+    """Quantiles have no clients behind them, so their changes are drawn over their own order."""
+    axis = _axis(list(cast.rows()))
+    unit = f"{findings.metric.change} ({'↑' if findings.metric.higher_is_better else '↓'} better)"
+    digits = findings.metric.digits + 1
+    x_title = f"FedAvg's {findings.metric.axis}"
+    x = quantity("baseline", title=x_title, scale={"zero": False}, axis={"tickCount": 5})
+    y_options = {"title": unit, "scale": axis.widened(0.12).scale, "axis": {"tickCount": 5}}
+    y = quantity("shown", **y_options)
+    is_gain = "datum.change >= 0" if findings.metric.higher_is_better else "datum.change <= 0"
+    colour = {"condition": {"test": is_gain, "value": GAINS}, "value": PAYS}
+    faint = {"condition": {"test": f"{NONE_PICKED} || {IS_PICKED}", "value": 0.8}, "value": 0.15}
+    about = [
+        shown("client", "client"),
+        shown("change", "change", digits),
+        shown("least", "least over seeds", digits),
+        shown("most", "most over seeds", digits),
+        shown("baseline", "with FedAvg", digits),
+        shown("size", "training examples", 0),
+        shown("judged", "judged on", 0),
+        shown("labels", "labels"),
+    ]
+    spread = {
+        "mark": {"type": "rule", "strokeWidth": 1, "opacity": 0.25, "clip": True},
+        "encoding": {"x": x, "y": quantity("least", **y_options), "y2": {"field": "most"}, "color": colour},
+    }
+    size = {"field": "size", "type": "quantitative", "scale": {"range": [14, 90]}, "legend": None}
+    dots = {
+        "mark": {"type": "point", "filled": True},
+        "encoding": {"x": x, "y": y, "color": colour, "opacity": faint, "size": size, "tooltip": about},
+    }
+    one = {
+        "transform": [where(IS_PICKED)],
+        "mark": {"type": "point", "style": "picked", "size": 150},
+        "encoding": {"x": x, "y": y, "tooltip": about},
+    }
+    zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"y": {"datum": 0}}})
+    drawing = panels(cast.labels, {"layer": [zero, spread, dots, one, *_beyond()]})
+    transform = [
+        _over_seeds(),
+        calculated("shown", axis.clamped("change")),
+        calculated("outside", axis.is_outside("change")),
+    ]
+    if not cast.are_quantiles:
+        people = {"data": {"values": list(cast.people.about())}, "key": "client"}
+        transform.append({"lookup": "client", "from": {**people, "fields": ["size", "judged", "labels"]}})
+    return spec_of({"transform": transform, **drawing})
+
+
+def _beyond() -> list[Spec]:
+    """How many clients are drawn at the edge, and how far beyond it they reach."""
+    layers = []
+    for side, most, corner in (("low", "min", PANEL_HEIGHT - 6), ("high", "max", 6)):
+        is_there = f"datum.outside && datum.change {'<' if side == 'low' else '>'} 0"
+        text = "'beyond the edge: ' + datum.number + ', to ' + format(datum.most, '+.0f')"
+        transform = [
+            where(is_there),
+            aggregated(["algorithm"], number=("count", "change"), most=(most, "change")),
+            calculated("text", text),
+        ]
+        place = {"x": {"value": PANEL_WIDTH}, "y": {"value": corner}, "text": category("text")}
+        mark = {"type": "text", "style": "note", "align": "right"}
+        layers.append({"transform": transform, "mark": mark, "encoding": place})
+    return layers
+
+
+def _axis(rows: Sequence[Row]) -> Axis:
+    """Around what most clients of most entries gain and lose."""
+    by_algorithm: dict[str, list[float]] = {}
+    for row in rows:
+        by_algorithm.setdefault(row["algorithm"], []).append(row["change"])
+    extents = []
+    for values in by_algorithm.values():
+        low, high = np.quantile(values, [0.05, 0.95])
+        extents.append(Extent(float(low), float(high)))
+    return Axis.of_differences(extents, margin=0.02)

@@ -1,0 +1,220 @@
+"""Labels beside points: none on another label, on a point or on a line to a label."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+LETTER = 6.4  # pixels, at the size of labels; a reader's fonts may be a little wider
+LINE = 14.0
+_NEAR = 9.0  # from a point's centre to a label beside it
+_DISTANCES = (0, 14, 24, 36, 48, 62, 78, 98, 120, 150, 190, 240)
+_SIDES = (1, 0, -1)  # right of the point, above or below it, left of it
+_HEIGHTS = (0, -1, 1, -0.5, 0.5, -1.5, 1.5)  # of the distance, y downwards
+_CROSSES_POINT = 60.0  # what a line over another point, another line or an error bar costs, in pixels of distance
+_CROSSES_LINE = 40.0
+_COVERS_BAR = 8.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """In pixels, y downwards."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def meets(self, other: "Box") -> bool:
+        beside = self.right <= other.left or other.right <= self.left
+        apart = self.bottom <= other.top or other.bottom <= self.top
+        return not beside and not apart
+
+    def is_inside(self, area: "Box") -> bool:
+        across = area.left <= self.left and self.right <= area.right
+        return across and area.top <= self.top and self.bottom <= area.bottom
+
+    @property
+    def middle(self) -> float:
+        return (self.top + self.bottom) / 2
+
+
+@dataclass(frozen=True)
+class Line:
+    """From one place to another."""
+
+    x: float
+    y: float
+    x2: float
+    y2: float
+
+    def meets(self, box: Box) -> bool:
+        """Whether a part of it lies in the box: Liang and Barsky's clipping."""
+        start = 0.0
+        end = 1.0
+        dx = self.x2 - self.x
+        dy = self.y2 - self.y
+        sides = (
+            (-dx, self.x - box.left),
+            (dx, box.right - self.x),
+            (-dy, self.y - box.top),
+            (dy, box.bottom - self.y),
+        )
+        for slope, room in sides:
+            if slope == 0:
+                if room <= 0:
+                    return False
+                continue
+            if slope < 0:
+                start = max(start, room / slope)
+            else:
+                end = min(end, room / slope)
+        return start < end
+
+    def crosses(self, other: "Line") -> bool:
+        def is_between(one: Line, two: Line) -> bool:
+            """Whether the ends of `two` lie on either side of `one`."""
+            first = _turn(one, two.x, two.y)
+            second = _turn(one, two.x2, two.y2)
+            return first * second < 0
+
+        return is_between(self, other) and is_between(other, self)
+
+
+def _turn(line: Line, x: float, y: float) -> float:
+    """Above zero on one side of the line, below it on the other."""
+    return (line.x2 - line.x) * (y - line.y) - (line.y2 - line.y) * (x - line.x)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point to be labelled."""
+
+    x: float
+    y: float
+    text: str
+    bars: tuple[Line, ...] = ()  # its error bars: labels keep off them where there is room
+
+    @property
+    def box(self) -> Box:
+        return Box(self.x - 6, self.y - 6, self.x + 6, self.y + 6)
+
+    @property
+    def width(self) -> float:
+        return LETTER * len(self.text)
+
+
+@dataclass(frozen=True)
+class Label:
+    """Where a point's label stands."""
+
+    box: Box
+    align: str = "left"
+    x: float = 0.0  # where the text begins, ends or has its middle
+    leader: Line | None = None  # None: it stands beside its point
+
+
+def place(points: Sequence[Point], area: Box, taken: Sequence[Box] = ()) -> list[Label]:
+    """A label for each point, near it if there is room, else further off with a line to it."""
+    fixed = list(map(Label, taken))
+    order = sorted(range(len(points)), key=lambda k: (-_neighbours(points, k), points[k].y))
+    placed: dict[int, Label] = {}
+    for k in order:
+        labels = [*fixed, *placed.values()]
+        placed[k] = _best(points[k], points, labels, area)
+    return [placed[k] for k in range(len(points))]
+
+
+def _neighbours(points: Sequence[Point], k: int) -> int:
+    here = points[k]
+    near = Box(here.x - 80, here.y - 30, here.x + 80, here.y + 30)
+    return sum(near.meets(other.box) for other in points)
+
+
+def _best(
+    point: Point,
+    points: Sequence[Point],
+    labels: Sequence[Label],
+    area: Box,
+) -> Label:
+    """The nearest free place; one further off if the line to it would cross less."""
+    others = [other for other in points if other is not point]
+    best = None
+    least = float("inf")
+    for distance, label in _candidates(point):
+        if distance >= least:
+            break
+        if not label.box.is_inside(area) or _is_taken(label, others, labels):
+            continue
+        cost = distance + _cost(label, others, labels)
+        for bar in point.bars:
+            cost += _COVERS_BAR * bar.meets(label.box)
+        if cost < least:
+            best = label
+            least = cost
+    if best is None:  # a picture full of points
+        _, best = next(_candidates(point))
+    return best
+
+
+def _is_taken(label: Label, others: Sequence[Point], labels: Sequence[Label]) -> bool:
+    """Whether the label lies on a point, a label or a line, or its line on a label."""
+    for other in others:
+        if label.box.meets(other.box):
+            return True
+    for placed in labels:
+        if label.box.meets(placed.box):
+            return True
+        if placed.leader and placed.leader.meets(label.box):
+            return True
+        if label.leader and label.leader.meets(placed.box):
+            return True
+    return False
+
+
+def _cost(label: Label, others: Sequence[Point], labels: Sequence[Label]) -> float:
+    """What the label covers and its line crosses."""
+    cost = 0.0
+    for other in others:
+        for bar in other.bars:
+            cost += _COVERS_BAR * bar.meets(label.box)
+        if label.leader:
+            cost += _CROSSES_POINT * label.leader.meets(other.box)
+    for placed in labels:
+        if label.leader and placed.leader:
+            cost += _CROSSES_LINE * label.leader.crosses(placed.leader)
+    return cost
+
+
+def _candidates(point: Point) -> Iterator[tuple[float, Label]]:
+    """Places with their distances, nearest first."""
+    for distance in _DISTANCES:
+        for side, height in product(_SIDES, _HEIGHTS):
+            if distance == 0 and abs(height) > 1:
+                continue
+            x = point.x + side * (_NEAR + distance)
+            y = point.y + height * (LINE + 0.7 * distance)
+            if side == 0:
+                if abs(height) != 1:
+                    continue
+                y = point.y + height * (LINE + 2 + distance)
+            yield distance, _label(point, x, y, side, is_beside=distance == 0)
+
+
+def _label(
+    point: Point,
+    x: float,
+    y: float,
+    side: int,
+    is_beside: bool,
+) -> Label:
+    """Its text begins at x on the right side, ends there on the left side, or has it in its middle."""
+    width = point.width
+    left = {1: x, 0: x - width / 2, -1: x - width}[side]
+    box = Box(left, y - LINE / 2, left + width, y + LINE / 2)
+    align = {1: "left", 0: "center", -1: "right"}[side]
+    if is_beside:
+        return Label(box, align, x, None)
+    end = y
+    if side == 0:
+        end = box.top if y > point.y else box.bottom
+    return Label(box, align, x, Line(point.x, point.y, x - 2 * side, end))

@@ -1,0 +1,165 @@
+"""Convergence: mean, worst 10 % and spread of every algorithm over rounds, with bands over seeds."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...comparison.findings import Findings
+from ...comparison.history import History
+from ..tables import measured_on
+from .axes import Axis, Extent
+from .chart import Chart, Row, Spec, spec_of
+from .parts import PANEL_WIDTH, aggregated, calculated, category, named_scale, panels, quantity, rounded, shown, where
+from .theme import BLUE, GREEN, GREY, VERMILION
+
+MOST_ROUNDS = 300  # of a curve: more are averaged in groups
+_METRICS = {"mean": "mean", "worst10": "worst 10 %", "std": "spread over clients"}
+_COLOURS = (BLUE, VERMILION, GREEN)
+_FIGURES = [*_METRICS, *(f"{metric}_fedavg" for metric in _METRICS)]
+
+
+def chart(findings: Findings) -> Chart | None:
+    """None if no round was evaluated."""
+    rows = list(_rows(findings))
+    if not rows:
+        return None
+    says = "Mean over seeds; bands: one standard deviation over seeds, up and down. Dashed grey: FedAvg."
+    group = _group(findings)
+    if group > 1:
+        says += f" Each point is the mean of {group} evaluated rounds."
+    return Chart(
+        name="over-rounds",
+        title=f"Mean, worst 10 % and spread over clients, round by round: {measured_on(findings).lower()}",
+        says=says,
+        spec=_spec(findings, rows),
+        rows=rows,
+    )
+
+
+def _group(findings: Findings) -> int:
+    """How many evaluated rounds make a point."""
+    most = max(len(run.evaluated) for run in findings.baseline.histories)
+    return -(-most // MOST_ROUNDS)
+
+
+def _rows(findings: Findings) -> Iterator[Row]:
+    """A run each, with lists over its rounds."""
+    group = _group(findings)
+    fedavgs = {}
+    for seed, run in findings.baseline.runs.items():
+        fedavgs[seed] = dict(_curve(run, findings.metric.unit, group))
+    for entry in findings.planned:
+        for seed, run in entry.runs.items():
+            row: Row = {"algorithm": entry.label, "seed": seed, "round": []}
+            row |= {figure: [] for figure in _FIGURES}
+            for number, figures in _curve(run, findings.metric.unit, group):
+                row["round"].append(number)
+                beside = fedavgs[seed].get(number, {})
+                for metric in _METRICS:
+                    row[metric].append(rounded(figures[metric]))
+                    row[f"{metric}_fedavg"].append(rounded(beside.get(metric, float("nan"))))
+            if row["round"]:
+                yield row
+
+
+def _curve(run: History, unit: float, group: int) -> Iterator[tuple[int, dict[str, float]]]:
+    """Round numbers with each metric, averaged over groups of evaluated rounds."""
+    numbers = []
+    by_round = []
+    for record in run.evaluated:
+        figures = run.figures(record)
+        if figures is None:
+            continue
+        fairness = run.metric.fairness(figures)
+        numbers.append(record.index + 1)
+        by_round.append([unit * getattr(fairness, metric) for metric in _METRICS])
+    for first in range(0, len(numbers), group):
+        values = np.mean(by_round[first : first + group], axis=0)
+        last = min(first + group, len(numbers)) - 1
+        yield numbers[last], dict(zip(_METRICS, values.tolist(), strict=True))
+
+
+def _axis(findings: Findings, rows: list[Row]) -> Axis:
+    by_algorithm: dict[str, list[float]] = {}
+    for row in rows:
+        for metric in _METRICS:
+            known = [value for value in row[metric] if value is not None]
+            by_algorithm.setdefault(row["algorithm"], []).extend(known)
+    extents = []
+    for values in by_algorithm.values():
+        if values:
+            extents.append(Extent(min(values), max(values)))
+    return Axis.of(extents, findings.metric.sign, margin=0.02)
+
+
+def _spec(findings: Findings, rows: list[Row]) -> Spec:
+    axis = _axis(findings, rows)
+    digits = findings.metric.digits + 1
+    colours = dict(zip(_METRICS.values(), _COLOURS, strict=True))
+    legend = {"title": None, "orient": "top", "symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1}
+    colour = category("metric", scale=named_scale(colours), legend=legend)
+    x = quantity("round", title="round", axis={"tickCount": 5, "grid": False}, scale={"nice": False, "zero": False})
+    y_options = {"title": findings.metric.axis, "scale": axis.scale, "axis": {"tickCount": 5}}
+    curve = {"type": "line", "strokeWidth": 1.5, "strokeJoin": "round", "clip": True}
+    beside = {
+        "mark": {**curve, "color": GREY, "strokeDash": [4, 2]},
+        "encoding": {"x": x, "y": quantity("fedavg", **y_options), "detail": category("metric")},
+    }
+    band = {
+        "mark": {"type": "area", "opacity": 0.25, "clip": True},
+        "encoding": {"x": x, "y": quantity("low", **y_options), "y2": {"field": "high"}, "color": colour},
+    }
+    line = {
+        "mark": curve,
+        "encoding": {
+            "x": x,
+            "y": quantity("value", **y_options),
+            "color": colour,
+            "tooltip": [
+                shown("algorithm", "algorithm"),
+                shown("round", "round", 0),
+                shown("metric", "figure"),
+                shown("value", findings.metric.axis, digits),
+                shown("spread", "± over seeds", digits),
+                shown("fedavg", "FedAvg", digits),
+            ],
+        },
+    }
+    labels = [entry.label for entry in findings.planned]
+    drawing = panels(labels, {"layer": [beside, band, line, *_beyond(axis)]})
+    return spec_of({"transform": _by_round(), **drawing})
+
+
+def _by_round() -> list[Spec]:
+    """From runs to one row for each algorithm, round and figure."""
+    name = " : ".join(f"datum.key === '{metric}' ? '{text}'" for metric, text in _METRICS.items())
+    return [
+        {"flatten": ["round", *_FIGURES]},
+        {"fold": list(_METRICS)},
+        calculated("metric", f"{name} : ''"),
+        calculated("beside", "datum[datum.key + '_fedavg']"),
+        aggregated(
+            ["algorithm", "round", "metric"],
+            value=("mean", "value"),
+            spread=("stdevp", "value"),
+            fedavg=("mean", "beside"),
+        ),
+        calculated("low", "datum.value - datum.spread"),
+        calculated("high", "datum.value + datum.spread"),
+    ]
+
+
+def _beyond(axis: Axis) -> list[Spec]:
+    """Where a curve leaves the picture, how far it goes."""
+    text = "'off the scale: ' + format(datum.least, '.3~g') + ' to ' + format(datum.most, '.3~g')"
+    transform = [
+        where(axis.is_outside("value")),
+        aggregated(["algorithm"], least=("min", "value"), most=("max", "value")),
+        calculated("text", text),
+    ]
+    place = {"x": {"value": PANEL_WIDTH}, "y": {"value": 8}, "text": category("text")}
+    layers = []
+    for style in ("halo", "note"):
+        mark = {"type": "text", "style": style, "align": "right", "fontSize": 10}
+        layers.append({"transform": transform, "mark": mark, "encoding": place})
+    return layers

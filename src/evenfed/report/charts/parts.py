@@ -1,0 +1,154 @@
+"""Small parts that charts are made of."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...comparison.findings import Findings
+from ...core.visible import visible
+from .chart import Spec
+from .theme import Look
+
+WIDTH = 640  # of a plot: with axis and margins it fits a column of 830 pixels
+PANEL_COLUMNS = 4
+PANEL_WIDTH = 165  # so many fit side by side
+PANEL_HEIGHT = 130
+MANY_CLIENTS = 2000  # more are shown as quantiles
+IS_PICKED = "datum.client === picked"
+NONE_PICKED = "picked === null"
+
+
+def quantity(field: str, **options: Any) -> Spec:
+    """A number on an axis."""
+    return {"field": field, "type": "quantitative", **options}
+
+
+def category(field: str, **options: Any) -> Spec:
+    """A name on an axis, or one that a colour or shape stands for; `sort=None` keeps the order of the data."""
+    return {"field": field, "type": "nominal", **options}
+
+
+def shown(field: str, title: str, digits: int | None = None) -> Spec:
+    """A line of a tooltip: a text, or a number with so many digits after the point."""
+    if digits is None:
+        return {"field": field, "type": "nominal", "title": title}
+    return {"field": field, "type": "quantitative", "title": title, "format": f".{digits}f"}
+
+
+def named_scale(values: Mapping[str, Any]) -> Spec:
+    """What each name stands for: a colour, a shape, a width."""
+    return {"domain": list(values), "range": list(values.values())}
+
+
+def coloured(looks: Mapping[str, Look], legend: Spec | None = None) -> Spec:
+    """Colours by algorithm."""
+    colours = {label: look.colour for label, look in looks.items()}
+    return category("algorithm", scale=named_scale(colours), legend=legend)
+
+
+def shaped(looks: Mapping[str, Look]) -> Spec:
+    """Shapes by algorithm."""
+    shapes = {label: look.shape for label, look in looks.items()}
+    return category("algorithm", scale=named_scale(shapes), legend=None)
+
+
+def aggregated(by: Sequence[str], **figures: tuple[str, str]) -> Spec:
+    """Rows joined to one for each value of `by`: name=(operation, field)."""
+    operations = []
+    for name, (operation, field) in figures.items():
+        operations.append({"op": operation, "field": field, "as": name})
+    return {"aggregate": operations, "groupby": list(by)}
+
+
+def calculated(name: str, expression: str) -> Spec:
+    return {"calculate": expression, "as": name}
+
+
+def where(expression: str) -> Spec:
+    return {"filter": expression}
+
+
+def text_of(value: str) -> str:
+    """A text inside an expression."""
+    return json.dumps(visible(value))
+
+
+def once(layer: Spec) -> Spec:
+    """A layer that draws one mark, whatever the rows are."""
+    return {"data": {"values": [{}]}, **layer}
+
+
+def better(sign: int, width: float, height: float) -> Spec:
+    """In the corner of a plot where both axes are better."""
+    x = width - 10 if sign > 0 else 10
+    y = 10 if sign > 0 else height - 10
+    text = {
+        "mark": {"type": "text", "style": "better", "text": "better", "align": "right" if sign > 0 else "left"},
+        "encoding": {"x": {"value": x - 12 * sign}, "y": {"value": y + 3 * sign}},
+    }
+    arrow = {
+        "mark": {"type": "point", "style": "better", "shape": "arrow", "size": 260, "angle": 45 if sign > 0 else 225},
+        "encoding": {"x": {"value": x}, "y": {"value": y + 2 * sign}},
+    }
+    return once({"layer": [text, arrow]})
+
+
+def towards(sign: int, axis: str) -> str:
+    """An arrow for an axis title, at the end that is better."""
+    return f"{axis} (better →)" if sign > 0 else f"(← better) {axis}"
+
+
+def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> Spec:
+    """A panel for each algorithm, side by side in rows."""
+    names = {label: label_lines(label, PANEL_WIDTH // 6) for label in labels}
+    most_lines = max(map(len, names.values()))
+    header = {
+        "title": None,
+        "labelExpr": f"({json.dumps(names)})[datum.value]",
+        "labelAnchor": "start",
+        "labelFontWeight": "bold",
+        "labelPadding": 4,
+    }
+    return {
+        "facet": category("algorithm", sort=list(labels), header=header),
+        "columns": PANEL_COLUMNS,
+        "bounds": "flush",
+        "spacing": {"row": 22 + 14 * most_lines, "column": 16},
+        "spec": {"width": PANEL_WIDTH, "height": height, **drawing},
+    }
+
+
+def label_lines(label: str, width: int) -> list[str]:
+    """A label in lines of about that many letters, broken before its options and between them.
+
+    >>> label_lines("semi_vred[beta=1,smooth=0.1,average=0.9]", 24)
+    ['semi_vred', 'beta=1, smooth=0.1,', 'average=0.9']
+    >>> label_lines("vred[beta=1]", 24)
+    ['vred beta=1']
+    """
+    name, _, options = visible(label).removesuffix("]").partition("[")
+    words = [name, *options.split(",")] if options else [name]
+    whole = f"{name} {', '.join(words[1:])}".strip()
+    if len(whole) <= width:
+        return [whole]
+    lines = [name]
+    line = ""
+    for word in words[1:]:
+        longer = f"{line} {word}," if line else f"{word},"
+        if line and len(longer) > width:
+            lines.append(line)
+            longer = f"{word},"
+        line = longer
+    return [*lines, line.removesuffix(",")]
+
+
+def percent(findings: Findings) -> str:
+    """What follows a metric's name on an axis."""
+    return ", %" if findings.metric.is_share else ""
+
+
+def rounded(value: float) -> float | None:
+    """As rows keep it: six digits, None if unknown."""
+    if value != value:
+        return None
+    return float(f"{value:.6g}")

@@ -1,0 +1,83 @@
+"""Charts as files: SVG, PNG and PDF (extra `evenfed[report]`)."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...core.visible import visible
+from .chart import Chart
+
+_LONGEST = 1000  # characters of a text; the renderer takes minutes for 100,000
+_EXPRESSIONS = {"calculate", "expr", "filter", "labelExpr", "test"}  # code, whose texts are safe already
+
+
+def save_changed(charts: Sequence[Chart], folder: Path) -> list[Path]:
+    """`save` of the charts that differ from those drawn last; the paths of all. `.drawn.json` remembers them."""
+    stamps_path = folder / ".drawn.json"
+    stamps = {}
+    if stamps_path.exists():
+        stamps = json.loads(stamps_path.read_text())
+    paths = []
+    for chart in charts:
+        described = json.dumps(chart.still(), sort_keys=True)
+        stamp = hashlib.sha256(described.encode()).hexdigest()
+        drawn = [folder / f"{chart.name}.svg", folder / f"{chart.name}.png"]
+        are_there = all(path.exists() for path in drawn)
+        if stamps.get(chart.name) != stamp or not are_there:
+            drawn = save(chart, folder)
+        if drawn:
+            stamps[chart.name] = stamp
+        paths += drawn
+    if paths:
+        stamps_path.write_text(json.dumps(stamps))
+    return paths
+
+
+def save_all(charts: Sequence[Chart], folder: Path) -> list[Path]:
+    """Each as SVG, PNG and PDF."""
+    written: list[Path] = []
+    for chart in charts:
+        written += save(chart, folder, with_pdf=True)
+    return written
+
+
+def save(chart: Chart, folder: Path, with_pdf: bool = False) -> list[Path]:
+    """Write a chart as SVG and PNG, and as PDF if asked; an empty list where `evenfed[report]` is not installed.
+
+    A PDF holds its date, so it is rewritten only if the chart has changed.
+    """
+    try:
+        import vl_convert
+    except ImportError:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    svg = folder / f"{chart.name}.svg"
+    png = folder / f"{chart.name}.png"
+    pdf = folder / f"{chart.name}.pdf"
+    drawn = vl_convert.vegalite_to_svg(drawable(chart.still()))
+    is_unchanged = svg.exists() and svg.read_text() == drawn
+    svg.write_text(drawn)
+    png.write_bytes(vl_convert.svg_to_png(drawn, scale=2))
+    if not with_pdf:
+        return [svg, png]
+    if not (is_unchanged and pdf.exists()):
+        pdf.write_bytes(vl_convert.svg_to_pdf(drawn))
+    return [svg, pdf, png]
+
+
+def drawable(part: Any) -> Any:
+    """A specification whose texts are safe to draw: the renderer ends the process at a control character."""
+    if isinstance(part, str):
+        text = visible(part)
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    if isinstance(part, Mapping):
+        safe = {}
+        for key, value in part.items():
+            is_code = key in _EXPRESSIONS and isinstance(value, str)
+            safe[key] = value if is_code else drawable(value)
+        return safe
+    if isinstance(part, list | tuple):
+        return list(map(drawable, part))
+    return part
