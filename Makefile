@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo setup test quick lint bench readme clean
+.PHONY: demo setup test quick lint bench docs readme clean
 
 demo: $(READY)
 	$(BIN)/evenfed compare --out runs
@@ -25,16 +25,21 @@ lint: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/python tools/density.py src --nodes 8.5 --comprehensions 3 --lines 60 --show 3
 
+# The manual as a site: build/site/index.html. Warnings are errors; examples that have not changed are not run again
+docs: $(READY)
+	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/site
+	$(BIN)/python tools/site.py build/site
+
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
 # the reports beside the committed runs, and the blocks of both pages that show their tables and figures
 readme: $(READY)
 	EVENFED=$(BIN)/evenfed experiments/report.sh
-	$(BIN)/evenfed fill README.md results/README.md
+	$(BIN)/evenfed fill README.md results/README.md docs/choosing.md
 
 clean:
-	rm -rf .venv .venvs runs
+	rm -rf .venv .venvs runs build docs/gallery
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "evenfed needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'

@@ -2,7 +2,7 @@
 # All of results/ on one GPU, three seeds of most (readings, own-start, stem and confirm have one): experiments/reproduce.sh [PART...].
 # A part that is finished costs nothing, one that was stopped goes on.
 # Before: make setup, and .venv/bin/evenfed data fetch cifar10, and cifar100, and
-# data add shakespeare and stackexchange (docs/experiments.md). After: make readme. DRY=1 prints the commands alone.
+# data add shakespeare and stackexchange (docs/datasets.md). After: make readme. DRY=1 prints the commands alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUNS=${RUNS:-runs} DEVICE=${DEVICE:-cuda} EVENFED=${EVENFED:-.venv/bin/evenfed}

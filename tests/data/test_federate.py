@@ -125,3 +125,8 @@ def test_partitions_of_flwr_datasets(tmp_path, monkeypatch):
         from_flwr(downloaded, "test")
     with pytest.raises(InputError, match="got a list; give a Partitioner"):
         from_flwr([table])
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    block = next(part for part in page.split("```python\n") if "import datasets" in part)
+    namespace = {"evenfed": evenfed}
+    exec(block.partition("```")[0], namespace)
+    assert sum(len(client.train[1]) + len(client.test[1]) for client in namespace["clients"]) == 90

@@ -118,7 +118,7 @@ with_results = pytest.mark.skipif(not RESULTS.is_dir(), reason="the package's so
 
 
 @with_results
-@pytest.mark.parametrize("page", ["README.md", "results/README.md"])
+@pytest.mark.parametrize("page", ["README.md", "results/README.md", "docs/choosing.md"])
 def test_pages_say_what_the_committed_reports_say(page):
     assert filled(ROOT / page) == (ROOT / page).read_text(), "make readme"
 

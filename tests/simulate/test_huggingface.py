@@ -91,11 +91,12 @@ def test_the_example_with_adapters_runs(capsys):
 def test_the_five_lines_of_the_page_run():
     pytest.importorskip("transformers")
     page = (ROOT / "docs" / "inputs.md").read_text()
-    after = page.split("## A Hugging Face encoder in five lines")[1]
-    lines = [line.removeprefix("    ") for line in after.splitlines() if line.startswith("    ")]
-    assert len(lines) == 5
+    _, _, after = page.partition("## A Hugging Face encoder in five lines")
+    _, _, block = after.partition("```python\n")
+    code, _, _ = block.partition("```")
+    assert len(code.splitlines()) == 5
     sites = [client.train for client in clients()]
     namespace = {"evenfed": evenfed, "sites": [(inputs, targets % 2) for inputs, targets in sites]}
-    exec("\n".join(lines), namespace)
+    exec(code, namespace)
     assert "stacked" in namespace["result"].engine or "visited" in namespace["result"].engine
     assert len(namespace["result"].records) == 5

@@ -1,0 +1,73 @@
+"""The directive `evenfed-commands`: every command of the command line with its arguments and options."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from evenfed.cli.commands import app as command_line
+
+_MARKUP = re.compile(r"\[/?[a-z ]*\]")  # rich's, in help texts
+
+
+class EvenfedCommands(SphinxDirective):
+    """Sections of all commands, in their order."""
+
+    has_content = False
+
+    def run(self) -> list[nodes.Node]:
+        root = typer.main.get_command(command_line)
+        sections: list[nodes.Node] = []
+        for name, command in _leaves(root, "evenfed"):
+            sections.append(self._section(name, command))
+        return sections
+
+    def _section(self, name: str, command: Any) -> nodes.section:
+        section = nodes.section(ids=[nodes.make_id(name)])
+        section += nodes.title(text=name)
+        for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(command.help or "")):
+            text = _MARKUP.sub("", paragraph)
+            if "\n" in text and "evenfed " in text:
+                section += nodes.literal_block(text, text, language="text")
+            elif text:
+                section += nodes.paragraph(text=" ".join(text.split()))
+        options = nodes.definition_list()
+        for parameter in command.params:
+            if getattr(parameter, "hidden", False) or parameter.name == "help":
+                continue
+            options += _option(parameter)
+        if len(options):
+            section += options
+        self.state.document.note_implicit_target(section)
+        return section
+
+
+def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+        return
+    for word, each in inner.items():
+        if not each.hidden:
+            yield from _leaves(each, f"{name} {word}")
+
+
+def _option(parameter: Any) -> nodes.definition_list_item:
+    is_argument = parameter.param_type_name == "argument"
+    names = parameter.human_readable_name.upper() if is_argument else ", ".join(parameter.opts)
+    item = nodes.definition_list_item()
+    term = nodes.term()
+    term += nodes.literal(text=names)
+    item += term
+    about = _MARKUP.sub("", getattr(parameter, "help", None) or "")
+    item += nodes.definition("", nodes.paragraph(text=" ".join(about.split())))
+    return item
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.add_directive("evenfed-commands", EvenfedCommands)
+    return {"parallel_read_safe": True}
