@@ -22,7 +22,7 @@ def expanded(folders: Iterable[Path]) -> list[Path]:
     """
     expanded = []
     for folder in folders:
-        with_results = [federation for federation in _inside(folder) if _has_results(federation)]
+        with_results = [federation for federation in folders_inside(folder) if _has_results(federation)]
         expanded += with_results or [folder]
     return expanded
 
@@ -31,7 +31,7 @@ def waiting(folders: Iterable[Path]) -> list[Path]:
     """The federations in these folders that have no finished run yet."""
     waiting = []
     for folder in folders:
-        waiting += [federation for federation in _inside(folder) if not _has_results(federation)]
+        waiting += [federation for federation in folders_inside(folder) if not _has_results(federation)]
     return waiting
 
 
@@ -40,7 +40,8 @@ def _has_results(folder: Path) -> bool:
     return is_packed or any(run.finished for run in RunFolder.all_in(folder))
 
 
-def _inside(folder: Path) -> list[Path]:
+def folders_inside(folder: Path) -> list[Path]:
+    """The folders of federations in a comparison's, in the order of their seeds."""
     seeds = []
     for path in folder.glob("federation-*"):
         match = _FOLDER.fullmatch(path.name)

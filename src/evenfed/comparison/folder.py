@@ -112,7 +112,11 @@ class RunFolder:
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
         texts = self._all_lines(header) if header.finished else self.lines.whole()
-        records = self.lines.records(texts)
+        return self.history_of(header, self.lines.records(texts))
+
+    @staticmethod
+    def history_of(header: Header, records: Sequence[Record]) -> History:
+        """What a run with this header and these rounds adds up to."""
         sizes = np.asarray(header.train_sizes, dtype=np.float64)
         shares = sizes / sizes.sum()
         judged_by = Metric.from_json(header.metric)

@@ -1,8 +1,9 @@
 """Read the findings of a comparison from its folder or packed file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -39,9 +40,29 @@ def read_folders(root: Path, folders: Sequence[RunFolder], needs_figures: bool =
     return _Reader(root, needs_figures).findings(folders)
 
 
+class RunRead(Protocol):
+    """A run as it was read."""
+
+    @property
+    def header(self) -> Header: ...
+
+    def history(self) -> History: ...
+
+
+Runs = Mapping[int, RunRead]  # of one label, by seed in ascending order
+
+
+def findings_of_runs(folder: Path, runs: Mapping[str, Runs], labels: Collection[str]) -> Findings:
+    """The findings of runs by label and seed, finished or not; they must have figures of their clients.
+
+    `labels`: of all runs that have begun.
+    """
+    return _Reader(folder).of_runs(runs, labels)
+
+
 @dataclass(frozen=True)
 class _Run:
-    """A run with its header."""
+    """A run in its folder, with its header."""
 
     folder: RunFolder
     header: Header
@@ -58,9 +79,6 @@ class _Run:
             ) from None
 
 
-_Runs = Mapping[int, _Run]  # of one label, by seed in ascending order
-
-
 @dataclass
 class _Reader:
     """Brings runs beside each other, and collects a sentence for each thing that has to be left out."""
@@ -71,9 +89,12 @@ class _Reader:
 
     def findings(self, folders: Sequence[RunFolder]) -> Findings:
         """The findings of those runs that are finished."""
-        runs = self._finished(folders)
         labels = {folder.label for folder in folders}
-        baseline = labels.pop() if len(labels) == 1 else BASELINE  # what is alone is compared with nothing
+        return self.of_runs(self._finished(folders), labels)
+
+    def of_runs(self, runs: Mapping[str, Runs], labels: Collection[str]) -> Findings:
+        """The findings of these runs; `labels`: of all runs that have begun."""
+        baseline = baseline_of(labels)
         if baseline not in runs:
             raise self._no_baseline(list(runs))
         header = next(iter(runs[baseline].values())).header
@@ -91,7 +112,7 @@ class _Reader:
         left_out = tuple(self.left_out)
         return replace(findings, made=_made(runs), left_out=left_out)
 
-    def _finished(self, folders: Sequence[RunFolder]) -> dict[str, _Runs]:
+    def _finished(self, folders: Sequence[RunFolder]) -> dict[str, Runs]:
         """The finished runs by label and seed."""
         begun: dict[str, dict[int, _Run]] = {}
         for folder in folders:
@@ -99,7 +120,7 @@ class _Reader:
             if header is not None and folder.seed is not None:
                 by_seed = begun.setdefault(folder.label, {})
                 by_seed[folder.seed] = _Run(folder, header)
-        finished: dict[str, _Runs] = {}
+        finished: dict[str, Runs] = {}
         for label, by_seed in begun.items():
             runs = {}
             unfinished = []
@@ -125,7 +146,7 @@ class _Reader:
             content += f" ({'; '.join(self.left_out)})"
         return InputError(f"{self.folder} holds {content}; every figure is compared with FedAvg's, so {_WHICH_FOLDER}")
 
-    def _entry(self, label: str, runs: _Runs, baseline: Header) -> Entry | None:
+    def _entry(self, label: str, runs: Runs, baseline: Header) -> Entry | None:
         """The histories of one label; None if they cannot be compared with FedAvg's."""
         first_seed = next(iter(runs))
         first = runs[first_seed].header
@@ -205,6 +226,11 @@ class _Reader:
         return replace(floor, runs=dict(first_runs), repeats=baseline.label)
 
 
+def baseline_of(labels: Collection[str]) -> str:
+    """What entries are compared with: FedAvg; what is alone is compared with nothing."""
+    return next(iter(labels)) if len(labels) == 1 else BASELINE
+
+
 def _mismatch(header: Header, baseline: Header) -> str | None:
     """Why the two cannot be compared, if they cannot."""
     if header.clients != baseline.clients:
@@ -223,7 +249,7 @@ def _has_figures(history: History) -> bool:
     return not np.isnan(figures).all()
 
 
-def _made(runs: Mapping[str, _Runs]) -> tuple[Made, ...]:
+def _made(runs: Mapping[str, Runs]) -> tuple[Made, ...]:
     """When and from which sources all the runs were made, in order of time."""
     made: set[Made] = set()
     for by_seed in runs.values():

@@ -1,0 +1,251 @@
+"""A comparison's folder read again and again while its runs are written.
+
+Files that have not changed are not opened, and of a file that has grown only the new lines are read.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from ..core.errors import InputError
+from ..core.files import plain_file
+from ..core.server import Record
+from .findings import Findings
+from .folder import RunFolder
+from .header import Header
+from .history import History
+from .lines import chained
+from .pack import PACKED
+from .reading import baseline_of, findings_of_runs, read
+from .runs import FLOOR_NAMES
+
+_State = tuple[int, int, int]  # inode, size and time of a file
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """A run as far as it has been written."""
+
+    label: str
+    seed: int
+    header: Header
+    known: History
+
+    def history(self) -> History:
+        return self.known
+
+    @property
+    def rounds(self) -> int:
+        """That were written."""
+        return len(self.known.records)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all its rounds were written. The note that it has finished may follow a moment later."""
+        return self.header.finished or self.rounds >= self.header.rounds
+
+    def cut(self, rounds: int) -> "SoFar":
+        """As it stood after so many rounds."""
+        if rounds >= self.rounds:
+            return self
+        known = replace(self.known, records=self.known.records[:rounds], model_round=None, stopped=None)
+        return replace(self, known=known)
+
+
+class FollowedRun:
+    """One run's folder, and what was read of it."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.so_far: SoFar | None = None
+        self.damage: str | None = None
+        self.written_at = 0.0
+        self._states: tuple[_State | None, _State | None] = (None, None)
+        self._records: list[Record] = []
+        self._digest = ""
+        self._read_to = 0  # bytes of the file of rounds
+
+    def look(self) -> bool:
+        """Read what is new; whether anything was."""
+        states = (_state(self.folder.header_path), _state(self.folder.rounds_path))
+        if states == self._states:
+            return False
+        grows = _has_grown(self._states[1], states[1])
+        self._states = states
+        self.written_at = max(state[2] for state in states if state is not None) / 1e9 if any(states) else 0.0
+        self.damage = None
+        try:
+            header = self.folder.header()
+            if not grows:
+                self._forget()
+            self._read_lines()
+            self.so_far = None if header is None or self.folder.seed is None else self._of(header)
+        except (InputError, OSError) as error:
+            self._forget()
+            self.so_far = None
+            self.damage = str(error)
+        return True
+
+    def _forget(self) -> None:
+        self._records = []
+        self._digest = ""
+        self._read_to = 0
+
+    def _read_lines(self) -> None:
+        """The lines that were written to their ends since the last time."""
+        path = self.folder.rounds_path
+        if not path.exists():
+            return
+        with plain_file(path).open("rb") as file:
+            file.seek(self._read_to)
+            fresh = file.read()
+        whole = fresh[: fresh.rfind(b"\n") + 1]
+        texts = whole.decode(errors="replace").splitlines(keepends=True)
+        self._records = [*self._records, *self.folder.lines.records(texts)]
+        self._digest = chained(self._digest, texts)
+        self._read_to += len(whole)
+
+    def _of(self, header: Header) -> SoFar:
+        if header.finished and header.lines_digest not in (None, self._digest):
+            self.folder.history()  # says what is damaged
+        seed = self.folder.seed or 0
+        return SoFar(self.folder.label, seed, header, self.folder.history_of(header, self._records))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the runs of a comparison are."""
+
+    runs: Sequence[SoFar]
+    damaged: Sequence[str] = ()
+    written_at: float = 0.0  # seconds since 1970
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.runs)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.has_begun and all(run.is_complete for run in self.runs)
+
+    @property
+    def rounds(self) -> int:
+        """That every run has reached."""
+        return min((run.rounds for run in self.runs), default=0)
+
+    def sentence(self) -> str:
+        """For people."""
+        number = len(self.runs)
+        if self.is_complete:
+            return "The run has finished." if number == 1 else f"All {number} runs have finished."
+        running = [run for run in self.runs if not run.is_complete]
+        least = min(run.rounds for run in running)
+        most = max(run.rounds for run in running)
+        planned = max(run.header.rounds for run in running)
+        at = f"round {most}" if least == most else f"rounds {least} to {most}"
+        clock = datetime.fromtimestamp(self.written_at).strftime("%H:%M:%S")
+        if len(running) == number:
+            who = "The run is" if number == 1 else f"All {number} runs are"
+        else:
+            finished = number - len(running)
+            others = "the other is" if len(running) == 1 else "the others are"
+            who = f"{finished} of {number} runs have finished, {others}"
+        return f"{who} at {at} of {planned}, last written at {clock}."
+
+
+@dataclass
+class Following:
+    """A comparison's folder: its runs as far as they are, and what they add up to."""
+
+    folder: Path
+    _runs: dict[Path, FollowedRun] = field(default_factory=dict)
+    _packed: _State | None = None
+
+    def look(self) -> bool:
+        """Read what is new; whether anything was."""
+        packed = _state(self.folder / PACKED)
+        is_new = packed != self._packed
+        self._packed = packed
+        followed = {}
+        for run in RunFolder.all_in(self.folder):
+            followed[run.path] = self._runs.get(run.path) or FollowedRun(run)
+        is_new |= followed.keys() != self._runs.keys()
+        self._runs = followed
+        for each in followed.values():
+            is_new |= each.look()
+        return is_new
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it holds finished runs in one file."""
+        return self._packed is not None
+
+    @property
+    def progress(self) -> Progress:
+        runs = []
+        damaged = []
+        for followed in self._runs.values():
+            if followed.so_far is not None:
+                runs.append(followed.so_far)
+            if followed.damage is not None:
+                damaged.append(followed.damage)
+        written_at = max((followed.written_at for followed in self._runs.values()), default=0.0)
+        return Progress(runs, damaged, written_at)
+
+    def comparable(self) -> Findings | None:
+        """What runs add up to that have come equally far; None before the first evaluation.
+
+        These are the complete runs if they can be compared with the baseline. Before that, they are all runs as they
+        stood after the last round that each of them has reached.
+        """
+        if self.is_packed:
+            return read(self.folder)
+        runs = self.progress.runs
+        complete = [run for run in runs if run.is_complete]
+        if _can_be_compared(complete, runs):
+            return self._findings(complete)
+        common = self.progress.rounds
+        return self._findings([run.cut(common) for run in runs])
+
+    def so_far(self) -> Findings | None:
+        """What all runs add up to, each as far as it is: for curves, not for comparisons."""
+        if self.is_packed:
+            return read(self.folder)
+        return self._findings(self.progress.runs)
+
+    def _findings(self, runs: Sequence[SoFar]) -> Findings | None:
+        by_label: dict[str, dict[int, SoFar]] = {}
+        for run in sorted(runs, key=lambda run: run.seed):
+            if run.known.late:
+                by_label.setdefault(run.label, {})[run.seed] = run
+        begun = {run.label for run in self.progress.runs}
+        if not begun or baseline_of(begun) not in by_label:
+            return None
+        return findings_of_runs(self.folder, by_label, begun)
+
+
+def _can_be_compared(complete: Sequence[SoFar], begun: Sequence[SoFar]) -> bool:
+    """Whether the baseline is among them and, if others have begun, another entry."""
+    if not begun:
+        return False
+    baseline = baseline_of({run.label for run in begun})
+    labels = {run.label for run in complete}
+    others = {run.label for run in begun} - {baseline, *FLOOR_NAMES}
+    return baseline in labels and (not others or bool(labels & others))
+
+
+def _state(path: Path) -> _State | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _has_grown(before: _State | None, after: _State | None) -> bool:
+    """Whether it is the same file, with something added or as it was."""
+    if before is None or after is None:
+        return False
+    return before[0] == after[0] and after[1] >= before[1]
