@@ -8,6 +8,7 @@ from .core.on_demand import attributes
 if TYPE_CHECKING:
     from . import algorithms, augment, callbacks, losses, scores
     from .algorithms import register
+    from .auditing.audit import Audit, audit
     from .callbacks import Progress
     from .client import Client
     from .comparison.api import compare, train
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
     from .core.round import close_round, open_round
     from .core.server import Record, Server, Update
     from .data.arrays import federate
-    from .fairness import Fairness, Suppression
+    from .fairness import Fairness, Inequality, Suppression
     from .metrics import Metric
     from .settings import Settings
 
 __all__ = [
+    "Audit",
     "Client",
     "Comparison",
     "Fairness",
+    "Inequality",
     "InputError",
     "Metric",
     "Progress",
@@ -38,6 +41,7 @@ __all__ = [
     "Update",
     "__version__",
     "algorithms",
+    "audit",
     "augment",
     "callbacks",
     "close_round",
@@ -53,6 +57,8 @@ __all__ = [
 
 _HOMES = {
     "register": "algorithms",
+    "Audit": "auditing.audit",
+    "audit": "auditing.audit",
     "Progress": "callbacks",
     "Client": "client",
     "compare": "comparison.api",
@@ -69,6 +75,7 @@ _HOMES = {
     "Update": "core.server",
     "federate": "data.arrays",
     "Fairness": "fairness",
+    "Inequality": "fairness",
     "Suppression": "fairness",
     "Metric": "metrics",
     "Settings": "settings",

@@ -69,6 +69,70 @@ class Fairness:
         return cls(*means.tolist())
 
 
+@dataclass(frozen=True)
+class Inequality:
+    """How unequal the figures of n clients are, in the field's other measures (docs/metrics.md has the formulas).
+
+    The first six do not change with the figures' unit. They are NaN where a figure is negative, or all are zero.
+    """
+
+    gini: float  # 0: all equal; less is better
+    jain: float  # 1: all equal, 1/n: one client has everything; more is better
+    theil: float  # 0: all equal, ln n: one has everything; less is better. KL(figures || uniform) is the same
+    entropy: float  # 1: all equal, 0: one has everything; more is better
+    cv: float  # standard deviation over mean; less is better
+    angle: float  # degrees between the figures and equal ones; less is better
+    gap_90_10: float  # quantile 90 % minus quantile 10 %, in the figures' unit; less is better
+    gap_75_25: float
+    gap_max_min: float
+
+    @classmethod
+    def of(cls, figures: ArrayLike) -> "Inequality":
+        """Of `figures` [n]; clients without one (NaN) do not count.
+
+        >>> inequality = Inequality.of([1.0, 1.0, 2.0, 4.0])
+        >>> round(inequality.gini, 4), round(inequality.jain, 4), round(inequality.theil, 4)
+        (0.3125, 0.7273, 0.1733)
+        >>> Inequality.of([0.5, 0.5]).gini, Inequality.of([0.5, 0.5]).entropy
+        (0.0, 1.0)
+        """
+        every = np.asarray(figures, dtype=np.float64)
+        values = np.sort(every[~np.isnan(every)])
+        if len(values) == 0:
+            return cls(*[_NAN] * len(dataclasses.fields(cls)))
+        low, first, third, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
+        gaps = (float(high - low), float(third - first), float(values[-1] - values[0]))
+        total = float(values.sum())
+        if values[0] < 0 or not total > 0:
+            return cls(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, *gaps)
+        return cls(*_of_shares(values / total), *gaps)
+
+    @classmethod
+    def average(cls, several: Sequence["Inequality"]) -> "Inequality":
+        """Each measure averaged over evaluations."""
+        rows = [dataclasses.astuple(inequality) for inequality in several]
+        means = np.array(rows).mean(axis=0)
+        return cls(*means.tolist())
+
+
+def _of_shares(shares: Vector) -> tuple[float, float, float, float, float, float]:
+    """gini, jain, theil, entropy, cv, angle of ascending shares [n] of the total."""
+    clients = len(shares)
+    ranks = np.arange(1, clients + 1)
+    gini = float((2 * ranks - clients - 1) @ shares) / clients
+    jain = min(1.0, 1.0 / (clients * float(shares @ shares)))
+    positive = shares[shares > 0]
+    disorder = -float(positive @ np.log(positive))
+    most = float(np.log(clients))
+    theil = max(0.0, most - disorder)
+    entropy = disorder / most if clients > 1 else 1.0
+    cv = float(np.std(shares * clients))
+    angle = float(np.degrees(np.arccos(np.sqrt(jain))))
+    if shares[0] == shares[-1]:  # all equal: what is left is rounding
+        return 0.0, 1.0, 0.0, 1.0, 0.0, 0.0
+    return gini, jain, theil, min(1.0, entropy), cv, angle
+
+
 def mean_of_first(ordered: Vector, fraction: float) -> Vector:
     """The mean of the first `fraction` of the last axis [..., n]. The last client counts in part; at least one counts.
 

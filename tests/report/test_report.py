@@ -199,20 +199,20 @@ def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
     shown = json.loads(evenfed("report", folder, "--paper", "--format", "json").stdout)
     names = [table["name"] for table in shown["tables"]]
     at_each = ["detailed-late", "expected-late", "detailed-last", "expected-last"]
-    assert names == ["overview-late", *at_each, "paper-brief", "paper", "runs"]
+    assert names == ["overview-late", *at_each, "inequality-late", "paper-brief", "paper", "runs"]
 
 
 def test_latex_is_balanced_and_escaped(small, evenfed):
     text = evenfed("report", small, "--format", "latex").stdout
     for name in ("table", "tabular"):
-        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 13
+        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 14
     body = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert body and all(len(re.findall(r"(?<!\\)&", line)) >= 3 for line in body)
     assert r"semi\_vred" in text and not re.search(r"(?<!\\)[_#]", text.replace("\\_", ""))
     assert not re.search(r"(?<!\\)%", text.removeprefix("%")) and r"\textbf{" in text
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
     for rule in ("toprule", "midrule", "bottomrule"):
-        assert text.count(f"\\{rule}") == 13
+        assert text.count(f"\\{rule}") == 14
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from ..core.errors import DamageWarning, InputError, Interruption
 from ..core.visible import without_passwords
 from . import examples
 from .algorithms import algorithms
+from .audit import audit
 from .compare import compare, tune
 from .console import say
 from .data import data_app
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for _command in (compare, new, experiments, algorithms, report, tune):
+for _command in (compare, new, experiments, algorithms, report, audit, tune):
     app.command(epilog=examples.of(_command.__name__))(_command)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")

@@ -27,6 +27,12 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
         "evenfed report runs/paper-cifar10 --paper": "beside the paper's numbers",
         "evenfed report runs/mine --format latex > table.tex": "for your paper",
     },
+    "audit": {
+        "evenfed audit clients.csv": "columns named client, accuracy, algorithm, seed, round are known",
+        "evenfed audit clients.csv --baseline FedAvg --full": "every table",
+        "evenfed audit results.parquet --metric test_loss --metric auc": "by two metrics",
+        "evenfed audit logs --last-rounds 10": "TensorBoard's folder, averaged over the last ten steps",
+    },
     "tune": {
         "evenfed tune mine.toml": "a grid, judged on a validation split",
         "evenfed tune mine.toml --method bayes --trials 30": "Bayesian search",

@@ -160,8 +160,7 @@ class Entry:
         """The same with every record changed."""
         runs = {}
         for seed, run in self.runs.items():
-            records = list(map(change, run.records))
-            runs[seed] = replace(run, records=records)
+            runs[seed] = replace(run, records=list(map(change, run.records)))
         return replace(self, runs=runs)
 
 
@@ -239,6 +238,11 @@ class Findings:
     def last_rounds(self) -> int:
         """The number of last rounds that late figures are averaged over."""
         return min(self.baseline.histories[0].last_rounds, self.rounds)
+
+    @property
+    def is_of_one_round(self) -> bool:
+        """Whether audited figures are of one round: there are no averages over the last ones."""
+        return self.origin is not None and self.last_rounds == 1
 
     @property
     def metric(self) -> Metric:
@@ -325,7 +329,8 @@ class Findings:
         """The same with expected accuracies, for decisions: only the entries where they fit. None: not FedAvg's."""
 
         def fitting(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-            return tuple(entry for entry in map(_expected, entries) if entry is not None)
+            expected = [entry.expected for entry in entries]
+            return tuple(entry for entry in expected if entry is not None)
 
         if self.baseline.expected is None:
             return None
@@ -350,8 +355,7 @@ class Findings:
             return self
         if few.sum() == judged.sum():
             raise InputError(
-                f"{self.folder}: no client is judged on {examples} examples or more, the most are {sizes.max()}; ask "
-                "for fewer"
+                f"{self.folder}: no client has {examples} examples or more, the most are {sizes.max()}; ask for fewer"
             )
         note = f"{few.sum()} of {judged.sum()} clients left out: judged on fewer than {examples} examples"
         blanked = self._with(lambda entry: entry.blanked(few))
@@ -384,10 +388,6 @@ class Findings:
             controls=changed(self.controls),
             repeated=tuple(map(changed, self.repeated)),
         )
-
-
-def _expected(entry: Entry) -> Entry | None:
-    return entry.expected
 
 
 def seeds_named(seeds: Collection[int]) -> str:

@@ -27,10 +27,10 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
     With several federations the mean difference comes first, then each federation's under its name.
     """
     tables = []
-    of_configurations = (same_average, same_rate, undamped, unaveraged)
-    if differences.findings.origin:  # of which no configuration is known
-        of_configurations = ()
-    for make in (paired, *of_configurations):
+    kinds = [paired]
+    if differences.findings.origin is None:  # else no configuration is known
+        kinds += [same_average, same_rate, undamped, unaveraged]
+    for make in kinds:
         table = make(differences, names)
         if table is not None:
             tables.append(table)

@@ -13,6 +13,7 @@ from ..comparison.statistics import Differences
 from . import averaged, beside_paper, expected, held_out, paper, several
 from .against import against_tables, controls
 from .every_run import runs
+from .inequality import groups, inequality
 from .table import Table
 from .tables import brief, detailed, overview, suppression
 
@@ -122,11 +123,16 @@ class Report:
 def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     """Averages of the last rounds first, then the last round."""
     findings = late.findings
-    tables = [overview(findings, late=True)]
-    tables += _tables_at(late)
     last = Differences([findings], late=False)
-    if findings.origin is None or findings.last_rounds > 1:  # else the last rounds are the last one
-        tables += _tables_at(last)
+    averages = not findings.is_of_one_round
+    tables = [overview(findings, late=averages)]
+    if averages:
+        tables += _tables_at(late)
+    tables += _tables_at(last)
+    tables.append(inequality(findings, late=averages))
+    by_group = groups(findings, late=averages)
+    if by_group is not None:
+        tables.append(by_group)
     tables += averaged.tables(findings)
     tables += held_out.tables(findings)
     if beside_the_paper:

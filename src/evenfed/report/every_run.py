@@ -1,10 +1,21 @@
 """The table of every run by itself: how far seeds are apart, and which runs oscillate."""
 
 from ..comparison.findings import Findings
-from ..comparison.history import History
-from .columns import LASTING_COLUMN
+from ..comparison.history import History, row
+from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
-from .tables import LASTING_NOTE, NEGATIVE, WEIGHTS, correlation, in_percent, judged_by, measured_on, share, title
+from .tables import (
+    LASTING_NOTE,
+    NEGATIVE,
+    WEIGHTS,
+    correlation,
+    in_percent,
+    judged_by,
+    measured_on,
+    metric_cells,
+    share,
+    title,
+)
 
 _SKIPPED = Column("skipped", "skipped rounds")
 _WEIGHTS_NOTE = (
@@ -16,6 +27,8 @@ _WEIGHTS_NOTE = (
 
 def runs(findings: Findings) -> Table:
     """Every run by itself: how far seeds are apart, and which runs oscillate."""
+    if findings.is_of_one_round:
+        return _one_round(findings)
     columns = []
     for metric in judged_by(late=False):
         name = title(metric)
@@ -45,6 +58,23 @@ def runs(findings: Findings) -> Table:
         columns=columns,
         lines=lines,
         notes=(note,),
+        digits=findings.metric.digits,
+    )
+
+
+def _one_round(findings: Findings) -> Table:
+    """Every run where figures are of one round."""
+    lines = []
+    for entry in findings.everyone:
+        for seed, run in entry.runs.items():
+            cells = metric_cells(row("", [run], None), late=False)
+            lines.append(Line(entry.label, cells, f"seed {seed}", entry.is_control))
+    return Table(
+        name="runs",
+        title="Every run",
+        columns=directed(METRIC_COLUMNS, findings.metric),
+        lines=lines,
+        notes=(f"{measured_on(findings)}{in_percent(findings)}.",),
         digits=findings.metric.digits,
     )
 

@@ -147,7 +147,9 @@ def detailed(findings: Findings, late: bool) -> Table:
 def overview(findings: Findings, late: bool) -> Table:
     """The table most readers want: one line per entry, the most telling figure of every kind."""
     mean, std, _, worst10, _, best10 = METRIC_COLUMNS
-    figures = (mean, std, worst10, best10, LASTING_COLUMN)
+    figures = [mean, std, worst10, best10]
+    if late:
+        figures.append(LASTING_COLUMN)
     columns = (*figures, *_AGAINST_FEDAVG, *_weights(findings))
     return _at_a_glance(findings, late, columns)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from ...comparison.findings import BASELINE
 from ...comparison.intervals import LOWER_IS_BETTER
 from ...comparison.statistics import Differences
 from ..tables import judged_by, title, when
@@ -41,7 +40,11 @@ def figure(differences: Differences) -> Spec:
         }
         panels.append(panel)
     return {
-        "title": {"text": f"Difference from FedAvg: {data}, {when(findings, True)}", "subtitle": subtitle, **HEADING},
+        "title": {
+            "text": f"Difference from {findings.baseline_name}: {data}, {when(findings, True)}",
+            "subtitle": subtitle,
+            **HEADING,
+        },
         "padding": _PADDING,
         "spacing": 14,
         "hconcat": panels,
@@ -104,8 +107,8 @@ def _marks(differences: Differences, metric: str, with_labels: bool) -> list[Spe
 
 def _gaps(differences: Differences, metric: str) -> Iterator[Point]:
     for entry in differences.findings.everyone[1:]:
-        pooled = differences.between(entry.label, BASELINE, metric)
-        of_federations = differences.on_each(entry.label, BASELINE, metric)
+        pooled = differences.between(entry.label, differences.findings.baseline.label, metric)
+        of_federations = differences.on_each(entry.label, differences.findings.baseline.label, metric)
         yield {
             "entry": title(entry.label),
             "kind": kind(entry),

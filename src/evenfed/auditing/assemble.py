@@ -1,0 +1,209 @@
+"""Findings from checked figures: the same that runs of evenfed give, so that reports and pages serve both."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..comparison.findings import BASELINE, Entry, Findings
+from ..comparison.header import Header
+from ..comparison.history import History
+from ..comparison.origin import Origin
+from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES
+from ..core.errors import unknown
+from ..core.server import Record
+from ..fairness import Vector
+from ..metrics import Metric
+from .gather import Figures
+from .roles import normal
+from .rounds import RunRows
+
+MOST_ROUNDS = 10_000  # kept by their number; more are kept by their order
+_Seeds = Mapping[tuple[int, int], int]  # algorithm and seed, by their codes -> the seed's number
+
+
+class Assembly:
+    """Turns the figures of one metric into findings, and collects a sentence for each thing worth knowing."""
+
+    def __init__(
+        self,
+        figures: Figures,
+        values: Vector,
+        metric: Metric,
+        last_rounds: int,
+        drops_missing: bool,
+    ) -> None:
+        self.figures = figures
+        self.values = values
+        self.metric = metric
+        self.last_rounds = last_rounds
+        self.drops_missing = drops_missing
+        self.notes: list[str] = []
+        clients = len(figures.clients)
+        sizes = [figures.sizes.get(client, 0.0) for client in range(clients)]
+        total = sum(sizes)
+        self.sizes = list(map(int, sizes))
+        self.shares = np.full(clients, 1 / clients)
+        if total > 0:
+            self.shares = np.array(sizes) / total
+        self._unknown = np.full(clients, np.nan)
+        self._nothing = np.zeros(clients)
+        self._first_round = min(1, int(figures.round.min()))
+
+    def findings(self, path: Path, facts: Sequence[str], baseline: str | None) -> Findings:
+        """Of all algorithms; the first one is what the others are compared with."""
+        entries = {}
+        seeds = _seeds(self.figures)
+        for code, label in enumerate(self.figures.algorithms):
+            entries[label] = self._entry(code, label, seeds)
+        chosen = self._baseline(baseline)
+        rounds = self._rounds(entries)
+        self._note_absent_clients(entries)
+        first = entries.pop(chosen)
+        others, controls = self._arranged(first, entries)
+        repeated = [entry for entry in controls if entry.label == FLOOR_LABEL]
+        names = self.figures.clients
+        groups = {names[client]: group for client, group in self.figures.groups.items()}
+        has_sizes = bool(self.figures.sizes)
+        return Findings(
+            folder=path,
+            entries=(first, *others),
+            controls=tuple(controls),
+            repeated=((first, *repeated),),
+            header=self._header(path.name, rounds),
+            left_out=tuple(self.notes),
+            origin=Origin(tuple(facts), groups, has_sizes),
+        )
+
+    def _header(self, name: str, rounds: int) -> Header:
+        train = {"rounds": rounds, "last_rounds": self.last_rounds}
+        clients = {"names": list(self.figures.clients), "train": self.sizes, "test": self.sizes}
+        return Header(config={"data": {"name": name}, "train": train}, clients=clients)
+
+    def _baseline(self, asked: str | None) -> str:
+        """What was asked for, FedAvg, or the first."""
+        labels = self.figures.algorithms
+        if asked is not None:
+            if asked not in labels:
+                raise unknown("baseline", asked, labels)
+            return asked
+        if len(labels) == 1:
+            return labels[0]
+        for label in labels:
+            if normal(label).replace("_", "") == BASELINE:
+                self._say(f"Compared with {label}; --baseline NAME chooses another.")
+                return label
+        self._say(f"Compared with {labels[0]}, the first in the table; --baseline NAME chooses another.")
+        return labels[0]
+
+    def _entry(self, code: int, label: str, seeds: _Seeds) -> Entry:
+        is_own = self.figures.algorithm == code
+        runs = {}
+        for seed in np.unique(self.figures.seed[is_own]):
+            is_of_run = is_own & (self.figures.seed == seed)
+            rows = np.flatnonzero(is_of_run)
+            number = seeds[code, int(seed)]
+            runs[number] = self._history(RunRows(self.figures, label, rows, self.values, self._say))
+        in_order = {number: runs[number] for number in sorted(runs)}
+        config = {"algorithm": label, "train": {"precision": ""}}
+        return Entry(label, config, in_order)
+
+    def _history(self, run: RunRows) -> History:
+        """A record per round; figures where there are any."""
+        by_round = run.by_round(self.last_rounds, self.drops_missing)
+        last = max(by_round)
+        if last > MOST_ROUNDS:
+            self._say(f"Rounds are counted in their order, since their numbers go up to {last}.")
+            in_order = enumerate(by_round.values(), start=self._first_round)
+            by_round = dict(in_order)
+            last = max(by_round)
+        records = []
+        for number in range(self._first_round, last + 1):
+            record = self._record(number - self._first_round, by_round.get(number))
+            records.append(record)
+        return History(records, self.shares, self.last_rounds, judged_by=self.metric)
+
+    def _record(self, index: int, figures: Vector | None) -> Record:
+        is_loss = self.metric.is_loss
+        return Record(
+            index=index,
+            losses=self._unknown,
+            weights=self._nothing,
+            objective=float("nan"),
+            negative_weights=0,
+            accuracy=None if is_loss else figures,
+            test_losses=figures if is_loss else None,
+        )
+
+    def _arranged(self, first: Entry, others: Mapping[str, Entry]) -> tuple[list[Entry], list[Entry]]:
+        """Entries that share seeds with the first, and repetitions of it, which evenfed's own tables have."""
+        entries = []
+        controls = []
+        for label, entry in others.items():
+            if first.label == BASELINE and label in FLOOR_NAMES:
+                controls.append(Entry(label, entry.config, entry.runs, repeats=BASELINE))
+                continue
+            shared = {seed: run for seed, run in entry.runs.items() if seed in first.runs}
+            if not shared:
+                self._say(f"{label}: left out, no seed in common with {first.label}.")
+                continue
+            if len(shared) < len(entry.runs):
+                self._say(f"{label}: {len(shared)} of {len(entry.runs)} seeds, those in common with {first.label}.")
+            entries.append(Entry(label, entry.config, shared))
+        return entries, controls
+
+    def _rounds(self, entries: Mapping[str, Entry]) -> int:
+        """The most that any run has; differences are said."""
+        lengths = set()
+        for entry in entries.values():
+            for run in entry.histories:
+                lengths.add(len(run.records))
+        most = max(lengths)
+        if len(lengths) > 1:
+            self._say(f"Runs end in different rounds, from {min(lengths)} to {most}: each is judged at its end.")
+        return most
+
+    def _note_absent_clients(self, entries: Mapping[str, Entry]) -> None:
+        """Say whose results do not cover the same clients."""
+        if self.figures.sizes_differ:
+            self._say("Sizes of clients differ between rows; the first of each client is shown.")
+        every = self.figures.clients
+        for label, entry in entries.items():
+            is_absent = np.zeros(len(every), dtype=bool)
+            for run in entry.histories:
+                if run.last_figures is not None:
+                    is_absent |= np.isnan(run.last_figures)
+            absent = np.flatnonzero(is_absent)
+            if len(absent):
+                names = ", ".join(every[client] for client in absent[:3])
+                self._say(
+                    f"{label} has no figure of {len(absent)} of {len(every)} clients ({names}...): its figures are of "
+                    "the others, and differences of the clients that all runs have."
+                )
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+
+def _seeds(figures: Figures) -> _Seeds:
+    """Numbers of seeds: their own, if they are numbers; else names get numbers.
+
+    Runs that are named one by one, as trackers do, are numbered within each algorithm, so that they can be paired.
+    """
+    pairs = sorted(set(zip(figures.algorithm.tolist(), figures.seed.tolist(), strict=True)))
+    if all(map(_is_short_number, figures.seeds)):
+        return {(algorithm, seed): int(figures.seeds[seed]) for algorithm, seed in pairs}
+    if len(pairs) > len(figures.seeds):  # some are shared
+        return {(algorithm, seed): seed for algorithm, seed in pairs}
+    numbers: dict[tuple[int, int], int] = {}
+    counts: dict[int, int] = {}
+    for algorithm, seed in pairs:
+        count = counts.get(algorithm, 0)
+        numbers[algorithm, seed] = count
+        counts[algorithm] = count + 1
+    return numbers
+
+
+def _is_short_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) < 18

@@ -1,0 +1,257 @@
+"""`evenfed.audit`: how evenly any system serves its clients, from a table of their results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..comparison import showing
+from ..comparison.findings import Findings
+from ..comparison.folder import RunFolder
+from ..comparison.history import Row
+from ..comparison.intervals import Difference
+from ..comparison.pack import PACKED
+from ..comparison.reading import read
+from ..comparison.statistics import Differences
+from ..core.errors import InputError, check_whole, unknown
+from . import roles
+from .assemble import Assembly
+from .gather import Figures
+from .roles import Roles
+from .sheet import Sheet
+from .sources import IN_MEMORY, sheet_of
+from .units import Unit, as_fractions
+
+if TYPE_CHECKING:
+    from ..report.document import Report
+    from ..report.files import Written
+    from ..report.table import Table
+
+MISSING = ("refuse", "drop")
+
+
+@dataclass(frozen=True, repr=False)
+class Audit:
+    """The audited results. `print` shows a table; `report` writes all tables, the figures and the page."""
+
+    findings: Mapping[str, Findings]  # by metric; the properties below are of the first
+
+    @property
+    def first(self) -> Findings:
+        return next(iter(self.findings.values()))
+
+    @property
+    def facts(self) -> list[str]:
+        """What was read, which column as what, and what had to be left out."""
+        return self._document(self.first).facts  # type: ignore[return-value]
+
+    @property
+    def rows(self) -> list[Row]:
+        """One row per algorithm: metrics, and what it does to the clients that the baseline serves worst and best."""
+        return [self.first.rows[entry.label] for entry in self.first.entries]
+
+    def __getitem__(self, label: str) -> Row:
+        if label not in self.first.rows:
+            raise unknown("algorithm", str(label), self.first.rows)
+        return self.first.rows[label]
+
+    def difference(self, label: str, metric: str = "worst10") -> Difference:
+        """An algorithm minus the baseline, with its 95 % interval over seeds; accuracies in points."""
+        self[label]
+        return Differences([self.first], late=True).between(label, self.first.baseline.label, metric)
+
+    def report(self, out: str | Path, show: bool = True) -> list[Path]:
+        """Write tables, figures and the page to `out`, a folder per metric if there are several; returns the paths."""
+        from rich.console import Console
+
+        from ..report import write
+
+        paths = []
+        for written in self.write(out):
+            paths += written.paths
+        if show:
+            page = Console(highlight=False, force_jupyter=False)
+            for document in self.documents():
+                page.print(write.terminal(document, page))
+        return paths
+
+    def write(self, out: str | Path, with_figures: bool = True) -> "list[Written]":
+        """The same files, by metric."""
+        from ..report.files import write_report
+
+        every = []
+        for metric, findings in self.findings.items():
+            folder = Path(out) if len(self.findings) == 1 else Path(out) / _file_name(metric)
+            every.append(write_report(self._document(findings), folder, with_figures))
+        return every
+
+    def documents(self) -> "list[Report]":
+        """A report for each metric, before it takes a format."""
+        return [self._document(findings) for findings in self.findings.values()]
+
+    def _document(self, findings: Findings) -> "Report":
+        from ..report.document import Report
+
+        return Report.of_findings([findings], beside_paper=False)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return "\n\n".join(showing.as_text(table) for table in self._tables())
+
+    def _repr_html_(self) -> str:
+        return "\n".join(showing.as_html(table) for table in self._tables())
+
+    def _tables(self) -> "list[Table]":
+        tables = []
+        for document in self.documents():
+            (table,) = document.in_brief().tables
+            tables.append(replace(table, notes=(*document.facts, *table.notes)))
+        return tables
+
+
+def audit(
+    source: Any,
+    *,
+    metric: str | Sequence[str] | None = None,
+    baseline: str | None = None,
+    lower_is_better: bool | None = None,
+    unit: str | None = None,
+    missing: str = "refuse",
+    last_rounds: int | None = None,
+    client: str | None = None,
+    algorithm: str | None = None,
+    seed: str | None = None,
+    round: str | None = None,
+    size: str | None = None,
+    group: str | None = None,
+) -> Audit:
+    """How evenly clients are served, from their results in any system.
+
+    `source`: a pandas table, rows or columns, a path (.csv, .json, .jsonl, .parquet; a folder of evenfed's runs,
+    TensorBoard's or MLflow's; mlflow.db), or a result of Flower. One row per client, or one column per algorithm or
+    per client. Columns are known by their names; `client`, `algorithm`, `seed`, `round`, `size`, `group` name others.
+
+    `metric`: the column to judge by, or several. `lower_is_better`: if its name does not say (loss, error: it does).
+    `baseline`: what algorithms are compared with; FedAvg, or the first. `unit`: "fraction" or "percent" of accuracies.
+    `missing`: "drop" leaves out rows without a figure. `last_rounds`: figures are averaged over these; 1 by default.
+
+    >>> results = audit({"client": ["a", "b", "c"], "fedavg": [0.9, 0.8, 0.1], "fair": [0.8, 0.8, 0.5]})
+    >>> round(results["fair"].late["mean"][0], 3), results["fair"].late["improved"][0]
+    (0.7, 1.0)
+    """
+    _check(missing, unit, last_rounds)
+    metrics = [metric] if isinstance(metric, str) else list(metric or ())
+    own = _own_runs(source, metrics)
+    if own is not None:
+        findings = own.with_last_rounds(last_rounds)
+        return Audit({findings.metric.name: _against(findings, baseline)})
+    sheet = sheet_of(source)
+    given = {
+        roles.CLIENT: client,
+        roles.ALGORITHM: algorithm,
+        roles.SEED: seed,
+        roles.ROUND: round,
+        roles.SIZE: size,
+        roles.GROUP: group,
+    }
+    columns = Roles.of(sheet, given, metrics)
+    place = Path(source) if isinstance(source, str | Path) else Path(IN_MEMORY)
+    names = list(columns.metrics) or [metrics[0] if metrics else ""]
+    reading = _Reading(sheet, columns, place, baseline, lower_is_better, unit and Unit(unit), missing, last_rounds or 1)
+    by_metric = {}
+    for name in names:
+        by_metric[name or "score"] = reading.findings(name)
+    return Audit(by_metric)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A table, and how it is to be read."""
+
+    sheet: Sheet
+    columns: Roles
+    place: Path
+    baseline: str | None
+    lower_is_better: bool | None
+    unit: Any  # Unit or None
+    missing: str
+    last_rounds: int
+
+    def findings(self, name: str) -> Findings:
+        """Of one metric."""
+        figures = Figures.of(self.sheet, self.columns, name)
+        shown = name or _common_metric(self.columns.wide) or "score"
+        metric = roles.metric_of(shown, self.lower_is_better)
+        values, in_percent = as_fractions(figures, metric, shown, self.unit)
+        facts = [*self.sheet.facts, *self.columns.facts(), *self._about(figures, metric.name, metric.higher_is_better)]
+        if in_percent:
+            facts.append(in_percent)
+        assembly = Assembly(figures, values, metric, self.last_rounds, self.missing == "drop")
+        return assembly.findings(self.place, facts, self.baseline)
+
+    def _about(self, figures: Figures, name: str, higher: bool) -> list[str]:
+        """How much was read, and which end is taken as better."""
+        parts = [
+            showing.counted(len(figures.clients), "client"),
+            showing.counted(len(figures.algorithms), "algorithm"),
+            showing.counted(len(figures.seeds), "seed"),
+        ]
+        if roles.ROUND in self.columns.columns:
+            parts.append(f"rounds {figures.round.min()} to {figures.round.max()}")
+        end = "more" if higher else "less"
+        sentence = f"{self.sheet.name}: {', '.join(parts)}; judged by {name}, {end} is better"
+        if self.lower_is_better is None and not self.columns.is_named:
+            return [f"{sentence} (a guess; --lower-is-better says otherwise)."]
+        return [f"{sentence}."]
+
+
+def _common_metric(wide: Mapping[str, str]) -> str:
+    """What all columns of a wide table measure, if their names say it."""
+    for column in wide.values():
+        if roles.is_metric(column):
+            return roles.metric_in(column)
+    return ""
+
+
+def _own_runs(source: Any, metrics: Sequence[str]) -> Findings | None:
+    """The findings of a folder of evenfed's runs, just as `evenfed report` reads them."""
+    if not isinstance(source, str | Path):
+        return None
+    folder = Path(source)
+    if not folder.is_dir() or not (RunFolder.all_in(folder) or (folder / PACKED).exists()):
+        return None
+    findings = read(folder)
+    if metrics and list(metrics) != [findings.metric.name]:
+        raise InputError(f"{folder}: these runs are judged by {findings.metric.name}, not by {', '.join(metrics)}")
+    return findings
+
+
+def _against(findings: Findings, baseline: str | None) -> Findings:
+    """The same compared with another entry; the noise floor is FedAvg's and stays behind."""
+    if baseline is None or baseline == findings.baseline.label:
+        return findings
+    labels = [entry.label for entry in findings.entries]
+    if baseline not in labels:
+        raise unknown("baseline", baseline, labels)
+    chosen = findings.named(baseline)
+    others = []
+    for entry in findings.entries:
+        runs = {seed: run for seed, run in entry.runs.items() if seed in chosen.runs}
+        if entry is not chosen and runs:
+            others.append(replace(entry, runs=runs))
+    return replace(findings, entries=(chosen, *others), controls=(), repeated=((chosen,),))
+
+
+def _check(missing: str, unit: str | None, last_rounds: int | None) -> None:
+    if missing not in MISSING:
+        raise unknown("missing", str(missing), MISSING)
+    if unit is not None and unit not in list(Unit):
+        raise unknown("unit", str(unit), list(Unit))
+    if last_rounds is not None:
+        check_whole("last_rounds", last_rounds, 1)
+
+
+def _file_name(metric: str) -> str:
+    return roles.normal(metric) or "metric"

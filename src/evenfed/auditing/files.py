@@ -1,0 +1,161 @@
+"""Tables from files: CSV, JSON, JSON lines and parquet, read row by row where the format allows it."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import InputError, first_line
+from ..core.files import plain_file
+from . import shapes
+from .sheet import Row, Sheet
+
+MOST_JSON = 1 << 29  # bytes; JSON has to be read whole
+_LONGEST = 1 << 20  # characters of a CSV file's cell
+_KINDS = "CSV (.csv, .tsv), JSON (.json), JSON lines (.jsonl) or parquet (.parquet)"
+
+
+def read_file(path: Path) -> Sheet:
+    """The table in a file, by its ending."""
+    if not path.exists():
+        raise InputError(f"there is no file {path}; give a table of clients' results: {_KINDS}")
+    plain_file(path)
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty; give a table with one row per client")
+    endings = [ending.lower() for ending in path.suffixes]
+    for ending in reversed(endings):
+        if ending in _READERS:
+            return _READERS[ending](path)
+    raise InputError(f"{path}: files ending in '{path.suffix}' are not read; give {_KINDS}")
+
+
+def _csv(path: Path) -> Sheet:
+    """Comma, semicolon or tab between cells, as the first line has it."""
+    delimiter = ","
+    lines = _lines(path, delimiter)
+    header = next(lines, [])
+    for other in ("\t", ";"):
+        candidate = next(_lines(path, other), [])
+        if len(candidate) > len(header):
+            delimiter = other
+            header = candidate
+    columns = [name.strip() for name in header]
+    unnamed = [k for k, name in enumerate(columns) if not name]
+    for k in unnamed:
+        columns[k] = f"column {k + 1}"  # pandas writes its index without a name
+
+    def rows() -> Iterator[Row]:
+        content = _lines(path, delimiter)
+        next(content, None)
+        return (row for row in content if row)
+
+    return Sheet(path.name, columns, rows)
+
+
+def _lines(path: Path, delimiter: str) -> Iterator[list[str]]:
+    before = csv.field_size_limit(_LONGEST)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            yield from csv.reader(file, delimiter=delimiter, strict=True)
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is no text in UTF-8; save it as CSV in UTF-8") from None
+    except csv.Error as error:
+        raise InputError(f"{path} is broken CSV ({error}); write it again, with one row per client") from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _json(path: Path) -> Sheet:
+    size = path.stat().st_size
+    if size > MOST_JSON:
+        raise InputError(
+            f"{path} has {size / 1e6:,.0f} MB, and JSON has to be read whole; write JSON lines (.jsonl), CSV or parquet"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is no text in UTF-8; save it again") from None
+    except RecursionError:
+        raise InputError(f"{path} is nested too deeply for a table; give a list of rows") from None
+    except ValueError as error:
+        if _is_json_lines(path):
+            return _json_lines(path)
+        raise InputError(f"{path} is broken JSON ({first_line(error)}); is the file cut off? Write it again") from None
+    return shapes.sheet(path.name, content)
+
+
+def _is_json_lines(path: Path) -> bool:
+    with path.open(encoding="utf-8-sig") as file:
+        lines = [file.readline(), file.readline()]
+    try:
+        return all(isinstance(json.loads(line), dict) for line in lines)
+    except ValueError:
+        return False
+
+
+def _json_lines(path: Path) -> Sheet:
+    columns: dict[str, None] = {}
+    for record in _records(path):
+        columns.update(dict.fromkeys(record))
+    names = list(columns)
+
+    def rows() -> Iterator[Row]:
+        for record in _records(path):
+            yield [record.get(name) for name in names]
+
+    return Sheet(path.name, names, rows)
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _record(path, number, line)
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is no text in UTF-8; save it again") from None
+
+
+def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}, line {number}: broken JSON ({first_line(error)}); is the file cut off?") from None
+    if not isinstance(record, dict):
+        raise InputError(f"{path}, line {number}: an object with one value per column is expected")
+    return record
+
+
+def _parquet(path: Path) -> Sheet:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise InputError("parquet needs pyarrow; install it with: pip install 'evenfed[data]'") from None
+    try:
+        names = list(ParquetFile(path).schema_arrow.names)
+    except (ArrowException, OSError) as error:
+        raise InputError(f"{path} is no parquet file, or a broken one ({first_line(error)}); write it again") from None
+
+    def rows() -> Iterator[Row]:
+        try:
+            for batch in ParquetFile(path).iter_batches(batch_size=20_000):
+                columns = [column.to_pylist() for column in batch.columns]
+                yield from zip(*columns, strict=True)
+        except (ArrowException, OSError) as error:
+            raise InputError(f"{path} is a broken parquet file ({first_line(error)}); write it again") from None
+
+    return Sheet(path.name, names, rows)
+
+
+_READERS: dict[str, Callable[[Path], Sheet]] = {
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".txt": _csv,
+    ".json": _json,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".parquet": _parquet,
+    ".pq": _parquet,
+}

@@ -1,0 +1,229 @@
+"""Figures of clients from a table's rows, checked: by algorithm, seed, round and client."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import InputError
+from ..fairness import Vector
+from . import roles
+from .roles import Roles
+from .sheet import Row, Sheet, is_nothing, number
+
+MOST_ROWS = 20_000_000  # 40 bytes each
+ONLY = "results"  # the algorithm of a table that names none
+Codes = NDArray[np.int64]  # places in a list of names
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One metric of a table: a number per row, and which algorithm, seed, round and client it is of."""
+
+    sheet: str  # its name
+    algorithms: Sequence[str]
+    seeds: Sequence[str]
+    clients: Sequence[str]
+    groups: Mapping[int, str]  # client -> group
+    sizes: Mapping[int, float]  # client -> examples; the first that is said
+    sizes_differ: bool
+    algorithm: Codes  # [rows]
+    seed: Codes
+    round: Codes
+    client: Codes
+    values: Vector  # NaN where a cell is empty
+
+    @classmethod
+    def of(cls, sheet: Sheet, columns: Roles, metric: str | None) -> "Figures":
+        """The figures in the column `metric`, or in one column per algorithm."""
+        reader = _Reader(sheet, columns, metric)
+        figures = reader.figures()
+        figures._check_infinite()
+        figures._check_duplicates()
+        return figures
+
+    def told(self, row: int) -> str:
+        """A row in words."""
+        client = self.clients[self.client[row]]
+        parts = [f"client {client}"]
+        if len(self.algorithms) > 1:
+            parts.append(self.algorithms[self.algorithm[row]])
+        if len(self.seeds) > 1:
+            seed = self.seeds[self.seed[row]]
+            parts.append(f"seed {seed}")
+        if self.round.max() > 0:
+            parts.append(f"round {self.round[row]}")
+        return ", ".join(parts)
+
+    def _check_infinite(self) -> None:
+        infinite = np.flatnonzero(np.isinf(self.values))
+        if len(infinite) == 0:
+            return
+        first = self.told(int(infinite[0]))
+        raise InputError(
+            f"{self.sheet}: {first} is infinite ({len(infinite)} such figures); put in the worst value that counts, "
+            "or remove these runs"
+        )
+
+    def _check_duplicates(self) -> None:
+        keys = np.stack([self.algorithm, self.seed, self.round, self.client])
+        order = np.lexsort(keys)
+        ordered = keys[:, order]
+        is_same = ordered[:, 1:] == ordered[:, :-1]
+        repeated = np.flatnonzero(is_same.all(axis=0))
+        if len(repeated) == 0:
+            return
+        place = int(repeated[0])
+        one = int(order[place])
+        other = int(order[place + 1])
+        raise InputError(
+            f"{self.sheet}: {self.told(other)} stands there twice or more ({self.values[one]:g} and "
+            f"{self.values[other]:g}; {len(repeated)} rows too many); one row per client is expected. If rows differ "
+            "in a column that was not read, name it: --seed, --round or --algorithm COLUMN"
+        )
+
+
+class _Names:
+    """Texts as whole numbers, in the order they come."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, int] = {}
+
+    def code(self, value: Any) -> int:
+        return self.codes.setdefault(text(value), len(self.codes))
+
+
+class _Reader:
+    """Reads a table row by row into arrays."""
+
+    def __init__(self, sheet: Sheet, columns: Roles, metric: str | None) -> None:
+        self.sheet = sheet
+        place = {column: k for k, column in enumerate(sheet.columns)}
+        self.places = {role: place[column] for role, column in columns.columns.items()}
+        self.wide = {algorithm: place[column] for algorithm, column in columns.wide.items()}
+        self.metric = place.get(metric or "")
+        self.algorithms = _Names()
+        self.seeds = _Names()
+        self.clients = _Names()
+        self.groups: dict[int, str] = {}
+        self.sizes: dict[int, float] = {}
+        self.sizes_differ = False
+        self.codes = array("q")  # algorithm, seed, round and client of each row, one after another
+        self.values = array("d")
+
+    def figures(self) -> Figures:
+        for line, row in self.sheet.lines():
+            if line > MOST_ROWS:
+                raise InputError(
+                    f"{self.sheet.name} has more than {MOST_ROWS:,} rows; keep the last rounds, or one file per "
+                    "algorithm"
+                )
+            self._read(row, line)
+        codes = np.array(self.codes, dtype=np.int64).reshape(-1, 4)
+        algorithm, seed, round_number, client = codes.T
+        return Figures(
+            sheet=self.sheet.name,
+            algorithms=list(self.algorithms.codes),
+            seeds=list(self.seeds.codes),
+            clients=list(self.clients.codes),
+            groups=self.groups,
+            sizes=self.sizes,
+            sizes_differ=self.sizes_differ,
+            algorithm=algorithm,
+            seed=seed,
+            round=round_number,
+            client=client,
+            values=np.array(self.values),
+        )
+
+    def _read(self, row: Row, line: int) -> None:
+        client = self.clients.code(self._named(row, roles.CLIENT, line))
+        seed = self.seeds.code("0")
+        if roles.SEED in self.places:
+            seed = self.seeds.code(self._named(row, roles.SEED, line))
+        round_number = self._round(row, line)
+        self._note_size(client, row, line)
+        self._note_group(client, row, line)
+        for name, column in self._algorithms(row, line):
+            algorithm = self.algorithms.code(name)
+            self.codes.extend((algorithm, seed, round_number, client))
+            self.values.append(self._figure(row, column, line))
+
+    def _algorithms(self, row: Row, line: int) -> Sequence[tuple[Any, int]]:
+        """The algorithms of a row, and the place of each one's figure."""
+        if self.wide:
+            return list(self.wide.items())
+        assert self.metric is not None
+        if roles.ALGORITHM not in self.places:
+            return [(ONLY, self.metric)]
+        return [(self._named(row, roles.ALGORITHM, line), self.metric)]
+
+    def _named(self, row: Row, role: str, line: int) -> Any:
+        cell = row[self.places[role]]
+        if is_nothing(cell):
+            raise InputError(f"{self.sheet.name}, row {line}: no {role} is named; fill it in, or remove the row")
+        return cell
+
+    def _figure(self, row: Row, column: int, line: int) -> float:
+        cell = row[column]
+        if is_nothing(cell):
+            return float("nan")
+        figure = number(cell)
+        if figure is None:
+            name = self.sheet.columns[column]
+            raise InputError(f"{self.sheet.name}, row {line}: {name} is '{text(cell)}'; a number is expected")
+        return figure
+
+    def _round(self, row: Row, line: int) -> int:
+        if roles.ROUND not in self.places:
+            return 0
+        cell = row[self.places[roles.ROUND]]
+        figure = number(cell)
+        is_whole = figure is not None and figure.is_integer() and 0 <= figure < 2**53
+        if figure is None or not is_whole:
+            raise InputError(
+                f"{self.sheet.name}, row {line}: round is '{text(cell)}'; whole numbers from 0 are expected. If the "
+                "column is no round, rename it, or name another: --round COLUMN"
+            )
+        return int(figure)
+
+    def _note_size(self, client: int, row: Row, line: int) -> None:
+        cell = row[self.places[roles.SIZE]] if roles.SIZE in self.places else None
+        if is_nothing(cell):
+            return
+        size = number(cell)
+        if size is None or not np.isfinite(size) or size < 0:
+            raise InputError(
+                f"{self.sheet.name}, row {line}: the size is '{text(cell)}'; 0 or more examples are expected"
+            )
+        before = self.sizes.setdefault(client, size)
+        if before != size:
+            self.sizes_differ = True
+
+    def _note_group(self, client: int, row: Row, line: int) -> None:
+        cell = row[self.places[roles.GROUP]] if roles.GROUP in self.places else None
+        if is_nothing(cell):
+            return
+        group = text(cell)
+        before = self.groups.setdefault(client, group)
+        if before != group:
+            raise InputError(
+                f"{self.sheet.name}, row {line}: a client is in group '{group}' and earlier in '{before}'; each "
+                "belongs to one group"
+            )
+
+
+def text(value: Any) -> str:
+    """A name; a whole number that a spreadsheet made a float is one again.
+
+    >>> text(3.0), text(" site-1 "), text(7)
+    ('3', 'site-1', '7')
+    """
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()

@@ -1,0 +1,249 @@
+"""Which column of a table is what: by its name, as people and frameworks write them."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..core.errors import InputError, unknown
+from ..metrics import ACCURACY, LOSS, Metric
+from .sheet import Sheet
+
+CLIENT = "client"
+ALGORITHM = "algorithm"
+SEED = "seed"
+ROUND = "round"
+SIZE = "size"
+GROUP = "group"
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+SYNONYMS: Mapping[str, Sequence[str]] = {
+    CLIENT: _words(
+        "client client_id clientid client_name cid client_idx client_index node_id node partition_id partition pid "
+        "site site_id site_name user user_id device device_id hospital institution silo silo_id party party_id worker "
+        "worker_id participant participant_id collaborator learner owner center centre"
+    ),
+    ALGORITHM: _words("algorithm algo method strategy entry label model model_name approach optimizer run_name"),
+    SEED: _words("seed random_seed seed_id trial repetition repeat rep replicate fold run run_id"),
+    ROUND: _words(
+        "round server_round rnd current_round round_number round_num round_idx communication_round comm_round "
+        "global_round central_iteration iteration iter step global_step epoch"
+    ),
+    SIZE: _words(
+        "size num_examples n_examples examples num_samples n_samples samples test_size n_test num_test test_examples "
+        "test_samples support n"
+    ),
+    GROUP: _words("group region cluster cohort domain country category kind type"),
+}
+_ACCURACY = {"accuracy", "acc", "top1", "acc1"}
+_HIGHER = set(
+    _words(
+        "f1 auc auroc auprc roc precision recall r2 iou dice bleu rouge map kappa mcc sensitivity specificity score "
+        "ndcg"
+    )
+)
+_LOWER = set(_words("loss error err rmse mse mae mape perplexity ppl wer cer eer nll logloss crossentropy deviance"))
+_SCOPES = {"test": 0, "eval": 1, "evaluate": 1, "evaluation": 1, "val": 1, "valid": 1, "validation": 1, "": 2}
+_ASIDE = {"train": 4, "training": 4, "fit": 4, "local": 3, "client": 2, "mean": 5, "avg": 5, "average": 5, "std": 5}
+_PREFIXES = ("metrics.", "params.", "tags.mlflow.", "tags.")  # of MLflow's tables
+_BOUNDED = {"f1", "auc", "auroc", "auprc", "precision", "recall", "iou", "dice", "sensitivity", "specificity"}
+
+
+def normal(name: str) -> str:
+    """A name without case, punctuation and MLflow's prefixes.
+
+    >>> normal("Client ID"), normal("metrics.test/acc"), normal("tags.mlflow.runName")
+    ('client_id', 'test_acc', 'run_name')
+    """
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name)
+    return re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")
+
+
+def _tokens(name: str) -> list[str]:
+    return [token for token in normal(name).split("_") if token]
+
+
+def is_metric(name: str) -> bool:
+    """Whether a column's name is that of a metric people report."""
+    return bool(set(_tokens(name)) & (_ACCURACY | _HIGHER | _LOWER))
+
+
+def is_bounded(name: str) -> bool:
+    """Whether a metric lies between 0 and 1, or between 0 and 100."""
+    return bool(set(_tokens(name)) & (_ACCURACY | _BOUNDED))
+
+
+def metric_in(name: str) -> str:
+    """The metric's part of a column's name: `acc` of `fedavg_acc`."""
+    return next(token for token in _tokens(name) if token in _ACCURACY | _HIGHER | _LOWER)
+
+
+def metric_of(name: str, lower_is_better: bool | None) -> Metric:
+    """What a column of this name measures, and which end of it is better."""
+    tokens = set(_tokens(name))
+    is_lower = bool(tokens & _LOWER) and not tokens & _ACCURACY
+    lower = is_lower if lower_is_better is None else lower_is_better
+    if tokens & _ACCURACY and not lower:
+        return ACCURACY
+    if "loss" in tokens and lower and len(tokens - set(_SCOPES) - set(_ASIDE)) == 1:
+        return LOSS
+    return Metric(name=name if name != LOSS.name or lower else "loss (more is better)", higher_is_better=not lower)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The column of each role, and the columns of figures."""
+
+    columns: Mapping[str, str]  # role -> column
+    metrics: Mapping[str, str] = field(default_factory=dict)  # name -> column: one row holds one client's figures
+    wide: Mapping[str, str] = field(default_factory=dict)  # algorithm -> column: one column per algorithm
+    others: Sequence[str] = ()  # columns that may be metrics, and were not asked for
+    is_named: bool = True  # whether the metric's name says which end of it is better
+
+    @classmethod
+    def of(cls, sheet: Sheet, given: Mapping[str, str | None], metrics: Sequence[str]) -> "Roles":
+        """`given`: columns by role, as the user says; `metrics`: columns, or the name of what a wide table holds."""
+        columns = _columns_by_role(sheet, given, metrics)
+        if CLIENT not in columns:
+            raise InputError(
+                f"{sheet.name} has no column of clients; its columns are {_listed(sheet.columns)}. Name one of them "
+                f"`client`, or say which it is: --client COLUMN"
+            )
+        numeric = sheet.numeric()
+        taken = set(columns.values())
+        free = [column for column in numeric if column not in taken]
+        known = [column for column in free if is_metric(column)]
+        asked = _asked(sheet, metrics)
+        if asked:
+            _check_numeric(sheet, asked, numeric)
+            others = [column for column in known if column not in asked]
+            return cls(columns, {column: column for column in asked}, others=others)
+        wide = {} if ALGORITHM in columns else _wide(free, known)
+        if wide:
+            return cls(columns, wide=wide, is_named=bool(metrics) or bool(known))
+        if metrics:
+            raise unknown("column", metrics[0], free)
+        return cls._chosen(sheet, columns, free, known)
+
+    @classmethod
+    def _chosen(cls, sheet: Sheet, columns: Mapping[str, str], free: Sequence[str], known: Sequence[str]) -> "Roles":
+        """The metric that nobody named."""
+        candidates = sorted(known, key=_preference)
+        if not candidates and len(free) == 1:
+            return cls(columns, {free[0]: free[0]}, is_named=False)
+        if not candidates:
+            what = "no column of numbers beside these" if not free else f"several columns of numbers: {_listed(free)}"
+            raise InputError(
+                f"{sheet.name}: which column is the metric? It has {what}. Say which: --metric COLUMN (repeatable)"
+            )
+        first = candidates[0]
+        return cls(columns, {first: first}, others=candidates[1:])
+
+    def facts(self) -> list[str]:
+        """Which column was read as what."""
+        parts = []
+        for role, column in self.columns.items():
+            parts.append(role if role == column else f"{role} from '{column}'")
+        for column in self.metrics:
+            parts.append(f"metric from '{column}'")
+        sentence = f"Columns read: {', '.join(parts)}."
+        if self.wide:
+            sentence += f" One column per algorithm: {_listed(list(self.wide.values()))}."
+        if self.others:
+            sentence += f" Also there: {_listed(self.others)} (--metric)."
+        return [sentence]
+
+
+def _columns_by_role(sheet: Sheet, given: Mapping[str, str | None], metrics: Sequence[str]) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for role, column in given.items():
+        if column is None:
+            continue
+        if column not in sheet.columns:
+            raise unknown(f"column (--{role})", column, sheet.columns)
+        columns[role] = column
+    free = [name for name in sheet.columns if name not in columns.values() and name not in metrics]
+    for role, synonyms in SYNONYMS.items():
+        if role in columns:
+            continue
+        found = _first(free, synonyms)
+        if found is not None:
+            columns[role] = found
+            free.remove(found)
+    return {role: columns[role] for role in SYNONYMS if role in columns}
+
+
+def _first(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
+    """The column whose name comes first among the synonyms."""
+    best = None
+    place = len(synonyms)
+    for name in names:
+        simple = normal(name)
+        if simple in synonyms and synonyms.index(simple) < place:
+            best = name
+            place = synonyms.index(simple)
+    return best
+
+
+def _asked(sheet: Sheet, metrics: Sequence[str]) -> list[str]:
+    """The columns that were named as metrics; none if one name is what a wide table holds."""
+    present = []
+    for name in metrics:
+        matching = [column for column in sheet.columns if column == name]
+        matching = matching or [column for column in sheet.columns if normal(column) == normal(name)]
+        present += matching[:1]
+    if present and len(present) < len(metrics):
+        missing = next(name for name in metrics if name not in present)
+        raise unknown("column (--metric)", missing, sheet.columns)
+    return present
+
+
+def _check_numeric(sheet: Sheet, asked: Sequence[str], numeric: Collection[str]) -> None:
+    for column in asked:
+        if column not in numeric:
+            raise InputError(
+                f"{sheet.name}: column '{column}' does not hold numbers; columns of numbers are {_listed(numeric)}"
+            )
+
+
+def _wide(free: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """Columns that stand for algorithms: `fedavg`, `qffl`, or `fedavg_acc`, `qffl_acc`; none if they do not."""
+    if not known:
+        return {column: column for column in free} if len(free) > 1 else {}
+    rests: dict[str, str] = {}
+    kinds = set()
+    for column in known:
+        tokens = _tokens(column)
+        metric = [token for token in tokens if token in _ACCURACY | _HIGHER | _LOWER]
+        rest = [token for token in tokens if token not in metric and token not in _SCOPES and token not in _ASIDE]
+        if not rest:
+            return {}
+        rests["_".join(rest)] = column
+        kinds.add(tuple(metric))
+    is_wide = len(rests) > 1 and len(rests) == len(known) and len(kinds) == 1
+    return rests if is_wide else {}
+
+
+def _preference(column: str) -> tuple[int, int, str]:
+    """Accuracies first, on test data."""
+    tokens = set(_tokens(column))
+    kind = 2
+    if tokens & _ACCURACY:
+        kind = 0
+    elif tokens & _HIGHER:
+        kind = 1
+    ranks = [rank for scope, rank in {**_SCOPES, **_ASIDE}.items() if scope in tokens]
+    return kind, max(ranks, default=_SCOPES[""]), column
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = list(names)[:20]
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return ", ".join(shown) + more

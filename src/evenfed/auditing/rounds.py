@@ -1,0 +1,82 @@
+"""One run of another system: each round's figures of all clients, from rows in any order."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.errors import InputError
+from ..fairness import Vector
+from .gather import Codes, Figures
+
+MOST_CELLS = 50_000_000  # rounds x clients of one run in memory
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """The rows of one run."""
+
+    figures: Figures
+    label: str  # of its algorithm
+    rows: Codes
+    values: Vector  # of all rows of the table
+    say: Callable[[str], None]
+
+    def by_round(self, least: int, drops_missing: bool) -> dict[int, Vector]:
+        """[n] figures of each round that was evaluated; a client without one keeps its latest.
+
+        As many rounds as fit into memory, and `least` in any case.
+        """
+        values = self.values[self.rows]
+        rounds = self.figures.round[self.rows]
+        clients = self.figures.client[self.rows]
+        is_known = ~np.isnan(values)
+        evaluated = np.unique(rounds[is_known])
+        if len(evaluated) == 0:
+            raise InputError(f"{self.figures.sheet}: {self.label} has no figure at all; remove its rows")
+        is_missing = ~is_known & np.isin(rounds, evaluated)
+        self._check_missing(is_missing, drops_missing)
+        first_kept = self._first_kept(evaluated, least)
+        order = np.argsort(rounds, kind="stable")
+        starts = np.searchsorted(rounds[order], evaluated)
+        ends = np.searchsorted(rounds[order], evaluated, side="right")
+        latest = np.full(len(self.figures.clients), np.nan)
+        by_round: dict[int, Vector] = {}
+        incomplete = 0
+        for k, round_number in enumerate(evaluated):
+            at = order[starts[k] : ends[k]]
+            figures = np.full(len(latest), np.nan)
+            figures[clients[at]] = values[at]
+            is_carried = np.isnan(figures) & ~np.isnan(latest)
+            if is_carried.any():
+                incomplete += 1
+            latest = np.where(is_carried, latest, figures)
+            if k >= first_kept:
+                by_round[int(round_number)] = latest
+        if incomplete:
+            self.say(
+                f"{self.label}: in {incomplete} of {len(evaluated)} rounds some clients have no figure; they keep "
+                "their latest."
+            )
+        return by_round
+
+    def _first_kept(self, evaluated: Codes, least: int) -> int:
+        clients = len(self.figures.clients)
+        most = max(least, MOST_CELLS // clients)
+        if len(evaluated) <= most:
+            return 0
+        self.say(f"Only the last {most} rounds are kept: there are {clients:,} clients.")
+        return len(evaluated) - most
+
+    def _check_missing(self, is_missing: "np.ndarray[tuple[int], np.dtype[np.bool_]]", drops_missing: bool) -> None:
+        """Refuse cells without a number in rounds that were evaluated, unless they are to be left out."""
+        missing = self.rows[is_missing]
+        if len(missing) == 0:
+            return
+        first = self.figures.told(int(missing[0]))
+        if not drops_missing:
+            raise InputError(
+                f"{self.figures.sheet}: {first} has no figure (NaN or empty; {len(missing)} such cells in this run). "
+                "Fill them in; or leave these rows out with --missing drop"
+            )
+        self.say(f"{self.label}: {len(missing)} rows without a figure are left out, such as that of {first}.")

@@ -1,0 +1,153 @@
+"""The shapes that clients' results take in JSON: rows, columns, and objects inside objects."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..core.errors import InputError
+from . import flower
+from .roles import is_metric, normal
+from .sheet import Row, Sheet
+from .tags import Tag
+
+_SHAPES = (
+    'give a list of rows, [{"client": "a", "accuracy": 0.8}, ...]; columns, {"client": [...], "accuracy": [...]}; or '
+    '{"a": {"accuracy": 0.8}, ...} by client'
+)
+_SCORE = "score"  # the name of a metric that has none
+Record = dict[str, Any]
+
+
+def sheet(name: str, content: Any) -> Sheet:
+    """A table from a JSON file's content."""
+    exported = flower.sheet(name, content)
+    if exported is not None:
+        return exported
+    if isinstance(content, list):
+        return _of_rows(name, content)
+    if isinstance(content, dict) and content:
+        return _of_object(name, content)
+    what = "empty" if content in ([], {}) else f"a {type(content).__name__}"
+    raise InputError(f"{name} is {what}; {_SHAPES}")
+
+
+def _of_rows(name: str, rows: Sequence[Any]) -> Sheet:
+    if rows and all(isinstance(row, dict) for row in rows):
+        return Sheet.of_records(name, rows)
+    what = "empty" if not rows else "a list of something else than objects"
+    raise InputError(f"{name} is {what}; {_SHAPES}")
+
+
+def _of_object(name: str, content: Mapping[str, Any]) -> Sheet:
+    columns = content.get("columns")
+    data = content.get("data")
+    if isinstance(columns, list) and isinstance(data, list):
+        return _of_lists(name, columns, data)
+    values = list(content.values())
+    if all(isinstance(value, list) for value in values):
+        return _of_columns(name, content)
+    if all(isinstance(value, dict) for value in values):
+        return _of_objects(name, content)
+    if not all(map(_is_figure, values)):
+        raise InputError(f"{name}: an object of mixed content; {_SHAPES}")
+    records = []
+    for client, figure in content.items():
+        records.append({"client": client, _SCORE: figure})
+    return Sheet.of_records(name, records)
+
+
+def _of_lists(name: str, columns: Sequence[Any], data: Sequence[Any]) -> Sheet:
+    """As pandas writes tables with orient="split"."""
+    for row in data:
+        if not isinstance(row, list):
+            raise InputError(f"{name}: `data` is no list of rows; {_SHAPES}")
+    names = list(map(str, columns))
+    return Sheet(name, names, lambda: data)
+
+
+def _of_columns(name: str, content: Mapping[str, Sequence[Any]]) -> Sheet:
+    """Columns, or lists of rows by algorithm."""
+    cells: list[Any] = []
+    lengths = set()
+    for values in content.values():
+        cells += values[:1]
+        lengths.add(len(values))
+    if cells and all(isinstance(cell, dict) for cell in cells):
+        return _of_rows(name, list(_rows_by_algorithm(content)))
+    if len(lengths) > 1:
+        raise InputError(
+            f"{name}: columns of different lengths, from {min(lengths)} to {max(lengths)}; give one value per row in "
+            "each"
+        )
+
+    def rows() -> Iterator[Row]:
+        return zip(*content.values(), strict=True)
+
+    return Sheet(name, list(content), rows)
+
+
+def _rows_by_algorithm(content: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
+    for algorithm, rows in content.items():
+        for row in rows:
+            yield {"algorithm": algorithm, **row} if isinstance(row, dict) else row
+
+
+def _of_objects(name: str, content: Mapping[str, Mapping[str, Any]]) -> Sheet:
+    """By client, its metrics; by algorithm, its clients; by site, its models' metrics (NVFlare's cross-site table)."""
+    keys: list[str] = []
+    values: list[Any] = []
+    for part in content.values():
+        keys += part.keys()
+        values += part.values()
+    if not values:
+        raise InputError(f"{name} holds no figure; {_SHAPES}")
+    if all(isinstance(value, dict) for value in values):
+        return Sheet.of_records(name, list(_three_deep(content)))
+    if not all(map(_is_cell, values)):
+        raise InputError(f"{name}: objects of mixed content; {_SHAPES}")
+    if "client" in map(normal, content):
+        return _of_pandas(name, content, list(dict.fromkeys(keys)))
+    if any(map(is_metric, keys)):
+        return Sheet.of_records(name, list(_by_client(content)))
+    if any(map(is_metric, content)):
+        raise InputError(f"{name}: metrics by client are expected, {{'a': {{'accuracy': 0.8}}}}; {_SHAPES}")
+    return Sheet.of_records(name, list(_by_algorithm(content)))
+
+
+def _three_deep(content: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
+    """Two names above metrics: a client's and an algorithm's, in either order."""
+    for outer, part in content.items():
+        for middle, metrics in part.items():
+            names = {"client": outer, "algorithm": middle}
+            if Tag.of(middle) is not None and Tag.of(outer) is None:
+                names = {"client": middle, "algorithm": outer}
+            yield {**names, **metrics}
+
+
+def _by_client(content: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
+    for client, metrics in content.items():
+        yield {"client": client, **metrics}
+
+
+def _by_algorithm(content: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
+    for algorithm, clients in content.items():
+        for client, figure in clients.items():
+            yield {"algorithm": algorithm, "client": client, _SCORE: figure}
+
+
+def _of_pandas(name: str, content: Mapping[str, Mapping[str, Any]], index: Sequence[str]) -> Sheet:
+    """As pandas writes tables by default: by column, then by row."""
+    columns = list(content)
+
+    def rows() -> Iterator[Row]:
+        for key in index:
+            yield [content[column].get(key) for column in columns]
+
+    return Sheet(name, columns, rows)
+
+
+def _is_figure(value: Any) -> bool:
+    return value is None or isinstance(value, int | float)
+
+
+def _is_cell(value: Any) -> bool:
+    return _is_figure(value) or isinstance(value, str)

@@ -1,0 +1,142 @@
+"""Tables of how unequal clients are in the field's other measures, and of groups of clients."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..comparison.findings import Entry, Findings
+from ..comparison.history import over_seeds
+from ..fairness import Inequality, Vector
+from .columns import METRIC_COLUMNS, directed
+from .table import Cell, Column, Line, Table
+from .tables import joined, measured_on, name_of, spread_of, when
+
+_MEASURES = (
+    Column("gini", "Gini", -1),
+    Column("jain", "Jain", +1),
+    Column("theil", "Theil", -1),
+    Column("entropy", "entropy", +1),
+    Column("cv", "CV", -1),
+    Column("angle", "angle", -1),
+    Column("gap_90_10", "gap 90-10 %", -1),
+    Column("gap_75_25", "gap 75-25 %", -1),
+    Column("gap_max_min", "best minus worst", -1),
+)
+_WEIGHTED = Column("weighted_mean", "mean by size")
+_DIGITS = {"gini": 3, "jain": 3, "theil": 3, "entropy": 3, "cv": 3, "angle": 1}
+_NOTE = (
+    "Equal clients: Gini, Theil, CV and angle (degrees) 0, Jain and entropy 1. Gaps: between quantiles over clients, "
+    "in the metric's unit. Formulas: docs/metrics.md."
+)
+_OF_LOSSES = "Less of the metric is better: these measures then weigh the clients served worst most."
+
+
+def inequality(findings: Findings, late: bool) -> Table:
+    """One line per entry, means over seeds."""
+    columns = list(_MEASURES)
+    has_sizes = findings.origin is None or findings.origin.has_sizes
+    if has_sizes:
+        columns.append(_WEIGHTED)
+    lines = []
+    for entry in findings.everyone:
+        cells = _cells(entry, late)
+        if has_sizes:
+            cells.append(_weighted_mean(findings, entry, late))
+        lines.append(Line(entry.label, cells, control=entry.is_control))
+    unit = f"{measured_on(findings)} over clients, {spread_of(findings)}."
+    by_size = "Mean by size: clients weighted by their test examples." if has_sizes else ""
+    table = Table(
+        name=name_of("inequality", late),
+        title=f"Inequality between clients, {when(findings, late)}",
+        columns=columns,
+        lines=lines,
+        notes=(joined(unit, _NOTE, by_size, "" if findings.metric.higher_is_better else _OF_LOSSES),),
+        digits=findings.metric.digits,
+    )
+    return table.with_best()
+
+
+def _cells(entry: Entry, late: bool) -> list[Cell]:
+    per_seed = []
+    for seed in entry.runs:
+        evaluations = [Inequality.of(figures) for figures in entry.figures(seed, late)]
+        per_seed.append(Inequality.average(evaluations))
+    cells = []
+    for column in _MEASURES:
+        values = [getattr(measures, column.key) for measures in per_seed]
+        scale = 1.0 if column.key in _DIGITS else entry.metric.unit
+        cells.append(_cell(values, scale, _DIGITS.get(column.key)))
+    return cells
+
+
+def _cell(values: Sequence[float], scale: float, digits: int | None = None) -> Cell:
+    mean, spread = over_seeds(values)
+    if np.isnan(mean):
+        return Cell()
+    return Cell(scale * mean, spread=scale * spread if len(values) > 1 else None, digits=digits)
+
+
+def _weighted_mean(findings: Findings, entry: Entry, late: bool) -> Cell:
+    sizes = np.array(findings.header.judged_sizes, dtype=np.float64)
+    means = []
+    for seed in entry.runs:
+        by_client = entry.figures(seed, late).mean(axis=0)
+        known = ~np.isnan(by_client)
+        weight = sizes[known].sum()
+        means.append(float(by_client[known] @ sizes[known] / weight) if weight > 0 else float("nan"))
+    return _cell(means, entry.metric.unit)
+
+
+def groups(findings: Findings, late: bool) -> Table | None:
+    """Each group of clients by itself, and how far apart their means are; None where clients have no groups."""
+    if findings.origin is None or not findings.origin.groups:
+        return None
+    members = _members(findings)
+    mean, std, _, worst10, _, _ = METRIC_COLUMNS
+    columns = [Column("clients", "clients"), *directed((mean, worst10, std), findings.metric)]
+    lines = []
+    for entry in findings.everyone:
+        means = []
+        for group, places in members.items():
+            cells = _of_group(entry, late, places)
+            if cells[1].value is not None:
+                means.append(cells[1].value)
+            lines.append(Line(entry.label, cells, group, entry.is_control))
+        apart = Cell(max(means) - min(means)) if means else Cell()
+        lines.append(Line(entry.label, [Cell(), apart, Cell(), Cell()], "best minus worst group", entry.is_control))
+    note = f"{measured_on(findings)} over the clients of each group, mean over seeds. Each client counts once."
+    return Table(
+        name=name_of("groups", late),
+        title=f"Groups of clients, {when(findings, late)}",
+        columns=columns,
+        lines=lines,
+        notes=(note,),
+        digits=findings.metric.digits,
+    )
+
+
+def _members(findings: Findings) -> dict[str, list[int]]:
+    """The clients of each group, by their place."""
+    assert findings.origin is not None
+    members: dict[str, list[int]] = {}
+    for place, client in enumerate(findings.header.clients["names"]):
+        group = findings.origin.groups.get(client, "no group")
+        members.setdefault(group, []).append(place)
+    return members
+
+
+def _of_group(entry: Entry, late: bool, places: Sequence[int]) -> list[Cell]:
+    by_metric: dict[str, list[float]] = {"mean": [], "worst10": [], "std": []}
+    clients = 0
+    for seed in entry.runs:
+        for figures in entry.figures(seed, late):
+            own: Vector = figures[places]
+            clients = max(clients, int((~np.isnan(own)).sum()))
+            fairness = entry.metric.fairness(own)
+            for metric, values in by_metric.items():
+                values.append(getattr(fairness, metric))
+    cells = [Cell(float(clients), digits=0)]
+    for values in by_metric.values():
+        mean, _ = over_seeds(values)
+        cells.append(Cell() if np.isnan(mean) else Cell(entry.metric.unit * mean))
+    return cells
