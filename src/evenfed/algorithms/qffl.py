@@ -17,6 +17,8 @@ class QFFL(Algorithm):
 
     reference = "Li et al., 2020"
     needs = "norms"
+    step_from = ("lr",)
+    least_loss = 0.0
     sums_to_one = False
     q: float = hyper(
         0.1,

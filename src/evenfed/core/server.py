@@ -1,5 +1,7 @@
 """What the server holds between rounds, what clients send it, and what it records of a round."""
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -8,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from . import streams
 from .algorithm import Algorithm, Memory
@@ -174,6 +177,30 @@ class Server:
             optimizer=optimizer,
             buffers=dict(buffers or {}),
         )
+
+    def with_sizes(self, sizes: Tensor) -> "Server":
+        """The same over clients of these `sizes` [n or more]: some may be new, others have other data than before.
+
+        A new client's memory is what it would have had at the start. Where that is its part of a mixture, the others'
+        parts shrink to make room.
+        """
+        missing = len(sizes) - len(self.sizes)
+        before = pad(self.sizes, (0, missing))
+        is_new = (sizes > 0) & (before <= 0)
+        fresh = self.algorithm.init(sizes.double() / sizes.sum())
+        memory = dict(self.memory)
+        for name, values in fresh.items():
+            if values.shape != sizes.shape:
+                continue  # not of clients
+            kept = pad(memory[name], (0, missing))
+            if math.isclose(float(values.sum()), 1.0):
+                kept = kept * (1 - float(values[is_new].sum()))
+            memory[name] = torch.where(is_new, values, kept)
+        smoothed = self.smoothed
+        if smoothed is not None:
+            smoothed = pad(smoothed, (0, missing), value=math.nan)
+        steps = pad(self.local_steps, (0, missing), value=1)
+        return dataclasses.replace(self, sizes=sizes, local_steps=steps, memory=memory, smoothed=smoothed)
 
     @property
     def params(self) -> Tensor | dict[str, Tensor]:

@@ -11,12 +11,21 @@ from .quiet import be_quiet
 
 if TYPE_CHECKING:
     from .client import client_app
+    from .fair import Fair
+    from .mods import extend, loss_before
     from .server import server_app
     from .strategy import FairStrategy
 
-__all__ = ["FairStrategy", "client_app", "server_app"]
+__all__ = ["Fair", "FairStrategy", "client_app", "extend", "loss_before", "server_app"]
 
-_HOMES = {"client_app": "client", "server_app": "server", "FairStrategy": "strategy"}  # name -> its module
+_HOMES = {  # name -> its module
+    "client_app": "client",
+    "extend": "mods",
+    "Fair": "fair",
+    "FairStrategy": "strategy",
+    "loss_before": "mods",
+    "server_app": "server",
+}
 
 be_quiet()  # before flwr is imported, which reads its environment then
 

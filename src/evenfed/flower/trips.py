@@ -1,5 +1,6 @@
 """How often a client is asked per round, and what waits for its weight where that is once."""
 
+import dataclasses
 import math
 
 import torch
@@ -8,11 +9,16 @@ from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.fold import Fold
 from ..core.round import open_round
-from ..core.server import Server, Update
+from ..core.server import Record, Server, Update
 from ..settings import Settings
 
 
-def check_trips(trips: int, algorithm: Algorithm, settings: Settings, private: bool) -> None:
+def check_trips(
+    trips: int,
+    algorithm: Algorithm,
+    settings: Settings,
+    private: bool = False,
+) -> None:
     """Refuse fewer trips where the algorithm or the run needs more."""
     if trips not in (1, 2, 3) or isinstance(trips, bool):
         raise InputError(f"trips={trips!r}: give 1, 2 or 3, how often a client is asked per round")
@@ -51,3 +57,47 @@ class HeldUpdates:
         for client in turn.plan.ids.tolist():
             fold.add(self.updates.pop(client))
         return fold
+
+
+class OneRound:
+    """A round over clients whose losses are known before it, or come with their updates."""
+
+    def __init__(self, drawn: list[int], losses: dict[int, float]) -> None:
+        self.losses = losses  # those known before
+        self.awaited = set(drawn)
+        self.failures: dict[int, str] = {}  # client -> reason
+        self.unmeasured: set[int] = set()  # without a loss, which the algorithm does not look at
+        self.held = HeldUpdates()
+        self.held.drawn = torch.tensor(drawn, dtype=torch.int64)
+        self.fold: Fold | None = None
+
+    def open(self, server: Server) -> list[int]:
+        """With all losses known: who has a weight, and so trains."""
+        drawn = self.held.drawn
+        losses = [self.losses[client] for client in drawn.tolist()]
+        turn = open_round(server, losses, drawn)
+        self.fold = Fold(turn)
+        trained: list[int] = turn.plan.ids.tolist()
+        self.awaited = set(trained)
+        return trained
+
+    def take(self, update: Update, loss: float | None) -> None:
+        """One client's update; folded at once if its weight is known."""
+        if self.fold is not None:
+            self.fold.add(update)
+            return
+        if loss is None:
+            self.unmeasured.add(int(update.ids))
+        self.held.add(update, loss or 0.0)
+
+    def close(self, server: Server) -> tuple[Server, Record]:
+        fold = self.fold
+        if fold is None:
+            fold = self.held.folded(server)
+        after, record = fold.close()
+        dropped = sorted({*record.dropped, *self.failures})
+        record = dataclasses.replace(record, dropped=tuple(dropped))
+        if self.unmeasured:
+            record.losses[list(self.unmeasured)] = math.nan
+            record = dataclasses.replace(record, objective=math.nan)
+        return after, record

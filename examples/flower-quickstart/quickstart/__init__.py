@@ -1,0 +1,1 @@
+"""A usual Flower app: PyTorch, handwritten digits, ten clients."""

@@ -1,0 +1,372 @@
+"""A fair algorithm in the place of Flower's FedAvg, over clients that know nothing of evenfed."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import INFO, WARNING
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result
+from flwr.supercore import log
+
+from ..comparison.plan import Variant
+from ..core.algorithm import Algorithm
+from ..core.errors import InputError
+from ..core.server import Record, Server
+from . import fields, wire
+from .fields import aggregated
+from .frame import BUFFERS
+from .holding import Holding
+from .strangers import ASKED, LOSS, Keys, LossIn, Strangers, check_strangers, server_settings
+from .telling import final_table, round_line
+from .trips import OneRound, check_trips
+
+Aggregation = Callable[[list[RecordDict], str], MetricRecord] | None
+RECEIVER = attrgetter("metadata.dst_node_id")
+SENDER = attrgetter("metadata.src_node_id")
+
+DURING = (
+    "'{loss}' does not say at which model it was measured; Flower's usual clients average it over batches while they "
+    "train, and weights from it are those of a model that has moved. The loss of the model as received: "
+    "ClientApp(mods=[evenfed.flower.loss_before]), or app = evenfed.flower.extend(app, model=..., data=...). If yours "
+    "is that one: Fair(measured_before=True)"
+)
+
+
+class Fair(FedAvg):
+    """Flower's FedAvg with the weights of `algorithm` (a name, "semi_vred[beta=1,smooth=0.1]", or an instance).
+
+    Takes FedAvg's own arguments and hooks, and works with its clients. What it reads of their replies:
+
+    * `loss_from`: the name of a client's loss, in its train replies, or with `loss_in="evaluate"` in its evaluate
+      replies. It should be the loss of the model as received. Most clients average it while they train; a warning says
+      so once, unless `measured_before`. `evenfed.flower.loss_before` and `evenfed.flower.extend` give the right one.
+    * `size_from`: the name of its number of training examples (default: `weighted_by_key`).
+    * `score_from`: the name of its score in evaluate replies, within `score_range`.
+
+    Other arguments:
+
+    * `trips`: how often a client is asked per round. 2: to train and for its score, as FedAvg does; the loss comes with
+      one of the two. 1: to train only; the model is scored after the last round. 3: also for its loss first, so that
+      clients without a weight need not train; needs `extend`, or `loss_in="evaluate"`.
+    * `lr`, `local_steps`: of the clients' training, for algorithms whose step needs them (q-FFL: lr, FCFL: both);
+      `lr` may also stand in the configuration that clients get.
+    * `buffers`: patterns of the names of arrays that are not trained. They are averaged by size.
+    * `listen(record)` is called after every round.
+    * `options`: smooth, average, server_lr, server_optimizer, as in `evenfed.Settings`.
+
+    A reply that fails, or of which any field does not fit, is dropped from the round and named.
+    """
+
+    def __init__(
+        self,
+        algorithm: str | Algorithm = "semi_vred",
+        *,
+        loss_from: str = "train_loss",
+        size_from: str | None = None,
+        score_from: str = "eval_acc",
+        score_range: tuple[float, float] = (0.0, 1.0),
+        loss_in: LossIn = "train",
+        measured_before: bool = False,
+        trips: int = 2,
+        local_steps: int | None = None,
+        buffers: Sequence[str] = BUFFERS,
+        listen: Callable[[Record], None] | None = None,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 1.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        weighted_by_key: str = "num-examples",
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        train_metrics_aggr_fn: Aggregation = None,
+        evaluate_metrics_aggr_fn: Aggregation = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            fraction_train=fraction_train,
+            fraction_evaluate=fraction_evaluate,
+            min_train_nodes=min_train_nodes,
+            min_evaluate_nodes=min_evaluate_nodes,
+            min_available_nodes=min_available_nodes,
+            weighted_by_key=weighted_by_key,
+            arrayrecord_key=arrayrecord_key,
+            configrecord_key=configrecord_key,
+            train_metrics_aggr_fn=train_metrics_aggr_fn,
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
+        )
+        variant = Variant.of_entry(algorithm)
+        self.algorithm = variant.algorithm
+        self.label = variant.label
+        chosen = {**variant.options, **options}
+        self.settings = server_settings(chosen)
+        check_strangers(self.algorithm, local_steps)
+        check_trips(trips, self.algorithm, self.settings)
+        self.keys = Keys(loss_from, size_from or weighted_by_key, score_from, score_range, loss_in)
+        self.keys.check(trips)
+        self.trips = trips
+        self.measured_before = measured_before
+        self.listen = listen
+        self.strangers = Strangers()
+        self.records: list[Record] = []
+        self.rounds: int | None = None  # how many there will be, where `start` was told
+        self.timeout = 3600.0
+        self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
+        self._measured: dict[int, float] = {}  # losses of the current model, by position
+        self._round: OneRound | None = None
+        self._record: Record | None = None
+        self._told: set[str] = set()  # what is said once
+
+    @property
+    def server(self) -> Server:
+        """What the server holds between rounds."""
+        if self._holding.server is None:
+            raise InputError("no client has replied yet; call start(grid, initial_arrays)")
+        return self._holding.server
+
+    @property
+    def deployed(self) -> ArrayRecord:
+        """The model that serves clients: the average if one is kept, else the current one."""
+        return self._holding.deployed
+
+    def summary(self) -> None:
+        """Log what is run."""
+        log(INFO, "\t├──> evenfed: %s", self.algorithm)
+        log(INFO, "\t│\t├── loss: '%s' of %s replies", self.keys.loss, self.keys.loss_in)
+        log(INFO, "\t│\t├── size: '%s', score: '%s'", self.keys.size, self.keys.score)
+        log(INFO, "\t│\t└── trips per round: %s", self.trips)
+        super().summary()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Flower's own loop, and a table of the clients at its end.
+
+        With `average`, the result's arrays and those that `evaluate_fn` gets are of the average.
+        """
+        self.rounds = num_rounds
+        self.timeout = timeout
+
+        def of_deployed(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            assert evaluate_fn is not None
+            return evaluate_fn(server_round, self.deployed if server_round else arrays)
+
+        result = super().start(
+            grid,
+            initial_arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            of_deployed if evaluate_fn else None,
+        )
+        result.arrays = self.deployed
+        for line in final_table(self.records, self.strangers.sizes, self.strangers.name):
+            log(INFO, "\t%s", line)
+        return result
+
+    def configure_train(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> Iterable[Message]:
+        """FedAvg's messages; only to clients with a weight, where losses and sizes are known before."""
+        holding = self._holding
+        if holding.adopt(arrays):
+            self._measured = {}  # of another model
+        holding.set_rate(config)
+        config[ASKED] = self.keys.loss
+        messages = {}
+        for message in sorted(super().configure_train(server_round, arrays, config, grid), key=RECEIVER):
+            position = self.strangers.place(message.metadata.dst_node_id)
+            messages[position] = message
+        if self.trips == 3 or self.keys.loss_in == "evaluate":
+            self._ask_losses(messages, arrays, config, grid)
+        drawn = sorted(messages)
+        losses = {position: self._measured[position] for position in drawn if position in self._measured}
+        self._measured = {}
+        self._round = OneRound(drawn, losses)
+        if len(losses) == len(drawn) and drawn and self.strangers.have_sizes(drawn):
+            server = holding.sized(self.strangers.counts())
+            drawn = self._round.open(server)
+        return [messages[position] for position in drawn]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Weigh the updates and take the step; what fails or does not fit is dropped and named."""
+        round = self._round
+        self._round = None
+        holding = self._holding
+        if round is None:
+            raise InputError(f"round {server_round} was not configured; call configure_train first")
+        contents = []
+        for reply in sorted(replies, key=SENDER):  # so that sums are the same in whatever order replies come
+            position = self.strangers.positions.get(reply.metadata.src_node_id, -1)
+            if position not in round.awaited:
+                continue
+            round.awaited.remove(position)
+            try:
+                self._take(reply, position, round, holding)
+            except InputError as error:
+                round.failures[position] = str(error)
+                continue
+            contents.append(reply.content)
+        for position in round.awaited:
+            round.failures[position] = "no reply"
+        for position, reason in round.failures.items():
+            log(WARNING, "round %s: %s is dropped: %s", server_round, self.strangers.name(position), reason)
+        if not contents:
+            return None, None
+        before = holding.sized(self.strangers.counts())
+        after, record = round.close(before)
+        holding.go_on(after)
+        self._record = record
+        metrics = aggregated(self.train_metrics_aggr_fn, contents, self.weighted_by_key)
+        metrics["dropped"] = len(record.dropped)
+        if not math.isnan(record.objective):
+            metrics["objective"] = record.objective
+            metrics["worst-loss"] = float(np.nanmax(record.losses))
+        return holding.arrays, metrics
+
+    def configure_evaluate(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> Iterable[Message]:
+        """FedAvg's messages, about the model that the round deploys; with one trip after the last round only."""
+        if self._holding.adopt(arrays):
+            self._measured = {}  # of another model
+        is_last = self.rounds is None or server_round >= self.rounds
+        if self.trips == 1 and not is_last:
+            return []
+        if self.trips == 2:
+            config[ASKED] = self.keys.loss
+        return super().configure_evaluate(server_round, self.deployed, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Put the scores into the round's record, and say in a line how the round went."""
+        scores: dict[int, float] = {}
+        contents = []
+        for reply in replies:
+            position = self.strangers.place(reply.metadata.src_node_id)
+            try:
+                score = self._scored(reply, position)
+            except InputError as error:
+                log(WARNING, "round %s: the score of %s: %s", server_round, self.strangers.name(position), error)
+                continue
+            contents.append(reply.content)
+            if score is not None:
+                scores[position] = score
+        if contents and not scores:
+            self._say_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
+        metrics = None
+        if contents:
+            metrics = aggregated(self.evaluate_metrics_aggr_fn, contents, self.weighted_by_key)
+        if scores and metrics is not None:
+            metrics["worst-score"] = min(scores.values())
+        if self._record is not None:
+            self._end_round(self._record, scores)
+        return metrics
+
+    def _end_round(self, record: Record, scores: dict[int, float]) -> None:
+        if scores:
+            accuracy = np.full(len(self.strangers.sizes), np.nan)
+            for position, score in scores.items():
+                accuracy[position] = score
+            record = dataclasses.replace(record, accuracy=accuracy)
+        self._record = None
+        self.records.append(record)
+        log(INFO, "%s", round_line(record, self.rounds, self.strangers.name))
+        if self.listen is not None:
+            self.listen(record)
+
+    def _take(
+        self,
+        reply: Message,
+        position: int,
+        round: OneRound,
+        holding: Holding,
+    ) -> None:
+        """Read a train reply and give its update to the round; refused where any of its fields does not fit."""
+        fields.refuse_failure(reply)
+        trained = holding.frame.read(fields.model(reply))
+        size = self.keys.size_of(reply)
+        loss = round.losses.get(position)
+        if loss is None:
+            loss, measured_before = self.keys.loss_of(reply, self.algorithm)
+            if self.algorithm.uses_losses and not (measured_before or self.measured_before):
+                self._say_once(DURING.format(loss=self.keys.loss))
+        self.strangers.note(position, reply)
+        self.strangers.sizes[position] = size
+        round.take(holding.update(position, trained), loss)
+
+    def _scored(self, reply: Message, position: int) -> float | None:
+        """The score in an evaluate reply; a loss that comes with it serves the next round."""
+        fields.refuse_failure(reply)
+        score = self.keys.score_of(reply)
+        self._keep_loss(reply, position)
+        return score
+
+    def _keep_loss(self, reply: Message, position: int) -> None:
+        """Keep the loss in an evaluate or query reply, if it is of the model that clients train next."""
+        if self.settings.average is not None and reply.metadata.message_type == MessageType.EVALUATE:
+            return
+        loss, measured_before = None, False
+        if self.keys.loss_in == "evaluate" or LOSS in fields.metrics(reply):
+            loss, measured_before = self.keys.loss_of(reply, self.algorithm)
+        self.strangers.note(position, reply)
+        if loss is not None and (measured_before or self.keys.loss_in == "evaluate"):
+            self._measured[position] = loss
+
+    def _ask_losses(
+        self,
+        messages: Mapping[int, Message],
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> None:
+        """Ask those drawn for the losses that are not known yet."""
+        kind = MessageType.EVALUATE if self.keys.loss_in == "evaluate" else wire.LOSS
+        content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+        questions = []
+        for position, message in messages.items():
+            if position not in self._measured:
+                node = message.metadata.dst_node_id
+                questions.append(Message(content, dst_node_id=node, message_type=kind))
+        reasons = {}
+        for reply in grid.send_and_receive(questions, timeout=self.timeout) if questions else ():
+            position = self.strangers.place(reply.metadata.src_node_id)
+            try:
+                fields.refuse_failure(reply)
+                self._keep_loss(reply, position)
+            except InputError as error:
+                reasons[position] = str(error)
+        for position, reason in reasons.items():
+            log(WARNING, "the loss of %s: %s", self.strangers.name(position), reason)
+        if self.trips == 3 and self.keys.loss_in == "train" and questions and len(reasons) == len(questions):
+            raise InputError(
+                "trips=3: no client answered a question for its loss; let client apps end with app = "
+                "evenfed.flower.extend(app, model=..., data=...), or use trips=2"
+            )
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            log(WARNING, "%s", text)

@@ -1,0 +1,120 @@
+"""The fields of a reply from a client that is not trusted: each is read with its type and range, or refused."""
+
+import math
+import re
+from logging import WARNING
+from typing import Any
+
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.supercore import log
+
+from ..core.errors import InputError
+
+LARGEST_SIZE = 1e15  # of a client, in examples: sums of shares stay exact far beyond
+_KIND = re.compile(r"\b[A-Za-z_]*(?:Error|Exception|Interrupt|Exit)\b")
+
+
+def refuse_failure(reply: Message) -> None:
+    """Refuse a reply that reports a failure. Of its text only the type of error is told: it may quote data."""
+    if reply.has_error():
+        raise InputError(failure(reply.error))
+    if not reply.has_content():
+        raise InputError("the reply is empty")
+
+
+def failure(error: Error) -> str:
+    """What is told of a client's failure.
+
+    >>> failure(Error(code=1, reason="<class 'ValueError'>:<'patient 4711'>"))
+    'it failed (ValueError); its own log says why'
+    """
+    kinds = [kind for kind in _KIND.findall(str(error.reason)) if kind != "ClientAppException"]
+    kind = kinds[0] if kinds else f"code {error.code}"
+    return f"it failed ({kind}); its own log says why"
+
+
+def metrics(reply: Message) -> MetricRecord:
+    """The reply's only record of metrics."""
+    records = list(reply.content.metric_records.values())
+    if len(records) != 1:
+        raise InputError(f"the reply holds {len(records)} records of metrics, not one")
+    return records[0]
+
+
+def model(reply: Message) -> ArrayRecord:
+    """The reply's only model."""
+    records = list(reply.content.array_records.values())
+    if len(records) != 1:
+        raise InputError(f"the reply holds {len(records)} models, not one")
+    return records[0]
+
+
+def number(
+    values: MetricRecord,
+    name: str,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> float | None:
+    """One of the metrics: a finite number within its range; None where there is none of that name."""
+    value = values.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} is a {type(value).__name__}, not a number")
+    if not math.isfinite(value):
+        raise InputError(f"{name}={value} is not finite")
+    if not least <= value <= most:
+        raise InputError(f"{name}={value:g} is not within {least:g} .. {most:g}")
+    return float(value)
+
+
+def size(values: MetricRecord, name: str) -> float:
+    """How many examples a client trains on."""
+    count = number(values, name, least=0, most=LARGEST_SIZE)
+    if count is None:
+        raise InputError(f"the reply holds no '{name}'; it has {_listed(values)}")
+    if count == 0:
+        raise InputError(f"{name}=0: it trained on nothing")
+    return count
+
+
+def loss(values: MetricRecord, name: str, least: float) -> float:
+    """A client's loss, at least what the algorithm can weigh."""
+    value = number(values, name, least=least)
+    if value is None:
+        raise InputError(f"the reply holds no '{name}'; it has {_listed(values)}")
+    return value
+
+
+def aggregated(aggregate: Any, contents: list[RecordDict], weighted_by: str) -> MetricRecord:
+    """The user's aggregation of metrics; where one client's metrics break it, of those that all clients have."""
+    reason = ""
+    for attempt in (contents, _common(contents)):
+        try:
+            record: MetricRecord = aggregate(attempt, weighted_by)
+            return record
+        except Exception as error:  # the user's function, on what clients sent
+            reason = type(error).__name__
+    log(WARNING, "the clients' metrics could not be aggregated (%s)", reason)
+    return MetricRecord()
+
+
+def _common(contents: list[RecordDict]) -> list[RecordDict]:
+    """The same with those metrics only that are plain numbers in every reply."""
+    records = [next(iter(content.metric_records.values())) for content in contents]
+    names = set(records[0])
+    for record in records:
+        names &= set(record)
+        for name, value in record.items():
+            if isinstance(value, list):
+                names.discard(name)
+    reduced = []
+    for content, record in zip(contents, records, strict=True):
+        kept = {name: record[name] for name in record if name in names}
+        reduced.append(RecordDict({**content.array_records, "metrics": MetricRecord(kept)}))
+    return reduced
+
+
+def _listed(values: MetricRecord) -> str:
+    names = [str(name) for name in values]
+    return ", ".join(names[:6]) or "nothing"

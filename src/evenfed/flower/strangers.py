@@ -1,0 +1,138 @@
+"""Clients that know nothing of evenfed: who they are is learnt from their replies."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from flwr.app import Message
+from torch import Tensor
+
+from ..core.algorithm import Algorithm
+from ..core.errors import InputError, check_whole, unknown
+from ..settings import Settings
+from . import fields
+
+LossIn = Literal["train", "evaluate"]
+SERVERS = ("average", "lr", "seed", "server_lr", "server_optimizer", "smooth")  # options that concern the server
+
+# what `loss_before` and `extend` read from a message and add to a reply
+ASKED = "evenfed.loss-from"  # in the configuration: the name of the client's own loss
+LOSS = "evenfed.loss"  # in the metrics: the loss at the received model, before any training
+SIZE = "evenfed.size"  # training examples
+PARTITION = "evenfed.partition"  # the node's partition-id; -1: it has none
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Under which names clients report."""
+
+    loss: str
+    size: str
+    score: str
+    score_range: tuple[float, float]
+    loss_in: LossIn  # the kind of replies that hold it
+
+    def check(self, trips: int) -> None:
+        choices = get_args(LossIn)
+        if self.loss_in not in choices:
+            raise unknown("loss_in", str(self.loss_in), choices)
+        if self.loss_in == "evaluate" and trips == 1:
+            raise InputError("trips=1 asks for no evaluation, loss_in='evaluate' reads it; use trips=2 or 3")
+
+    def loss_of(self, reply: Message, algorithm: Algorithm) -> tuple[float | None, bool]:
+        """A client's loss, and whether it is known to be of the model it received.
+
+        None where there is none, which algorithms that do not look at losses allow.
+        """
+        values = fields.metrics(reply)
+        least = algorithm.least_loss
+        measured = fields.number(values, LOSS, least=least)
+        if measured is not None:
+            return measured, True
+        if not algorithm.uses_losses and self.loss not in values:
+            return None, True
+        return fields.loss(values, self.loss, least), False
+
+    def size_of(self, reply: Message) -> float:
+        return fields.size(fields.metrics(reply), self.size)
+
+    def score_of(self, reply: Message) -> float | None:
+        least, most = self.score_range
+        return fields.number(fields.metrics(reply), self.score, least, most)
+
+
+class Strangers:
+    """Nodes by position, in the order in which they were first asked."""
+
+    def __init__(self) -> None:
+        self.positions: dict[int, int] = {}  # node -> position
+        self.sizes: list[float] = []  # training examples; 0 until the client has told
+        self.partitions: dict[int, int] = {}  # position -> partition-id, of those that have told
+
+    def place(self, node: int) -> int:
+        """The node's position, its own from now on."""
+        if node not in self.positions:
+            self.positions[node] = len(self.sizes)
+            self.sizes.append(0.0)
+        return self.positions[node]
+
+    def name(self, position: int) -> str:
+        if position in self.partitions:
+            return f"client {self.partitions[position]}"
+        nodes = list(self.positions)
+        return f"node {nodes[position]}"
+
+    def note(self, position: int, reply: Message) -> None:
+        """Take down what an extended client says of itself."""
+        values = fields.metrics(reply)
+        partition = fields.number(values, PARTITION)
+        if partition is not None and partition >= 0:
+            self.partitions[position] = int(partition)
+        if values.get(SIZE) is not None:
+            self.sizes[position] = fields.size(values, SIZE)
+
+    def have_sizes(self, positions: Iterable[int]) -> bool:
+        return all(self.sizes[position] > 0 for position in positions)
+
+    def counts(self) -> Tensor:
+        """[n] training examples."""
+        return torch.tensor(self.sizes, dtype=torch.float64)
+
+
+def check_strangers(algorithm: Algorithm, local_steps: int | None) -> None:
+    """Refuse an algorithm that needs more of a client than its loss and its update."""
+    name = algorithm.name
+    reason = None
+    if algorithm.personal() is not None:
+        reason = "trains a second model at every client, which only evenfed's client app does"
+    elif type(algorithm).local_loss is not Algorithm.local_loss:
+        reason = "changes the loss that clients descend, and a client of your own descends its own"
+    elif type(algorithm).learn is not Algorithm.learn:
+        reason = "needs clients' models at a random step and losses at their mean, which a usual client does not send"
+    if reason is not None:
+        raise InputError(
+            f"{name} cannot run over clients that know nothing of evenfed: it {reason}. "
+            "Use evenfed.flower.FairStrategy with evenfed.flower.client_app"
+        )
+    if local_steps is not None:
+        check_whole("local_steps", local_steps, 1)
+    if "local_steps" in algorithm.step_from and local_steps is None:
+        raise InputError(
+            f"{name} turns updates into gradients, for which it must know how many steps clients take; "
+            "give Fair(local_steps=...), the steps of a usual client"
+        )
+
+
+def server_settings(options: dict[str, Any]) -> Settings:
+    """Of the server; those of the clients' training are not Fair's to choose."""
+    for name in options:
+        if name in SERVERS:
+            continue
+        if name in Settings.__dataclass_fields__:
+            raise InputError(
+                f"{name} belongs to the clients' training, which Fair leaves to your client app; set it there, or use "
+                "evenfed.flower.FairStrategy with evenfed.flower.client_app"
+            )
+        raise unknown("option of Fair", name, SERVERS)
+    return Settings.of({**options, "engine": "flower"})

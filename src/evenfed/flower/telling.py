@@ -1,0 +1,114 @@
+"""What a server says of its rounds: a line for each, and a table of the clients at the end."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.server import Record
+from ..core.visible import visible
+
+Column = NDArray[np.float64]  # one number per client
+Name = Callable[[int], str]  # of a client, by its position
+
+
+def round_line(record: Record, rounds: int | None, name: Name) -> str:
+    """One round in one line.
+
+    >>> record = Record(2, np.array([0.2, 0.54]), np.array([0.4, 0.6]), 0.41, 0, accuracy=np.array([0.95, 0.83]))
+    >>> round_line(record, 20, lambda client: f"hospital-{client + 1}")
+    'round 3/20: objective 0.41, worst hospital-2 (loss 0.54, accuracy 83 %), dropped: none'
+    """
+    number = record.index + 1
+    of_all = "" if rounds is None else f"/{rounds}"
+    parts = []
+    if not math.isnan(record.objective):
+        parts.append(f"objective {record.objective:.3g}")
+    worst = _worst(record)
+    if worst is not None:
+        service = _service(record, worst)
+        parts.append(f"worst {visible(name(worst))} ({service})")
+    scores = record.scores or {}
+    for title, value in scores.items():
+        parts.append(f"{title} {value:.3g}")
+    parts.append(f"dropped: {_names(record.dropped, name)}")
+    if record.skipped:
+        parts.append("skipped: nothing usable came back")
+    told = ", ".join(parts)
+    return f"round {number}{of_all}: {told}"
+
+
+def final_table(records: Sequence[Record], sizes: Sequence[float], name: Name) -> list[str]:
+    """A row per client: size, last loss and accuracy that are known, mean weight, rounds in which it was dropped."""
+    rows = [["client", "size", "loss", "accuracy", "mean weight", "rounds dropped"]]
+    for client, size in enumerate(sizes):
+        cells = _cells(records, client)
+        rows.append([visible(name(client)), f"{size:g}", *cells])
+    widths = [0] * len(rows[0])
+    for row in rows:
+        for column, cell in enumerate(row):
+            widths[column] = max(widths[column], len(cell))
+    lines = []
+    for row in rows:
+        padded = [row[0].ljust(widths[0])]
+        for cell, width in zip(row[1:], widths[1:], strict=True):
+            padded.append(cell.rjust(width))
+        lines.append("  ".join(padded))
+    return lines
+
+
+def _cells(records: Sequence[Record], client: int) -> list[str]:
+    """Loss, accuracy, mean weight and rounds dropped of one client."""
+    loss = math.nan
+    accuracy = math.nan
+    weights = []
+    dropped = 0
+    for record in records:
+        loss = _newer(record.losses, client, loss)
+        accuracy = _newer(record.accuracy, client, accuracy)
+        weight = _newer(record.weights, client, 0.0)
+        weights.append(weight)
+        dropped += client in record.dropped
+    mean_weight = float(np.mean(weights)) if weights else math.nan
+    shown = [f"{loss:.3g}", f"{accuracy:.1%}", f"{mean_weight:.3f}"]
+    cells = ["-" if "nan" in cell else cell for cell in shown]
+    return [*cells, str(dropped)]
+
+
+def _newer(column: Column | None, client: int, before: float) -> float:
+    """The client's number in this column, if it has one."""
+    if column is None or client >= len(column):
+        return before
+    value = float(column[client])
+    return before if math.isnan(value) else value
+
+
+def _names(clients: Sequence[int], name: Name) -> str:
+    names = [visible(name(client)) for client in clients]
+    return ", ".join(names) or "none"
+
+
+def _worst(record: Record) -> int | None:
+    """The client with the lowest accuracy; where none is known, with the highest loss."""
+    accuracy = record.accuracy
+    if accuracy is not None and not np.isnan(accuracy).all():
+        lowest = np.nanargmin(accuracy)
+        return int(lowest)
+    if np.isnan(record.losses).all():
+        return None
+    highest = np.nanargmax(record.losses)
+    return int(highest)
+
+
+def _service(record: Record, client: int) -> str:
+    """How well a client was served: its loss before the round, its accuracy after it."""
+    loss = _newer(record.losses, client, math.nan)
+    accuracy = _newer(record.accuracy, client, math.nan)
+    parts = []
+    if not math.isnan(loss):
+        parts.append(f"loss {loss:.2f}")
+    if not math.isnan(accuracy):
+        percent = 100 * accuracy
+        parts.append(f"accuracy {percent:.0f} %")
+    return ", ".join(parts)

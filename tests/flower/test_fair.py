@@ -1,0 +1,176 @@
+"""`Fair` in the place of FedAvg, over clients that know nothing of evenfed."""
+
+import logging
+import random
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
+
+import evenfed
+from evenfed.flower import Fair, loss_before
+from local_grid import simulated
+from stranger import CLIENTS, LR, SIZES, STEPS, app_of, extended, fair, model, run, train
+
+pytestmark = pytest.mark.slow
+
+REFUSED = {"ditto": "second model", "propfair": "changes the loss", "drfa": "models at a random step"}
+
+
+def final(result):
+    return torch.cat([values.flatten() for values in result.arrays.to_torch_state_dict().values()])
+
+
+def by_client(strategy, column):
+    """A record's numbers in the clients' order."""
+    order = [strategy.strangers.partitions[position] for position in range(len(column))]
+    return np.asarray(column)[np.argsort(order)]
+
+
+def test_every_algorithm_is_the_simulators_or_refused_with_the_reason(algorithm, recwarn):
+    if algorithm.name in REFUSED:
+        with pytest.raises(evenfed.InputError, match=rf"{algorithm.name} cannot.*{REFUSED[algorithm.name]}.*FairStr"):
+            fair(algorithm)
+        return
+    strategy = fair(algorithm)
+    result, grid = run(strategy, extended())
+    wanted = simulated(algorithm, CLIENTS, model, rounds=2, batch_size=None, local_epochs=STEPS, lr=LR)
+    assert torch.allclose(final(result), wanted.server.theta, atol=1e-5)
+    for ours, theirs in zip(strategy.records, wanted.records, strict=True):
+        assert np.allclose(by_client(strategy, ours.losses), theirs.losses, atol=1e-5)
+        assert np.allclose(by_client(strategy, ours.weights), theirs.weights, atol=1e-4)
+        assert np.allclose(by_client(strategy, ours.accuracy), theirs.accuracy)
+    assert {kind for kind, _ in grid.log} == {"train", "evaluate"}
+
+
+@pytest.mark.parametrize("name", ["semi_vred[beta=1,smooth=0.5]", "qffl", "fedfv", "delta_fl[alpha=0.3]"])
+def test_trips_give_the_same_model_to_the_bit(name):
+    models, kinds = [], []
+    for trips in (1, 2, 3):
+        strategy = fair(name, trips=trips)
+        draw = np.random.default_rng(trips)
+        result, grid = run(strategy, extended(), order=lambda names, draw=draw: list(draw.permutation(names)))
+        models.append(final(result))
+        kinds.append([kind for kind, _ in grid.log])
+    assert torch.equal(models[0], models[1]) and torch.equal(models[0], models[2])
+    assert kinds[0] == ["train"] * 8 + ["evaluate"] * 4
+    assert kinds[2].count("query.loss") == 8
+    if name.startswith("delta"):
+        assert kinds[2].count("train") < kinds[1].count("train") < 8  # round 1 of two trips trains everyone
+
+
+def test_the_client_stays_as_it_is_and_the_loss_it_averages_is_told_once(caplog):
+    strategy = fair()
+    result, _ = run(strategy)
+    assert not torch.equal(final(result), final(run(FedAvg())[0]))
+    told = [r for r in caplog.records if "does not say at which model" in r.getMessage()]
+    assert len(told) == 1 and told[0].levelno == logging.WARNING and "'train_loss'" in told[0].getMessage()
+    assert "round 2/2: objective" in caplog.text and "dropped: none" in caplog.text
+    assert "mean weight" in caplog.text
+    assert result.train_metrics_clientapp[2]["train_loss"] > 0
+    assert result.evaluate_metrics_clientapp[2]["eval_acc"] > 0
+
+
+@pytest.mark.parametrize("app", [lambda: app_of(mods=[loss_before]), extended], ids=["loss_before", "extend"])
+def test_one_line_at_the_client_gives_the_loss_before_training(app, caplog):
+    strategy = fair()
+    run(strategy, app(), rounds=1)
+    wanted = simulated("semi_vred", CLIENTS, model, rounds=1).records[0].losses
+    assert np.allclose(by_client(strategy, strategy.records[0].losses), wanted, atol=1e-6)
+    assert "does not say" not in caplog.text
+    plain, marked = (run(FedAvg(), made)[0] for made in (None, app()))
+    assert torch.equal(final(plain), final(marked))  # another server does not ask, and nothing changes
+
+
+def test_the_rehearsal_draws_no_random_numbers_of_the_training():
+    def drawing(message, context):
+        reply = train(message, context)
+        reply.content["metrics"]["draw"] = random.random()
+        return reply
+
+    draws = []
+    for mods in ([], [loss_before]):
+        result, _ = run(fair("fedavg"), app_of(drawing, mods), rounds=1)
+        draws.append(result.train_metrics_clientapp[1]["draw"])
+    assert draws[0] == draws[1]
+
+
+def test_a_loop_that_steps_by_hand_is_told_by_loss_before(caplog):
+    def by_hand(message, context):
+        reply = train(message, context)
+        arrays = reply.content["arrays"]
+        for name in arrays:
+            arrays[name] = Array(arrays[name].numpy() + 1)
+        return reply
+
+    result, _ = run(fair(), app_of(by_hand, [loss_before]), rounds=1)
+    assert caplog.text.count("is dropped: it failed") == len(SIZES) and not result.train_metrics_clientapp
+
+
+def test_losses_of_an_evaluation_serve_the_next_round():
+    strategy = fair(loss_from="eval_loss", loss_in="evaluate")
+    _, grid = run(strategy)
+    kinds = [kind for kind, _ in grid.log]
+    assert kinds == ["evaluate"] * 4 + (["train"] * 4 + ["evaluate"] * 4) * 2
+    assert not np.isnan(strategy.records[1].losses).any()
+
+
+@pytest.mark.parametrize("name", ["afl", "climb", "semi_vred[smooth=0.5]"])
+def test_clients_that_come_later_are_taken_in(name):
+    strategy = fair(name, fraction_train=0.25, min_train_nodes=1, average=0.5)
+    result, _ = run(strategy, extended(), rounds=4)
+    assert len(strategy.records) == 4 and all(r.weights.sum() == pytest.approx(1) for r in strategy.records)
+    assert torch.equal(final(result), strategy.server.deployed.theta)
+    assert sorted(strategy.strangers.sizes)[-1] <= max(SIZES)
+
+
+def test_a_mixture_makes_room_for_a_new_client():
+    algorithm = evenfed.algorithms.AFL()
+    server = evenfed.Server.start(algorithm, torch.zeros(1), [10, 30], lr=0.1, smooth=0.5)
+    grown = server.with_sizes(torch.tensor([10.0, 30.0, 40.0]))
+    assert grown.memory["lambda"].tolist() == [0.125, 0.375, 0.5]
+    assert grown.smoothed.isnan().all() and len(grown.smoothed) == 3
+    duals = evenfed.Server.start(evenfed.algorithms.CLIMB(), torch.zeros(1), [10, 30], lr=0.1)
+    duals.memory["dual"] += 2
+    assert duals.with_sizes(torch.tensor([10.0, 30.0, 40.0])).memory["dual"].tolist() == [2, 2, 0]
+
+
+def test_flowers_privacy_wrapper_fits():
+    strategy = fair(trips=2)
+    wrapped = DifferentialPrivacyServerSideFixedClipping(strategy, 0.0, 1e6, 4)
+    result, _ = run(wrapped, extended())
+    assert torch.allclose(final(result), final(run(fair(), extended())[0]), atol=1e-5)
+
+
+def test_buffers_are_averaged_by_size_and_counters_copied():
+    from evenfed.flower.frame import Frame
+
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    frame = Frame.of(ArrayRecord(net.state_dict()))
+    assert frame.buffers == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
+    again = frame.arrays(frame.read(ArrayRecord(net.state_dict()))).to_torch_state_dict()
+    assert list(again) == list(net.state_dict())
+    assert all(torch.equal(again[k], v) and again[k].dtype == v.dtype for k, v in net.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda: Fair("semi_vrd"), "did you mean 'semi_vred'"),
+        (lambda: Fair("fedavg", smoth=1), "did you mean 'smooth'"),
+        (lambda: Fair("fedavg", batch_size=3), "belongs to the clients' training"),
+        (lambda: Fair("fedprox[mu=0.1]"), "prox belongs to the clients' training"),
+        (lambda: Fair("fcfl"), r"give Fair\(local_steps=...\)"),
+        (lambda: Fair("fedavg", trips=0), "trips=0"),
+        (lambda: Fair("fedavg", loss_in="evaluation"), "did you mean 'evaluate'"),
+        (lambda: Fair("fedavg", loss_in="evaluate", trips=1), "asks for no evaluation"),
+        (lambda: Fair().server, "no client has replied"),
+        (lambda: run(fair(trips=3)), r"trips=3: no client answered.*extend"),
+        (lambda: Fair("qffl").configure_train(1, ArrayRecord(model().state_dict()), ConfigRecord(), None), "'lr' in"),
+    ],
+)
+def test_bad_input_is_told(build, told):
+    with pytest.raises(evenfed.InputError, match=f"(?s){told}"):
+        build()
