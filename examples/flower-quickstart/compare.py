@@ -3,6 +3,7 @@
 usage: python compare.py [ROUNDS]
 """
 
+import copy
 import random
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord
+from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, QFedAvg
 from quickstart.client_app import app
 from quickstart.task import Net, load_data, test
@@ -28,6 +30,15 @@ STRATEGIES = {
     "Fair, q-FFL, q = 0.1": lambda: Fair("qffl[q=0.1]"),
     "Fair, Semi-VRed, beta = 1, smooth = 0.25": lambda: Fair("semi_vred[beta=1,smooth=0.25]"),
 }
+
+
+class Configured(ClientApp):
+    """The client app with the run's configuration, as `flwr run` gives it."""
+
+    def __call__(self, message, context):
+        configured = copy.copy(context)  # Flower wants its own back as it was
+        configured.run_config = CONFIG
+        return app(message, configured)
 
 
 def accuracies(arrays):
@@ -57,4 +68,4 @@ def serve(grid):
 
 
 if __name__ == "__main__":
-    simulate(serve, app, CLIENTS, run_config={name: CONFIG[name] for name in ("batch-size", "local-epochs")})
+    simulate(serve, Configured(), CLIENTS)
