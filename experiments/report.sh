@@ -21,3 +21,4 @@ report results/cifar10 results/cifar10-split-? --min-test 10 --no-figures
 report results/cifar10-damped-?
 report results/cifar10-damped-? --min-test 50 --no-figures
 for study in results/confirm-*; do report $study; done
+report results/others-cifar10 --no-figures

@@ -16,6 +16,7 @@ Folders that do not exist are named; the others are shown. Options come before t
 * `columns=mean,worst10` shows these columns alone, of the entries and the noise floor, without notes;
 * `parts=mean,worst10` shows these lines of each entry alone, without notes;
 * `entries=vred,semi_vred` shows the lines of these entries alone; for a figure of one entry, that entry.
+  A long list may be given in parts, `entries=...` again on another line of the comment.
 
 A table is taken from the files that `evenfed report` and `evenfed choose` left beside packed runs, as long as the runs
 are still those it was made from. Otherwise it is made anew.
@@ -42,6 +43,7 @@ _BLOCK = re.compile(
     r"(?P<opening><!-- evenfed (?P<words>[^>]+?) -->\n)((?!<!-- evenfed ).)*?(?P<closing><!-- /evenfed -->)", re.DOTALL
 )
 _OPTION = re.compile(r"(?P<key>min_test|last_rounds|columns|parts|entries)=(?P<value>\S+)")
+_LISTS = ("columns", "parts", "entries")  # may be given several times: the values add up
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 _TABLES_OF_THE_PAPER = ("paper", "claims")
 _OF_A_CHOICE = ("chosen", "candidates", "grid", "dials")
@@ -116,12 +118,14 @@ class _Block:
         where = f"{page}: <!-- evenfed {words} -->"
         *before, name = words.split()
         places: list[str] = []
-        options = dict.fromkeys(("columns", "parts", "entries"), "")
+        options = dict.fromkeys(_LISTS, "")
         options |= {"min_test": "0", "last_rounds": "0"}
         for word in before:
             option = _OPTION.fullmatch(word)
             if option is None:
                 places.append(word)
+            elif option["key"] in _LISTS and options[option["key"]]:
+                options[option["key"]] += "," + option["value"]  # a long list goes on in another line of the comment
             else:
                 options[option["key"]] = option["value"]
         for key in ("min_test", "last_rounds"):
