@@ -49,7 +49,7 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path, eve
     smoothed = json.loads((run.parents[1] / "semi_vred[beta=1,smooth=0.25]" / "seed-0" / "header.json").read_text())
     assert smoothed["config"]["train"]["smooth"] == 0.25 and smoothed["config"]["hyper_parameters"]["beta"] == 1.0
     figures = {p.name for p in (tmp_path / "runs" / "demo" / "figures").iterdir()}
-    assert {"clients.svg", "clients.png", "trade-off.svg", "over-rounds.png"} <= figures
+    assert {"clients.svg", "clients.png", "trade-off.svg", "learning-curves.png"} <= figures
 
 
 def test_json_is_the_table_and_nothing_else_and_a_finished_run_is_not_run_again(tmp_path, evenfed):

@@ -68,7 +68,7 @@ def test_the_chosen_values_are_an_experiment_and_a_picture(tmp_path, evenfed):
     done = evenfed("tune", "--algorithms", "fedavg", "--select-on", "test", *QUICK)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "demo-tune"
-    assert "TEST data" in done.stdout and (folder / "trade-off.png").stat().st_size > 5000
+    assert "TEST data" in done.stdout and (folder / "pareto.png").stat().st_size > 5000
     text = (folder / "tuned.toml").read_text()
     assert "TEST DATA" in text
     chosen = Experiment.read(folder / "tuned.toml")

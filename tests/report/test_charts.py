@@ -64,11 +64,11 @@ def test_changes_are_those_of_each_client_against_the_same_seed_of_fedavg(findin
 
 
 def test_curves_over_rounds_end_where_the_run_does(findings, by_name):
-    for row in by_name["over-rounds"].rows:
+    for row in by_name["learning-curves"].rows:
         run = findings.named(row["algorithm"]).runs[row["seed"]]
         assert row["round"] == [1, 2, 3, 4]
         assert row["std"][-1] == pytest.approx(100 * run.fairness.std, abs=1e-3)
-        assert row["mean_fedavg"][-1] == pytest.approx(
+        assert row["mean_baseline"][-1] == pytest.approx(
             100 * findings.baseline.runs[row["seed"]].fairness.mean, abs=1e-3
         )
 

@@ -12,7 +12,7 @@ from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
 from evenfed.report.against import paired
 from evenfed.report.charts import differences
-from evenfed.report.charts import report as figures
+from evenfed.report.charts.report import of_report
 from evenfed.report.document import Report
 from evenfed.report.fill import filled
 from reports import figures_in, numbers
@@ -68,11 +68,11 @@ def test_from_three_federations_on_the_interval_is_over_federations(splits):
 def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfed, tmp_path):
     folders = [splits(0, 0.02), splits(1, 0.06)]
     made = Report.of(folders, beside_paper=False)
-    (drawn,) = {path.stem for path in figures.draw(made, tmp_path / "beside")}
-    assert drawn == "differences"
-    mean = differences.figure(made.pooled)["hconcat"][0]["layer"][-1]["data"]["values"]
-    (vred,) = (one for one in mean if one["entry"] == "vred")
-    assert vred["points"] == pytest.approx(4) and vred["each"] == pytest.approx([2, 6])
+    assert [chart.name for chart in of_report(made)] == ["differences"]
+    rows = differences.chart(made.pooled).rows
+    for federation, ahead in (("0", 2), ("1", 6)):
+        points = [row["points"] for row in rows if row.get("federation") == federation and row["algorithm"] == "vred"]
+        assert points[:2] == pytest.approx([ahead, ahead])  # in the mean, with each seed
     page = tmp_path / "page.md"
     page.write_text("<!-- evenfed split-0 split-1 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
@@ -92,9 +92,9 @@ def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenf
     assert "Left out, as not the same in all of them: vred" in evenfed("report", "--full", one, two).stdout
 
 
-def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits, tmp_path):
+def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits):
     made = Report.of([splits(0, 0.02), splits(0, 0.03, stem="cifar")], beside_paper=False)
-    assert not figures.draw(made, tmp_path)
+    assert not of_report(made)
 
 
 def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits, tmp_path):

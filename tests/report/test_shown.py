@@ -13,7 +13,8 @@ from evenfed.core.errors import InputError
 from evenfed.core.visible import in_markdown, in_sheet, name_in_markdown, visible
 from evenfed.data import DataSettings, federate
 from evenfed.report import brief, write
-from evenfed.report.charts.drawing import save
+from evenfed.report.charts.chart import Chart
+from evenfed.report.charts.saving import save
 from evenfed.report.document import Report
 from evenfed.report.federation import render
 from evenfed.report.table import Cell, Column, Line, Table
@@ -103,15 +104,14 @@ def test_figures_are_drawn_whatever_names_hold(tmp_path):
     pytest.importorskip("vl_convert")
     names = [NASTY, "a\x00", "x" * 100_000, "\ufffe", "<svg onload=alert(1)>"]
     spec = {
-        "title": {"text": NASTY, "subtitle": [NASTY]},
-        "data": {"values": [{"client": name, "x": 1} for name in names]},
         "mark": "bar",
         "encoding": {
             "y": {"field": "client", "type": "nominal", "scale": {"domain": names}, "axis": {"labelLimit": 100}},
             "x": {"field": "x", "type": "quantitative"},
         },
     }
-    svg, png = save(spec, tmp_path, "nasty")
+    rows = [{"client": name, "x": 1} for name in names]
+    svg, png = save(Chart("nasty", NASTY, NASTY, spec, rows), tmp_path)
     drawn = svg.read_text()
     assert is_clean(drawn) and "<script" not in drawn and "<svg onload" not in drawn and png.stat().st_size
     ET.fromstring(drawn)

@@ -149,7 +149,8 @@ def show(
     """Show how a data set is split across clients: classes, sizes and label skew."""
     from ..data import DataSettings, federate
     from ..report import federation as split
-    from ..report.charts import federation as figures
+    from ..report.charts import federation as federation_chart
+    from ..report.charts.saving import save
     from ..report.files import prepare
 
     if out is not None:
@@ -171,6 +172,6 @@ def show(
     else:
         console().print(split.render(federation))
     if out is not None:
-        drawn = figures.draw(federation, out)
+        drawn = save(federation_chart.chart(federation), out)
         paths = ", ".join(map(str, drawn))
         say(f"Figures: {paths or NOT_DRAWN}")

@@ -19,9 +19,10 @@ from ..comparison.tune import Tuned
 from ..core.detail import Detail
 from ..data import Federation
 from ..experiments import located
-from ..report import averaged, charts, held_out, tuning
-from ..report.charts import tuning as tuning_figures
-from ..report.charts.saving import save_changed
+from ..report import averaged, held_out, tuning
+from ..report.charts import tuning as tuning_chart
+from ..report.charts.report import of_comparison
+from ..report.charts.saving import save, save_changed
 from ..report.document import Report
 from ..report.files import write_report
 from ..report.tables import brief, summary
@@ -82,7 +83,7 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
             page.print(f"! {sentence}", style="yellow", markup=False)
     sys.stdout.write(first.get())
     sys.stdout.flush()
-    drawn = save_changed(charts.of(findings), folder / "figures")
+    drawn = save_changed(of_comparison(findings), folder / "figures")
     shown = NOT_DRAWN
     if drawn:
         pngs = [path.name for path in drawn if path.suffix == ".png"]
@@ -115,7 +116,7 @@ def show_tuned(tuned: Tuned, folder: Path) -> None:
     left = tuning.not_tuned(tuned)
     if left:
         page.print(f"! {left}", style="yellow", markup=False)
-    drawn = tuning_figures.draw(tuned, folder)
+    drawn = save(tuning_chart.chart(tuned), folder)
     shown = drawn[-1] if drawn else NOT_DRAWN
     page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)
 

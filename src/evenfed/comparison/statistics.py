@@ -78,6 +78,15 @@ class Differences:
             differences.append(self._difference(over_seeds(gaps, floor), gaps, metric))
         return differences
 
+    def by_seed(self, one: str, other: str, metric: str) -> list[dict[int, float]]:
+        """The same on every federation with every seed by itself; seeds are those of `other`."""
+        by_federation = []
+        for pairs in self._pairs:
+            seeds = [other_seed for _, other_seed in pairs.shared_seeds(one, other)]
+            gaps = pairs.gaps(one, other, metric).tolist()
+            by_federation.append(dict(zip(seeds, gaps, strict=True)))
+        return by_federation
+
     def chance(self, metric: str, seeds: int) -> Chance | None:
         """The noise floor of a difference over that many seeds per federation."""
         return self.floor.chance(metric, seeds)

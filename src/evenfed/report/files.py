@@ -8,8 +8,9 @@ from ..comparison.federations import expanded
 from ..core.errors import InputError
 from ..core.files import replace_text
 from . import choice, kept, write
-from .charts import choice as choice_figures
-from .charts import report as figures
+from .charts import choice as choice_chart
+from .charts.report import of_report
+from .charts.saving import save_all
 from .document import Report
 
 CHOICE = "choice.json"
@@ -58,7 +59,7 @@ class Question:
 def write_report(document: Report, target: Path, with_figures: bool = True) -> Written:
     """report.md, tables.csv, tables.tex, tables.json and the figures."""
     prepare(target)
-    drawn = figures.draw(document, target) if with_figures else []
+    drawn = save_all(of_report(document), target) if with_figures else []
     tables = write.save(document, target, drawn)
     folders = [findings.folder for findings in document.findings]
     tables.append(kept.save(document.facts, document.tables, folders, target))
@@ -69,7 +70,8 @@ def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:
     """choice.md, choice.json and the figure, in the folder `report` of the first comparison chosen from."""
     target = folder / "report"
     prepare(target)
-    drawn = choice_figures.draw(chosen, target)
+    dials = choice_chart.chart(chosen)
+    drawn = save_all([dials], target) if dials else []
     tables = choice.tables(chosen)
     page = target / "choice.md"
     replace_text(page, write.markdown_of(folder.resolve().name, [], tables, drawn))

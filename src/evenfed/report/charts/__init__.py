@@ -1,22 +1,43 @@
 """Charts as Vega-Lite specifications, one definition each: the page mounts them, `saving` draws them.
 
-`of` gives all charts of a comparison. A module for each kind of picture.
+`of` gives all charts of a comparison, `across` those of several federations. A module for each kind of picture.
 """
 
-from ...comparison.findings import Findings
-from . import clients, over_rounds, trade_off
-from .chart import Chart
-from .theme import DARK, LIGHT, THEMES, Theme, looks
+from collections.abc import Iterable, Sequence
 
-__all__ = ["DARK", "LIGHT", "THEMES", "Chart", "Theme", "looks", "of"]
+from ...comparison.findings import Findings
+from ...comparison.statistics import Differences
+from . import averaging, clients, differences, federation, over_rounds, trade_off, turns, weights
+from .chart import Chart
+from .theme import DARK, LIGHT, THEMES, Look, Theme, looks
+
+__all__ = ["DARK", "LIGHT", "THEMES", "Chart", "Look", "Theme", "across", "looks", "of"]
 
 
 def of(findings: Findings) -> list[Chart]:
     """All charts of one comparison, the most telling first; those without anything to show are left out."""
-    charts = [
+    charts = (
         trade_off.chart(findings),
         clients.changes(findings),
         clients.sorted_curves(findings),
-        over_rounds.chart(findings),
-    ]
+        differences.chart(Differences([findings], late=True)),
+        over_rounds.chart([findings]),
+        turns.chart(findings),
+        weights.chart(findings),
+        federation.of_findings(findings),
+    )
+    return _there(charts)
+
+
+def across(comparisons: Sequence[Findings]) -> list[Chart]:
+    """All charts of the same comparison on several federations."""
+    charts = (
+        differences.chart(Differences(comparisons, late=True)),
+        averaging.chart(comparisons),
+        over_rounds.chart(comparisons),
+    )
+    return _there(charts)
+
+
+def _there(charts: Iterable[Chart | None]) -> list[Chart]:
     return [chart for chart in charts if chart is not None]

@@ -17,11 +17,11 @@ from .parts import (
     MANY_CLIENTS,
     NONE_PICKED,
     PANEL_HEIGHT,
-    PANEL_WIDTH,
     aggregated,
     calculated,
     category,
     once,
+    panel_width,
     panels,
     quantity,
     rounded,
@@ -39,7 +39,8 @@ PAYS = VERMILION
 def sorted_curves(findings: Findings) -> Chart:
     """Clients from the worst served to the best: a curve that starts higher is fairer."""
     cast = _Cast.of(findings)
-    says = "Clients from the worst served to the best, each averaged over seeds. Grey: FedAvg."
+    baseline = findings.baseline_name
+    says = f"Clients from the worst served to the best, each averaged over seeds. Dashed grey: {baseline}."
     return Chart(
         name="clients",
         title=f"How evenly clients are served: {measured_on(findings).lower()}, {when(findings, True)}",
@@ -54,15 +55,16 @@ def changes(findings: Findings) -> Chart | None:
     cast = _Cast.of(findings, with_chance=True)
     if len(findings.planned) < 2:
         return None
+    baseline = findings.baseline_name
     says = (
-        "A dot is a client: how FedAvg serves it, and what it gains or loses. Part of the slope is chance, since a "
+        f"A dot is a client: how {baseline} serves it, and what it gains or loses. Part of the slope is chance: a "
         "client measured low by bad luck tends to gain"
     )
     if len(cast.entries) > len(findings.planned) - 1:
-        says += "; the last panel shows chance alone: FedAvg run again"
+        says += f"; the last panel shows chance alone: {baseline} run again"
     return Chart(
         name="changes",
-        title=f"Who gains, who pays: change of {measured_on(findings).lower()} against FedAvg, {when(findings, True)}",
+        title=f"Who gains, who pays, against {baseline}: {measured_on(findings).lower()}, {when(findings, True)}",
         says=says + "." + cast.note,
         spec=_changes(findings, cast),
         rows=list(cast.rows()),
@@ -112,33 +114,33 @@ class _Cast:
 
     def _of_run(self, run: History, baseline: History) -> Iterator[Row]:
         own = run.late_figures
-        fedavgs = baseline.late_figures
-        if own is None or fedavgs is None:
+        baselines = baseline.late_figures
+        if own is None or baselines is None:
             return
         unit = self.findings.metric.unit
         own = unit * own
-        fedavgs = unit * fedavgs
-        known = np.flatnonzero(~np.isnan(own) & ~np.isnan(fedavgs))
+        baselines = unit * baselines
+        known = np.flatnonzero(~np.isnan(own) & ~np.isnan(baselines))
         if self.are_quantiles:
-            yield from _quantiles(own[known], fedavgs[known])
+            yield from _quantiles(own[known], baselines[known])
             return
         for client in known.tolist():
-            yield {"client": self.people.names[client], **_figures(own[client], fedavgs[client])}
+            yield {"client": self.people.names[client], **_figures(own[client], baselines[client])}
 
 
-def _figures(own: float, fedavgs: float) -> Row:
+def _figures(own: float, baselines: float) -> Row:
     return {
         "value": rounded(float(own)),
-        "baseline": rounded(float(fedavgs)),
-        "change": rounded(float(own - fedavgs)),
+        "baseline": rounded(float(baselines)),
+        "change": rounded(float(own - baselines)),
     }
 
 
-def _quantiles(own: Vector, fedavgs: Vector) -> Iterator[Row]:
+def _quantiles(own: Vector, baselines: Vector) -> Iterator[Row]:
     """Each figure by itself: a quantile is no client, and its change is not the difference of the two others."""
     values = np.quantile(own, _QUANTILES)
-    baselines = np.quantile(fedavgs, _QUANTILES)
-    gains = np.quantile(own - fedavgs, _QUANTILES)
+    gains = np.quantile(own - baselines, _QUANTILES)
+    baselines = np.quantile(baselines, _QUANTILES)
     for place, share in enumerate(_QUANTILES):
         yield {
             "client": f"quantile {share:.0%}",
@@ -196,7 +198,7 @@ def _curves(findings: Findings, cast: _Cast) -> Spec:
     tooltip = [
         shown("client", "client"),
         shown("value", axis, digits),
-        shown("baseline", "FedAvg", digits),
+        shown("baseline", findings.baseline_name, digits),
     ]
     each = {
         "mark": {"type": "point", "filled": True, "color": BLUE, "size": 14},
@@ -222,7 +224,7 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
     axis = _axis(list(cast.rows()))
     unit = f"{findings.metric.change} ({'↑' if findings.metric.higher_is_better else '↓'} better)"
     digits = findings.metric.digits + 1
-    x_title = f"FedAvg's {findings.metric.axis}"
+    x_title = f"{findings.baseline_name}: {findings.metric.axis}"
     x = quantity("baseline", title=x_title, scale={"zero": False}, axis={"tickCount": 5})
     y_options = {"title": unit, "scale": axis.widened(0.12).scale, "axis": {"tickCount": 5}}
     y = quantity("shown", **y_options)
@@ -234,7 +236,7 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
         shown("change", "change", digits),
         shown("least", "least over seeds", digits),
         shown("most", "most over seeds", digits),
-        shown("baseline", "with FedAvg", digits),
+        shown("baseline", f"with {findings.baseline_name}", digits),
         shown("size", "training examples", 0),
         shown("judged", "judged on", 0),
         shown("labels", "labels"),
@@ -254,7 +256,7 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
         "encoding": {"x": x, "y": y, "tooltip": about},
     }
     zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"y": {"datum": 0}}})
-    drawing = panels(cast.labels, {"layer": [zero, spread, dots, one, *_beyond()]})
+    drawing = panels(cast.labels, {"layer": [zero, spread, dots, one, *_beyond(panel_width(len(cast.labels)))]})
     transform = [
         _over_seeds(),
         calculated("shown", axis.clamped("change")),
@@ -266,7 +268,7 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
     return spec_of({"transform": transform, **drawing})
 
 
-def _beyond() -> list[Spec]:
+def _beyond(width: int) -> list[Spec]:
     """How many clients are drawn at the edge, and how far beyond it they reach."""
     layers = []
     for side, most, corner in (("low", "min", PANEL_HEIGHT - 6), ("high", "max", 6)):
@@ -277,7 +279,7 @@ def _beyond() -> list[Spec]:
             aggregated(["algorithm"], number=("count", "change"), most=(most, "change")),
             calculated("text", text),
         ]
-        place = {"x": {"value": PANEL_WIDTH}, "y": {"value": corner}, "text": category("text")}
+        place = {"x": {"value": width}, "y": {"value": corner}, "text": category("text")}
         mark = {"type": "text", "style": "note", "align": "right"}
         layers.append({"transform": transform, "mark": mark, "encoding": place})
     return layers

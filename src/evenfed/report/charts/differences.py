@@ -1,119 +1,227 @@
-"""Every entry minus FedAvg with its interval, over a band of what chance alone does; federations are pooled."""
+"""Every entry minus the baseline with its interval, over a band of what chance alone does, on each federation."""
 
+import json
 from collections.abc import Iterator
 
 from ...comparison.intervals import LOWER_IS_BETTER
 from ...comparison.statistics import Differences
-from ..tables import judged_by, title, when
-from .drawing import AXIS, BLACK, HEADING, NO_FRAME, Point, Spec, category, colour_by_kind, kind, quantity
+from ..tables import judged_by, measured_on, title, when
+from .axes import Axis, Extent
+from .chart import Chart, Row, Spec, spec_of
+from .parts import aggregated, beyond_edges, calculated, category, label_lines, once, quantity, rounded, shown, where
+from .theme import BLUE, GREY, VERMILION
 
-_PADDING = {"left": 40, "top": 5, "right": 12, "bottom": 5}  # a reader's fonts may be wider
-_ROW_HEIGHT = 24
+_COLUMNS = 2
+_WIDTH = 760  # of both columns with their labels
+_LABEL_LETTERS = 30
+BY_VERDICT = {
+    "condition": [{"test": "datum.sure > 0", "value": BLUE}, {"test": "datum.sure < 0", "value": VERMILION}],
+    "value": GREY,
+}
 
 
-def figure(differences: Differences) -> Spec:
-    """One panel per metric, one row per entry."""
+def chart(differences: Differences) -> Chart | None:
+    """One panel per metric, one row per entry; None where there is nothing but the baseline."""
     findings = differences.findings
-    data = findings.header.data["name"]
-    lines = "lines: 95 % interval over seeds"
+    if len(findings.everyone) < 2:
+        return None
+    baseline = findings.baseline_name
+    over = "seeds"
     if differences.are_over_federations:
-        lines = f"lines: 95 % interval over {differences.federations} federations (rings: each)"
-    elif differences.federations > 1:
-        lines += f", {differences.federations} federations (rings: each)"
-    subtitle = [lines]
-    panels: list[Spec] = []
-    for metric in judged_by(late=True):
-        heading = title(metric)
-        if metric in LOWER_IS_BETTER:
-            heading += " (less is fairer)"
-        elif not findings.metric.higher_is_better:
-            heading += " (less is better)"
-        band = _band(differences, metric)
-        if band and not panels:
-            repetition = "other batches" if differences.floor.is_paired else "other seeds"
-            subtitle.append(f"grey: 95 % of FedAvg against FedAvg with {repetition}")
-        panel = {
-            "title": {"text": heading},
-            "width": 210,
-            "height": _ROW_HEIGHT * len(findings.everyone[1:]),
-            "layer": [*band, *_marks(differences, metric, with_labels=not panels)],
+        over = f"{differences.federations} federations"
+    says = (
+        f"Dots with lines: mean and 95 % interval over {over}; blue: better, orange: worse, grey: not shown to differ."
+    )
+    if differences.federations > 1:
+        says += " Rings: each federation."
+    if differences.chance("mean", differences.fewest_seeds) is not None:
+        repetition = "other batches" if differences.floor.is_paired else "other seeds"
+        says += f" Shaded: 95 % of {baseline} against {baseline} with {repetition}."
+    data = findings.header.data["name"]
+    return Chart(
+        name="differences",
+        title=f"Difference from {baseline}: {data}, {measured_on(findings).lower()}, {when(findings, True)}",
+        says=says,
+        spec=_spec(differences),
+        rows=list(_rows(differences)),
+    )
+
+
+def federation_names(differences: Differences) -> list[str]:
+    """By the seed each was split with, or its position."""
+    names = []
+    for position, findings in enumerate(differences.comparisons):
+        seed = findings.header.data.get("seed", position)
+        names.append(str(seed))
+    if len(set(names)) < len(names):
+        return [str(position) for position, _ in enumerate(names)]
+    return names
+
+
+def gaps(
+    differences: Differences,
+    label: str,
+    rival: str,
+    metric: str,
+) -> Iterator[Row]:
+    """Every seed on every federation, then their interval with what it was computed from."""
+    runs = 0
+    by_federation = differences.by_seed(label, rival, metric)
+    for federation, by_seed in zip(federation_names(differences), by_federation, strict=True):
+        for seed, points in by_seed.items():
+            runs += 1
+            yield {"federation": federation, "seed": seed, "points": rounded(points)}
+    pooled = differences.between(label, rival, metric)
+    if pooled.is_judged:
+        yield {
+            "low": rounded(pooled.low),
+            "high": rounded(pooled.high),
+            "direction": pooled.direction,
+            "runs": runs,
         }
-        panels.append(panel)
-    return {
-        "title": {
-            "text": f"Difference from {findings.baseline_name}: {data}, {when(findings, True)}",
-            "subtitle": subtitle,
-            **HEADING,
-        },
-        "padding": _PADDING,
-        "spacing": 14,
-        "hconcat": panels,
-        "config": {"axis": AXIS, "view": NO_FRAME},
+
+
+def _rows(differences: Differences) -> Iterator[Row]:
+    findings = differences.findings
+    for entry in findings.everyone[1:]:
+        for metric in judged_by(late=True):
+            for row in gaps(differences, entry.label, findings.baseline.label, metric):
+                yield {"algorithm": entry.label, "metric": metric, **row}
+
+
+def with_intervals(*by: str) -> list[Spec]:
+    """Whether all runs are shown that the interval was computed from: else there is none."""
+    known = [
+        {"op": "valid", "field": "points", "as": "runs_shown"},
+        {"op": "max", "field": "runs", "as": "runs_of_interval"},
+        {"op": "max", "field": "direction", "as": "verdict"},
+        {"op": "min", "field": "direction", "as": "least_verdict"},
+    ]
+    return [
+        {"joinaggregate": known, "groupby": list(by)},
+        calculated("is_whole", "datum.runs_shown === datum.runs_of_interval"),
+        calculated("sure", "datum.is_whole ? datum.verdict : 0"),
+    ]
+
+
+def over_runs(*by: str) -> list[Spec]:
+    """Seeds averaged on each federation, then federations."""
+    return [
+        where("isValid(datum.points)"),
+        aggregated([*by, "federation"], points=("mean", "points"), sure=("max", "sure")),
+        aggregated(by, points=("mean", "points"), sure=("max", "sure")),
+    ]
+
+
+def _spec(differences: Differences) -> Spec:
+    findings = differences.findings
+    names = {}
+    for entry in findings.everyone[1:]:
+        names[entry.label] = label_lines(title(entry.label), _LABEL_LETTERS)
+    lines = max(map(len, names.values()))
+    letters = max(len(line) for each in names.values() for line in each)
+    panel_width = (_WIDTH - 6 * letters - 20) // _COLUMNS
+    views = []
+    metrics = judged_by(late=True)
+    for position, metric in enumerate(metrics):
+        heading = title(metric)
+        is_less_better = metric in LOWER_IS_BETTER or not findings.metric.higher_is_better
+        sign = -1 if is_less_better else 1
+        y_axis = {
+            "labels": position % _COLUMNS == 0,
+            "labelExpr": f"({json.dumps(names)})[datum.value]",
+            "labelOffset": {"expr": f"-6 * (({json.dumps(names)})[datum.value].length - 1)"},
+            "ticks": False,
+            "domain": False,
+            "grid": False,
+        }
+        y = category("algorithm", title=None, scale={"domain": list(names)}, axis=y_axis)
+        view = {
+            "title": {"text": f"{heading} ({'← better' if sign < 0 else 'better →'})", "fontSize": 12},
+            "width": panel_width,
+            "height": {"step": 10 + 12 * lines},
+            "transform": [where(f"datum.metric === '{metric}'"), *with_intervals("algorithm")],
+            "layer": _layers(differences, metric, y),
+        }
+        views.append(view)
+    return spec_of({"concat": views, "columns": _COLUMNS, "spacing": 18})
+
+
+def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
+    """What chance does, zero, intervals, means, and each federation's if there are several."""
+    axis = _axis(differences, metric)
+    digits = differences.findings.metric.digits + 1
+    x_options = {
+        "title": differences.findings.metric.difference,
+        "scale": axis.widened(0.04).scale,
+        "axis": {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6},
     }
+    zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"x": {"datum": 0}}})
+    interval = {
+        "transform": [where("isValid(datum.low) && datum.is_whole")],
+        "mark": {"type": "rule", "strokeWidth": 2.5, "opacity": 0.6, "clip": True},
+        "encoding": {
+            "x": quantity("low", **x_options),
+            "x2": {"field": "high"},
+            "y": y,
+            "color": BY_VERDICT,
+            "tooltip": [shown("algorithm", "algorithm"), shown("low", "from", digits), shown("high", "to", digits)],
+        },
+    }
+    x = quantity("shown", **x_options)
+    tooltip = [shown("algorithm", "algorithm"), shown("points", "difference", digits)]
+    means = {
+        "transform": [*over_runs("algorithm"), calculated("shown", axis.clamped("points"))],
+        "layer": [
+            {
+                "mark": {"type": "point", "filled": True, "size": 75, "opacity": 1},
+                "encoding": {"x": x, "y": y, "color": BY_VERDICT, "tooltip": tooltip},
+            },
+            *beyond_edges(axis, x, y),
+        ],
+    }
+    layers = [*_chance(differences, metric, x_options), zero, interval, means]
+    if differences.federations > 1:
+        each = [
+            where("isValid(datum.points)"),
+            aggregated(["algorithm", "federation"], points=("mean", "points"), sure=("max", "sure")),
+            calculated("shown", axis.clamped("points")),
+        ]
+        rings = {
+            "transform": each,
+            "mark": {"type": "point", "size": 38, "strokeWidth": 1.3, "opacity": 1},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": BY_VERDICT,
+                "tooltip": [shown("federation", "federation"), *tooltip],
+            },
+        }
+        layers.append(rings)
+    return layers
 
 
-def _band(differences: Differences, metric: str) -> list[Spec]:
+def _axis(differences: Differences, metric: str) -> Axis:
+    findings = differences.findings
+    extents = []
+    for entry in findings.everyone[1:]:
+        pooled = differences.between(entry.label, findings.baseline.label, metric)
+        on_each = differences.on_each(entry.label, findings.baseline.label, metric)
+        values = [pooled.points, *(gap.points for gap in on_each)]
+        if pooled.is_judged:
+            values += [pooled.low, pooled.high]
+        extents.append(Extent(min(values), max(values)))
+    return Axis.of_differences(extents)
+
+
+def _chance(differences: Differences, metric: str, x_options: Spec) -> list[Spec]:
     """What chance alone does; nothing where it is not known."""
     floor = differences.chance(metric, differences.fewest_seeds)
     if floor is None:
         return []
     band = {
         "data": {"values": [{"from": -floor.bound, "to": floor.bound}]},
-        "mark": {"type": "rect", "color": "#dddddd", "opacity": 0.7},
-        "encoding": {"x": quantity("from"), "x2": {"field": "to"}},
+        "mark": {"type": "rect", "style": "chance", "clip": True},
+        "encoding": {"x": quantity("from", **x_options), "x2": {"field": "to"}},
     }
     return [band]
-
-
-def _marks(differences: Differences, metric: str, with_labels: bool) -> list[Spec]:
-    """Zero, and for every entry its interval, its difference and, if several are pooled, that on each federation."""
-    entries = differences.findings.everyone[1:]
-    colour = colour_by_kind(entries)
-    gaps = {"values": list(_gaps(differences, metric))}
-    y_axis = {"labels": with_labels, "ticks": False, "labelLimit": 240}
-    y = category("entry", sort=None, title=None, axis=y_axis)
-    x_axis = {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6}
-    x = quantity(
-        "points",
-        title=differences.findings.metric.difference,
-        scale={"zero": True},
-        axis=x_axis,
-    )
-    zero = {
-        "data": {"values": [{"zero": 0}]},
-        "mark": {"type": "rule", "color": BLACK},
-        "encoding": {"x": quantity("zero")},
-    }
-    interval = {
-        "data": gaps,
-        "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55},
-        "encoding": {"x": quantity("low"), "x2": {"field": "high"}, "y": y, "color": colour},
-    }
-    difference = {
-        "data": gaps,
-        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-        "encoding": {"x": x, "y": y, "color": colour},
-    }
-    if differences.federations == 1:
-        return [zero, interval, difference]
-    rings = {
-        "data": gaps,
-        "transform": [{"flatten": ["each"]}],
-        "mark": {"type": "point", "size": 40, "strokeWidth": 1.3, "opacity": 1},
-        "encoding": {"x": quantity("each"), "y": y, "color": colour},
-    }
-    return [zero, interval, difference, rings]
-
-
-def _gaps(differences: Differences, metric: str) -> Iterator[Point]:
-    for entry in differences.findings.everyone[1:]:
-        pooled = differences.between(entry.label, differences.findings.baseline.label, metric)
-        of_federations = differences.on_each(entry.label, differences.findings.baseline.label, metric)
-        yield {
-            "entry": title(entry.label),
-            "kind": kind(entry),
-            "points": pooled.points,
-            "low": pooled.low if pooled.is_judged else pooled.points,
-            "high": pooled.high if pooled.is_judged else pooled.points,
-            "each": [gap.points for gap in of_federations],
-        }

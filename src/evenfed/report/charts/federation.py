@@ -1,132 +1,163 @@
 """A federation: a heat map of clients and classes, their sizes and their label skew."""
 
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...comparison.findings import Findings
 from ...data import Federation
 from ..federation import label_skew, shares
-from .drawing import BLUE, RED, Spec, category, quantity, save
+from .chart import Chart, Row, Spec, spec_of
+from .parts import IS_PICKED, NONE_PICKED, category, named_scale, quantity, rounded, shown
+from .people import People, unique
+from .theme import BLUE, SKY, VERMILION
 
-MOST_CLIENTS = 200
-PART_COLOURS = {"domain": ["train", "test"], "range": [BLUE, "#a9c4e4"]}
-
-
-def draw(federation: Federation, folder: Path) -> list[Path]:
-    """The figure as SVG and PNG in `folder`; an empty list where `evenfed[report]` is not installed."""
-    name = f"federation-{federation.name}"
-    return save(figure(federation), folder, name)
+MOST_CLIENTS = 200  # more are shown by some of them, evenly spaced in order of size
+_MOST_CLASSES = 400  # of a map; more would be narrower than a pixel
 
 
-def figure(federation: Federation) -> Spec:
+def chart(federation: Federation) -> Chart:
     """Heat map, sizes and skew side by side, one row per client."""
-    labels = _labels(federation)[:MOST_CLIENTS]
-    counts = federation.class_counts
-    sizes = _sizes(federation, labels)
-    panels = [sizes]
-    if counts is not None:
-        classes = _classes(counts, labels)
-        skews = _skews(counts, labels)
-        panels = [classes, sizes, skews]
-    scale = {"domain": labels}  # the same rows in every panel, also for empty clients
-    room = 700 // len(labels)
-    row_height = max(3, min(14, room))
-    for k, panel in enumerate(panels):
-        axis = {"labelOverlap": True} if k == 0 else None
-        heading = "client" if k == 0 else None
+    people = People(
+        names=unique(federation.names, federation.name),
+        train_sizes=federation.train_sizes.tolist(),
+        judged_sizes=federation.judged_sizes.tolist(),
+        label_counts=federation.class_counts,
+    )
+    return _chart(people, f"federation-{federation.name}", federation.name, federation.notes, "its examples")
+
+
+def of_findings(findings: Findings) -> Chart | None:
+    """The same from the header of a comparison; None where clients' sizes are not known."""
+    if findings.origin is not None and not findings.origin.has_sizes:
+        return None
+    people = People.of(findings)
+    return _chart(people, "federation", str(findings.header.data["name"]), (), "the examples it is judged on")
+
+
+def _chart(
+    people: People,
+    name: str,
+    data: str,
+    notes: Sequence[str],
+    counted: str,
+) -> Chart:
+    chosen = _chosen(people)
+    says = [*notes]
+    clients = f"{len(people)} clients"
+    if len(chosen) < len(people):
+        clients = f"{len(chosen)} of {len(people):,} clients, evenly spaced in order of size"
+    if people.label_counts is not None:
+        says.insert(0, f"Map: each client's classes, in % of {counted}. Label skew: 0 is everyone's mix, 1 none of it.")
+    return Chart(
+        name=name,
+        title=f"The clients of {data}: {clients}",
+        says=" ".join(says),
+        spec=_spec(people, chosen),
+        rows=_rows(people, chosen),
+    )
+
+
+def _chosen(people: People) -> list[int]:
+    if len(people) <= MOST_CLIENTS:
+        return list(range(len(people)))
+    order = np.argsort(people.train_sizes, kind="stable")
+    places = np.linspace(0, len(order) - 1, MOST_CLIENTS).round().astype(int)
+    chosen: list[int] = order[places].tolist()
+    return chosen
+
+
+def _rows(people: People, chosen: Sequence[int]) -> list[Row]:
+    """A client each, with lists over its classes."""
+    rows = []
+    counts = people.label_counts
+    for client in chosen:
+        row: Row = {
+            "client": people.names[client],
+            "train": int(people.train_sizes[client]),
+            "test": int(people.judged_sizes[client]),
+        }
+        rows.append(row)
+    if counts is None:
+        return rows
+    skews = label_skew(counts)
+    of_clients = shares(counts)
+    for row, client in zip(rows, chosen, strict=True):
+        classes = np.flatnonzero(of_clients[client])
+        row["skew"] = rounded(float(skews[client]))
+        row["class"] = classes.tolist()
+        row["share"] = [round(100 * float(share), 2) for share in of_clients[client][classes]]
+    return rows
+
+
+def _spec(people: People, chosen: Sequence[int]) -> Spec:
+    counts = people.label_counts
+    panels = [_sizes()]
+    if counts is not None and counts.shape[1] <= _MOST_CLASSES:
+        panels = [_classes(counts.shape[1]), _sizes(), _skews()]
+    names = [people.names[client] for client in chosen]
+    row_height = max(3, min(14, 700 // len(names)))
+    for position, panel in enumerate(panels):
+        is_first = position == 0
         panel["encoding"]["y"] = category(
             "client",
-            title=heading,
-            axis=axis,
-            scale=scale,
+            title="client" if is_first else None,
+            axis={"labelOverlap": True, "labelLimit": 140, "ticks": False, "grid": False} if is_first else None,
+            scale={"domain": names},  # the same rows in every panel, also for empty clients
         )
         panel["height"] = {"step": row_height}
-    total = len(federation.names)
-    clients = f"{len(labels)} clients"
-    if len(labels) < total:
-        clients = f"the first {len(labels)} of {total:,} clients"
+        faint = {"condition": {"test": f"{NONE_PICKED} || {IS_PICKED}", "value": 1}, "value": 0.25}
+        panel["encoding"]["opacity"] = faint
+    return spec_of({"spacing": 12, "hconcat": panels, "resolve": {"scale": {"color": "independent"}}})
+
+
+def _classes(classes: int) -> Spec:
     return {
-        "title": {"text": f"{federation.name}: {clients}", "subtitle": list(federation.notes)},
-        "spacing": 12,
-        "hconcat": panels,
-        "resolve": {"scale": {"color": "independent"}},
-    }
-
-
-def _labels(federation: Federation) -> list[str]:
-    """Names without the data set's prefix, or numbers where names are not unique."""
-    prefix = f"{federation.name}-"
-    names = [name.removeprefix(prefix) for name in federation.names]
-    if len(set(names)) == len(names):
-        return names
-    positions = range(len(names))
-    return list(map(str, positions))
-
-
-def _classes(counts: NDArray[np.int64], labels: list[str]) -> Spec:
-    classes = counts.shape[1]
-    cells = []
-    for label, of_client in zip(labels, shares(counts), strict=False):
-        for k in np.flatnonzero(of_client):
-            cell = {
-                "client": label,
-                "class": int(k),
-                "share": 100 * float(of_client[k]),
-            }
-            cells.append(cell)
-    return {
-        "title": "classes",
-        "width": max(200, min(420, 24 * classes)),
-        "data": {"values": cells},
+        "title": {"text": "classes", "fontSize": 12},
+        "width": max(200, min(380, 24 * classes)),
+        "transform": [{"flatten": ["class", "share"]}],
         "mark": {"type": "rect"},
         "encoding": {
             "x": {
                 "field": "class",
                 "type": "ordinal",
                 "title": "class",
-                "axis": {"labelOverlap": True, "labelAngle": 0},
+                "axis": {"labelOverlap": True, "labelAngle": 0, "grid": False},
                 "scale": {"domain": list(range(classes))},
             },
             "color": quantity(
                 "share",
-                scale={"scheme": "blues", "domainMin": 0},
+                scale={"range": ["#cfe3f2", BLUE], "domainMin": 0},
                 legend={"title": "% of the client", "orient": "bottom"},
             ),
+            "tooltip": [shown("client", "client"), shown("class", "class"), shown("share", "% of the client", 1)],
         },
     }
 
 
-def _sizes(federation: Federation, labels: list[str]) -> Spec:
-    bars = []
-    parts = {"train": federation.train_sizes, "test": federation.judged_sizes}
-    for part, sizes in parts.items():
-        for label, size in zip(labels, sizes, strict=False):
-            bar = {"client": label, "part": part, "examples": int(size)}
-            bars.append(bar)
+def _sizes() -> Spec:
+    colours = {"train": BLUE, "test": SKY}
     return {
-        "title": "sizes",
-        "width": 180,
-        "data": {"values": bars},
+        "title": {"text": "sizes", "fontSize": 12},
+        "width": 170,
+        "transform": [{"fold": list(colours), "as": ["part", "examples"]}],
         "mark": {"type": "bar"},
         "encoding": {
-            "x": quantity("examples", title="examples"),
-            "color": category("part", scale=PART_COLOURS, legend={"title": None, "orient": "bottom"}),
+            "x": quantity("examples", title="examples", axis={"tickCount": 4}),
+            "color": category("part", scale=named_scale(colours), legend={"title": None, "orient": "bottom"}),
             "order": category("part", sort="descending"),
+            "tooltip": [shown("client", "client"), shown("part", "part"), shown("examples", "examples", 0)],
         },
     }
 
 
-def _skews(counts: NDArray[np.int64], labels: list[str]) -> Spec:
-    bars = []
-    for label, skew in zip(labels, label_skew(counts), strict=False):
-        height = None if np.isnan(skew) else float(skew)
-        bar = {"client": label, "skew": height}
-        bars.append(bar)
+def _skews() -> Spec:
     return {
-        "title": "label skew",
-        "width": 110,
-        "data": {"values": bars},
-        "mark": {"type": "bar", "color": RED},
-        "encoding": {"x": quantity("skew", title="distance from all", scale={"domain": [0, 1]})},
+        "title": {"text": "label skew", "fontSize": 12},
+        "width": 100,
+        "mark": {"type": "bar", "color": VERMILION},
+        "encoding": {
+            "x": quantity("skew", title="distance from all", scale={"domain": [0, 1]}, axis={"tickCount": 3}),
+            "tooltip": [shown("client", "client"), shown("skew", "label skew", 2)],
+        },
     }

@@ -12,7 +12,8 @@ _SIDES = (1, 0, -1)  # right of the point, above or below it, left of it
 _HEIGHTS = (0, -1, 1, -0.5, 0.5, -1.5, 1.5)  # of the distance, y downwards
 _CROSSES_POINT = 60.0  # what a line over another point, another line or an error bar costs, in pixels of distance
 _CROSSES_LINE = 40.0
-_COVERS_BAR = 8.0
+_COVERS_BAR = 20.0
+_NEARER_OTHER = 50.0  # a label that seems to belong to another point
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ class Box:
     @property
     def middle(self) -> float:
         return (self.top + self.bottom) / 2
+
+    def distance(self, x: float, y: float) -> float:
+        """From a place to the nearest edge."""
+        across = max(self.left - x, 0.0, x - self.right)
+        down = max(self.top - y, 0.0, y - self.bottom)
+        return float((across**2 + down**2) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -145,9 +152,7 @@ def _best(
             break
         if not label.box.is_inside(area) or _is_taken(label, others, labels):
             continue
-        cost = distance + _cost(label, others, labels)
-        for bar in point.bars:
-            cost += _COVERS_BAR * bar.meets(label.box)
+        cost = distance + _cost(label, point, others, labels)
         if cost < least:
             best = label
             least = cost
@@ -171,12 +176,22 @@ def _is_taken(label: Label, others: Sequence[Point], labels: Sequence[Label]) ->
     return False
 
 
-def _cost(label: Label, others: Sequence[Point], labels: Sequence[Label]) -> float:
-    """What the label covers and its line crosses."""
+def _cost(
+    label: Label,
+    point: Point,
+    others: Sequence[Point],
+    labels: Sequence[Label],
+) -> float:
+    """What the label covers and its line crosses, and whether it seems to be another point's."""
     cost = 0.0
-    for other in others:
-        for bar in other.bars:
+    for each in (point, *others):
+        for bar in each.bars:
             cost += _COVERS_BAR * bar.meets(label.box)
+    own_distance = label.box.distance(point.x, point.y)
+    for other in others:
+        is_nearer = label.box.distance(other.x, other.y) < own_distance + 3
+        if is_nearer and label.leader is None:
+            cost += _NEARER_OTHER
         if label.leader:
             cost += _CROSSES_POINT * label.leader.meets(other.box)
     for placed in labels:

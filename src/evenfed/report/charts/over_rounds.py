@@ -1,6 +1,6 @@
 """Convergence: mean, worst 10 % and spread of every algorithm over rounds, with bands over seeds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,55 +9,58 @@ from ...comparison.history import History
 from ..tables import measured_on
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
-from .parts import PANEL_WIDTH, aggregated, calculated, category, named_scale, panels, quantity, rounded, shown, where
+from .parts import aggregated, calculated, category, named_scale, panel_width, panels, quantity, rounded, shown, where
 from .theme import BLUE, GREEN, GREY, VERMILION
 
 MOST_ROUNDS = 300  # of a curve: more are averaged in groups
 _METRICS = {"mean": "mean", "worst10": "worst 10 %", "std": "spread over clients"}
 _COLOURS = (BLUE, VERMILION, GREEN)
-_FIGURES = [*_METRICS, *(f"{metric}_fedavg" for metric in _METRICS)]
+_FIGURES = [*_METRICS, *(f"{metric}_baseline" for metric in _METRICS)]
 
 
-def chart(findings: Findings) -> Chart | None:
-    """None if no round was evaluated."""
-    rows = list(_rows(findings))
-    if not rows:
+def chart(comparisons: Sequence[Findings]) -> Chart | None:
+    """Of one comparison, or of the same on several federations; None where fewer than two rounds were evaluated."""
+    first = comparisons[0]
+    most = max(len(run.evaluated) for run in first.baseline.histories)
+    if most < 2:
         return None
-    says = "Mean over seeds; bands: one standard deviation over seeds, up and down. Dashed grey: FedAvg."
-    group = _group(findings)
+    group = -(-most // MOST_ROUNDS)
+    over = "seeds"
+    if len(comparisons) > 1:
+        over = f"{len(comparisons)} federations and their seeds"
+    says = f"Mean over {over}; bands: one standard deviation, up and down. Dashed grey: {first.baseline_name}."
     if group > 1:
         says += f" Each point is the mean of {group} evaluated rounds."
+    rows: list[Row] = []
+    for position, findings in enumerate(comparisons):
+        for row in _rows(findings, group):
+            if len(comparisons) > 1:
+                row["federation"] = findings.header.data.get("seed", position)
+            rows.append(row)
     return Chart(
-        name="over-rounds",
-        title=f"Mean, worst 10 % and spread over clients, round by round: {measured_on(findings).lower()}",
+        name="learning-curves",
+        title=f"Mean, worst 10 % and spread, round by round: {first.header.data['name']}, {measured_on(first).lower()}",
         says=says,
-        spec=_spec(findings, rows),
+        spec=_spec(first, rows),
         rows=rows,
     )
 
 
-def _group(findings: Findings) -> int:
-    """How many evaluated rounds make a point."""
-    most = max(len(run.evaluated) for run in findings.baseline.histories)
-    return -(-most // MOST_ROUNDS)
-
-
-def _rows(findings: Findings) -> Iterator[Row]:
-    """A run each, with lists over its rounds."""
-    group = _group(findings)
-    fedavgs = {}
+def _rows(findings: Findings, group: int) -> Iterator[Row]:
+    """A run each, with lists over its rounds, each point the mean of so many."""
+    baselines = {}
     for seed, run in findings.baseline.runs.items():
-        fedavgs[seed] = dict(_curve(run, findings.metric.unit, group))
+        baselines[seed] = dict(_curve(run, findings.metric.unit, group))
     for entry in findings.planned:
         for seed, run in entry.runs.items():
             row: Row = {"algorithm": entry.label, "seed": seed, "round": []}
             row |= {figure: [] for figure in _FIGURES}
             for number, figures in _curve(run, findings.metric.unit, group):
                 row["round"].append(number)
-                beside = fedavgs[seed].get(number, {})
+                beside = baselines[seed].get(number, {})
                 for metric in _METRICS:
                     row[metric].append(rounded(figures[metric]))
-                    row[f"{metric}_fedavg"].append(rounded(beside.get(metric, float("nan"))))
+                    row[f"{metric}_baseline"].append(rounded(beside.get(metric, float("nan"))))
             if row["round"]:
                 yield row
 
@@ -103,7 +106,7 @@ def _spec(findings: Findings, rows: list[Row]) -> Spec:
     curve = {"type": "line", "strokeWidth": 1.5, "strokeJoin": "round", "clip": True}
     beside = {
         "mark": {**curve, "color": GREY, "strokeDash": [4, 2]},
-        "encoding": {"x": x, "y": quantity("fedavg", **y_options), "detail": category("metric")},
+        "encoding": {"x": x, "y": quantity("beside", **y_options), "detail": category("metric")},
     }
     band = {
         "mark": {"type": "area", "opacity": 0.25, "clip": True},
@@ -121,12 +124,12 @@ def _spec(findings: Findings, rows: list[Row]) -> Spec:
                 shown("metric", "figure"),
                 shown("value", findings.metric.axis, digits),
                 shown("spread", "± over seeds", digits),
-                shown("fedavg", "FedAvg", digits),
+                shown("beside", findings.baseline_name, digits),
             ],
         },
     }
     labels = [entry.label for entry in findings.planned]
-    drawing = panels(labels, {"layer": [beside, band, line, *_beyond(axis)]})
+    drawing = panels(labels, {"layer": [beside, band, line, *_beyond(axis, panel_width(len(labels)))]})
     return spec_of({"transform": _by_round(), **drawing})
 
 
@@ -137,19 +140,19 @@ def _by_round() -> list[Spec]:
         {"flatten": ["round", *_FIGURES]},
         {"fold": list(_METRICS)},
         calculated("metric", f"{name} : ''"),
-        calculated("beside", "datum[datum.key + '_fedavg']"),
+        calculated("beside", "datum[datum.key + '_baseline']"),
         aggregated(
             ["algorithm", "round", "metric"],
             value=("mean", "value"),
             spread=("stdevp", "value"),
-            fedavg=("mean", "beside"),
+            beside=("mean", "beside"),
         ),
         calculated("low", "datum.value - datum.spread"),
         calculated("high", "datum.value + datum.spread"),
     ]
 
 
-def _beyond(axis: Axis) -> list[Spec]:
+def _beyond(axis: Axis, width: int) -> list[Spec]:
     """Where a curve leaves the picture, how far it goes."""
     text = "'off the scale: ' + format(datum.least, '.3~g') + ' to ' + format(datum.most, '.3~g')"
     transform = [
@@ -157,7 +160,7 @@ def _beyond(axis: Axis) -> list[Spec]:
         aggregated(["algorithm"], least=("min", "value"), most=("max", "value")),
         calculated("text", text),
     ]
-    place = {"x": {"value": PANEL_WIDTH}, "y": {"value": 8}, "text": category("text")}
+    place = {"x": {"value": width}, "y": {"value": 8}, "text": category("text")}
     layers = []
     for style in ("halo", "note"):
         mark = {"type": "text", "style": style, "align": "right", "fontSize": 10}

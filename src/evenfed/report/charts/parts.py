@@ -6,13 +6,16 @@ from typing import Any
 
 from ...comparison.findings import Findings
 from ...core.visible import visible
+from .axes import Axis
 from .chart import Spec
 from .theme import Look
 
 WIDTH = 640  # of a plot: with axis and margins it fits a column of 830 pixels
-PANEL_COLUMNS = 4
-PANEL_WIDTH = 165  # so many fit side by side
 PANEL_HEIGHT = 130
+_MOST_COLUMNS = 4  # of panels
+_PANELS_WIDTH = 708  # of a row of them
+_WIDEST = 260
+_BETWEEN = 16
 MANY_CLIENTS = 2000  # more are shown as quantiles
 IS_PICKED = "datum.client === picked"
 NONE_PICKED = "picked === null"
@@ -98,9 +101,22 @@ def towards(sign: int, axis: str) -> str:
     return f"{axis} (better →)" if sign > 0 else f"(← better) {axis}"
 
 
+def panel_columns(panels: int) -> int:
+    """How many stand side by side: rows are as even as can be."""
+    rows = -(-panels // _MOST_COLUMNS)
+    return -(-panels // rows)
+
+
+def panel_width(panels: int) -> int:
+    columns = panel_columns(panels)
+    room = _PANELS_WIDTH - _BETWEEN * (columns - 1)
+    return min(_WIDEST, room // columns)
+
+
 def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> Spec:
     """A panel for each algorithm, side by side in rows."""
-    names = {label: label_lines(label, PANEL_WIDTH // 6) for label in labels}
+    width = panel_width(len(labels))
+    names = {label: label_lines(label, width // 6) for label in labels}
     most_lines = max(map(len, names.values()))
     header = {
         "title": None,
@@ -111,10 +127,10 @@ def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> 
     }
     return {
         "facet": category("algorithm", sort=list(labels), header=header),
-        "columns": PANEL_COLUMNS,
+        "columns": panel_columns(len(labels)),
         "bounds": "flush",
-        "spacing": {"row": 22 + 14 * most_lines, "column": 16},
-        "spec": {"width": PANEL_WIDTH, "height": height, **drawing},
+        "spacing": {"row": 22 + 14 * most_lines, "column": _BETWEEN},
+        "spec": {"width": width, "height": height, **drawing},
     }
 
 
@@ -152,3 +168,21 @@ def rounded(value: float) -> float | None:
     if value != value:
         return None
     return float(f"{value:.6g}")
+
+
+def beyond_edges(axis: Axis, x: Spec, y: Spec) -> list[Spec]:
+    """Points drawn at an end of the axis, with what they are."""
+    layers = []
+    for side, shift, text in (
+        ("left", 8, "'← ' + format(datum.points, '.3~g')"),
+        ("right", -8, "format(datum.points, '.3~g') + ' →'"),
+    ):
+        is_there = f"datum.points < {axis.low}" if side == "left" else f"datum.points > {axis.high}"
+        for style in ("halo", "note"):
+            layer = {
+                "transform": [where(is_there), calculated("text", text)],
+                "mark": {"type": "text", "style": style, "align": side, "dx": shift, "fontSize": 10},
+                "encoding": {"x": x, "y": y, "text": category("text")},
+            }
+            layers.append(layer)
+    return layers

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def save(chart: Chart, folder: Path, with_pdf: bool = False) -> list[Path]:
     svg = folder / f"{chart.name}.svg"
     png = folder / f"{chart.name}.png"
     pdf = folder / f"{chart.name}.pdf"
-    drawn = vl_convert.vegalite_to_svg(drawable(chart.still()))
+    drawn = _numbered_afresh(vl_convert.vegalite_to_svg(drawable(chart.still())))
     is_unchanged = svg.exists() and svg.read_text() == drawn
     svg.write_text(drawn)
     png.write_bytes(vl_convert.svg_to_png(drawn, scale=2))
@@ -65,6 +66,16 @@ def save(chart: Chart, folder: Path, with_pdf: bool = False) -> list[Path]:
     if not (is_unchanged and pdf.exists()):
         pdf.write_bytes(vl_convert.svg_to_pdf(drawn))
     return [svg, pdf, png]
+
+
+def _numbered_afresh(svg: str) -> str:
+    """The same with the numbers of its clipping paths from 1: the renderer counts on from picture to picture."""
+    numbers: dict[str, str] = {}
+
+    def renamed(match: re.Match[str]) -> str:
+        return numbers.setdefault(match[0], f"clip{len(numbers) + 1}")
+
+    return re.sub(r"(?<=[\"#])clip[0-9]+(?=[\")])", renamed, svg)
 
 
 def drawable(part: Any) -> Any:

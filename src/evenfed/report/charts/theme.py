@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...algorithms import BUILT_IN
-from ...comparison.findings import BASELINE, Entry
+from ...comparison.findings import Entry
 
 BLUE = "#0072b2"
 VERMILION = "#d55e00"
@@ -58,7 +58,7 @@ class Theme:
                 "leader": {"color": soft, "strokeWidth": 0.7},
                 "error": {"color": text, "strokeWidth": 1.2},
                 "chance": {"color": self.shade},
-                "hollow": {"color": text, "fill": self.ground, "strokeWidth": 1},
+                "hollow": {"color": self.ground, "stroke": text, "strokeWidth": 1.2, "filled": True},
                 "picked": {"color": text, "strokeWidth": 2, "filled": False},
             },
         }
@@ -78,12 +78,12 @@ class Look:
 
 
 def looks(entries: Sequence[Entry]) -> dict[str, Look]:
-    """By label. FedAvg and its repetitions are grey."""
+    """By label. The first, what the others are compared with, and repetitions are grey."""
     found: dict[str, Look] = {}
     greys = 0
     others = 0
     for entry in entries:
-        if entry.label == BASELINE or entry.is_control:
+        if entry is entries[0] or entry.is_control:
             found[entry.label] = Look(GREY, SHAPES[greys % len(SHAPES)])
             greys += 1
             continue

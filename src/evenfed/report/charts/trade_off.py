@@ -37,7 +37,7 @@ def chart(findings: Findings) -> Chart:
     """Up is fairer, right is better on average."""
     says = "Bars: one standard deviation over seeds, up and down."
     if _repetitions(findings):
-        says += " Shaded: all runs of FedAvg, repeated ones included: inside it, chance may be all there is."
+        says += f" Shaded: all runs of {findings.baseline_name}, repeated ones included; inside it, all may be chance."
     return Chart(
         name="trade-off",
         title=f"Mean against the worst-served 10 %: {measured_on(findings).lower()}, {when(findings, True)}",

@@ -1,63 +1,95 @@
-"""What a search tried: mean against worst 10 % of every candidate."""
+"""What a search tried: mean against worst 10 % of every candidate, and those that no other beats in both."""
 
-from pathlib import Path
-
-from ...comparison.study import Candidate
-from ...comparison.tune import Tuned, front
-from ...metrics import Metric
+from ...comparison.tune import Tuned
 from ..tuning import values_of
-from .drawing import GREY, Spec, category, quantity, save
+from .chart import Chart, Row, Spec, spec_of
+from .parts import WIDTH, better, category, named_scale, quantity, rounded, shown, where
+from .theme import GREY, PALETTE, SHAPES
+
+_HEIGHT = 400
 
 
-def draw(tuned: Tuned, folder: Path) -> list[Path]:
-    """The figure as SVG and PNG in `folder`; an empty list where `evenfed[report]` is not installed."""
-    return save(figure(tuned), folder, "trade-off")
-
-
-def figure(tuned: Tuned) -> Spec:
-    """Every candidate, those chosen, and the front: candidates that no other beats in both."""
+def chart(tuned: Tuned) -> Chart:
+    """Every candidate, those chosen, and the front."""
     judged_by = tuned.search.judged_by
-    candidates = []
+    unit = judged_by.unit
+    rows: list[Row] = []
     for candidate in tuned.candidates:
-        is_chosen = tuned.chosen.get(candidate.label) is candidate
-        candidates.append(
+        rows.append(
             {
-                "entry": candidate.label,
+                "algorithm": candidate.label,
                 "values": values_of(candidate),
-                "kind": "chosen" if is_chosen else "candidate",
-                **_position(candidate, judged_by),
+                "chosen": tuned.chosen.get(candidate.label) is candidate,
+                "mean": rounded(unit * candidate.figures["mean"]),
+                "worst10": rounded(unit * candidate.figures["worst10"]),
             }
         )
-    unbeaten = [_position(candidate, judged_by) for candidate in front(tuned.candidates, judged_by.sign)]
-    position = {
-        "x": quantity("mean", title=f"mean {judged_by.axis}", scale={"zero": False}),
-        "y": quantity("worst10", title=f"worst 10 %{', %' if judged_by.is_share else ''}", scale={"zero": False}),
-    }
+    judged_on = "the TEST data" if tuned.search.select_on == "test" else "a validation split"
+    return Chart(
+        name="pareto",
+        title=f"Candidates: mean against worst 10 %, {judged_by.name} on {judged_on}",
+        says="Large and ringed: chosen. Dashed: candidates that no other beats in both.",
+        spec=_spec(tuned),
+        rows=rows,
+    )
+
+
+def _front(sign: int) -> list[Spec]:
+    """Candidates that no other beats: from the best mean on, each with a better worst 10 % than all before."""
+    order = "descending" if sign > 0 else "ascending"
+    best = "max" if sign > 0 else "min"
+    is_better = "datum.worst10 > datum.before" if sign > 0 else "datum.worst10 < datum.before"
+    return [
+        {
+            "window": [{"op": best, "field": "worst10", "as": "before"}, {"op": "row_number", "as": "place"}],
+            "sort": [{"field": "mean", "order": order}, {"field": "worst10", "order": order}],
+            "frame": [None, -1],
+        },
+        where(f"datum.place === 1 || {is_better}"),
+    ]
+
+
+def _spec(tuned: Tuned) -> Spec:
+    judged_by = tuned.search.judged_by
+    percent = ", %" if judged_by.is_share else ""
+    scale = {"zero": False, "padding": 14}
+    x = quantity("mean", title=f"mean {judged_by.name}{percent}", scale=scale)
+    y = quantity("worst10", title=f"{judged_by.name} of the worst 10 %{percent}", scale=scale)
+    labels = list(dict.fromkeys(candidate.label for candidate in tuned.candidates))
+    colours = {}
+    shapes = {}
+    for position, label in enumerate(labels):
+        colours[label] = PALETTE[position % len(PALETTE)]
+        shapes[label] = SHAPES[position // len(PALETTE) % len(SHAPES)]
+    legend = {"title": None, "orient": "bottom", "columns": 4, "symbolOpacity": 1}
+    colour = category("algorithm", scale=named_scale(colours), legend=legend)
+    shape = category("algorithm", scale=named_scale(shapes), legend=legend)
+    tooltip = [
+        shown("algorithm", "entry"),
+        shown("values", "values"),
+        shown("mean", "mean", judged_by.digits + 1),
+        shown("worst10", "worst 10 %", judged_by.digits + 1),
+    ]
     line = {
-        "data": {"values": unbeaten},
+        "transform": _front(judged_by.sign),
         "mark": {"type": "line", "color": GREY, "strokeDash": [4, 3]},
-        "encoding": {**position, "order": quantity("mean")},
+        "encoding": {"x": x, "y": y, "order": quantity("mean")},
     }
     points = {
-        "data": {"values": candidates},
-        "mark": {"type": "point", "filled": True},
+        "mark": {"type": "point", "filled": True, "opacity": 0.9},
         "encoding": {
-            **position,
-            "color": category("entry", title=None),
-            "shape": category("kind", title=None),
-            "size": {"condition": {"test": "datum.kind == 'chosen'", "value": 160}, "value": 45},
+            "x": x,
+            "y": y,
+            "color": colour,
+            "shape": shape,
+            "size": {"condition": {"test": "datum.chosen", "value": 170}, "value": 45},
+            "tooltip": tooltip,
         },
     }
-    return {
-        "title": "Candidates: mean against worst 10 %; dashed: none is better in both",
-        "width": 560,
-        "height": 420,
-        "layer": [line, points],
+    rings = {
+        "transform": [where("datum.chosen")],
+        "mark": {"type": "point", "style": "picked", "size": 330, "strokeWidth": 1.3},
+        "encoding": {"x": x, "y": y, "tooltip": tooltip},
     }
-
-
-def _position(candidate: Candidate, judged_by: Metric) -> dict[str, float]:
-    mean = candidate.figures["mean"]
-    worst10 = candidate.figures["worst10"]
-    unit = judged_by.unit
-    return {"mean": unit * mean, "worst10": unit * worst10}
+    layers = [line, points, rings, better(judged_by.sign, WIDTH, _HEIGHT)]
+    return spec_of({"width": WIDTH, "height": _HEIGHT, "layer": layers})

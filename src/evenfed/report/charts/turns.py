@@ -1,64 +1,61 @@
-"""Clients that take turns at being last, and what averaging does to it."""
+"""Who is last, round by round: clients that take turns at being among the worst 10 %."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...comparison.averaging import one_decay_each
-from ...comparison.findings import Entry, Findings
+from ...comparison.findings import Findings
+from ...comparison.history import History
 from ...fairness import Vector
-from .drawing import AXIS, BLUE, HEADING, MARGINS, NO_FRAME, ORANGE, Point, Spec, category, label_lines
+from ..tables import measured_on
+from .chart import Chart, Row, Spec, spec_of
+from .parts import (
+    IS_PICKED,
+    MANY_CLIENTS,
+    NONE_PICKED,
+    aggregated,
+    calculated,
+    category,
+    panel_width,
+    panels,
+    quantity,
+    shown,
+)
+from .people import People
+from .theme import BLUE, VERMILION
 
 ROUNDS = 60  # the last ones, of which those evaluated are shown
 _WORST = 0.1
-_PANEL_WIDTH = 320
+_GROUPS = 20  # of very many clients
+_Turns = Mapping[str, Mapping[int, float]]  # client or group -> round -> the part of it that is among the worst
 
 
-def figure(findings: Findings) -> Spec | None:
-    """Who is among the worst 10 % in each of the last rounds: of the round's model, and of the average beside it.
-
-    Of the entry that oscillates most, its first seed; None if no entry deploys an average.
-    """
-    entry = most_oscillating(findings)
-    if entry is None:
+def chart(findings: Findings) -> Chart | None:
+    """None where fewer than two rounds were evaluated."""
+    people = People.of(findings)
+    group_of = None
+    if len(people) > MANY_CLIENTS:
+        group_of = _groups(findings)
+    rows = list(_rows(findings, people, group_of))
+    rounds = sorted({number for row in rows for number in row["round"]})
+    if len(rounds) < 2:
         return None
-    seed = next(iter(entry.runs))
-    current = _worst_by_round(entry.current or entry, seed)
-    average = _worst_by_round(entry, seed)
-    times = Counter[int]()
-    for clients in [*current.values(), *average.values()]:
-        times.update(clients)
-    rows = [str(client) for client, _ in times.most_common()]
-    panels = [
-        _panel(current, "each round's model", ORANGE, rows, with_labels=True),
-        _panel(average, "average of the models", BLUE, rows, with_labels=False),
-    ]
-    data = findings.header.data
-    label = " ".join(label_lines(entry.label, width=100))
-    shown = "clients that never are among them are left out"
-    return {
-        "title": {
-            "text": f"Clients among the worst 10 %, round by round: {label}",
-            "subtitle": f"{data['name']}, federation {data.get('seed', 0)}, seed {seed}; {shown}",
-            "offset": 8,
-            **HEADING,
-        },
-        "padding": MARGINS,
-        "spacing": 16,
-        "hconcat": panels,
-        "config": {"axis": AXIS, "view": NO_FRAME},
-    }
-
-
-def most_oscillating(findings: Findings) -> Entry | None:
-    """Of the entries that deploy an average; FedAvg only if it is alone."""
-    candidates = one_decay_each(findings)
-    if not candidates:
-        candidates = [entry for entry in findings.entries if entry.average is not None]
-    if not candidates:
-        return None
-    return min(candidates, key=lambda entry: findings.rows[entry.label].oscillation)
+    says = (
+        f"Marked: among the worst-served 10 % in that round, darker the more seeds agree. Evaluated ones of the last "
+        f"{min(ROUNDS, findings.rounds)} rounds; "
+    )
+    if group_of is None:
+        says += "clients that are never among them are left out."
+    else:
+        says += f"{len(people):,} clients in {_GROUPS} groups, by how {findings.baseline_name} serves them."
+    return Chart(
+        name="turns",
+        title=f"Who is served worst, round by round: {findings.header.data['name']}, {measured_on(findings).lower()}",
+        says=says,
+        spec=_spec(findings, _order(rows, group_of is not None), rounds, group_of is not None),
+        rows=rows,
+    )
 
 
 def worst_clients(figures: Vector, higher_is_better: bool) -> list[int]:
@@ -68,65 +65,120 @@ def worst_clients(figures: Vector, higher_is_better: bool) -> list[int]:
     order = np.argsort(figures[known], kind="stable")
     if not higher_is_better:
         order = order[::-1]
-    return [int(client) for client in known[order[:number]]]
+    worst: list[int] = known[order[:number]].tolist()
+    return worst
 
 
-def _worst_by_round(entry: Entry, seed: int) -> dict[int, list[int]]:
-    """The worst clients of every evaluated one of the last rounds, by the round's number."""
-    run = entry.runs[seed]
+def _groups(findings: Findings) -> list[int]:
+    """For each client, its group: 0 are those that the baseline serves worst."""
+    of_seeds = [run.late_figures for run in findings.baseline.histories if run.late_figures is not None]
+    means = findings.metric.sign * np.mean(of_seeds, axis=0)
+    order = np.argsort(means, kind="stable")
+    groups = np.empty(len(order), dtype=np.int64)
+    groups[order] = np.arange(len(order)) * _GROUPS // len(order)
+    numbers: list[int] = groups.tolist()
+    return numbers
+
+
+def _group_name(group: int) -> str:
+    step = 100 // _GROUPS
+    return f"{step * group} to {step * (group + 1)} %"
+
+
+def _rows(findings: Findings, people: People, group_of: Sequence[int] | None) -> Iterator[Row]:
+    """A client of a run each, or a group of them, with the rounds in which it is among the worst."""
+    for entry in findings.planned:
+        for seed, run in entry.runs.items():
+            turns = _turns(run, people, group_of)
+            for client, by_round in turns.items():
+                row: Row = {"algorithm": entry.label, "seed": seed, "client": client, "round": list(by_round)}
+                if group_of is not None:
+                    row["part"] = [round(part, 4) for part in by_round.values()]
+                yield row
+
+
+def _turns(run: History, people: People, group_of: Sequence[int] | None) -> _Turns:
     first = len(run.records) - ROUNDS
-    by_round = {}
+    sizes = Counter(group_of or [])
+    turns: dict[str, dict[int, float]] = {}
     for record in run.evaluated:
         figures = run.figures(record)
-        if record.index >= first and figures is not None:
-            by_round[record.index + 1] = worst_clients(figures, entry.metric.higher_is_better)
-    return by_round
+        if record.index < first or figures is None or np.isnan(figures).all():
+            continue
+        for client in worst_clients(figures, run.metric.higher_is_better):
+            name = people.names[client]
+            part = 1.0
+            if group_of is not None:
+                group = group_of[client]
+                name = _group_name(group)
+                part = 1 / sizes[group]
+            by_round = turns.setdefault(name, {})
+            number = record.index + 1
+            by_round[number] = by_round.get(number, 0.0) + part
+    return turns
 
 
-def _panel(
-    by_round: dict[int, list[int]],
-    name: str,
-    colour: str,
-    rows: Sequence[str],
-    with_labels: bool,
-) -> Spec:
-    cells: list[Point] = []
-    clients = set()
-    for number, worst in by_round.items():
-        for client in worst:
-            clients.add(client)
-            cells.append({"round": number, "client": str(client)})
-    row_height = max(7, min(13, 420 // max(1, len(rows))))
+def _order(rows: Sequence[Row], are_groups: bool) -> list[str]:
+    """Clients from the one most often last; groups from the worst served."""
+    if are_groups:
+        return list(map(_group_name, range(_GROUPS)))
+    times = Counter[str]()
+    for row in rows:
+        times[row["client"]] += len(row["round"])
+    return [client for client, _ in times.most_common()]
+
+
+def _spec(findings: Findings, clients: Sequence[str], rounds: Sequence[int], are_groups: bool) -> Spec:
+    height = max(60, min(240, 9 * (len(clients) + 2)))
+    flattened = ["round", "part"] if are_groups else ["round"]
+    part = "sum" if are_groups else "count"
+    transform = [
+        {"joinaggregate": [{"op": "distinct", "field": "seed", "as": "seeds"}], "groupby": ["algorithm"]},
+        {"flatten": flattened},
+        aggregated(["algorithm", "client", "round"], parts=(part, flattened[-1]), seeds=("max", "seeds")),
+        calculated("share", "datum.parts / datum.seeds"),
+        calculated("strength", f"datum.share * ({NONE_PICKED} || {IS_PICKED} ? 1 : 0.25)"),
+    ]
+    x_axis = {"labelAngle": 0, "labelOverlap": "greedy", "labelSeparation": 8, "grid": False, "ticks": False}
     x = {
         "field": "round",
         "type": "ordinal",
         "title": "round",
-        "scale": {"domain": list(by_round), "paddingInner": 0.08},
-        "axis": {
-            "labelAngle": 0,
-            "labelOverlap": "parity",
-            "labelSeparation": 6,
-            "grid": False,
-        },
+        "scale": {"domain": list(rounds), "paddingInner": 0.08},
+        "axis": x_axis,
     }
-    axis = {
-        "labels": with_labels,
-        "ticks": False,
-        "grid": False,
-        "labelFontSize": 9,
-    }
+    y_axis = {"ticks": False, "grid": False, "labelFontSize": 8, "labelOverlap": len(clients) > 26, "labelLimit": 90}
     y = category(
         "client",
-        sort=None,
-        title="client" if with_labels else None,
-        scale={"domain": list(rows), "paddingInner": 0.12},
-        axis=axis,
+        title="clients, by how they are served" if are_groups else "client",
+        scale={"domain": [*clients, " ", "  "], "paddingInner": 0.12},  # the last rows are for words
+        axis=y_axis,
     )
-    return {
-        "title": {"text": f"{name}: {len(clients)} different clients", "fontSize": 12},
-        "width": _PANEL_WIDTH,
-        "height": row_height * len(rows),
-        "data": {"values": cells},
-        "mark": {"type": "rect", "color": colour},
-        "encoding": {"x": x, "y": y},
+    cells = {
+        "mark": {"type": "rect"},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": {"condition": {"test": IS_PICKED, "value": BLUE}, "value": VERMILION},
+            "opacity": quantity("strength", scale={"domain": [0, 1], "range": [0, 1]}, legend=None),
+            "tooltip": [shown("client", "client"), shown("round", "round", 0), shown("share", "part of the runs", 2)],
+        },
     }
+    labels = [entry.label for entry in findings.planned]
+    layers = [cells] if are_groups else [cells, *_numbers(panel_width(len(labels)), height)]
+    drawing = panels(labels, {"layer": layers}, height=height)
+    return spec_of({"transform": transform, **drawing})
+
+
+def _numbers(width: int, height: int) -> list[Spec]:
+    """How many clients take turns, in the corner where the fewest are."""
+    transform = [
+        aggregated(["algorithm"], number=("distinct", "client")),
+        calculated("text", "datum.number + (datum.number === 1 ? ' client' : ' different clients')"),
+    ]
+    place = {"x": {"value": width - 2}, "y": {"value": height - 8}, "text": category("text")}
+    layers = []
+    for style in ("halo", "note"):
+        mark = {"type": "text", "style": style, "align": "right", "fontSize": 10}
+        layers.append({"transform": transform, "mark": mark, "encoding": place})
+    return layers
