@@ -173,6 +173,9 @@ class Roster:
             values.append(facts[fact])
         return values
 
+    def name(self, client: int) -> str:
+        return str(self.facts[client]["name"])
+
     def tested(self) -> list[int]:
         """Clients that hold test data."""
         tested = []
@@ -211,6 +214,5 @@ class Connection:
         return replies(self.grid, messages, self.timeout, self.ordered)
 
     def log_dropped(self, index: int, client: int, reason: object) -> None:
-        facts = self.roster.facts[client]
-        name = facts["name"]
+        name = self.roster.name(client)
         log(WARNING, "round %s: client %s (%s) is dropped: %s", index, client, name, reason)

@@ -31,6 +31,7 @@ from .plain import PlainRound
 from .private import PrivateRound, check_algorithm, check_run, check_wrapper, with_private_memory
 from .roster import Connection, Roster
 from .standing import Standing
+from .telling import final_table, round_line
 from .trips import check_trips
 from .wire import Shape, Task
 
@@ -181,6 +182,8 @@ class FairStrategy(Strategy):
             if self._standing.stopped:
                 break
         result.arrays = self.deployed
+        for line in final_table(self.records, self.roster.column("train"), self.roster.name):
+            log(INFO, "\t%s", line)
         return result
 
     def configure_train(
@@ -278,6 +281,7 @@ class FairStrategy(Strategy):
         standing.round = None
         standing.record = None
         self.records.append(record)
+        log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name))
         finished = standing.server.index >= self.settings.rounds
         if self.folder is not None:
             state = State(standing.server)
