@@ -1,11 +1,12 @@
 """
-Train and see who is served badly
-=================================
+Train, and see who is served badly
+==================================
 
-Twenty clients hold few digits each. Averaged over all of them the model does well; some clients are far below.
+Twenty clients hold few digits each. The mean hides that some of them are served far worse than the others.
 """
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
@@ -18,10 +19,25 @@ result = evenfed.train(model, clients, "fedavg", rounds=20, lr=0.1, batch_size=1
 result
 
 # %%
-# A client's accuracy beside its size: the worst served are not always the smallest.
+# Each client's accuracy, lowest first; the two on the left are the worst tenth.
 
-sizes = [len(client.train[1]) for client in clients]
-plt.scatter(sizes, result.accuracy)
-plt.xlabel("training examples")
-plt.ylabel("test accuracy")
+order = np.argsort(result.accuracy)
+colours = ["#c4361d" if rank < 2 else "#2f6db5" for rank in range(len(order))]
+plt.bar(range(len(order)), 100 * result.accuracy[order], color=colours)
+plt.axhline(100 * result.fairness.mean, color="black", linewidth=0.8, label="mean")
+plt.xlabel("clients, worst served first")
+plt.ylabel("test accuracy, %")
+plt.legend()
+plt.show()
+
+# %%
+# Which digits do the worst-served clients hold? Classes that few other clients hold.
+
+counts = np.stack([np.bincount(client.train[1], minlength=10) for client in clients])
+plt.imshow(counts[order].T, aspect="auto", cmap="Blues")
+plt.grid(False)
+plt.xlabel("clients, worst served first")
+plt.ylabel("digit")
+plt.yticks(range(10))
+plt.colorbar(label="training examples")
 plt.show()

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from . import examples, trees
 from .core.errors import InputError
+from .core.visible import visible
 from .trees import Inputs
 
 Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
 SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Client:
     """One client: `train` and `test` are (inputs, targets), tensors or arrays with one row per example.
 
@@ -33,6 +34,21 @@ class Client:
     size: int | None = None  # how many training examples a function loads
     test_size: int | None = None
     groups: Any = None  # a label per test example, such as a sex or an age group, for `Result.groups`
+
+    def __repr__(self) -> str:
+        train = _amount(self.train, self.size)
+        test = "none" if self.test is None else _amount(self.test, self.test_size)
+        return f"<Client {visible(str(self.name or 'without a name'))}: train {train}, test {test}>"
+
+
+def _amount(given: Examples, size: int | None) -> str:
+    """How many examples, as far as can be told without reading them."""
+    rows = given[1] if isinstance(given, tuple) and len(given) == 2 else given
+    try:
+        count = len(rows) if size is None else size
+    except TypeError:  # a function, which is asked when the client is drawn
+        return "when drawn"
+    return "in a folder" if isinstance(rows, str) else str(count)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .core import markup
+
 Vector = NDArray[np.float64]
 
 OSCILLATES_BELOW = -0.85
 
 _NAN = float("nan")
+_TITLES = {"worst10": "worst 10 %", "worst20": "worst 20 %", "best10": "best 10 %"}
 _ROUNDING = 1e-9  # a smaller gain is arithmetic: averages of the same accuracies in another order
 
 
@@ -67,6 +70,14 @@ class Fairness:
         table = np.array(rows)
         means = table.mean(axis=0)
         return cls(*means.tolist())
+
+    def _repr_html_(self) -> str:
+        heads = ["over clients"]
+        row = ["of each one's figure"]
+        for name, value in vars(self).items():
+            heads.append(_TITLES.get(name, name))
+            row.append(f"{value:.4g}")
+        return markup.table("Fairness", heads, [row])
 
 
 @dataclass(frozen=True)
@@ -196,6 +207,13 @@ class Suppression:
             well_gain=_mean(well_gain),
             mean_gain=_mean(gain),
         )
+
+    def _repr_html_(self) -> str:
+        heads = ["served by FedAvg", "clients", "changed for", "mean change"]
+        below = ["below its mean", str(self.suffering), f"{self.improved:.0%} better", f"{self.suffering_gain:+.4g}"]
+        above = ["above its mean", str(self.well_performing), f"{self.degraded:.0%} worse", f"{self.well_gain:+.4g}"]
+        everyone = ["all", "", "", f"{self.mean_gain:+.4g}"]
+        return markup.table("Against FedAvg", heads, [below, above, everyone])
 
 
 def oscillation(losses: Vector, shares: Vector) -> float:

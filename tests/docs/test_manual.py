@@ -1,5 +1,6 @@
 """The manual: it builds without a warning, links lead somewhere, its commands exist, every public name is in it."""
 
+import importlib.util
 import inspect
 import re
 import shlex
@@ -115,6 +116,34 @@ def test_the_guide_to_choosing_speaks_of_every_algorithm():
     guide = (DOCS / "choosing.md").read_text()
     for each in evenfed.algorithms.BUILT_IN:
         assert f"`{each}`" in guide, each
+
+
+def test_the_picture_of_weights_shows_what_the_algorithms_say():
+    pytest.importorskip("vl_convert")
+    spec = importlib.util.spec_from_file_location("weights", DOCS / "pictures" / "weights.py")
+    weights = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(weights)
+    assert {name for name, _ in weights.ENTRIES} == set(evenfed.algorithms.BUILT_IN)
+    assert weights.drawn() == weights.PICTURE.read_text(), "python docs/pictures/weights.py"
+
+
+def test_the_gallery_has_an_order():
+    scripts = {path.name for path in (ROOT / "examples" / "gallery").glob("*.py")}
+    listed = re.findall(r'"(\w+\.py)"', (DOCS / "_ext" / "gallery.py").read_text())
+    assert set(listed) == scripts
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_and_results_show_themselves():
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    notebook = nbformat.read(DOCS / "tutorial.ipynb", 4)
+    nbformat.validate(notebook)
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    tables = [output.data["text/html"] for output in shown if "text/html" in output.get("data", {})]
+    assert len(tables) == 2 and all("worst 10 %" in table for table in tables)
+    assert sum("image/png" in output.get("data", {}) for output in shown) == 3
 
 
 @pytest.mark.slow

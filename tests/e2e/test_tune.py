@@ -193,6 +193,8 @@ def test_an_algorithm_of_ones_own_is_tuned_by_the_grid_it_declares(tmp_path, two
     tried = sorted((c.values["strength"], c.values["order"], c.values["lr"]) for c in tuned.candidates)
     assert tried == [(0.1, 1, 0.1), (0.1, 2, 0.1), (0.9, 1, 0.1), (0.9, 2, 0.1)]
     assert tuned.untuned == {"twodials": {"shape": "round"}}
+    table = tuned._repr_html_()
+    assert "4 candidates" in table and "strength=" in table and "<td" in table
     told = result.not_tuned(tuned)
     assert "twodials.shape = round" in told and "grid=[...]" in told
     again = tuned_by(tmp_path, grid={"lr": [0.1], "twodials": {"shape": ["round", "square"], "order": [1]}})

@@ -78,7 +78,24 @@ def test_notebooks_get_tables_whose_names_are_escaped(compared):
     renamed = evenfed.Result(**{**vars(result), "label": ODD})
     shown_as = renamed._repr_html_()
     assert "<script>" not in shown_as and "&lt;script&gt;" in shown_as and "<table>" in shown_as
-    assert compared._repr_html_().count("<tr>") == 5
+    table = compared._repr_html_()
+    assert table.count("<tr>") == 5 and "<b>" in table and "<i>fedavg, other batches</i>" in table
+
+
+def test_parts_of_a_result_show_themselves_in_notebooks(compared):
+    fairness = compared["ditto"][0].fairness
+    shown = fairness._repr_html_()
+    assert "worst 10 %" in shown and f"{fairness.worst10:.4g}" in shown
+    (effect,) = compared.suppression("ditto")[:1]
+    assert f"{effect.suffering_gain:+.4g}" in effect._repr_html_()
+
+
+def test_a_client_is_shown_by_its_name_and_sizes():
+    x, y = torch.randn(6, 4), torch.zeros(6)
+    assert repr(evenfed.Client((x, y), (x[:2], y[:2]), name="north\n")) == r"<Client north\n: train 6, test 2>"
+    assert repr(evenfed.Client(lambda: (x, y), size=6)) == "<Client without a name: train 6, test none>"
+    assert repr(evenfed.Client(lambda: (x, y))) == "<Client without a name: train when drawn, test none>"
+    assert repr(evenfed.Client("north/", name="n")) == "<Client n: train in a folder, test none>"
 
 
 def test_a_result_without_test_data_can_be_printed():

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import markup
 from ..core.errors import InputError
 from ..data import federate
 from ..settings import VARIANT
@@ -32,6 +33,19 @@ class Tuned:
     experiment: Experiment  # with the chosen values
     search: Search
     untuned: dict[str, dict[str, Any]]  # label -> hyper-parameters without a grid, at their values
+
+    def _repr_html_(self) -> str:
+        judged_by = self.search.judged_by
+        rows = []
+        for label, best in self.chosen.items():
+            values = ", ".join(f"{name}={value}" for name, value in best.values.items())
+            row = [label, values]
+            for metric in ("mean", "worst10"):
+                figure = judged_by.unit * best.figures[metric]
+                row.append(f"{figure:.{judged_by.digits}f}")
+            rows.append(row)
+        title = f"{len(self.candidates)} candidates; chosen by {self.search.metric} on {self.search.select_on} data"
+        return markup.table(title, ["entry", "values", "mean", "worst 10 %"], rows)
 
 
 def tune(

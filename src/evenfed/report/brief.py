@@ -1,6 +1,5 @@
 """A result in a few lines, for `print` and for notebooks."""
 
-import html
 import io
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +7,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from ..comparison.history import History, Row, row
-from ..core.visible import visible
+from ..core import markup
+from ..core.markup import Shown
 from ..metrics import Metric
 from .columns import METRIC_COLUMNS, directed
 from .table import Line, Table
@@ -94,29 +94,15 @@ def text(table: Table) -> str:
 
 
 def as_html(table: Table) -> str:
-    """The table as plain HTML; names are escaped."""
+    """The table as HTML, the best of each column bold, the noise floor in italics."""
     heads = [table.head]
     for column in table.columns:
         heads.append(column.title)
-    parts = [_html("p", table.title), "<table>", _html_row("th", heads)]
+    rows = []
     for line in table.lines:
-        cells = [line.entry]
+        row = [Shown(line.entry, italic=line.control)]
         for cell in line.cells:
-            cells.append(cell.text(table.digits))
-        parts.append(_html_row("td", cells))
-    parts.append("</table>")
-    for note in table.notes:
-        parts.append(_html("p", note))
-    return "\n".join(parts)
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    row = ""
-    for cell in cells:
-        row += _html(tag, cell)
-    return f"<tr>{row}</tr>"
-
-
-def _html(tag: str, content: str) -> str:
-    escaped = html.escape(visible(content))
-    return f"<{tag}>{escaped}</{tag}>"
+            text = cell.text(table.digits)
+            row.append(Shown(text, bold=cell.best, italic=line.control))
+        rows.append(row)
+    return markup.table(table.title, heads, rows, table.notes)

@@ -1,0 +1,39 @@
+"""
+Mean against worst tenth
+========================
+
+Every method trades the mean for the worst tenth in its own way. Vary the strength of each, and draw the frontier. All
+runs train together.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_digits
+
+import evenfed
+
+digits = load_digits()
+clients = evenfed.federate(digits.data / 16, digits.target, "dirichlet", clients=20, concentration=0.1, test=0.3)
+entries = ["fedavg"]
+for strength in (0.5, 1, 2, 4):
+    entries.append(f"semi_vred[beta={strength},smooth=0.25]")
+    entries.append(f"vred[beta={strength},smooth=0.25]")
+    entries.append(f"term[alpha={strength},smooth=0.25]")
+options = {"rounds": 30, "lr": 0.1, "batch_size": 16, "last_rounds": 10}
+comparison = evenfed.compare(lambda: torch.nn.Linear(64, 10), clients, entries, seeds=2, **options)
+
+# %%
+# Lines join the strengths of one method, weakest first. The grey cross is FedAvg with other batches: what chance alone
+# does.
+
+points = {}
+for row in comparison.rows:
+    points.setdefault(row.label.partition("[")[0], []).append((row.late["mean"][0], row.late["worst10"][0]))
+for name, figures in points.items():
+    plt.plot(*zip(*[(100 * mean, 100 * worst) for mean, worst in figures], strict=True), "o-", label=name)
+floor = comparison.noise_floor
+plt.plot(100 * floor.late["mean"][0], 100 * floor.late["worst10"][0], "x", color="grey", label=floor.label)
+plt.xlabel("mean test accuracy, %")
+plt.ylabel("worst 10 %, %")
+plt.legend()
+plt.show()
