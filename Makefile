@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Python keeps what it has compiled, whatever the surroundings say: else each process compiles torch anew, 4 s each
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo setup test quick lint bench docs readme clean
 

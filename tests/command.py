@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -42,7 +41,14 @@ def start(
     )
 
 
-LOADED = ["evenfed.cli.commands", "evenfed.cli.training", "evenfed.comparison.tune", "evenfed.simulate.engines.slots"]
+LOADED = [
+    "evenfed.cli.commands",
+    "evenfed.cli.training",
+    "evenfed.comparison.tune",
+    "evenfed.simulate.engines.slots",
+    "optuna",
+    "sympy",
+]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(LOADED)
 
@@ -96,15 +102,6 @@ class Forked:
         out, err = (place.read_text() if place.exists() else "" for place in self._streams)
         shutil.rmtree(self._folder)
         return out, err
-
-
-def forks_seconds() -> float:
-    """The processor time of all forks; they are not this process's children."""
-    server = forkserver._forkserver._forkserver_pid
-    if server is None:
-        return 0.0
-    fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def ended(process: subprocess.Popen[str] | Forked) -> Done:

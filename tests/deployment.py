@@ -11,6 +11,7 @@ from pathlib import Path
 
 from command import PATIENCE, wait_for
 from network import Watch
+from preloaded import Preloaded
 
 ROOT = Path(__file__).parents[1]
 SITES = range(3)
@@ -77,14 +78,17 @@ class Deployment:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.running = folder, dict[str, Running]()
-        self.watches = {name: Watch(folder / f"watch-{name}") for name in ("superlink", "site-0", "others")}
+        names = ("superlink", "site-0", "others", "preloaded")
+        self.watches = {name: Watch(folder / f"watch-{name}") for name in names}
+        self.preloaded = Preloaded(folder / "preloaded", self.watches["preloaded"])
         self.ports = free_ports(6)
         self.prelude = ""
         self.environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "COLUMNS": "160",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds, instead of one
+            "PATH": f"{self.preloaded.path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
 
     def begin(self) -> None:
@@ -146,3 +150,4 @@ class Deployment:
     def end(self) -> None:
         for name in sorted(self.running):  # the sites first, then the SuperLink, which ends what it has started
             self.running[name].kill(signal.SIGTERM)
+        self.preloaded.end()

@@ -14,6 +14,7 @@ import pytest
 from command import PATIENCE
 from deployment import ROOT, free_ports
 from evenfed.flower.quiet import QUIET
+from preloaded import Preloaded
 
 pytestmark = pytest.mark.slow
 HOSPITALS = ["city", "county", "island"]
@@ -41,9 +42,17 @@ def run(folder: Path, *words: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_deployed_as_processes(example):
+@pytest.fixture
+def preloaded(tmp_path):
+    made = Preloaded(tmp_path / "preloaded")
+    yield made.path
+    made.end()
+
+
+def test_deployed_as_processes(example, preloaded):
     port = free_ports(4)
-    run(example, "./deploy.sh", "evenfed.rounds=1", PORT=str(port))
+    path = f"{preloaded}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    run(example, "./deploy.sh", "evenfed.rounds=1", PORT=str(port), PATH=path)
     folder = example / "runs" / "semi_vred[beta=5]" / "seed-0"
     header = json.loads((folder / "header.json").read_text())
     assert header["finished"] and header["clients"]["names"] == HOSPITALS
