@@ -75,6 +75,11 @@ def is_metric(name: str) -> bool:
     return bool(set(_tokens(name)) & (_ACCURACY | _HIGHER | _LOWER))
 
 
+def is_scope(name: str) -> bool:
+    """Whether a name says what a metric was measured on."""
+    return bool(name) and normal(name) in {**_SCOPES, **_ASIDE}
+
+
 def is_bounded(name: str) -> bool:
     """Whether a metric lies between 0 and 1, or between 0 and 100."""
     return bool(set(_tokens(name)) & (_ACCURACY | _BOUNDED))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .roles import is_metric
+from .roles import is_metric, is_scope
 from .sheet import Row, Sheet
 
 _KINDS = "client|cid|node|partition|site|user|device|hospital|silo|party|worker|participant|institution"
@@ -49,14 +49,15 @@ class Tag:
         client = found[1].strip(_EDGES)
         before = name[: found.start()]
         after = name[found.end() :]
-        metric = ""
+        metrics = []
         rest = []
         for part in f"{before}/{after}".split("/"):
             word = part.strip(_EDGES)
-            if is_metric(word):
-                metric = word
+            if is_metric(word) or is_scope(word):
+                metrics.append(word)
             elif word:
                 rest.append(word)
+        metric = "/".join(metrics)
         algorithm = "/".join(rest)
         return cls(client, metric, algorithm, seed)
 

@@ -13,17 +13,29 @@ if TYPE_CHECKING:
     from .client import client_app
     from .fair import Fair
     from .mods import extend, loss_before
+    from .recording import each_client, recorded
     from .server import server_app
     from .strategy import FairStrategy
 
-__all__ = ["Fair", "FairStrategy", "client_app", "extend", "loss_before", "server_app"]
+__all__ = [
+    "Fair",
+    "FairStrategy",
+    "client_app",
+    "each_client",
+    "extend",
+    "loss_before",
+    "recorded",
+    "server_app",
+]
 
 _HOMES = {  # name -> its module
     "client_app": "client",
+    "each_client": "recording",
     "extend": "mods",
     "Fair": "fair",
     "FairStrategy": "strategy",
     "loss_before": "mods",
+    "recorded": "recording",
     "server_app": "server",
 }
 

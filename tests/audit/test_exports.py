@@ -1,0 +1,282 @@
+"""Exports of other systems as they come: made by Flower, FLEXible, TensorBoard and MLflow themselves."""
+
+import json
+
+import numpy as np
+import pandas
+import pytest
+
+import evenfed as package
+from evenfed import Fairness, InputError
+from evenfed.auditing.tags import Tag
+from local_grid import LocalGrid
+
+pytestmark = pytest.mark.slow
+CLIENTS = 4
+ROUNDS = 2
+
+
+def data_of(client: int):
+    """Clients differ in what the second input says."""
+    rng = np.random.default_rng(client)
+    x = rng.normal(size=(60, 5))
+    return x, (x[:, 0] + 0.4 * client * x[:, 1] > 0).astype(float)
+
+
+def trained(weights, client: int):
+    x, y = data_of(client)
+    for _ in range(5):
+        error = 1 / (1 + np.exp(-x[:30] @ weights)) - y[:30]
+        weights = weights - 0.5 * x[:30].T @ error / 30
+    return weights
+
+
+def accuracy_of(weights, client: int) -> float:
+    x, y = data_of(client)
+    return float(((x[30:] @ weights > 0) == (y[30:] > 0.5)).mean())
+
+
+@pytest.fixture(scope="module")
+def flower_app():
+    """An app as Flower's tutorials have it: a model's arrays come in, metrics go out."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        (weights,) = message.content["arrays"].to_numpy_ndarrays()
+        weights = trained(weights, context.node_config["partition-id"])
+        content = {"arrays": ArrayRecord([weights]), "metrics": MetricRecord({"num-examples": 30})}
+        return Message(RecordDict(content), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        (weights,) = message.content["arrays"].to_numpy_ndarrays()
+        client = context.node_config["partition-id"]
+        metrics = {"eval_acc": accuracy_of(weights, client), "num-examples": 30, "partition-id": client}
+        return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+
+    return app
+
+
+def flower_run(strategy, app):
+    from flwr.app import ArrayRecord
+
+    return strategy.start(LocalGrid(app, CLIENTS), ArrayRecord([np.zeros(5)]), num_rounds=ROUNDS)
+
+
+@pytest.fixture(scope="module")
+def flower_results(flower_app, tmp_path_factory):
+    """Flower's own FedAvg and FedAdam, untouched but for one argument and one line; and what they should give."""
+    from flwr.serverapp.strategy import FedAdam, FedAvg
+
+    from evenfed.flower import each_client, recorded
+
+    folder = tmp_path_factory.mktemp("flower")
+    results = {}
+    for strategy in (FedAvg, FedAdam):
+        kept = recorded(strategy(evaluate_metrics_aggr_fn=each_client), folder / f"{strategy.__name__}.jsonl")
+        results[strategy.__name__] = flower_run(kept, flower_app)
+    (weights,) = results["FedAvg"].arrays.to_numpy_ndarrays()
+    return folder, results, [accuracy_of(weights, client) for client in range(CLIENTS)]
+
+
+def test_a_stock_flower_run(flower_results):
+    _, results, accuracies = flower_results
+    audited = package.audit(results["FedAvg"])
+    assert audited.rows[0].last["worst"][0] == min(accuracies)
+    assert audited.rows[0].last["mean"][0] == pytest.approx(np.mean(accuracies))
+    assert sorted(audited.first.header.clients["names"]) == ["0", "1", "2", "3"]
+    assert "client from 'partition-id'" in " ".join(audited.facts) and "rounds 1 to 2" in " ".join(audited.facts)
+
+
+def test_flowers_result_as_json_and_the_files_of_two_strategies(flower_results, evenfed, tmp_path):
+    folder, results, accuracies = flower_results
+    by_round = {number: dict(record) for number, record in results["FedAvg"].evaluate_metrics_clientapp.items()}
+    (tmp_path / "result.json").write_text(json.dumps({"evaluate_metrics_clientapp": by_round}))
+    assert package.audit(tmp_path / "result.json").rows[0].last["worst"][0] == min(accuracies)
+    rows = []
+    for name in results:
+        for line in (folder / f"{name}.jsonl").read_text().splitlines():
+            rows.append({"strategy": name, **json.loads(line)})
+    (tmp_path / "both.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = evenfed("audit", "both.jsonl", "--no-figures")
+    assert done.returncode == 0 and "FedAdam" in done.stdout and "Compared with FedAvg" in done.stdout
+    assert f"{100 * min(accuracies):.1f}" in done.stdout
+
+
+def test_flowers_averages_are_refused_with_the_way_out(flower_app):
+    from flwr.serverapp.strategy import FedAvg
+
+    averages = flower_run(FedAvg(), flower_app)
+    with pytest.raises(InputError, match=r"averages over clients.*each_client"):
+        package.audit(averages)
+
+
+def test_flowers_older_history():
+    from flwr.server.history import History
+
+    history = History()
+    for number in (1, 2):
+        history.add_metrics_distributed(number, {"client_0_accuracy": 0.4 + 0.1 * number, "client_1_accuracy": 0.8})
+    assert package.audit(history).rows[0].last["worst"][0] == pytest.approx(0.6)
+    with pytest.raises(InputError, match="averages over clients"):
+        package.audit({"metrics_distributed": {"accuracy": [(1, 0.5)]}})
+
+
+def test_a_run_of_flexible(evenfed, tmp_path):
+    """Another framework's FedAvg; its results by client, written as JSON."""
+    from flex.data import Dataset, FedDataset
+    from flex.model import FlexModel
+    from flex.pool import (
+        FlexPool,
+        collect_clients_weights,
+        deploy_server_model,
+        fed_avg,
+        init_server_model,
+        set_aggregated_weights,
+    )
+
+    def holding(weights):
+        model = FlexModel()
+        model["model"] = weights
+        return model
+
+    begin = init_server_model(lambda: holding(np.zeros(5)))
+    deploy = deploy_server_model(lambda server: holding(server["model"]))
+    collect = collect_clients_weights(lambda client: [client["model"]])
+
+    @set_aggregated_weights
+    def put(server, weights):
+        server["model"] = np.asarray(weights[0])
+
+    names = {}
+    for client in range(CLIENTS):
+        names[f"site-{client}"] = client
+
+    def train(client, data):
+        client["model"] = trained(client["model"], names[client.actor_id])
+
+    def evaluate(client, data):
+        return {"acc": accuracy_of(client["model"], names[client.actor_id]), "samples": len(data) // 2}
+
+    federation = FedDataset({name: Dataset.from_array(*data_of(client)) for name, client in names.items()})
+    pool = FlexPool.client_server_pool(federation, begin)
+    for _ in range(ROUNDS):
+        pool.servers.map(deploy, pool.clients)
+        pool.clients.map(train)
+        pool.aggregators.map(collect, pool.clients)
+        pool.aggregators.map(fed_avg)
+        pool.aggregators.map(put, pool.servers)
+    pool.servers.map(deploy, pool.clients)
+    results = dict(zip(pool.clients.actor_ids, pool.clients.map(evaluate), strict=True))
+    (tmp_path / "flex.json").write_text(json.dumps(results))
+    expected = Fairness.of([result["acc"] for result in results.values()])
+    done = evenfed("audit", "flex.json", "--no-figures", "--format", "json")
+    (line,) = json.loads(done.stdout)["tables"][1]["lines"]
+    assert line["figures"]["worst10"]["value"] == pytest.approx(100 * expected.worst10)
+    assert line["figures"]["std"]["value"] == pytest.approx(100 * expected.std)
+
+
+def figure(algorithm: str, seed: int, step: int, client: int) -> float:
+    return 0.3 + 0.1 * client + 0.02 * step + 0.01 * seed + 0.05 * (algorithm == "fair") * (2 - client)
+
+
+def check(results, rounds: int) -> None:
+    """That the figures are those above."""
+    for algorithm in ("fedavg", "fair"):
+        means = []
+        for seed in (0, 1):
+            means.append(np.mean([figure(algorithm, seed, rounds, client) for client in range(CLIENTS)]))
+        assert results[algorithm].last["mean"][0] == pytest.approx(np.mean(means), abs=1e-6)
+    assert results.first.baseline.label == "fedavg" and results.first.seeds == [0, 1]
+
+
+@pytest.mark.parametrize("clients_in", ["tag", "folder"])
+def test_tensorboards_event_files(tmp_path, clients_in):
+    from torch.utils.tensorboard import SummaryWriter
+
+    for algorithm in ("fedavg", "fair"):
+        for seed in (0, 1):
+            run = tmp_path / "logs" / algorithm / f"seed-{seed}"
+            for client in range(CLIENTS):
+                place = run / f"site-{client}" if clients_in == "folder" else run
+                tag = "val/accuracy" if clients_in == "folder" else f"client_{client}/accuracy"
+                with SummaryWriter(str(place), filename_suffix=f".{client}") as writer:
+                    for step in (1, 2):
+                        writer.add_scalar(tag, figure(algorithm, seed, step, client), step)
+    check(package.audit(tmp_path / "logs"), 2)
+
+
+@pytest.fixture(scope="module")
+def mlflow_package():
+    import warnings
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        patch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+        import mlflow.store.tracking.dbmodels.models
+        import mlflow.tracking
+
+        yield mlflow
+
+
+def test_mlflows_folder_and_table(mlflow_package, tmp_path):
+    from mlflow.entities import Metric, Param
+
+    store = mlflow_package.tracking.MlflowClient(tracking_uri=str(tmp_path / "mlruns"))
+    experiment = store.create_experiment("clients", artifact_location=str(tmp_path / "artifacts"))
+    table = []
+    for algorithm in ("fedavg", "fair"):
+        for seed in (0, 1):
+            run = store.create_run(experiment).info.run_id
+            metrics = []
+            row = {"run_id": run, "params.algorithm": algorithm, "params.seed": str(seed)}
+            for client in range(CLIENTS):
+                for step in (1, 2):
+                    value = figure(algorithm, seed, step, client)
+                    metrics.append(Metric(f"client_{client}_accuracy", value, 0, step))
+                    row[f"metrics.client_{client}_accuracy"] = value
+            store.log_batch(run, metrics=metrics, params=[Param("algorithm", algorithm), Param("seed", str(seed))])
+            table.append(row)
+    check(package.audit(tmp_path / "mlruns"), 2)
+    pandas.DataFrame(table).to_csv(tmp_path / "runs.csv")  # the columns of mlflow.search_runs()
+    check(package.audit(tmp_path / "runs.csv"), 2)
+
+
+@pytest.mark.filterwarnings("ignore")  # SQLAlchemy's, about MLflow
+def test_mlflows_database(mlflow_package, tmp_path):
+    """MLflow's own tables, made without its migrations, which take ten seconds."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+
+    models = mlflow_package.store.tracking.dbmodels.models
+    engine = create_engine(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    kinds = (models.SqlExperiment, models.SqlRun, models.SqlParam, models.SqlMetric)
+    models.Base.metadata.create_all(engine, tables=[kind.__table__ for kind in kinds])
+    with Session(engine) as session:
+        for algorithm in ("fedavg", "fair"):
+            for seed in (0, 1):
+                run = f"{algorithm}-{seed}"
+                session.add(models.SqlRun(run_uuid=run, name=run, lifecycle_stage="active"))
+                session.add(models.SqlParam(run_uuid=run, key="algorithm", value=algorithm))
+                session.add(models.SqlParam(run_uuid=run, key="seed", value=str(seed)))
+                for client in range(CLIENTS):
+                    for step in (1, 2):
+                        value = figure(algorithm, seed, step, client)
+                        key = f"accuracy/client_{client}"
+                        session.add(models.SqlMetric(run_uuid=run, key=key, value=value, step=step, timestamp=step))
+        session.commit()
+    engine.dispose()
+    check(package.audit(tmp_path / "mlflow.db"), 2)
+
+
+def test_names_in_tags():
+    assert Tag.of("accuracy/client_12") == Tag("client_12", "accuracy")
+    assert Tag.of("client_0_accuracy") == Tag("client_0", "accuracy")
+    assert Tag.of("clients/berlin/val_acc") == Tag("clients/berlin", "val_acc")
+    assert Tag.of("hospital 3 | AUC") == Tag("hospital 3", "AUC")
+    assert Tag.of("train/loss") is None
