@@ -11,9 +11,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
 
-OTHERS = [
-    path for path in SCRIPTS if path.stem != "huggingface_adapters"
-]  # run in full by simulate/test_huggingface.py
+ELSEWHERE = ["huggingface_adapters", "audit_flower"]  # simulate/test_huggingface.py, audit/test_exports.py
+OTHERS = [path for path in SCRIPTS if path.stem not in ELSEWHERE]
 
 
 @pytest.mark.slow
