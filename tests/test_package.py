@@ -85,6 +85,8 @@ def test_the_wheel_works_by_itself(python, tmp_path):
     assert "speed" in done.stderr and "Traceback" not in done.stderr
     assert (tmp_path / "runs" / "demo" / "semi_vred" / "seed-0" / "header.json").exists()
     assert (tmp_path / "mine.toml").exists()
+    page = (tmp_path / "runs" / "demo" / "report" / "report.html").read_text()
+    assert "vegaEmbed" in page and "function showVerdict" in page and ".sentence" in page
 
 
 def test_the_source_archive_has_what_builds_and_explains_the_package_and_no_results(dist):

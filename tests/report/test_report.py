@@ -75,7 +75,7 @@ def test_the_same_results_leave_the_same_files(small, evenfed, tmp_path):
         return {p.name: p.read_bytes() for p in (tmp_path / "own").iterdir()}
 
     first = written()
-    assert {".pdf", ".svg", ".png", ".md", ".csv", ".tex", ".json"} == {Path(name).suffix for name in first}
+    assert {".pdf", ".svg", ".png", ".md", ".csv", ".tex", ".json", ".html"} == {Path(name).suffix for name in first}
     pdf = tmp_path / "own" / "worst20.pdf"
     pdf.write_bytes(b"as drawn a second ago")
     assert written() == {**first, "worst20.pdf": b"as drawn a second ago"}

@@ -36,13 +36,13 @@ def report(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
     format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
-    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures.")] = True,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures and write the page.")] = True,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for tables and figures; by default DIR/report, or DIR/beside for several."),
     ] = None,
 ) -> None:
-    """Print a comparison's tables, draw its figures, and say which differences from FedAvg exceed chance."""
+    """Print a comparison's tables, draw its figures, write its page, and say which differences exceed chance."""
     from ..report import write
     from ..report.files import Question, write_report
 
@@ -63,8 +63,10 @@ def report(
     if written.drawn:
         names += " (also .svg, .png)"
     page.print(f"\nWritten to {target}: {names}", markup=False)
-    if figures and len(document.findings) == 1 and not written.drawn:
-        page.print(f"Figures: {NOT_DRAWN}", markup=False)
+    if written.page is not None:
+        page.print(f"Page: {written.page}", markup=False)
+    elif figures:
+        page.print(f"Figures and page: {NOT_DRAWN}", markup=False)
 
 
 def _say_what_waits(folders: Sequence[Path]) -> None:

@@ -24,7 +24,7 @@ from ..report.charts import tuning as tuning_chart
 from ..report.charts.report import of_comparison
 from ..report.charts.saving import save, save_changed
 from ..report.document import Report
-from ..report.files import write_report
+from ..report.files import PAGE, prepare, write_page, write_report
 from ..report.tables import brief, summary
 from ..report.write import FORMATS, pages, terminal
 from .console import NOT_DRAWN, console, say
@@ -70,7 +70,7 @@ def introduce(federation: Federation) -> None:
 
 
 def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]:
-    """Print tables and draw figures; returns all that was printed, and the figures' files."""
+    """Print tables, draw figures and write the page; returns all that was printed, and the files drawn."""
     page = console()
     tables = [brief(findings)]
     if full:
@@ -89,11 +89,23 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
         pngs = [path.name for path in drawn if path.suffix == ".png"]
         names = ", ".join(pngs)
         shown = f"{folder}/figures: {names}"
+    written = _write_page(findings, folder)
     with page.capture() as second:
         page.print(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
         page.print(f"Figures: {shown}", markup=False)
+        if written is not None:
+            page.print(f"Page: {written}", markup=False)
+            drawn.append(written)
     sys.stdout.write(second.get())
     return first.get() + second.get(), drawn
+
+
+def _write_page(findings: Findings, folder: Path) -> Path | None:
+    """Where `evenfed report` puts it too; None where `evenfed[report]` is not installed."""
+    document = Report.of_findings([findings], beside_paper=False)
+    target = folder / "report"
+    prepare(target)
+    return write_page(document, target / PAGE)
 
 
 def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_json: bool) -> None:
@@ -108,6 +120,8 @@ def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_
     page.print(f"\nResults: {folder}/federation-<seed>/<algorithm>/seed-<k>", markup=False)
     names = ", ".join(path.name for path in written.paths)
     page.print(f"Report: {written.folder}: {names}", markup=False)
+    if written.page is not None:
+        page.print(f"Page: {written.page}", markup=False)
 
 
 def show_tuned(tuned: Tuned, folder: Path) -> None:

@@ -1,7 +1,6 @@
 """What `train` and `compare` give back: a finished run, and the runs of a comparison."""
 
 import dataclasses
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -197,7 +196,7 @@ class Result:
         """Write the run to a folder that `evenfed.load` and `evenfed report` read: safetensors and JSON."""
         root = Path(path)
         with locked(root):
-            self._write(root)
+            self.write_to(root)
         return root
 
     def report(self, out: str | Path | None = None, show: bool = True) -> list[Path]:
@@ -205,7 +204,11 @@ class Result:
 
         A run on disk has its report in its own folder unless `out` is given.
         """
-        return _report([self], self.folder, out, show)
+        return showing.report_on([self], self.folder, out, show)
+
+    def page(self, path: str | Path) -> Path:
+        """Write one HTML file that opens offline: the verdict, a table and every chart."""
+        return showing.page_on([self], self.folder, Path(path))
 
     def __repr__(self) -> str:
         return f"<Result: {self._title}>"
@@ -240,7 +243,7 @@ class Result:
     def _rounds(self) -> Rounds:
         return self.label, self.seed, self.client_names, self.records
 
-    def _write(self, root: Path) -> RunFolder:
+    def write_to(self, root: Path) -> RunFolder:
         """To its place in `root`; a run with the same label and seed is replaced."""
         target = RunFolder.at(root, self.label, self.seed)
         if self.folder is not None and self.folder.is_dir():
@@ -348,7 +351,7 @@ class Comparison:
                         f"{root} holds another run, {other.path.name} of {other.label}; save to a new folder"
                     )
             for result in self.every:
-                result._write(root)
+                result.write_to(root)
             write_order(root, list(self.results))
         return root
 
@@ -357,7 +360,11 @@ class Comparison:
 
         A comparison on disk has its report in its folder unless `out` is given.
         """
-        return _report(self.every, self.folder, out, show)
+        return showing.report_on(self.every, self.folder, out, show)
+
+    def page(self, path: str | Path) -> Path:
+        """Write one HTML file that opens offline: the verdict, a table and every chart."""
+        return showing.page_on(self.every, self.folder, Path(path))
 
     def __repr__(self) -> str:
         return str(self)
@@ -376,18 +383,6 @@ class Comparison:
         title = showing.title_of_comparison(len(self), seeds, rounds, len(first.client_names), late)
         notes = [] if self.folder is None else [f"Kept in {self.folder}."]
         return showing.table_of_comparison(title, self.rows, self.noise_floor, notes)
-
-
-def _report(results: Sequence[Result], folder: Path | None, out: str | Path | None, show: bool) -> list[Path]:
-    """Of results on disk, or of results in memory by way of a temporary folder."""
-    target = showing.target_of(folder, out)
-    with tempfile.TemporaryDirectory() as place:
-        root = folder or Path(place) / target.resolve().name
-        folders = []
-        for result in results:
-            kept = result._write(root) if result.folder is None else RunFolder(result.folder)
-            folders.append(kept)
-        return showing.report_on(root, folders, target, show, results[0].window)
 
 
 def _histories(results: Sequence[Result]) -> list[History]:

@@ -1,8 +1,10 @@
 """Tables and reports of results in Python; what draws them is loaded when something is shown."""
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..core.errors import InputError
 from .folder import RunFolder
@@ -10,6 +12,7 @@ from .history import History, Row
 from .reading import read_folders
 
 if TYPE_CHECKING:
+    from ..report.document import Report
     from ..report.table import Table
 
 
@@ -68,6 +71,18 @@ def as_html(table: "Table") -> str:
     return brief.as_html(table)
 
 
+class Run(Protocol):
+    """A result, as far as a report needs it."""
+
+    @property
+    def folder(self) -> Path | None: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+    def write_to(self, root: Path) -> RunFolder: ...
+
+
 def target_of(folder: Path | None, out: str | Path | None) -> Path:
     """The folder a report goes to."""
     if out is not None:
@@ -77,25 +92,48 @@ def target_of(folder: Path | None, out: str | Path | None) -> Path:
     return folder / "report"
 
 
-def report_on(
-    root: Path,
-    folders: Sequence[RunFolder],
-    target: Path,
-    show: bool,
-    last_rounds: int | None = None,
-) -> list[Path]:
-    """Report on runs in `root` as `evenfed report` does: write the files, print the tables, name the files."""
+def report_on(results: Sequence[Run], folder: Path | None, out: str | Path | None, show: bool) -> list[Path]:
+    """Report on runs as `evenfed report` does: write the files, print the tables, name the files.
+
+    `folder`: where the runs are kept; None: in memory.
+    """
     from rich.console import Console
 
     from ..report import write
-    from ..report.document import Report
     from ..report.files import write_report
 
-    findings = read_folders(root, folders)
-    document = Report.of_findings([findings], beside_paper=False, last_rounds=last_rounds)
-    written = write_report(document, target)
+    target = target_of(folder, out)
+    with _document(results, folder, target.resolve().name) as document:
+        written = write_report(document, target, in_memory=folder is None)
     if show:
         page = Console(highlight=False, force_jupyter=False)
         page.print(write.terminal(document, page))
         page.print(f"\nWritten to {target}", markup=False)
     return written.paths
+
+
+def page_on(results: Sequence[Run], folder: Path | None, path: Path) -> Path:
+    """Write the page on runs to one file."""
+    from ..report.files import prepare, write_page
+
+    prepare(path.parent)
+    with _document(results, folder, path.stem) as document:
+        written = write_page(document, path, in_memory=folder is None)
+    if written is None:
+        raise InputError("the page needs the package that draws; install it with: pip install 'evenfed[report]'")
+    return written
+
+
+@contextmanager
+def _document(results: Sequence[Run], folder: Path | None, name: str) -> Iterator["Report"]:
+    """The report on runs in their folders; those in memory are put into temporary ones."""
+    from ..report.document import Report
+
+    with tempfile.TemporaryDirectory() as place:
+        root = folder or Path(place) / name
+        folders = []
+        for result in results:
+            kept = result.write_to(root) if result.folder is None else RunFolder(result.folder)
+            folders.append(kept)
+        findings = read_folders(root, folders)
+        yield Report.of_findings([findings], beside_paper=False, last_rounds=results[0].window)

@@ -1,4 +1,4 @@
-"""A report's files: tables and figures in a folder, the same from Python and the command line."""
+"""A report's files: tables, figures and a page in a folder, the same from Python and the command line."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,12 @@ from .charts import choice as choice_chart
 from .charts.report import of_report
 from .charts.saving import save_all
 from .document import Report
+from .page import contents
+from .page import write as pages
+from .page.runtime import runtime
 
 CHOICE = "choice.json"
+PAGE = pages.NAME
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,14 @@ class Written:
     folder: Path
     tables: list[Path]
     drawn: list[Path]  # each figure in several formats; empty without the package that draws
+    page: Path | None = None  # likewise
 
     @property
     def paths(self) -> list[Path]:
-        return [*self.tables, *self.drawn]
+        every = [*self.tables, *self.drawn]
+        if self.page is not None:
+            every.append(self.page)
+        return every
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,33 @@ class Question:
         return Report.of(self.comparisons, beside_paper, self.min_test, self.last_rounds)
 
 
-def write_report(document: Report, target: Path, with_figures: bool = True) -> Written:
-    """report.md, tables.csv, tables.tex, tables.json and the figures."""
+def write_report(
+    document: Report,
+    target: Path,
+    with_figures: bool = True,
+    in_memory: bool = False,
+) -> Written:
+    """report.md, tables.csv, tables.tex, tables.json, the figures and report.html.
+
+    `in_memory`: the runs are not kept, so the page names no folder.
+    """
     prepare(target)
-    drawn = save_all(of_report(document), target) if with_figures else []
+    drawn: list[Path] = []
+    page = None
+    if with_figures:
+        drawn = save_all(of_report(document), target)
+        page = write_page(document, target / PAGE, in_memory)
     tables = write.save(document, target, drawn)
     folders = [findings.folder for findings in document.findings]
     tables.append(kept.save(document.facts, document.tables, folders, target))
-    return Written(target, tables, drawn)
+    return Written(target, tables, drawn, page)
+
+
+def write_page(document: Report, path: Path, in_memory: bool = False) -> Path | None:
+    """One HTML file that opens offline; None where `evenfed[report]` is not installed."""
+    if runtime() is None:
+        return None
+    return pages.write(contents.of_report(document, in_memory), path)
 
 
 def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:

@@ -296,7 +296,6 @@ def _marks(findings: Findings, x_options: Spec, y_options: Spec) -> list[Spec]:
         "x": quantity("label_x", **x_options),
         "y": quantity("label_y", **y_options),
         "text": category("algorithm"),
-        "fontWeight": {"condition": {"test": "datum.own", "value": "bold"}, "value": "normal"},
     }
     text = {"type": "text", "align": {"expr": "datum.align"}, "baseline": "middle", "fontSize": 11}
     halo = {"mark": {**text, "style": "halo"}, "encoding": placed}  # keeps bars off the letters

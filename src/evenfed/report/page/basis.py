@@ -1,0 +1,96 @@
+"""What a verdict and its table rest on: differences from FedAvg in measured or in expected figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...comparison.findings import Entry, Findings
+from ...comparison.intervals import Difference
+from ...comparison.statistics import Differences
+from ...metrics import Metric
+from .. import expected
+from ..tables import figures_at
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Differences in the last rounds, over all federations."""
+
+    differences: Differences
+    is_expected: bool = False  # accuracies without the noise of small test sets, in place of measured ones
+
+    @property
+    def findings(self) -> Findings:
+        """Those of the first federation."""
+        return self.differences.findings
+
+    @property
+    def metric(self) -> Metric:
+        return self.findings.metric
+
+    @property
+    def rivals(self) -> list[Entry]:
+        """The entries that compete with FedAvg, or with the baseline of an audit."""
+        return [entry for entry in self.findings.entries[1:] if self.is_compared(entry)]
+
+    @property
+    def baseline(self) -> str:
+        """Its label."""
+        return self.findings.baseline.label
+
+    @property
+    def baseline_name(self) -> str:
+        """As prose has it."""
+        return self.findings.baseline_name
+
+    def is_compared(self, entry: Entry) -> bool:
+        """Whether it has seeds in common with the baseline everywhere."""
+        return entry.label != self.baseline and self.differences.comparable(entry.label, self.baseline)
+
+    def level(self, label: str, figure: str) -> float:
+        """A figure as shown, its mean over federations and seeds."""
+        levels = []
+        for findings in self.differences.comparisons:
+            figures = figures_at(findings.rows[label], late=True)
+            levels.append(figures[figure][0])
+        return self.metric.unit * float(np.mean(levels))
+
+    def change(self, label: str, figure: str) -> Difference:
+        """From the baseline, paired by seed."""
+        return self.differences.between(label, self.baseline, figure)
+
+    def chance(self, difference: Difference) -> float | None:
+        """What 95 % of the differences between FedAvg and FedAvg are below; None if it was not repeated."""
+        chance = self.differences.chance(difference.metric, difference.seeds)
+        return None if chance is None else chance.bound
+
+    def is_beyond_chance(self, difference: Difference) -> bool:
+        """Whether it is more than FedAvg differs from itself, as far as that is known."""
+        bound = self.chance(difference)
+        return bound is None or abs(difference.points) > bound
+
+    def gain(self, label: str) -> float:
+        """Of the worst 10 %, more is better whatever the metric."""
+        return self.metric.sign * self.change(label, "worst10").points
+
+    @property
+    def winners(self) -> list[Entry]:
+        """The entries shown to serve the worst 10 % better than the baseline does, the best first."""
+        winners = []
+        for entry in self.rivals:
+            if self.change(entry.label, "worst10").direction == 1:
+                winners.append(entry)
+        return sorted(winners, key=lambda entry: -self.gain(entry.label))
+
+
+def chosen(comparisons: Sequence[Findings], late: Differences) -> Basis:
+    """Measured figures; expected ones where these fit and show a gain that the noise of small test sets hides."""
+    measured = Basis(late)
+    if measured.winners:
+        return measured
+    without_noise = expected.in_expected(comparisons, late=True)
+    if without_noise is None:
+        return measured
+    basis = Basis(without_noise, is_expected=True)
+    return basis if basis.winners else measured

@@ -1,0 +1,103 @@
+"""The page's first table: five columns that a choice is made by, differences as small bars with their intervals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...comparison.intervals import Difference
+from ...comparison.runs import FLOOR_NAMES
+from ...core.visible import visible
+from ...metrics import Metric
+from ..tables import in_percent, measured_on, when
+from .basis import Basis
+from .words import signed
+
+_FIGURES = {"worst10": "Worst 10 %", "mean": "Mean"}
+
+
+@dataclass(frozen=True)
+class Glance:
+    """One line per entry, FedAvg first; the noise floor last."""
+
+    columns: Sequence[dict[str, str]]
+    lines: Sequence[dict[str, Any]]
+    subtitle: str
+    notes: Sequence[str]
+    sign: int  # +1 if more is better
+    title: str = ""  # of a set-up
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "title": visible(self.title),
+            "columns": list(self.columns),
+            "lines": list(self.lines),
+            "subtitle": self.subtitle,
+            "notes": list(self.notes),
+            "sign": self.sign,
+        }
+
+
+def of(basis: Basis, name: str = "") -> Glance:
+    """The levels of worst 10 % and mean, and how far each is from FedAvg's."""
+    metric = basis.metric
+    columns = [{"key": "algorithm", "title": "Algorithm", "kind": "name"}]
+    for figure, title in _FIGURES.items():
+        columns.append({"key": figure, "title": title, "kind": "level"})
+        columns.append({"key": f"{figure}_gap", "title": f"{title} against {basis.baseline_name}", "kind": "gap"})
+    lines = []
+    for entry in basis.findings.everyone:
+        label = entry.label
+        cells: list[dict[str, Any]] = []
+        for figure in _FIGURES:
+            cells.append(_level(basis, label, figure))
+            cells.append(_gap(metric, basis.change(label, figure)) if basis.is_compared(entry) else {})
+        shown = visible(FLOOR_NAMES.get(label, label))
+        lines.append({"entry": visible(label), "name": shown, "control": entry.is_control, "cells": cells})
+    return Glance(columns, lines, _subtitle(basis), _notes(basis), metric.sign, name)
+
+
+def _level(basis: Basis, label: str, figure: str) -> dict[str, Any]:
+    value = basis.level(label, figure)
+    if np.isnan(value):
+        return {"text": "-"}
+    return {"value": value, "text": f"{value:.{basis.metric.digits}f}"}
+
+
+def _gap(metric: Metric, difference: Difference) -> dict[str, Any]:
+    """A difference, its interval, and what it comes to."""
+    if np.isnan(difference.points):
+        return {}
+    cell: dict[str, Any] = {
+        "value": difference.points,
+        "text": signed(metric, difference.points),
+        "direction": difference.direction,
+        "word": difference.verdict,
+    }
+    if difference.is_judged:
+        cell["low"] = difference.low
+        cell["high"] = difference.high
+        cell["range"] = f"{signed(metric, difference.low)} to {signed(metric, difference.high)}"
+    return cell
+
+
+def _subtitle(basis: Basis) -> str:
+    findings = basis.findings
+    what = f"{measured_on(findings)}{in_percent(findings)}"
+    if basis.is_expected:
+        what = f"Expected {what.lower()}"
+    return f"{what}, {when(findings, late=True)}"
+
+
+def _notes(basis: Basis) -> list[str]:
+    metric = basis.metric
+    unit = "Points" if metric.is_share else f"Differences in {metric.name}"
+    towards = "right" if metric.higher_is_better else "left"
+    notes = [
+        f"{unit}, paired by seed. The dot is the estimate, the bar its 95 % interval; {towards} of 0 is better, and "
+        "colour says that the interval excludes 0."
+    ]
+    if basis.findings.controls:
+        notes.append("The lines in italics repeat an entry: they show what chance alone does.")
+    return notes

@@ -1,0 +1,74 @@
+// The page: shows its content, follows the reader's theme, prints on white.
+
+let content = null;
+
+async function show(newContent, columns) {
+  content = newContent;
+  const bytes = await unpacked(columns);
+  document.title = `${content.title} - evenfed`;
+  showVerdict(content);
+  showGlance(content);
+  showTables(content);
+  showProvenance(content);
+  showSwitches(content, refreshCharts);
+  dimLines();
+  await showCharts(content, bytes);
+}
+
+const systemTheme = window.matchMedia("(prefers-color-scheme: dark)");
+let isPrinting = false;
+
+function themeName() {
+  if (isPrinting) return "light";
+  return document.documentElement.dataset.theme ?? (systemTheme.matches ? "dark" : "light");
+}
+
+function switchTheme() {
+  document.documentElement.dataset.theme = themeName() === "dark" ? "light" : "dark";
+  followTheme();
+}
+
+function followTheme() {
+  const isDark = themeName() === "dark";
+  byId("theme").setAttribute("aria-pressed", String(isDark));
+  if (content) redrawCharts("all");
+}
+
+// Paper is white: dark charts are drawn anew, at once, and once more afterwards.
+function print(begins) {
+  const wasDark = themeName() === "dark";
+  isPrinting = begins;
+  if (!content || wasDark === (themeName() === "dark")) return;
+  for (const chart of drawnCharts) drawChart(chart, content.themes);
+}
+
+// A live page asks for what came after what it shows; an answer without content says that nothing did.
+async function follow(address, edition) {
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, 2000));
+    try {
+      const answer = await fetch(`${address}?after=${encodeURIComponent(edition)}`, { cache: "no-store" });
+      if (answer.status !== 200) continue;
+      const newest = await answer.json();
+      edition = newest.edition;
+      await show(newest.content, newest.columns);
+    } catch (error) {
+      announce("The server has ended; the page shows what it last said.");
+      document.body.dataset.live = "ended";
+      return;
+    }
+  }
+}
+
+async function start() {
+  byId("theme").addEventListener("click", switchTheme);
+  systemTheme.addEventListener("change", followTheme);
+  window.addEventListener("beforeprint", () => print(true));
+  window.addEventListener("afterprint", () => print(false));
+  byId("theme").setAttribute("aria-pressed", String(themeName() === "dark"));
+  await show(JSON.parse(byId("content").textContent), byId("columns").textContent);
+  const { live, edition } = document.body.dataset;
+  if (live) follow(live, edition);
+}
+
+start();

@@ -1,0 +1,88 @@
+// What the charts show: which algorithms and seeds, and which client stands out.
+
+const shown = { offAlgorithms: new Set(), offSeeds: new Set(), picked: null };
+
+function showSwitches(content, redraw) {
+  const algorithms = group("Algorithms", content.entries.map((entry) => algorithmSwitch(entry, redraw)));
+  const parts = [algorithms];
+  if (content.seeds.length > 1) parts.push(group("Seeds", content.seeds.map((seed) => seedSwitch(seed, redraw))));
+  if (content.clients.length) parts.push(clientPicker(content.clients, redraw));
+  const all = make("button", { type: "button", id: "all", onclick: () => switchAllOn(redraw) }, "Show all");
+  refill(byId("switches"), parts, make("div", { class: "group" }, all));
+}
+
+function group(name, children) {
+  const legend = make("legend", {}, name);
+  return make("fieldset", { class: "group" }, legend, make("div", { class: "chips" }, children));
+}
+
+function algorithmSwitch(entry, redraw) {
+  const swatch = swatchOf(entry);
+  return chip(entry.name, swatch, shown.offAlgorithms, entry.label, redraw, "algorithm");
+}
+
+function seedSwitch(seed, redraw) {
+  return chip(String(seed), null, shown.offSeeds, seed, redraw, "seed");
+}
+
+function chip(name, swatch, off, key, redraw, kind) {
+  const change = () => {
+    if (box.checked) off.delete(key);
+    else off.add(key);
+    redraw();
+  };
+  const box = make("input", { type: "checkbox", "data-kind": kind, "data-key": String(key), onchange: change });
+  box.checked = !off.has(key);
+  const label = kind === "seed" ? [make("span", { class: "name" }, name)] : nameOf(name);
+  return make("label", { class: "chip" }, box, swatch, make("span", {}, label));
+}
+
+const SHAPES = {
+  circle: "M8 3a5 5 0 1 0 .01 0z",
+  diamond: "M8 2l6 6-6 6-6-6z",
+  "triangle-up": "M8 3l6 10H2z",
+  "triangle-down": "M8 13L2 3h12z",
+  square: "M3 3h10v10H3z",
+  cross: "M6 2h4v4h4v4h-4v4H6v-4H2V6h4z",
+};
+
+function swatchOf(entry) {
+  const shape = draw("path", { d: SHAPES[entry.shape] ?? SHAPES.circle, fill: entry.colour });
+  return draw("svg", { class: "swatch", viewBox: "0 0 16 16", "aria-hidden": "true" }, shape);
+}
+
+function clientPicker(clients, redraw) {
+  const pick = () => pickClient(select.value === "" ? null : clients[Number(select.value)], redraw);
+  const options = clients.map((name, place) => make("option", { value: place }, name));
+  const select = make("select", { id: "client", onchange: pick }, make("option", { value: "" }, "none"), options);
+  const label = make("label", { for: "client" }, "Highlight client");
+  return make("div", { class: "group" }, label, select);
+}
+
+function pickClient(name, redraw) {
+  shown.picked = name;
+  const select = byId("client");
+  if (select) {
+    const place = [...select.options].findIndex((option) => option.value !== "" && option.textContent === name);
+    select.selectedIndex = Math.max(0, place);
+  }
+  announce(name === null ? "No client is highlighted" : `Client ${name} is highlighted in all charts`);
+  redraw();
+}
+
+function switchAllOn(redraw) {
+  shown.offAlgorithms.clear();
+  shown.offSeeds.clear();
+  for (const box of byId("switches").querySelectorAll("input")) box.checked = true;
+  pickClient(null, redraw);
+}
+
+function isShown(row) {
+  return !shown.offAlgorithms.has(row.algorithm) && !shown.offSeeds.has(row.seed);
+}
+
+function dimLines() {
+  for (const line of document.querySelectorAll("tr[data-entry]")) {
+    line.classList.toggle("off", shown.offAlgorithms.has(line.dataset.entry));
+  }
+}

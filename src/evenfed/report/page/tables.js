@@ -1,0 +1,53 @@
+// All tables of the report, made when they are opened; and where everything comes from.
+
+function showTables(content) {
+  const open = new Set([...byId("tables").querySelectorAll("details[open] > summary")].map((each) => each.textContent));
+  const closed = content.tables.map((table) => onDemand(table.title, () => tableOf(table)));
+  if (!closed.length) return refill(byId("tables"));
+  const heading = make("h2", {}, "All figures");
+  const lead = make("p", { class: "note" }, "Every table of the report. Press a column's head to sort.");
+  refill(byId("tables"), heading, lead, closed);
+  for (const details of closed) details.open = open.has(details.firstChild.textContent);
+}
+
+function onDemand(title, content) {
+  const details = make("details", {}, make("summary", {}, title));
+  const fill = () => {
+    if (details.open && details.children.length === 1) details.append(...content());
+  };
+  details.addEventListener("toggle", fill);
+  return details;
+}
+
+function tableOf(table) {
+  const titles = [table.head, ...(table.parts ? ["part"] : []), ...table.columns];
+  const lines = table.lines.map(([entry, part, control, cells]) => {
+    const head = make("th", { scope: "row" }, nameOf(entry));
+    const parts = table.parts ? [make("td", { class: "part" }, part)] : [];
+    const figures = cells.map(([text, , best]) => make("td", { class: best ? "best" : null }, text));
+    return make("tr", { class: control ? "control" : null }, head, parts, figures);
+  });
+  const keys = (place) => table.lines.map((line) => sortKey(line, place, table.parts));
+  const caption = make("caption", { class: "unseen" }, table.title);
+  const element = makeSortable(make("table", { class: "full" }, caption), titles, keys, lines);
+  const notes = table.notes.map((note) => make("p", { class: "note" }, tied(note)));
+  return [make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": table.title }, element), ...notes];
+}
+
+function sortKey([entry, part, , cells], place, hasParts) {
+  if (place === 0) return entry;
+  if (hasParts && place === 1) return part;
+  const [text, value] = cells[place - (hasParts ? 2 : 1)];
+  return value ?? (text === "-" ? null : text);
+}
+
+function showProvenance(content) {
+  const parts = [make("h2", {}, "Where this comes from")];
+  if (content.commands.length) {
+    const commands = content.commands.map((command) => make("code", {}, command));
+    parts.push(make("p", {}, "To reproduce it:"), make("pre", { tabindex: "0" }, commands.flatMap((code) => [code, "\n"])));
+  }
+  const terms = content.provenance.map(([term, text]) => make("div", {}, make("dt", {}, term), make("dd", {}, text)));
+  parts.push(make("dl", { class: "provenance" }, terms));
+  refill(byId("provenance"), parts);
+}

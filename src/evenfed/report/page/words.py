@@ -1,0 +1,83 @@
+"""Figures and differences in plain words."""
+
+from collections.abc import Sequence
+
+from ...comparison.intervals import Difference
+from ...metrics import Metric
+
+_FEW = 3  # names that a sentence lists
+_NOTHING = 1e-9
+
+
+def level(metric: Metric, value: float) -> str:
+    """A figure with its unit.
+
+    >>> level(Metric(name="accuracy"), 27.48), level(Metric(name="loss", higher_is_better=False), 0.31)
+    ('27.5 % accuracy', 'a loss of 0.310')
+    """
+    number = f"{value:.{metric.digits}f}"
+    if metric.is_share:
+        return f"{number} % {metric.name}"
+    return f"a {metric.name} of {number}"
+
+
+def amount(metric: Metric, points: float) -> str:
+    """The size of a difference.
+
+    >>> amount(Metric(name="accuracy"), -1.04)
+    '1.0 points'
+    """
+    number = f"{abs(points):.{metric.digits}f}"
+    return f"{number} points" if metric.is_share else number
+
+
+def signed(metric: Metric, points: float) -> str:
+    """A difference with its sign; a true minus, as in the page's table."""
+    return f"{points:+.{metric.digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def change(metric: Metric, difference: Difference) -> str:
+    """A difference and its interval.
+
+    >>> gap = Difference(2.44, -0.7, 5.6, "worst10", seeds=3)
+    >>> print(change(Metric(name="accuracy"), gap))
+    +2.4 points, likely between −0.7 and +5.6
+    """
+    if is_nothing(difference):
+        return "the same"
+    unit = " points" if metric.is_share else ""
+    text = f"{signed(metric, difference.points)}{unit}"
+    if difference.is_judged:
+        low = signed(metric, difference.low)
+        high = signed(metric, difference.high)
+        text += f", likely between {low} and {high}"
+    return text
+
+
+def is_nothing(difference: Difference) -> bool:
+    """Whether it is zero in every run."""
+    is_large = abs(difference.points) > _NOTHING or abs(difference.high) > _NOTHING
+    return not is_large
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things.
+
+    >>> counted(1, "seed"), counted(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"1 {one}" if number == 1 else f"{number} {many or one + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few names, or how many there are.
+
+    >>> listed(["afl"]), listed(["afl", "term"]), listed(["afl", "term", "vred", "qffl", "drfa"])
+    ('afl', 'afl and term', 'afl, term, vred and 2 others')
+    """
+    if len(names) > _FEW + 1:
+        shown = ", ".join(names[:_FEW])
+        return f"{shown} and {len(names) - _FEW} others"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,248 @@
+"""What a page says, and what it is made of; `test_page_in_chromium.py` looks at it in a browser."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from evenfed.comparison.reading import read
+from evenfed.report.document import Report
+from evenfed.report.files import write_page
+from evenfed.report.page import basis, contents, runtime, verdict, write
+from evenfed.report.page.packing import Packer
+from reports import FLOOR, steady
+
+
+def verdict_on(folder):
+    report = Report.of_findings([read(folder)], beside_paper=False)
+    return verdict.of(basis.chosen(report.pooled.comparisons, report.pooled))
+
+
+def at(levels: dict[str, float]):
+    """Entries at these accuracies, FedAvg at 0.4; seeds hardly differ."""
+
+    def level(label: str, seed: int) -> float:
+        return levels.get(label, 0.4) + 0.001 * (seed % 2) * (label == "vred")
+
+    return steady(level)
+
+
+def test_the_best_is_named_with_its_gain_and_that_nobody_pays(edited):
+    judged = verdict_on(edited(at({"vred": 0.5, "semi_vred": 0.45})))
+    assert judged.sentence == (
+        "vred serves the worst-served clients best: the worst 10 % reach 50.0 % accuracy, 10.1 points more than with "
+        "FedAvg, and the average client gains 10.0 points."
+    )
+    words = dict(judged.details)
+    assert "accuracy 40.0 % with FedAvg, 50.0 % with vred" in words["Who gains"]
+    assert "It rests on 2 seeds, on one split of the data." in words["How sure"]
+
+
+def test_whoever_pays_is_named(edited):
+    def robbed(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            line["accuracy"] = [0.2, 0.5, 0.6, 0.7, 0.8, 0.9]
+            if label == "vred":
+                line["accuracy"] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.7 + 0.001 * seed]
+
+    sentence = verdict_on(edited(robbed)).sentence
+    assert "10.0 points more than with FedAvg, at a cost of" in sentence
+    assert sentence.endswith("8.3 points to the average client and 20.0 points to the best-served 10 %.")
+
+
+def test_an_equal_is_not_called_worse(edited):
+    judged = verdict_on(edited(at({"vred": 0.5, "semi_vred": 0.5})))
+    assert "better than FedAvg" in judged.sentence and "best:" not in judged.sentence
+    assert "about as well: no difference is shown" in dict(judged.details)["How sure"]
+
+
+def test_what_chance_could_do_is_no_gain(edited):
+    def noisy(label: str, seed: int) -> float:
+        return 0.4 + (0.02 if label == "vred" else 0) + 0.05 * (seed % 2) * (label == "vred")
+
+    judged = verdict_on(edited(steady(noisy)))
+    assert judged.sentence == (
+        "No algorithm is shown to serve the worst-served clients better than FedAvg: vred comes closest (+4.5 points "
+        "for the worst 10 %), which chance could do."
+    )
+
+
+def test_harm_is_said(edited):
+    judged = verdict_on(edited(at({"vred": 0.3})))
+    assert judged.sentence == "No algorithm is shown to serve the worst-served clients better than FedAvg."
+    assert dict(judged.details)["Who does harm"] == "vred serves the worst 10 % worse than FedAvg."
+
+
+def test_one_seed_is_not_judged(edited):
+    def alone(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["finished"] = seed % 1000 == 0
+        at({"vred": 0.5})(label, seed, header, rounds)
+
+    judged = verdict_on(edited(alone))
+    assert judged.sentence.startswith("With one seed, no difference can be told from chance. Here vred serves")
+    assert "Not at all" in dict(judged.details)["How sure"]
+
+
+def test_of_a_loss_less_is_better(edited):
+    def losses(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["metric"] = {"name": "loss", "higher_is_better": False}
+        for line in rounds:
+            line["test_losses"] = (np.arange(1, 7) * (0.5 if label == "vred" else 1.0)).tolist()
+
+    sentence = verdict_on(edited(losses)).sentence
+    assert "the worst 10 % reach a loss of 3.000, 3.000 less than with FedAvg" in sentence
+
+
+def unpacked(packed: dict, text: str) -> list[dict]:
+    """Rows from packed columns, as `columns.js` makes them."""
+    content = gzip.decompress(base64.b64decode(text))
+
+    def whole(column: dict, count: int) -> list[int]:
+        parts = [content[column["start"] + k * count :][:count] for k in range(column["width"])]
+        return [sum(part[row] << 8 * k for k, part in enumerate(parts)) for row in range(count)]
+
+    def values(column: dict, count: int) -> list:
+        if column["kind"] == "same":
+            return [column["value"]] * count
+        if column["kind"] == "choice":
+            return [column["choices"][code] for code in whole(column, count)]
+        if column["kind"] == "float":
+            numbers = np.frombuffer(content, "<f4", count, column["start"])
+            return [None if np.isnan(number) else float(number) for number in numbers]
+        if column["kind"] == "list":
+            items = iter(values(column["items"], column["count"]))
+            return [[next(items) for _ in range(int(length))] for length in values(column["lengths"], count)]
+        codes = whole(column, count)
+        return [None if code == 0 else (code - 1 + column["least"]) / 10 ** column["digits"] for code in codes]
+
+    columns = {name: values(column, packed["count"]) for name, column in packed["columns"].items()}
+    return [{name: column[row] for name, column in columns.items()} for row in range(packed["count"])]
+
+
+def test_packed_rows_are_the_rows():
+    rows = [
+        {"client": f"ward {k % 300}", "seed": 0, "value": round(12.3456 * k, 2), "wide": 10.0 ** (k % 9), "gone": None}
+        for k in range(1000)
+    ]
+    rows += [{"client": "last", "seed": 0, "value": None, "wide": float("nan"), "own": True}]
+    packer = Packer()
+    packed = packer.rows(rows)
+    again = unpacked(packed, packer.text())
+    assert again[-1] == {"client": "last", "seed": 0, "value": None, "wide": None, "gone": None, "own": True}
+    for row, new in zip(rows[:-1], again, strict=False):
+        assert new["client"] == row["client"] and new["seed"] == 0 and new["own"] is None
+        assert new["value"] == pytest.approx(row["value"], abs=0.051)
+        assert new["wide"] == pytest.approx(row["wide"], rel=1e-6)
+
+
+def test_packed_lists_are_the_lists():
+    rows = [{"round": [1, 2, 3], "mean": [0.5, None, 0.25]}, {"round": [1], "mean": [0.125]}]
+    packer = Packer()
+    packed = packer.rows(rows)
+    assert unpacked(packed, packer.text()) == rows
+
+
+def test_a_client_of_every_round_takes_few_bytes():
+    random = np.random.default_rng(0)
+    weights = random.gamma(2, 0.01, 27 * 50 * 40)
+    rows = []
+    for place, weight in enumerate(weights):
+        run, rest = divmod(place, 50 * 40)
+        rows.append(
+            {"algorithm": f"a{run // 3}", "seed": run % 3, "round": rest // 50, "client": rest % 50, "w": weight}
+        )
+    packer = Packer()
+    packer.rows(rows)
+    assert len(packer.text()) < 4 * len(rows)  # 270,000 rows of 200 rounds: about a megabyte
+
+
+@pytest.fixture(scope="module")
+def report(small):
+    return Report.of_findings([read(small)], beside_paper=False)
+
+
+def test_the_page_allows_its_own_scripts_alone(report):
+    text = write.html(contents.of_report(report))
+    policy = re.search('Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert "default-src 'none'" in policy and "connect-src 'none'" in policy
+    assert "unsafe" not in policy and "http" not in policy
+    scripts = re.findall("<script>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == 2
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert json.loads(write.data(contents.of_report(report), "8")).keys() == {"edition", "content", "columns"}
+    assert "connect-src 'self'" in write.html(contents.of_report(report), live="data", edition="7")
+
+
+def test_names_cannot_end_a_script(edited, tmp_path):
+    hostile = ["<script>alert(1)</script>", "</script>", "<!--", "\u2028", "a\u202eb", "&lt;"]
+
+    def named(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["clients"]["names"] = hostile
+
+    folder = edited(named).rename(tmp_path / "<script>alert(2)<script>")
+    text = write.html(contents.of_report(Report.of_findings([read(folder)], beside_paper=False)))
+    assert "<script>alert" not in text and "\u202e" not in text
+    assert text.count("</script>") == 4 and "<!--" not in text
+    content = json.loads(re.search('id="content">(.*?)</script>', text, re.DOTALL)[1])
+    assert content["clients"][:3] == hostile[:3] and content["clients"][4] == "a\\u202eb"
+
+
+def test_a_page_says_how_to_make_it_again(report, small):
+    content, _ = contents.of_report(report).describe()
+    assert content["commands"][0].startswith("evenfed compare --algorithms fedavg,vred,semi_vred")
+    assert content["commands"][-1] == f"evenfed report {small}"
+    assert {"Versions", "Commit", "[data]", "[train]"} <= {term for term, _ in content["provenance"]}
+    in_memory, _ = contents.of_report(report, in_memory=True).describe()
+    assert in_memory["commands"] == [] and str(small) not in json.dumps(in_memory["provenance"])
+
+
+def test_without_the_package_that_draws_there_are_tables_and_a_sentence(small, evenfed, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    runtime.runtime.cache_clear()
+    try:
+        done = evenfed("report", small, "--out", tmp_path / "tables")
+    finally:
+        runtime.runtime.cache_clear()
+    assert done.returncode == 0
+    assert "pip install 'evenfed[report]'" in done.stdout and "Page:" not in done.stdout
+    assert not (tmp_path / "tables" / "report.html").exists() and (tmp_path / "tables" / "report.md").exists()
+
+
+def test_the_runtime_is_bundled_once(monkeypatch, tmp_path):
+    vl_convert = pytest.importorskip("vl_convert")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = []
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: made.append(snippet) or "a = '</script>'")
+    assert runtime.runtime.__wrapped__() == runtime.runtime.__wrapped__() == r"a = '<\/script>'"
+    assert len(made) == 1
+
+
+def test_several_federations_share_a_verdict_and_other_set_ups_have_one_each(splits):
+    folders = [splits(1, 0.05), splits(2, 0.06), splits(3, 0.07)]
+    together = contents.of_report(Report.of(folders, beside_paper=False))
+    (judged,) = together.verdicts
+    assert judged.sentence.startswith("vred serves the worst-served clients best: the worst 10 %")
+    assert "on each of 3 splits" in dict(judged.details)["How sure"]
+    assert together.title.endswith(": 3 splits of the data")
+    apart = contents.of_report(Report.of([folders[0], splits(4, 0.0, hidden=[8])], beside_paper=False))
+    assert len(apart.verdicts) == len(apart.glances) == 2
+    assert apart.verdicts[0].sentence.startswith("data.seed=1, model.hidden=")
+
+
+def test_a_result_and_a_comparison_write_their_pages(small, tmp_path):
+    import evenfed
+
+    comparison = evenfed.load(small)
+    path = comparison.page(tmp_path / "new" / "all.html")
+    assert path.stat().st_size < 2_000_000 and "vred" in path.read_text()
+    alone = comparison["vred"][0].page(tmp_path / "one.html")
+    assert "the worst-served 10 % of clients reach" in alone.read_text()
+    assert write_page(Report.of_findings([read(small)], False), tmp_path / "w.html").exists()
+    assert FLOOR in path.read_text()
