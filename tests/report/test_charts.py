@@ -3,15 +3,18 @@
 import dataclasses
 import itertools
 import json
+import re
+import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 
 from evenfed.comparison.reading import read
+from evenfed.comparison.statistics import Differences
 from evenfed.report import charts
-from evenfed.report.charts import labels, trade_off
+from evenfed.report.charts import clients, labels, trade_off
 from evenfed.report.charts.axes import Axis, Extent
-from evenfed.report.charts.saving import save_changed
+from evenfed.report.charts.saving import save, save_changed
 from evenfed.report.charts.theme import DARK, is_own, looks
 
 AREA = labels.Box(0, 0, 640, 420)
@@ -125,3 +128,107 @@ def test_charts_are_drawn_again_only_where_they_changed(by_name, tmp_path):
     assert save_changed([changed], tmp_path) == [svg, png] and png.stat().st_mtime_ns > before
     png.unlink()
     assert save_changed([changed], tmp_path) == [svg, png] and png.exists()
+
+
+def drawn_texts(chart, tmp_path):
+    """All texts of the picture."""
+    svg, _ = save(chart, tmp_path)
+    return [element.text for element in ET.fromstring(svg.read_text()).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_fewer_rows_draw_what_holds_for_them(by_name, tmp_path):
+    """The page switches seeds and algorithms off by leaving out their rows."""
+    chart = by_name["turns"]
+    rows = [row for row in chart.rows if row["seed"] == 0 and row["algorithm"] != "semi_vred"]
+    texts = drawn_texts(dataclasses.replace(chart, rows=rows), tmp_path)
+    clients = {row["client"] for row in rows if row["algorithm"] == "vred"}
+    number = "1 client" if len(clients) == 1 else f"{len(clients)} different clients"
+    assert "vred" in texts and "semi_vred" not in texts and number in texts
+
+
+def test_an_interval_is_drawn_only_with_all_the_runs_it_is_of(findings, by_name, tmp_path):
+    """An interval cannot be computed again by a specification, so with fewer seeds there is none."""
+    chart = by_name["differences"]
+    whole = save(chart, tmp_path)[0].read_text()
+    rows = [row for row in chart.rows if row.get("seed") != 1]
+    fewer = save(dataclasses.replace(chart, rows=rows), tmp_path)[0].read_text()
+    intervals = sum("low" in row for row in chart.rows)
+    assert intervals and whole.count(" from: ") == intervals and fewer.count(" from: ") == 0
+    gap = Differences([findings], late=True).between("vred", "fedavg", "worst10")
+    (row,) = (row for row in chart.rows if "low" in row and (row["algorithm"], row["metric"]) == ("vred", "worst10"))
+    assert (row["low"], row["high"]) == pytest.approx((gap.low, gap.high), abs=1e-3)
+
+
+def test_what_is_off_the_scale_is_said_in_the_picture(edited, tmp_path):
+    def diverge(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            level = 0.02 if label == "vred" else 0.5 + 0.01 * (seed % 2)
+            line["accuracy"] = (level + 0.02 * np.arange(6)).tolist()
+
+    found = read(edited(diverge))
+    others = [dataclasses.replace(found.named("semi_vred"), label=f"other {k}") for k in range(4)]
+    found = dataclasses.replace(found, entries=(*found.entries, *others))
+    texts = drawn_texts(trade_off.chart(found), tmp_path)
+    assert "off the scale (mean, worst 10 %):" in texts and "vred: 7.0, 2.0" in texts
+    assert any("beyond the edge: 6, to −" in text for text in drawn_texts(clients.changes(found), tmp_path))
+
+
+def test_labels_of_the_drawn_picture_do_not_overlap(by_name, tmp_path):
+    svg, _ = save(by_name["trade-off"], tmp_path)
+    boxes = set()
+    for element in ET.fromstring(svg.read_text()).iter("{http://www.w3.org/2000/svg}text"):
+        if element.text in ("fedavg", "vred", "semi_vred", "better"):
+            x, y = map(float, re.findall(r"-?[0-9.]+", element.get("transform"))[:2])
+            width = labels.LETTER * len(element.text)
+            left = {"start": x, "middle": x - width / 2, "end": x - width}[element.get("text-anchor")]
+            boxes.add(labels.Box(left, y - 11, left + width, y + 3))  # a halo stands where its label does
+    assert len(boxes) == 4
+    assert not any(one.meets(other) for one, other in itertools.combinations(boxes, 2))
+
+
+def test_very_many_clients_are_shown_as_quantiles_and_it_is_said(findings):
+    many = 5000
+    levels = np.linspace(0.2, 0.9, many)
+
+    def wide(entry, shift):
+        runs = {}
+        for seed, run in entry.runs.items():
+            records = []
+            for record in run.records:
+                figures = np.full(many, 0.5)
+                records.append(
+                    dataclasses.replace(record, accuracy=levels + shift, losses=figures, weights=figures / many)
+                )
+            runs[seed] = dataclasses.replace(run, records=records, shares=np.full(many, 1 / many), label_counts=None)
+        return dataclasses.replace(entry, runs=runs)
+
+    sizes = [10] * many
+    people = {**findings.header.clients, "names": list(map(str, range(many))), "train": sizes, "test": sizes}
+    header = dataclasses.replace(findings.header, clients=people, judged_classes=None)
+    entries = [wide(entry, 0.01 * place) for place, entry in enumerate(findings.entries)]
+    found = dataclasses.replace(findings, entries=tuple(entries), controls=(), header=header)
+    made = {chart.name: chart for chart in charts.of(found)}
+    for name, number in (("clients", 2), ("changes", 2), ("turns", 3), ("weights", 2)):
+        assert len(made[name].rows) <= number * 2 * 101 and "5,000 clients" in made[name].says
+    assert "200 of 5,000 clients" in made["federation"].title and len(made["federation"].rows) == 200
+    values = [row["value"] for row in made["clients"].rows if (row["algorithm"], row["seed"]) == ("vred", 0)]
+    assert values == pytest.approx(np.quantile(100 * (levels + 0.01), np.linspace(0, 1, 101)), abs=1e-3)
+    assert {row["change"] for row in made["changes"].rows if row["algorithm"] == "semi_vred"} == {2.0}
+    worst = {(row["client"], *row["part"]) for row in made["turns"].rows}
+    assert worst == {("0 to 5 %", 1.0, 1.0, 1.0, 1.0), ("5 to 10 %", 1.0, 1.0, 1.0, 1.0)}
+
+
+def test_weights_are_in_units_of_the_weight_by_size(findings, by_name):
+    run = findings.named("vred").runs[0]
+    (row,) = (r for r in by_name["weights"].rows if (r["algorithm"], r["seed"], r["client"]) == ("vred", 0, "3"))
+    last = run.records[-1]
+    weight = last.weights[3] / last.weights.sum() / run.shares[3]
+    assert row["round"] == [1, 2, 3, 4] and row["weight"][-1] == pytest.approx(weight, rel=1e-2)
+
+
+def test_the_federation_has_each_clients_labels(findings, by_name):
+    counts = findings.header.label_counts
+    for client, row in enumerate(by_name["federation"].rows):
+        shares = 100 * counts[client] / counts[client].sum()
+        assert row["class"] == np.flatnonzero(counts[client]).tolist()
+        assert row["share"] == pytest.approx(shares[counts[client] > 0].tolist(), abs=0.01)

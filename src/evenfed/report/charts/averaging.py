@@ -57,7 +57,12 @@ class _Measured:
         after = gaps(deployed, label, averaged_rivals(first)[label], self.metric)
         for stage, rows in {"before": before, "after": after}.items():
             for row in rows:
-                yield {"algorithm": label, "figure": self.heading, "stage": stage, **row}
+                yield {
+                    "algorithm": label,
+                    "figure": self.heading,
+                    "stage": stage,
+                    **row,
+                }
 
 
 def chart(comparisons: Sequence[Findings]) -> Chart | None:
@@ -121,7 +126,12 @@ def _spec(
             x_options = {
                 "title": metric.difference if is_last else None,
                 "scale": axis.widened(0.05).scale,
-                "axis": {"tickCount": 6, "labelFlush": False, "labelSeparation": 6, "labelOverlap": "parity"},
+                "axis": {
+                    "tickCount": 6,
+                    "labelFlush": False,
+                    "labelSeparation": 6,
+                    "labelOverlap": "parity",
+                },
             }
             view = _panel(entry, column, federations, axis, x_options, is_first=column is columns[0])
             if entry is entries[0]:
@@ -131,7 +141,12 @@ def _spec(
         heading = " ".join(label_lines(entry.label, width=100))
         lines.append(
             {
-                "title": {"text": heading, "anchor": "start", "fontSize": 12, "offset": 2},
+                "title": {
+                    "text": heading,
+                    "anchor": "start",
+                    "fontSize": 12,
+                    "offset": 2,
+                },
                 "spacing": 16,
                 "hconcat": views,
             }
@@ -163,7 +178,13 @@ def _panel(
         "row",
         title="federation" if is_first and are_several else None,
         scale={"domain": names},
-        axis={"labels": is_first, "ticks": False, "domain": False, "labelFontSize": 9.5, "labelPadding": 6},
+        axis={
+            "labels": is_first,
+            "ticks": False,
+            "domain": False,
+            "labelFontSize": 9.5,
+            "labelPadding": 6,
+        },
     )
     before = text_of(_STAGES["before"])
     after = text_of(_STAGES["after"])
@@ -181,7 +202,13 @@ def _panel(
 
 def _layers(axis: Axis, x_options: Spec, y: Spec, are_several: bool) -> list[Spec]:
     """Zero, the way from before to after, the intervals of the means, all marks, and values beyond the edge."""
-    legend = {"title": None, "orient": "top", "symbolSize": 60, "symbolStrokeWidth": 2, "symbolOpacity": 1}
+    legend = {
+        "title": None,
+        "orient": "top",
+        "symbolSize": 60,
+        "symbolStrokeWidth": 2,
+        "symbolOpacity": 1,
+    }
     stages = list(_STAGES.values())
     colour = category("model", scale=named_scale(dict(zip(stages, _COLOURS, strict=True))), legend=legend)
     shape = category("model", scale=named_scale(dict(zip(stages, _SHAPES, strict=True))), legend=legend)
@@ -194,9 +221,7 @@ def _layers(axis: Axis, x_options: Spec, y: Spec, are_several: bool) -> list[Spe
     ]
     mean_row = calculated("row", "'mean ' + datum.stage")
     means = [*over_runs("stage", "model"), mean_row, calculated("shown", axis.clamped("points"))]
-    mark = {"type": "point", "style": "hollow", "size": 42, "strokeWidth": 1.8, "opacity": 1}
-    tooltip = [shown("row", "federation"), shown("model", "model"), shown("points", "difference", 2)]
-    marks = {"mark": mark, "encoding": {"x": x, "y": y, "stroke": colour, "shape": shape, "tooltip": tooltip}}
+    marks = _marks(x, y, colour, shape)
     ways = {
         "transform": [*on_each[:2], *_side_by_side(axis)],
         "mark": {"type": "rule", "color": GREY, "strokeWidth": 1.2},
@@ -204,14 +229,43 @@ def _layers(axis: Axis, x_options: Spec, y: Spec, are_several: bool) -> list[Spe
     }
     intervals = {
         "transform": [where("isValid(datum.low) && datum.is_whole"), mean_row],
-        "mark": {"type": "rule", "strokeWidth": 4, "opacity": 0.5, "clip": True},
-        "encoding": {"x": quantity("low", **x_options), "x2": {"field": "high"}, "y": y, "stroke": colour},
+        "mark": {
+            "type": "rule",
+            "strokeWidth": 4,
+            "opacity": 0.5,
+            "clip": True,
+        },
+        "encoding": {
+            "x": quantity("low", **x_options),
+            "x2": {"field": "high"},
+            "y": y,
+            "stroke": colour,
+        },
     }
     zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"x": {"datum": 0}}})
     layers = [zero, intervals, {"transform": means, "layer": [marks, *beyond_edges(axis, x, y)]}]
     if are_several:
         layers += [ways, {"transform": on_each, "layer": [marks, *beyond_edges(axis, x, y)]}]
     return layers
+
+
+def _marks(x: Spec, y: Spec, colour: Spec, shape: Spec) -> Spec:
+    return {
+        "mark": {
+            "type": "point",
+            "style": "hollow",
+            "size": 42,
+            "strokeWidth": 1.8,
+            "opacity": 1,
+        },
+        "encoding": {
+            "x": x,
+            "y": y,
+            "stroke": colour,
+            "shape": shape,
+            "tooltip": [shown("row", "federation"), shown("model", "model"), shown("points", "difference", 2)],
+        },
+    }
 
 
 def _side_by_side(axis: Axis) -> list[Spec]:

@@ -48,7 +48,12 @@ def _rows(findings: Findings, metrics: Sequence[str], paper: Numbers | None) -> 
                 for late, fairness in ((False, run.fairness), (True, run.late_fairness)):
                     if fairness is not None:
                         value = rounded(unit * getattr(fairness, metric))
-                        yield {**about, "seed": seed, "when": when(findings, late), "value": value}
+                        yield {
+                            **about,
+                            "seed": seed,
+                            "when": when(findings, late),
+                            "value": value,
+                        }
             if published:
                 yield {**about, "when": when(findings, False), "paper": published[metric][0]}
 
@@ -127,7 +132,13 @@ def _layers(findings: Findings, metrics: Sequence[str], y: Spec) -> list[Spec]:
         },
         {
             "transform": [where("isValid(datum.paper)")],
-            "mark": {"type": "point", "shape": "diamond", "style": "hollow", "opacity": 1, "size": 46},
+            "mark": {
+                "type": "point",
+                "shape": "diamond",
+                "style": "hollow",
+                "opacity": 1,
+                "size": 46,
+            },
             "encoding": {**place, "x": quantity("paper", **x_options)},
         },
     ]

@@ -21,7 +21,6 @@ from .parts import (
     calculated,
     category,
     once,
-    panel_width,
     panels,
     quantity,
     rounded,
@@ -144,6 +143,7 @@ def _quantiles(own: Vector, baselines: Vector) -> Iterator[Row]:
     for place, share in enumerate(_QUANTILES):
         yield {
             "client": f"quantile {share:.0%}",
+            "quantile": round(100 * float(share), 2),
             "value": rounded(float(values[place])),
             "baseline": rounded(float(baselines[place])),
             "change": rounded(float(gains[place])),
@@ -156,6 +156,7 @@ def _over_seeds() -> Spec:
         value=("mean", "value"),
         baseline=("mean", "baseline"),
         change=("mean", "change"),
+        quantile=("max", "quantile"),
         least=("min", "change"),
         most=("max", "change"),
     )
@@ -186,7 +187,12 @@ def _curves(findings: Findings, cast: _Cast) -> Spec:
     x_options = {"title": "clients, % (worst served first)", "scale": {"domain": [0, 100]}, "axis": {"tickCount": 5}}
     y_options = {"title": axis, "scale": {"zero": False}, "axis": {"tickCount": 5}}
     baseline = {
-        "mark": {"type": "line", "color": GREY, "strokeWidth": 2, "strokeDash": [4, 2]},
+        "mark": {
+            "type": "line",
+            "color": GREY,
+            "strokeWidth": 2,
+            "strokeDash": [4, 2],
+        },
         "encoding": {"x": quantity("baseline_rank", **x_options), "y": quantity("baseline", **y_options)},
     }
     x = quantity("value_rank", **x_options)
@@ -201,7 +207,12 @@ def _curves(findings: Findings, cast: _Cast) -> Spec:
         shown("baseline", findings.baseline_name, digits),
     ]
     each = {
-        "mark": {"type": "point", "filled": True, "color": BLUE, "size": 14},
+        "mark": {
+            "type": "point",
+            "filled": True,
+            "color": BLUE,
+            "size": 14,
+        },
         "encoding": {
             "x": x,
             "y": y,
@@ -220,35 +231,35 @@ def _curves(findings: Findings, cast: _Cast) -> Spec:
 
 
 def _changes(findings: Findings, cast: _Cast) -> Spec:
-    """Quantiles have no clients behind them, so their changes are drawn over their own order."""
+    """Over how the baseline serves a client. Quantiles have no client behind them: they are drawn in their order."""
     axis = _axis(list(cast.rows()))
-    unit = f"{findings.metric.change} ({'↑' if findings.metric.higher_is_better else '↓'} better)"
-    digits = findings.metric.digits + 1
-    x_title = f"{findings.baseline_name}: {findings.metric.axis}"
-    x = quantity("baseline", title=x_title, scale={"zero": False}, axis={"tickCount": 5})
-    y_options = {"title": unit, "scale": axis.widened(0.12).scale, "axis": {"tickCount": 5}}
+    metric = findings.metric
+    unit = f"{metric.change} ({'↑' if metric.higher_is_better else '↓'} better)"
+    x_field = "baseline"
+    x_title = f"{findings.baseline_name}: {metric.axis}"
+    if cast.are_quantiles:
+        x_field = "quantile"
+        x_title = "clients, % (least change first)"
+    x = quantity(x_field, title=x_title, scale={"zero": False}, axis={"tickCount": 5})
+    y_options = {"title": unit, "scale": axis.widened(0.2).scale, "axis": {"tickCount": 5}}
     y = quantity("shown", **y_options)
-    is_gain = "datum.change >= 0" if findings.metric.higher_is_better else "datum.change <= 0"
+    is_gain = "datum.change >= 0" if metric.higher_is_better else "datum.change <= 0"
     colour = {"condition": {"test": is_gain, "value": GAINS}, "value": PAYS}
-    faint = {"condition": {"test": f"{NONE_PICKED} || {IS_PICKED}", "value": 0.8}, "value": 0.15}
-    about = [
-        shown("client", "client"),
-        shown("change", "change", digits),
-        shown("least", "least over seeds", digits),
-        shown("most", "most over seeds", digits),
-        shown("baseline", f"with {findings.baseline_name}", digits),
-        shown("size", "training examples", 0),
-        shown("judged", "judged on", 0),
-        shown("labels", "labels"),
-    ]
     spread = {
         "mark": {"type": "rule", "strokeWidth": 1, "opacity": 0.25, "clip": True},
         "encoding": {"x": x, "y": quantity("least", **y_options), "y2": {"field": "most"}, "color": colour},
     }
-    size = {"field": "size", "type": "quantitative", "scale": {"range": [14, 90]}, "legend": None}
+    about = _about(findings, cast)
     dots = {
         "mark": {"type": "point", "filled": True},
-        "encoding": {"x": x, "y": y, "color": colour, "opacity": faint, "size": size, "tooltip": about},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": colour,
+            "opacity": {"condition": {"test": f"{NONE_PICKED} || {IS_PICKED}", "value": 0.8}, "value": 0.15},
+            "size": _size(cast),
+            "tooltip": about,
+        },
     }
     one = {
         "transform": [where(IS_PICKED)],
@@ -256,7 +267,7 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
         "encoding": {"x": x, "y": y, "tooltip": about},
     }
     zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"y": {"datum": 0}}})
-    drawing = panels(cast.labels, {"layer": [zero, spread, dots, one, *_beyond(panel_width(len(cast.labels)))]})
+    drawing = panels(cast.labels, {"layer": [zero, spread, dots, one, *_beyond()]})
     transform = [
         _over_seeds(),
         calculated("shown", axis.clamped("change")),
@@ -268,10 +279,41 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
     return spec_of({"transform": transform, **drawing})
 
 
-def _beyond(width: int) -> list[Spec]:
+def _about(findings: Findings, cast: _Cast) -> list[Spec]:
+    """A client's tooltip."""
+    digits = findings.metric.digits + 1
+    lines = [
+        shown("client", "client"),
+        shown("change", "change", digits),
+        shown("least", "least over seeds", digits),
+        shown("most", "most over seeds", digits),
+    ]
+    if cast.are_quantiles:
+        return lines
+    lines.append(shown("baseline", f"with {findings.baseline_name}", digits))
+    if cast.people.has_sizes:
+        lines.append(shown("size", "training examples", 0))
+        lines.append(shown("judged", "judged on", 0))
+    lines.append(shown("labels", "labels"))
+    return lines
+
+
+def _size(cast: _Cast) -> Spec:
+    """By the number of a client's examples, where it is known."""
+    if cast.are_quantiles or not cast.people.has_sizes:
+        return {"value": 30}
+    return {
+        "field": "size",
+        "type": "quantitative",
+        "scale": {"range": [14, 90]},
+        "legend": None,
+    }
+
+
+def _beyond() -> list[Spec]:
     """How many clients are drawn at the edge, and how far beyond it they reach."""
     layers = []
-    for side, most, corner in (("low", "min", PANEL_HEIGHT - 6), ("high", "max", 6)):
+    for side, most, corner in (("low", "min", PANEL_HEIGHT - 5), ("high", "max", 5)):
         is_there = f"datum.outside && datum.change {'<' if side == 'low' else '>'} 0"
         text = "'beyond the edge: ' + datum.number + ', to ' + format(datum.most, '+.0f')"
         transform = [
@@ -279,7 +321,7 @@ def _beyond(width: int) -> list[Spec]:
             aggregated(["algorithm"], number=("count", "change"), most=(most, "change")),
             calculated("text", text),
         ]
-        place = {"x": {"value": width}, "y": {"value": corner}, "text": category("text")}
+        place = {"x": {"value": "width"}, "y": {"value": corner}, "text": category("text")}
         mark = {"type": "text", "style": "note", "align": "right"}
         layers.append({"transform": transform, "mark": mark, "encoding": place})
     return layers

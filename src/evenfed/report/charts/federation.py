@@ -29,9 +29,9 @@ def chart(federation: Federation) -> Chart:
 
 def of_findings(findings: Findings) -> Chart | None:
     """The same from the header of a comparison; None where clients' sizes are not known."""
-    if findings.origin is not None and not findings.origin.has_sizes:
-        return None
     people = People.of(findings)
+    if not people.has_sizes:
+        return None
     return _chart(people, "federation", str(findings.header.data["name"]), (), "the examples it is judged on")
 
 

@@ -9,7 +9,7 @@ from ...comparison.history import History
 from ..tables import measured_on
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
-from .parts import aggregated, calculated, category, named_scale, panel_width, panels, quantity, rounded, shown, where
+from .parts import aggregated, calculated, category, named_scale, panels, quantity, rounded, shown, where
 from .theme import BLUE, GREEN, GREY, VERMILION
 
 MOST_ROUNDS = 300  # of a curve: more are averaged in groups
@@ -99,18 +99,34 @@ def _spec(findings: Findings, rows: list[Row]) -> Spec:
     axis = _axis(findings, rows)
     digits = findings.metric.digits + 1
     colours = dict(zip(_METRICS.values(), _COLOURS, strict=True))
-    legend = {"title": None, "orient": "top", "symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1}
+    legend = {
+        "title": None,
+        "orient": "top",
+        "symbolType": "stroke",
+        "symbolStrokeWidth": 3,
+        "symbolOpacity": 1,
+    }
     colour = category("metric", scale=named_scale(colours), legend=legend)
     x = quantity("round", title="round", axis={"tickCount": 5, "grid": False}, scale={"nice": False, "zero": False})
     y_options = {"title": findings.metric.axis, "scale": axis.scale, "axis": {"tickCount": 5}}
-    curve = {"type": "line", "strokeWidth": 1.5, "strokeJoin": "round", "clip": True}
+    curve = {
+        "type": "line",
+        "strokeWidth": 1.5,
+        "strokeJoin": "round",
+        "clip": True,
+    }
     beside = {
         "mark": {**curve, "color": GREY, "strokeDash": [4, 2]},
         "encoding": {"x": x, "y": quantity("beside", **y_options), "detail": category("metric")},
     }
     band = {
         "mark": {"type": "area", "opacity": 0.25, "clip": True},
-        "encoding": {"x": x, "y": quantity("low", **y_options), "y2": {"field": "high"}, "color": colour},
+        "encoding": {
+            "x": x,
+            "y": quantity("low", **y_options),
+            "y2": {"field": "high"},
+            "color": colour,
+        },
     }
     line = {
         "mark": curve,
@@ -129,7 +145,7 @@ def _spec(findings: Findings, rows: list[Row]) -> Spec:
         },
     }
     labels = [entry.label for entry in findings.planned]
-    drawing = panels(labels, {"layer": [beside, band, line, *_beyond(axis, panel_width(len(labels)))]})
+    drawing = panels(labels, {"layer": [beside, band, line, *_beyond(axis)]})
     return spec_of({"transform": _by_round(), **drawing})
 
 
@@ -152,7 +168,7 @@ def _by_round() -> list[Spec]:
     ]
 
 
-def _beyond(axis: Axis, width: int) -> list[Spec]:
+def _beyond(axis: Axis) -> list[Spec]:
     """Where a curve leaves the picture, how far it goes."""
     text = "'off the scale: ' + format(datum.least, '.3~g') + ' to ' + format(datum.most, '.3~g')"
     transform = [
@@ -160,9 +176,14 @@ def _beyond(axis: Axis, width: int) -> list[Spec]:
         aggregated(["algorithm"], least=("min", "value"), most=("max", "value")),
         calculated("text", text),
     ]
-    place = {"x": {"value": width}, "y": {"value": 8}, "text": category("text")}
+    place = {"x": {"value": "width"}, "y": {"value": 8}, "text": category("text")}
     layers = []
     for style in ("halo", "note"):
-        mark = {"type": "text", "style": style, "align": "right", "fontSize": 10}
+        mark = {
+            "type": "text",
+            "style": style,
+            "align": "right",
+            "fontSize": 10,
+        }
         layers.append({"transform": transform, "mark": mark, "encoding": place})
     return layers

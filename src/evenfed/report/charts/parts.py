@@ -1,6 +1,7 @@
 """Small parts that charts are made of."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ _PANELS_WIDTH = 708  # of a row of them
 _WIDEST = 260
 _BETWEEN = 16
 MANY_CLIENTS = 2000  # more are shown as quantiles
+_LAST_ROUNDS = 60
+_FEW_ROUNDS = 12  # of very many clients
+_VERY_MANY = 20_000
 IS_PICKED = "datum.client === picked"
 NONE_PICKED = "picked === null"
 
@@ -35,7 +39,12 @@ def shown(field: str, title: str, digits: int | None = None) -> Spec:
     """A line of a tooltip: a text, or a number with so many digits after the point."""
     if digits is None:
         return {"field": field, "type": "nominal", "title": title}
-    return {"field": field, "type": "quantitative", "title": title, "format": f".{digits}f"}
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "format": f".{digits}f",
+    }
 
 
 def named_scale(values: Mapping[str, Any]) -> Spec:
@@ -86,11 +95,22 @@ def better(sign: int, width: float, height: float) -> Spec:
     x = width - 10 if sign > 0 else 10
     y = 10 if sign > 0 else height - 10
     text = {
-        "mark": {"type": "text", "style": "better", "text": "better", "align": "right" if sign > 0 else "left"},
+        "mark": {
+            "type": "text",
+            "style": "better",
+            "text": "better",
+            "align": "right" if sign > 0 else "left",
+        },
         "encoding": {"x": {"value": x - 12 * sign}, "y": {"value": y + 3 * sign}},
     }
     arrow = {
-        "mark": {"type": "point", "style": "better", "shape": "arrow", "size": 260, "angle": 45 if sign > 0 else 225},
+        "mark": {
+            "type": "point",
+            "style": "better",
+            "shape": "arrow",
+            "size": 260,
+            "angle": 45 if sign > 0 else 225,
+        },
         "encoding": {"x": {"value": x}, "y": {"value": y + 2 * sign}},
     }
     return once({"layer": [text, arrow]})
@@ -158,14 +178,19 @@ def label_lines(label: str, width: int) -> list[str]:
     return [*lines, line.removesuffix(",")]
 
 
+def last_rounds(clients: int) -> int:
+    """How many rounds charts of single rounds show. Means over rounds would hide what swings from one to the next."""
+    return _FEW_ROUNDS if clients > _VERY_MANY else _LAST_ROUNDS
+
+
 def percent(findings: Findings) -> str:
     """What follows a metric's name on an axis."""
     return ", %" if findings.metric.is_share else ""
 
 
 def rounded(value: float) -> float | None:
-    """As rows keep it: six digits, None if unknown."""
-    if value != value:
+    """As rows keep it: six digits, None if unknown or not finite."""
+    if not math.isfinite(value):
         return None
     return float(f"{value:.6g}")
 
@@ -181,7 +206,13 @@ def beyond_edges(axis: Axis, x: Spec, y: Spec) -> list[Spec]:
         for style in ("halo", "note"):
             layer = {
                 "transform": [where(is_there), calculated("text", text)],
-                "mark": {"type": "text", "style": style, "align": side, "dx": shift, "fontSize": 10},
+                "mark": {
+                    "type": "text",
+                    "style": style,
+                    "align": side,
+                    "dx": shift,
+                    "fontSize": 10,
+                },
                 "encoding": {"x": x, "y": y, "text": category("text")},
             }
             layers.append(layer)

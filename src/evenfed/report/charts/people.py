@@ -21,6 +21,7 @@ class People:
     train_sizes: Sequence[int]
     judged_sizes: Sequence[int]
     label_counts: NDArray[np.int64] | None  # [n, classes]
+    has_sizes: bool = True  # an audit may not know them
 
     @classmethod
     def of(cls, findings: Findings) -> "People":
@@ -30,6 +31,7 @@ class People:
             train_sizes=header.train_sizes,
             judged_sizes=header.judged_sizes,
             label_counts=header.label_counts,
+            has_sizes=findings.origin is None or findings.origin.has_sizes,
         )
 
     def __len__(self) -> int:

@@ -1,5 +1,8 @@
 """The still pictures of a report, of a choice and of a comparison that has just ended."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ...comparison.findings import Findings
 from ..document import Report
 from . import averaging, bars, clients, differences, over_rounds, trade_off, turns
@@ -15,7 +18,7 @@ def of_report(report: Report) -> list[Chart]:
         if averaged is not None:
             charts += [
                 averaged,
-                turns.chart(report.pooled.findings),
+                _turns(report.pooled.comparisons),
                 over_rounds.chart(report.pooled.comparisons),
             ]
     if len(report.findings) == 1:
@@ -23,6 +26,15 @@ def of_report(report: Report) -> list[Chart]:
         charts.append(bars.chart(findings, "mean-and-worst10", ("mean", "worst10"), report.papers))
         charts.append(bars.chart(findings, "worst20", ("worst20",), report.papers))
     return [chart for chart in charts if chart is not None]
+
+
+def _turns(comparisons: Sequence[Findings]) -> Chart | None:
+    """Of the first federation."""
+    first = comparisons[0]
+    chart = turns.chart(first)
+    if chart is None or len(comparisons) == 1:
+        return chart
+    return replace(chart, title=f"{chart.title}, federation {first.header.data.get('seed', 0)}")
 
 
 def of_comparison(findings: Findings) -> list[Chart]:

@@ -36,7 +36,12 @@ class Theme:
         soft = self.soft
         return {
             "background": self.ground,
-            "title": {"color": text, "subtitleColor": soft, "fontSize": 14, "subtitleFontSize": 11},
+            "title": {
+                "color": text,
+                "subtitleColor": soft,
+                "fontSize": 14,
+                "subtitleFontSize": 11,
+            },
             "axis": {
                 "labelColor": text,
                 "titleColor": text,
@@ -47,18 +52,38 @@ class Theme:
                 "labelLimit": 240,
             },
             "header": {"labelColor": text, "titleColor": text, "labelFontSize": 11},
-            "legend": {"labelColor": text, "titleColor": text, "titleFontWeight": "normal", "labelLimit": 300},
+            "legend": {
+                "labelColor": text,
+                "titleColor": text,
+                "titleFontWeight": "normal",
+                "labelLimit": 300,
+            },
             "view": {"stroke": None},
             "text": {"color": text, "fontSize": 11},
             "style": {
-                "halo": {"color": self.ground, "stroke": self.ground, "strokeWidth": 3, "strokeJoin": "round"},
+                "halo": {
+                    "color": self.ground,
+                    "stroke": self.ground,
+                    "strokeWidth": 3,
+                    "strokeJoin": "round",
+                },
                 "note": {"color": soft, "fontSize": 10},
-                "better": {"color": soft, "fontSize": 12, "fontWeight": "bold", "filled": True},
+                "better": {
+                    "color": soft,
+                    "fontSize": 12,
+                    "fontWeight": "bold",
+                    "filled": True,
+                },
                 "zero": {"color": text, "strokeWidth": 1},
                 "leader": {"color": soft, "strokeWidth": 0.7},
                 "error": {"color": text, "strokeWidth": 1.2},
                 "chance": {"color": self.shade},
-                "hollow": {"color": self.ground, "stroke": text, "strokeWidth": 1.2, "filled": True},
+                "hollow": {
+                    "color": self.ground,
+                    "stroke": text,
+                    "strokeWidth": 1.2,
+                    "filled": True,
+                },
                 "picked": {"color": text, "strokeWidth": 2, "filled": False},
             },
         }

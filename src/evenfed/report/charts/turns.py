@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...comparison.findings import Findings
 from ...comparison.history import History
@@ -17,7 +18,7 @@ from .parts import (
     aggregated,
     calculated,
     category,
-    panel_width,
+    last_rounds,
     panels,
     quantity,
     shown,
@@ -25,9 +26,9 @@ from .parts import (
 from .people import People
 from .theme import BLUE, VERMILION
 
-ROUNDS = 60  # the last ones, of which those evaluated are shown
 _WORST = 0.1
 _GROUPS = 20  # of very many clients
+Groups = NDArray[np.int64]  # [n] the number of each client's group
 _Turns = Mapping[str, Mapping[int, float]]  # client or group -> round -> the part of it that is among the worst
 
 
@@ -38,12 +39,16 @@ def chart(findings: Findings) -> Chart | None:
     if len(people) > MANY_CLIENTS:
         group_of = _groups(findings)
     rows = list(_rows(findings, people, group_of))
-    rounds = sorted({number for row in rows for number in row["round"]})
+    seen: set[int] = set()
+    for row in rows:
+        seen.update(row["round"])
+    rounds = sorted(seen)
     if len(rounds) < 2:
         return None
+    last = min(last_rounds(len(people)), findings.rounds)
     says = (
-        f"Marked: among the worst-served 10 % in that round, darker the more seeds agree. Evaluated ones of the last "
-        f"{min(ROUNDS, findings.rounds)} rounds; "
+        "Marked: among the worst-served 10 % in that round, darker the more seeds agree. Evaluated ones of the last "
+        f"{last} rounds; "
     )
     if group_of is None:
         says += "clients that are never among them are left out."
@@ -69,15 +74,14 @@ def worst_clients(figures: Vector, higher_is_better: bool) -> list[int]:
     return worst
 
 
-def _groups(findings: Findings) -> list[int]:
+def _groups(findings: Findings) -> Groups:
     """For each client, its group: 0 are those that the baseline serves worst."""
     of_seeds = [run.late_figures for run in findings.baseline.histories if run.late_figures is not None]
     means = findings.metric.sign * np.mean(of_seeds, axis=0)
     order = np.argsort(means, kind="stable")
     groups = np.empty(len(order), dtype=np.int64)
     groups[order] = np.arange(len(order)) * _GROUPS // len(order)
-    numbers: list[int] = groups.tolist()
-    return numbers
+    return groups
 
 
 def _group_name(group: int) -> str:
@@ -85,7 +89,7 @@ def _group_name(group: int) -> str:
     return f"{step * group} to {step * (group + 1)} %"
 
 
-def _rows(findings: Findings, people: People, group_of: Sequence[int] | None) -> Iterator[Row]:
+def _rows(findings: Findings, people: People, group_of: Groups | None) -> Iterator[Row]:
     """A client of a run each, or a group of them, with the rounds in which it is among the worst."""
     for entry in findings.planned:
         for seed, run in entry.runs.items():
@@ -97,25 +101,29 @@ def _rows(findings: Findings, people: People, group_of: Sequence[int] | None) ->
                 yield row
 
 
-def _turns(run: History, people: People, group_of: Sequence[int] | None) -> _Turns:
-    first = len(run.records) - ROUNDS
-    sizes = Counter(group_of or [])
+def _turns(run: History, people: People, group_of: Groups | None) -> _Turns:
+    first = len(run.records) - last_rounds(len(people))
     turns: dict[str, dict[int, float]] = {}
     for record in run.evaluated:
         figures = run.figures(record)
         if record.index < first or figures is None or np.isnan(figures).all():
             continue
-        for client in worst_clients(figures, run.metric.higher_is_better):
-            name = people.names[client]
-            part = 1.0
-            if group_of is not None:
-                group = group_of[client]
-                name = _group_name(group)
-                part = 1 / sizes[group]
+        worst = worst_clients(figures, run.metric.higher_is_better)
+        parts = {people.names[client]: 1.0 for client in worst} if group_of is None else _parts(worst, group_of)
+        for name, part in parts.items():
             by_round = turns.setdefault(name, {})
-            number = record.index + 1
-            by_round[number] = by_round.get(number, 0.0) + part
+            by_round[record.index + 1] = part
     return turns
+
+
+def _parts(worst: Sequence[int], group_of: Groups) -> dict[str, float]:
+    """The part of each group that is among the worst."""
+    sizes = np.bincount(group_of, minlength=_GROUPS)
+    numbers = np.bincount(group_of[list(worst)], minlength=_GROUPS)
+    parts = {}
+    for group in np.flatnonzero(numbers).tolist():
+        parts[_group_name(group)] = float(numbers[group] / sizes[group])
+    return parts
 
 
 def _order(rows: Sequence[Row], are_groups: bool) -> list[str]:
@@ -139,7 +147,13 @@ def _spec(findings: Findings, clients: Sequence[str], rounds: Sequence[int], are
         calculated("share", "datum.parts / datum.seeds"),
         calculated("strength", f"datum.share * ({NONE_PICKED} || {IS_PICKED} ? 1 : 0.25)"),
     ]
-    x_axis = {"labelAngle": 0, "labelOverlap": "greedy", "labelSeparation": 8, "grid": False, "ticks": False}
+    x_axis = {
+        "labelAngle": 0,
+        "labelOverlap": "greedy",
+        "labelSeparation": 8,
+        "grid": False,
+        "ticks": False,
+    }
     x = {
         "field": "round",
         "type": "ordinal",
@@ -147,7 +161,13 @@ def _spec(findings: Findings, clients: Sequence[str], rounds: Sequence[int], are
         "scale": {"domain": list(rounds), "paddingInner": 0.08},
         "axis": x_axis,
     }
-    y_axis = {"ticks": False, "grid": False, "labelFontSize": 8, "labelOverlap": len(clients) > 26, "labelLimit": 90}
+    y_axis = {
+        "ticks": False,
+        "grid": False,
+        "labelFontSize": 8,
+        "labelOverlap": len(clients) > 26,
+        "labelLimit": 90,
+    }
     y = category(
         "client",
         title="clients, by how they are served" if are_groups else "client",
@@ -165,20 +185,25 @@ def _spec(findings: Findings, clients: Sequence[str], rounds: Sequence[int], are
         },
     }
     labels = [entry.label for entry in findings.planned]
-    layers = [cells] if are_groups else [cells, *_numbers(panel_width(len(labels)), height)]
+    layers = [cells] if are_groups else [cells, *_numbers(height)]
     drawing = panels(labels, {"layer": layers}, height=height)
     return spec_of({"transform": transform, **drawing})
 
 
-def _numbers(width: int, height: int) -> list[Spec]:
+def _numbers(height: int) -> list[Spec]:
     """How many clients take turns, in the corner where the fewest are."""
     transform = [
         aggregated(["algorithm"], number=("distinct", "client")),
         calculated("text", "datum.number + (datum.number === 1 ? ' client' : ' different clients')"),
     ]
-    place = {"x": {"value": width - 2}, "y": {"value": height - 8}, "text": category("text")}
+    place = {"x": {"value": "width"}, "y": {"value": height - 8}, "text": category("text")}
     layers = []
     for style in ("halo", "note"):
-        mark = {"type": "text", "style": style, "align": "right", "fontSize": 10}
+        mark = {
+            "type": "text",
+            "style": style,
+            "align": "right",
+            "fontSize": 10,
+        }
         layers.append({"transform": transform, "mark": mark, "encoding": place})
     return layers

@@ -8,14 +8,31 @@ from ...comparison.findings import Findings
 from ...comparison.history import History
 from ...fairness import Vector
 from .chart import Chart, Row, Spec, spec_of
-from .parts import IS_PICKED, NONE_PICKED, aggregated, calculated, once, panels, quantity, rounded, shown, where
+from .parts import (
+    IS_PICKED,
+    MANY_CLIENTS,
+    NONE_PICKED,
+    aggregated,
+    calculated,
+    last_rounds,
+    once,
+    panels,
+    quantity,
+    rounded,
+    shown,
+    where,
+)
 from .people import People
 from .theme import BLUE, GREY, VERMILION
 
-ROUNDS = 60  # the last ones: averages over rounds would hide weights that swing
 MOST_CELLS = 150_000  # weights of clients; more are shown as quantiles over clients
 _QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _NEGATIVE = -1e-12
+_Y = {
+    "title": "weight / weight by size",
+    "scale": {"type": "symlog", "constant": 1},
+    "axis": {"values": [-100, -10, -1, 0, 1, 3, 10, 30, 100], "labelOverlap": False},
+}
 
 
 def chart(findings: Findings) -> Chart | None:
@@ -24,9 +41,9 @@ def chart(findings: Findings) -> Chart | None:
     if findings.origin or not entries:
         return None
     people = People.of(findings)
-    rounds = min(ROUNDS, findings.rounds)
+    rounds = min(last_rounds(len(people)), findings.rounds)
     runs = sum(len(entry.runs) for entry in entries)
-    are_quantiles = runs * rounds * len(people) > MOST_CELLS
+    are_quantiles = len(people) > MANY_CLIENTS or runs * rounds * len(people) > MOST_CELLS
     rows: list[Row] = []
     for entry in entries:
         for seed, run in entry.runs.items():
@@ -51,7 +68,7 @@ def relative_weights(run: History) -> tuple[list[int], Vector]:
     """Round numbers, and [rounds, n] weights over shares among those that took part; NaN for the others."""
     numbers = []
     by_round = []
-    for record in run.records[-ROUNDS:]:
+    for record in run.records[-last_rounds(len(run.shares)) :]:
         took_part = ~np.isnan(record.losses)
         total = record.weights.sum()
         base = run.shares[took_part].sum()
@@ -96,12 +113,7 @@ def _spec(labels: list[str]) -> Spec:
         calculated("negative", f"datum.least < {_NEGATIVE}"),
     ]
     x = quantity("round", title="round", axis={"tickCount": 4, "grid": False}, scale={"nice": False, "zero": False})
-    y_options = {
-        "title": "weight / weight by size",
-        "scale": {"type": "symlog", "constant": 1},
-        "axis": {"values": [-100, -10, -1, 0, 1, 3, 10, 30, 100], "labelOverlap": False},
-    }
-    y = quantity("weight", **y_options)
+    y = quantity("weight", **_Y)
     tooltip = [
         shown("client", "client"),
         shown("round", "round", 0),
@@ -109,7 +121,12 @@ def _spec(labels: list[str]) -> Spec:
         shown("least", "least over seeds", 2),
     ]
     lines = {
-        "mark": {"type": "line", "color": BLUE, "strokeWidth": 0.8, "strokeJoin": "round"},
+        "mark": {
+            "type": "line",
+            "color": BLUE,
+            "strokeWidth": 0.8,
+            "strokeJoin": "round",
+        },
         "encoding": {
             "x": x,
             "y": y,
@@ -125,13 +142,24 @@ def _spec(labels: list[str]) -> Spec:
     }
     negative = {
         "transform": [where("datum.negative")],
-        "mark": {"type": "point", "filled": True, "color": VERMILION, "opacity": 0.9, "size": 16},
-        "encoding": {"x": x, "y": quantity("least", **y_options), "tooltip": tooltip},
+        "mark": {
+            "type": "point",
+            "filled": True,
+            "color": VERMILION,
+            "opacity": 0.9,
+            "size": 16,
+        },
+        "encoding": {"x": x, "y": quantity("least", **_Y), "tooltip": tooltip},
     }
     by_size = once(
         {
-            "mark": {"type": "rule", "color": GREY, "strokeDash": [4, 2], "strokeWidth": 1.5},
-            "encoding": {"y": {"datum": 1, "type": "quantitative", **y_options}},
+            "mark": {
+                "type": "rule",
+                "color": GREY,
+                "strokeDash": [4, 2],
+                "strokeWidth": 1.5,
+            },
+            "encoding": {"y": {"datum": 1, "type": "quantitative", **_Y}},
         }
     )
     drawing = panels(labels, {"layer": [by_size, lines, one, negative]})
