@@ -290,3 +290,25 @@ def test_inequality_of_equal_and_of_extreme_figures():
     assert Inequality.of(100 * figures).gini == pytest.approx(measures.gini)
     negative = Inequality.of([-1.0, 1.0])
     assert np.isnan(negative.gini) and negative.gap_max_min == 2
+
+
+def over_clients(clients: int, gain) -> dict[str, object]:
+    """The lines of the table over clients, by metric; nothing if there is no such table."""
+    base = 0.3 + 0.6 * np.random.default_rng(1).random(clients)
+    results = package.audit({"client": list(range(clients)), "fedavg": base, "other": base + gain(base)}, metric="acc")
+    (document,) = results.documents()
+    tables = {table.name: table for table in document.tables}
+    lines = tables["over-clients-last"].lines if "over-clients-last" in tables else []
+    return {line.part: line.cells[0] for line in lines}
+
+
+def test_one_seed_has_intervals_over_clients():
+    shifted = over_clients(60, lambda base: 0.05)
+    for metric, points in {"mean": 5, "worst10": 5, "std": 0}.items():
+        cell = shifted[metric]
+        assert [cell.value, cell.low, cell.high] == pytest.approx([points] * 3, abs=1e-9)
+    evened = over_clients(60, lambda base: 0.2 * (0.6 - base))
+    assert evened["mean"].low < evened["mean"].value < evened["mean"].high
+    assert evened["worst10"].low > 0 and evened["std"].high < 0
+    assert set(over_clients(30, lambda base: 0.01)) == {"mean", "std"}  # too few for the worst 10 %
+    assert over_clients(10, lambda base: 0.01) == {}

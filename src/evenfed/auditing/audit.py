@@ -158,7 +158,9 @@ def audit(
     }
     columns = Roles.of(sheet, given, metrics)
     place = Path(source) if isinstance(source, str | Path) else Path(IN_MEMORY)
-    names = list(columns.metrics) or [metrics[0] if metrics else ""]
+    names = list(columns.metrics)
+    if columns.wide:
+        names = metrics[:1] or [""]
     reading = _Reading(sheet, columns, place, baseline, lower_is_better, unit and Unit(unit), missing, last_rounds or 1)
     by_metric = {}
     for name in names:

@@ -14,6 +14,7 @@ SEED = "seed"
 ROUND = "round"
 SIZE = "size"
 GROUP = "group"
+Given = Mapping[str, str | None]  # role -> column, if the user names one
 
 
 def _words(text: str) -> list[str]:
@@ -46,6 +47,7 @@ _HIGHER = set(
     )
 )
 _LOWER = set(_words("loss error err rmse mse mae mape perplexity ppl wer cer eer nll logloss crossentropy deviance"))
+_METRICS = _ACCURACY | _HIGHER | _LOWER
 _SCOPES = {"test": 0, "eval": 1, "evaluate": 1, "evaluation": 1, "val": 1, "valid": 1, "validation": 1, "": 2}
 _ASIDE = {"train": 4, "training": 4, "fit": 4, "local": 3, "client": 2, "mean": 5, "avg": 5, "average": 5, "std": 5}
 _PREFIXES = ("metrics.", "params.", "tags.mlflow.", "tags.")  # of MLflow's tables
@@ -72,7 +74,7 @@ def _tokens(name: str) -> list[str]:
 
 def is_metric(name: str) -> bool:
     """Whether a column's name is that of a metric people report."""
-    return bool(set(_tokens(name)) & (_ACCURACY | _HIGHER | _LOWER))
+    return not _METRICS.isdisjoint(_tokens(name))
 
 
 def is_scope(name: str) -> bool:
@@ -82,24 +84,27 @@ def is_scope(name: str) -> bool:
 
 def is_bounded(name: str) -> bool:
     """Whether a metric lies between 0 and 1, or between 0 and 100."""
-    return bool(set(_tokens(name)) & (_ACCURACY | _BOUNDED))
+    return not (_ACCURACY | _BOUNDED).isdisjoint(_tokens(name))
 
 
 def metric_in(name: str) -> str:
     """The metric's part of a column's name: `acc` of `fedavg_acc`."""
-    return next(token for token in _tokens(name) if token in _ACCURACY | _HIGHER | _LOWER)
+    return next(token for token in _tokens(name) if token in _METRICS)
 
 
 def metric_of(name: str, lower_is_better: bool | None) -> Metric:
     """What a column of this name measures, and which end of it is better."""
     tokens = set(_tokens(name))
-    is_lower = bool(tokens & _LOWER) and not tokens & _ACCURACY
-    lower = is_lower if lower_is_better is None else lower_is_better
-    if tokens & _ACCURACY and not lower:
+    is_accuracy = bool(tokens & _ACCURACY)
+    lower = lower_is_better
+    if lower is None:
+        lower = bool(tokens & _LOWER) and not is_accuracy
+    if is_accuracy and not lower:
         return ACCURACY
-    if "loss" in tokens and lower and len(tokens - set(_SCOPES) - set(_ASIDE)) == 1:
-        return LOSS
-    return Metric(name=name if name != LOSS.name or lower else "loss (more is better)", higher_is_better=not lower)
+    rest = [token for token in tokens if not is_scope(token)]
+    if rest == [LOSS.name]:
+        return LOSS if lower else Metric(name="negative loss")
+    return Metric(name=name, higher_is_better=not lower)
 
 
 @dataclass(frozen=True)
@@ -107,49 +112,45 @@ class Roles:
     """The column of each role, and the columns of figures."""
 
     columns: Mapping[str, str]  # role -> column
-    metrics: Mapping[str, str] = field(default_factory=dict)  # name -> column: one row holds one client's figures
+    metrics: Sequence[str] = ()  # columns; one row holds one client's figures
     wide: Mapping[str, str] = field(default_factory=dict)  # algorithm -> column: one column per algorithm
     others: Sequence[str] = ()  # columns that may be metrics, and were not asked for
     is_named: bool = True  # whether the metric's name says which end of it is better
 
     @classmethod
-    def of(cls, sheet: Sheet, given: Mapping[str, str | None], metrics: Sequence[str]) -> "Roles":
+    def of(cls, sheet: Sheet, given: Given, metrics: Sequence[str]) -> "Roles":
         """`given`: columns by role, as the user says; `metrics`: columns, or the name of what a wide table holds."""
         columns = _columns_by_role(sheet, given, metrics)
         if CLIENT not in columns:
             raise InputError(
                 f"{sheet.name} has no column of clients; its columns are {_listed(sheet.columns)}. Name one of them "
-                f"`client`, or say which it is: --client COLUMN"
+                "`client`, or say which it is: --client COLUMN"
             )
         numeric = sheet.numeric()
-        taken = set(columns.values())
+        taken = columns.values()
         free = [column for column in numeric if column not in taken]
-        known = [column for column in free if is_metric(column)]
-        asked = _asked(sheet, metrics)
+        known = list(filter(is_metric, free))
+        asked = _asked(sheet, metrics, numeric)
         if asked:
-            _check_numeric(sheet, asked, numeric)
             others = [column for column in known if column not in asked]
-            return cls(columns, {column: column for column in asked}, others=others)
-        wide = {} if ALGORITHM in columns else _wide(free, known)
-        if wide:
-            return cls(columns, wide=wide, is_named=bool(metrics) or bool(known))
+            return cls(columns, asked, others=others)
+        wide = _wide(free, known)
+        if wide and ALGORITHM not in columns:
+            is_named = bool(metrics or known)
+            return cls(columns, wide=wide, is_named=is_named)
         if metrics:
             raise unknown("column", metrics[0], free)
-        return cls._chosen(sheet, columns, free, known)
-
-    @classmethod
-    def _chosen(cls, sheet: Sheet, columns: Mapping[str, str], free: Sequence[str], known: Sequence[str]) -> "Roles":
-        """The metric that nobody named."""
-        candidates = sorted(known, key=_preference)
-        if not candidates and len(free) == 1:
-            return cls(columns, {free[0]: free[0]}, is_named=False)
-        if not candidates:
-            what = "no column of numbers beside these" if not free else f"several columns of numbers: {_listed(free)}"
-            raise InputError(
-                f"{sheet.name}: which column is the metric? It has {what}. Say which: --metric COLUMN (repeatable)"
-            )
-        first = candidates[0]
-        return cls(columns, {first: first}, others=candidates[1:])
+        if known:
+            first, *others = sorted(known, key=_preference)
+            return cls(columns, [first], others=others)
+        if len(free) == 1:
+            return cls(columns, free, is_named=False)
+        what = "no column of numbers beside these"
+        if free:
+            what = f"several columns of numbers: {_listed(free)}"
+        raise InputError(
+            f"{sheet.name}: which column is the metric? It has {what}. Say which: --metric COLUMN (repeatable)"
+        )
 
     def facts(self) -> list[str]:
         """Which column was read as what."""
@@ -166,7 +167,7 @@ class Roles:
         return [sentence]
 
 
-def _columns_by_role(sheet: Sheet, given: Mapping[str, str | None], metrics: Sequence[str]) -> dict[str, str]:
+def _columns_by_role(sheet: Sheet, given: Given, metrics: Sequence[str]) -> dict[str, str]:
     columns: dict[str, str] = {}
     for role, column in given.items():
         if column is None:
@@ -197,43 +198,48 @@ def _first(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     return best
 
 
-def _asked(sheet: Sheet, metrics: Sequence[str]) -> list[str]:
+def _asked(sheet: Sheet, metrics: Sequence[str], numeric: Collection[str]) -> list[str]:
     """The columns that were named as metrics; none if one name is what a wide table holds."""
-    present = []
+    by_name = {normal(column): column for column in reversed(sheet.columns)}
+    asked = []
+    missing = []
     for name in metrics:
-        matching = [column for column in sheet.columns if column == name]
-        matching = matching or [column for column in sheet.columns if normal(column) == normal(name)]
-        present += matching[:1]
-    if present and len(present) < len(metrics):
-        missing = next(name for name in metrics if name not in present)
-        raise unknown("column (--metric)", missing, sheet.columns)
-    return present
-
-
-def _check_numeric(sheet: Sheet, asked: Sequence[str], numeric: Collection[str]) -> None:
-    for column in asked:
-        if column not in numeric:
+        column = name if name in sheet.columns else by_name.get(normal(name))
+        if column is None:
+            missing.append(name)
+        elif column not in numeric:
             raise InputError(
                 f"{sheet.name}: column '{column}' does not hold numbers; columns of numbers are {_listed(numeric)}"
             )
+        else:
+            asked.append(column)
+    if asked and missing:
+        raise unknown("column (--metric)", missing[0], sheet.columns)
+    return asked
 
 
 def _wide(free: Sequence[str], known: Sequence[str]) -> dict[str, str]:
     """Columns that stand for algorithms: `fedavg`, `qffl`, or `fedavg_acc`, `qffl_acc`; none if they do not."""
+    if len(free) < 2:
+        return {}
     if not known:
-        return {column: column for column in free} if len(free) > 1 else {}
-    rests: dict[str, str] = {}
-    kinds = set()
+        return dict(zip(free, free, strict=True))
+    algorithms: dict[str, str] = {}
+    measured = set()
     for column in known:
-        tokens = _tokens(column)
-        metric = [token for token in tokens if token in _ACCURACY | _HIGHER | _LOWER]
-        rest = [token for token in tokens if token not in metric and token not in _SCOPES and token not in _ASIDE]
-        if not rest:
-            return {}
-        rests["_".join(rest)] = column
-        kinds.add(tuple(metric))
-    is_wide = len(rests) > 1 and len(rests) == len(known) and len(kinds) == 1
-    return rests if is_wide else {}
+        metric = []
+        rest = []
+        for token in _tokens(column):
+            if token in _METRICS:
+                metric.append(token)
+            elif not is_scope(token):
+                rest.append(token)
+        algorithm = "_".join(rest)
+        algorithms[algorithm] = column
+        measured.add("_".join(metric))
+    names_all = "" not in algorithms and len(algorithms) == len(known)
+    is_wide = names_all and len(known) > 1 and len(measured) == 1
+    return algorithms if is_wide else {}
 
 
 def _preference(column: str) -> tuple[int, int, str]:

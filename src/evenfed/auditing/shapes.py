@@ -15,6 +15,9 @@ _SHAPES = (
 )
 _SCORE = "score"  # the name of a metric that has none
 Record = dict[str, Any]
+Records = Iterator[Record]
+Objects = Mapping[str, Mapping[str, Any]]
+Lists = Mapping[str, Sequence[Any]]
 
 
 def sheet(name: str, content: Any) -> Sheet:
@@ -22,19 +25,20 @@ def sheet(name: str, content: Any) -> Sheet:
     exported = flower.sheet(name, content)
     if exported is not None:
         return exported
+    if content == [] or content == {}:
+        raise InputError(f"{name} is empty; {_SHAPES}")
     if isinstance(content, list):
         return _of_rows(name, content)
-    if isinstance(content, dict) and content:
+    if isinstance(content, dict):
         return _of_object(name, content)
-    what = "empty" if content in ([], {}) else f"a {type(content).__name__}"
-    raise InputError(f"{name} is {what}; {_SHAPES}")
+    kind = type(content).__name__
+    raise InputError(f"{name} is a {kind}; {_SHAPES}")
 
 
 def _of_rows(name: str, rows: Sequence[Any]) -> Sheet:
-    if rows and all(isinstance(row, dict) for row in rows):
-        return Sheet.of_records(name, rows)
-    what = "empty" if not rows else "a list of something else than objects"
-    raise InputError(f"{name} is {what}; {_SHAPES}")
+    if not _all_are(dict, rows):
+        raise InputError(f"{name} is a list of something else than objects; {_SHAPES}")
+    return Sheet.of_records(name, rows)
 
 
 def _of_object(name: str, content: Mapping[str, Any]) -> Sheet:
@@ -43,9 +47,9 @@ def _of_object(name: str, content: Mapping[str, Any]) -> Sheet:
     if isinstance(columns, list) and isinstance(data, list):
         return _of_lists(name, columns, data)
     values = list(content.values())
-    if all(isinstance(value, list) for value in values):
+    if _all_are(list, values):
         return _of_columns(name, content)
-    if all(isinstance(value, dict) for value in values):
+    if _all_are(dict, values):
         return _of_objects(name, content)
     if not all(map(_is_figure, values)):
         raise InputError(f"{name}: an object of mixed content; {_SHAPES}")
@@ -57,21 +61,20 @@ def _of_object(name: str, content: Mapping[str, Any]) -> Sheet:
 
 def _of_lists(name: str, columns: Sequence[Any], data: Sequence[Any]) -> Sheet:
     """As pandas writes tables with orient="split"."""
-    for row in data:
-        if not isinstance(row, list):
-            raise InputError(f"{name}: `data` is no list of rows; {_SHAPES}")
+    if not _all_are(list, data):
+        raise InputError(f"{name}: `data` is no list of rows; {_SHAPES}")
     names = list(map(str, columns))
     return Sheet(name, names, lambda: data)
 
 
-def _of_columns(name: str, content: Mapping[str, Sequence[Any]]) -> Sheet:
+def _of_columns(name: str, content: Lists) -> Sheet:
     """Columns, or lists of rows by algorithm."""
     cells: list[Any] = []
     lengths = set()
     for values in content.values():
         cells += values[:1]
         lengths.add(len(values))
-    if cells and all(isinstance(cell, dict) for cell in cells):
+    if cells and _all_are(dict, cells):
         return _of_rows(name, list(_rows_by_algorithm(content)))
     if len(lengths) > 1:
         raise InputError(
@@ -85,13 +88,13 @@ def _of_columns(name: str, content: Mapping[str, Sequence[Any]]) -> Sheet:
     return Sheet(name, list(content), rows)
 
 
-def _rows_by_algorithm(content: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
+def _rows_by_algorithm(content: Lists) -> Iterator[Any]:
     for algorithm, rows in content.items():
         for row in rows:
             yield {"algorithm": algorithm, **row} if isinstance(row, dict) else row
 
 
-def _of_objects(name: str, content: Mapping[str, Mapping[str, Any]]) -> Sheet:
+def _of_objects(name: str, content: Objects) -> Sheet:
     """By client, its metrics; by algorithm, its clients; by site, its models' metrics (NVFlare's cross-site table)."""
     keys: list[str] = []
     values: list[Any] = []
@@ -100,7 +103,7 @@ def _of_objects(name: str, content: Mapping[str, Mapping[str, Any]]) -> Sheet:
         values += part.values()
     if not values:
         raise InputError(f"{name} holds no figure; {_SHAPES}")
-    if all(isinstance(value, dict) for value in values):
+    if _all_are(dict, values):
         return Sheet.of_records(name, list(_three_deep(content)))
     if not all(map(_is_cell, values)):
         raise InputError(f"{name}: objects of mixed content; {_SHAPES}")
@@ -113,7 +116,7 @@ def _of_objects(name: str, content: Mapping[str, Mapping[str, Any]]) -> Sheet:
     return Sheet.of_records(name, list(_by_algorithm(content)))
 
 
-def _three_deep(content: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
+def _three_deep(content: Objects) -> Records:
     """Two names above metrics: a client's and an algorithm's, in either order."""
     for outer, part in content.items():
         for middle, metrics in part.items():
@@ -123,18 +126,18 @@ def _three_deep(content: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
             yield {**names, **metrics}
 
 
-def _by_client(content: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
+def _by_client(content: Objects) -> Records:
     for client, metrics in content.items():
         yield {"client": client, **metrics}
 
 
-def _by_algorithm(content: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
+def _by_algorithm(content: Objects) -> Records:
     for algorithm, clients in content.items():
         for client, figure in clients.items():
             yield {"algorithm": algorithm, "client": client, _SCORE: figure}
 
 
-def _of_pandas(name: str, content: Mapping[str, Mapping[str, Any]], index: Sequence[str]) -> Sheet:
+def _of_pandas(name: str, content: Objects, index: Sequence[str]) -> Sheet:
     """As pandas writes tables by default: by column, then by row."""
     columns = list(content)
 
@@ -143,6 +146,10 @@ def _of_pandas(name: str, content: Mapping[str, Mapping[str, Any]], index: Seque
             yield [content[column].get(key) for column in columns]
 
     return Sheet(name, columns, rows)
+
+
+def _all_are(kind: type, values: Sequence[Any]) -> bool:
+    return all(isinstance(value, kind) for value in values)
 
 
 def _is_figure(value: Any) -> bool:

@@ -14,6 +14,7 @@ from . import averaged, beside_paper, expected, held_out, paper, several
 from .against import against_tables, controls
 from .every_run import runs
 from .inequality import groups, inequality
+from .over_clients import over_clients
 from .table import Table
 from .tables import brief, detailed, overview, suppression
 
@@ -130,9 +131,9 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
         tables += _tables_at(late)
     tables += _tables_at(last)
     tables.append(inequality(findings, late=averages))
-    by_group = groups(findings, late=averages)
-    if by_group is not None:
-        tables.append(by_group)
+    for of_audits in (over_clients(findings, averages), groups(findings, averages)):
+        if of_audits is not None:
+            tables.append(of_audits)
     tables += averaged.tables(findings)
     tables += held_out.tables(findings)
     if beside_the_paper:

@@ -84,7 +84,7 @@ def gaps(
 def _rows(differences: Differences) -> Iterator[Row]:
     findings = differences.findings
     for entry in findings.everyone[1:]:
-        for metric in judged_by(late=True):
+        for metric in judged_by(late=not findings.is_of_one_round):
             for row in gaps(differences, entry.label, findings.baseline.label, metric):
                 yield {"algorithm": entry.label, "metric": metric, **row}
 
@@ -122,7 +122,7 @@ def _spec(differences: Differences) -> Spec:
     letters = max(len(line) for each in names.values() for line in each)
     panel_width = (_WIDTH - 6 * letters - 20) // _COLUMNS
     views = []
-    metrics = judged_by(late=True)
+    metrics = judged_by(late=not findings.is_of_one_round)
     for position, metric in enumerate(metrics):
         heading = title(metric)
         is_less_better = metric in LOWER_IS_BETTER or not findings.metric.higher_is_better
