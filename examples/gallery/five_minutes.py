@@ -13,7 +13,9 @@ from sklearn.datasets import load_digits
 import evenfed
 
 digits = load_digits()
-clients = evenfed.federate(digits.data / 16, digits.target, "dirichlet", clients=20, concentration=0.1, test=0.3)
+split = {"clients": 20, "concentration": 0.2, "test": 0.3, "seed": 3}
+clients = evenfed.federate(digits.data / 16, digits.target, "dirichlet", **split)
+torch.manual_seed(0)
 model = torch.nn.Linear(64, 10)
 result = evenfed.train(model, clients, "fedavg", rounds=20, lr=0.1, batch_size=16)
 result
@@ -25,17 +27,19 @@ order = np.argsort(result.accuracy)
 colours = ["#c4361d" if rank < 2 else "#2f6db5" for rank in range(len(order))]
 plt.bar(range(len(order)), 100 * result.accuracy[order], color=colours)
 plt.axhline(100 * result.fairness.mean, color="black", linewidth=0.8, label="mean")
+plt.xticks([])
 plt.xlabel("clients, worst served first")
 plt.ylabel("test accuracy, %")
 plt.legend()
 plt.show()
 
 # %%
-# Which digits do the worst-served clients hold? Classes that few other clients hold.
+# Which digits do they hold?
 
 counts = np.stack([np.bincount(client.train[1], minlength=10) for client in clients])
 plt.imshow(counts[order].T, aspect="auto", cmap="Blues")
 plt.grid(False)
+plt.xticks([])
 plt.xlabel("clients, worst served first")
 plt.ylabel("digit")
 plt.yticks(range(10))

@@ -13,7 +13,8 @@ from sklearn.datasets import load_digits
 import evenfed
 
 digits = load_digits()
-clients = evenfed.federate(digits.data / 16, digits.target, "dirichlet", clients=20, concentration=0.1, test=0.3)
+split = {"clients": 20, "concentration": 0.2, "test": 0.3, "seed": 3}
+clients = evenfed.federate(digits.data / 16, digits.target, "dirichlet", **split)
 entries = ["fedavg"]
 for strength in (0.5, 1, 2, 4):
     entries.append(f"semi_vred[beta={strength},smooth=0.25]")

@@ -47,6 +47,7 @@ plt.show()
 # And in training, beside FedAvg:
 
 digits = load_digits()
-clients = evenfed.federate(digits.data / 16, digits.target, "dirichlet", clients=20, concentration=0.1, test=0.3)
+split = {"clients": 20, "concentration": 0.2, "test": 0.3, "seed": 3}
+clients = evenfed.federate(digits.data / 16, digits.target, "dirichlet", **split)
 entries = [TopTwo, TopTwo(part=0.6)]
 evenfed.compare(torch.nn.Linear(64, 10), clients, entries, seeds=2, rounds=20, lr=0.1, batch_size=16)

@@ -21,16 +21,17 @@ for number in range(8):
     examples = (inputs[:40], targets[:40]), (inputs[40:], targets[40:])
     clients.append(evenfed.Client(*examples, name=f"{'minority' if number >= 6 else 'majority'} {number + 1}"))
 
-entries = ["fedavg", "semi_vred[beta=1,smooth=0.25]", "ditto"]
+entries = ["fedavg", "semi_vred[beta=1,smooth=0.25]", "ditto[lam=0.1]"]
 model = torch.nn.Linear(5, 2)
-comparison = evenfed.compare(model, clients, entries, seeds=1, rounds=20, lr=0.3, batch_size=10, noise_floor=False)
+comparison = evenfed.compare(model, clients, entries, seeds=1, rounds=40, lr=0.3, batch_size=10, noise_floor=False)
 
 # %%
 figure, axes = plt.subplots(1, len(entries), sharey=True, figsize=(9, 2.8))
 for axis, label in zip(axes, entries, strict=True):
     (result,) = comparison[label]
     axis.bar(range(1, 9), 100 * result.accuracy, color=["#2f6db5"] * 6 + ["#c4361d"] * 2)
-    axis.set_title(label, fontsize=10)
+    axis.set_title(label, fontsize=9)
+    axis.set_xticks(range(1, 9))
     axis.set_xlabel("client (red: minority)")
 axes[0].set_ylabel("test accuracy, %")
 plt.show()
@@ -38,4 +39,4 @@ plt.show()
 # %%
 # A client's own model is ``result.client_model(i)``; ``result.model`` is the global one.
 
-comparison["ditto"][0].client_model(7)
+comparison["ditto[lam=0.1]"][0].client_model(7)

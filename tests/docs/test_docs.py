@@ -35,7 +35,8 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES)
 def test_lines_are_at_most_120_columns_wide(page):
-    too_long = [line for line in (ROOT / page).read_text().splitlines() if len(line) > 120]
+    text = re.sub(r"<!-- evenfed.*?<!-- /evenfed -->", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    too_long = [line for line in text.splitlines() if len(line) > 120]
     assert too_long == []
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from .visible import visible
 
-_NUMBERS = 'style="text-align: right; font-variant-numeric: tabular-nums"'
-_NAMES = 'style="text-align: left"'
+_NUMBERS = 'style="text-align: right; padding: 0.2em 0.6em; font-variant-numeric: tabular-nums"'
+_NAMES = 'style="text-align: left; padding: 0.2em 0.6em"'
 
 
 @dataclass(frozen=True)
