@@ -351,12 +351,6 @@ def test_local_privacy_touches_training_alone():
             lambda: FairStrategy("fedavg", rounds=1).start(LocalGrid(app_of(), 5), initial_arrays(nn.Linear(6, 3))),
             "initial model lacks",
         ),
-        (
-            lambda: FairStrategy("fedavg", rounds=1, clients=3, wait=1).start(
-                LocalGrid(app_of(), 5), initial_arrays(small_model())
-            ),
-            r"partition-id=3, but there are 3 clients",
-        ),
     ],
 )
 def test_bad_input_is_told(build, told):

@@ -2,15 +2,21 @@
 
 import math
 import re
+from collections.abc import Mapping
 from logging import WARNING
 from typing import Any
 
-from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+import torch
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.supercore import log
+from torch import Tensor
 
 from ..core.errors import InputError
 
+Facts = Mapping[str, Any]  # what a client tells of itself
+
 LARGEST_SIZE = 1e15  # of a client, in examples: sums of shares stay exact far beyond
+LARGEST_LOSS = 1e12  # its square must stay a number that others can be added to
 _KIND = re.compile(r"\b[A-Za-z_]*(?:Error|Exception|Interrupt|Exit)\b")
 
 
@@ -80,7 +86,7 @@ def size(values: MetricRecord, name: str) -> float:
 
 def loss(values: MetricRecord, name: str, least: float) -> float:
     """A client's loss, at least what the algorithm can weigh."""
-    value = number(values, name, least=least)
+    value = number(values, name, least=least, most=LARGEST_LOSS)
     if value is None:
         raise InputError(f"the reply holds no '{name}'; it has {_listed(values)}")
     return value
@@ -113,6 +119,37 @@ def _common(contents: list[RecordDict]) -> list[RecordDict]:
         kept = {name: record[name] for name in record if name in names}
         reduced.append(RecordDict({**content.array_records, "metrics": MetricRecord(kept)}))
     return reduced
+
+
+def tensor(name: str, array: Array) -> Tensor:
+    """The numbers of an array that came from elsewhere."""
+    try:
+        values = array.numpy()
+        numbers = torch.from_numpy(values)
+    except Exception as error:  # whatever unknown bytes may cause
+        kind = type(error).__name__
+        raise InputError(f"{name} cannot be read as numbers ({kind})") from None
+    if str(values.dtype) != array.dtype or values.shape != tuple(array.shape):
+        raise InputError(f"{name} is of another type or shape than it says")
+    return numbers
+
+
+def whole(facts: Facts, name: str, most: int) -> int:
+    """A whole number from 0 to `most` that a client tells of itself."""
+    value = facts.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{name} is a {type(value).__name__}, not a whole number")
+    if not 0 <= value <= most:
+        raise InputError(f"{name}={value} is not within 0 .. {most}")
+    return value
+
+
+def names(facts: Facts, name: str) -> list[str]:
+    """A list of names that a client tells."""
+    values = facts.get(name)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise InputError(f"{name} is no list of names")
+    return list(values)
 
 
 def _listed(values: MetricRecord) -> str:

@@ -4,14 +4,14 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import ArrayRecord
 from torch import Tensor
 
 from ..core.average import Model
 from ..core.errors import InputError
 from ..core.vector import Layout
+from . import fields
 
 BUFFERS = ("*running_mean", "*running_var", "*num_batches_tracked")  # as torch names them; not trained
 HEADER = 4096  # bytes that an array's encoding may add to its numbers
@@ -33,7 +33,7 @@ class Frame:
         parameters = {}
         others = []
         for name, array in arrays.items():
-            tensor = _tensor(name, array)
+            tensor = fields.tensor(name, array)
             tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
             is_buffer = any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
             if tensor.is_floating_point() and not is_buffer:
@@ -53,7 +53,7 @@ class Frame:
             most = wanted.numel() * wanted.element_size() + HEADER
             if len(arrays[name].data) > most:
                 raise InputError(f"{name} holds {len(arrays[name].data)} bytes, more than the {most} of what was sent")
-            tensors[name] = _fitting(name, _tensor(name, arrays[name]), wanted)
+            tensors[name] = _fitting(name, fields.tensor(name, arrays[name]), wanted)
         held = {name: tensors.pop(name) for name in self.buffers}
         return Model(self.layout.flatten(tensors), held)
 
@@ -66,16 +66,6 @@ class Frame:
             values = parameters[name] if name in parameters else model.buffers[name]
             tensors[name] = values.to(wanted.dtype)
         return ArrayRecord(tensors)
-
-
-def _tensor(name: str, array: Array) -> Tensor:
-    """The numbers of an array that came from elsewhere."""
-    try:
-        values: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = array.numpy()
-        return torch.from_numpy(values)
-    except Exception as error:  # whatever unknown bytes may cause
-        kind = type(error).__name__
-        raise InputError(f"{name} cannot be read as numbers ({kind})") from None
 
 
 def _fitting(name: str, tensor: Tensor, wanted: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """A round in the clear: the server sees every client's loss, update and score."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from ..core.errors import InputError
 from ..core.fold import Fold
 from ..core.round import open_round
 from ..core.server import Record, Server, Update
-from . import wire
+from . import fields, wire
 from .roster import Connection, replies
 from .trips import HeldUpdates
 from .wire import Models, Shape, Task, Values
@@ -121,9 +122,7 @@ class PlainRound:
             assert self.fold is not None
             self.fold.add(update)
             return
-        loss = wire.number(reply, "loss")
-        if loss is None:
-            raise InputError("the reply holds no loss")
+        loss = self._loss_in(reply)
         self.waiting.add(update, loss)
 
     def close(self) -> tuple[Server, Record]:
@@ -163,17 +162,28 @@ class PlainRound:
             client = self._sender(reply)
             if client is None:
                 continue
-            loss = wire.number(reply, "loss")
-            if loss is not None and math.isfinite(loss):
-                self.measured[client] = loss
+            if wire.number(reply, "loss") is not None:
+                self._keep_loss(client, reply)
             for name in SCORES:
                 value = wire.number(reply, name)
-                if value is None:
+                if value is None or not math.isfinite(value):
                     continue
                 if name not in columns:
                     columns[name] = np.full(everyone, np.nan)
                 columns[name][client] = value
         return columns
+
+    def _keep_loss(self, client: int, reply: Message) -> None:
+        """For the next round; one that is not usable is asked for again then."""
+        with contextlib.suppress(InputError):
+            self.measured[client] = self._loss_in(reply)
+
+    def _loss_in(self, reply: Message) -> float:
+        """The loss that a reply holds; one that cannot be weighed is refused."""
+        if reply.has_error():
+            raise InputError(reply.error.reason)
+        least = self.server.algorithm.least_loss
+        return fields.loss(fields.metrics(reply), "loss", least)
 
     def _messages(
         self,
@@ -225,14 +235,11 @@ class PlainRound:
             client = self._sender(reply)
             if client is None:
                 continue
-            loss = wire.number(reply, "loss")
-            if loss is not None:
-                losses[client] = loss
+            try:
+                losses[client] = self._loss_in(reply)
                 del missing[client]
-            elif reply.has_error():
-                missing[client] = str(reply.error.reason)
-            else:
-                missing[client] = "the reply holds no loss"
+            except InputError as error:
+                missing[client] = str(error)
         for absent, reason in missing.items():
             self._log_dropped(absent, reason)
         losses.update(self.measured)

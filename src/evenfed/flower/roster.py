@@ -1,7 +1,7 @@
 """Which node is which client, and asking them: tasks pushed one by one, replies pulled as they arrive."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any
@@ -11,8 +11,10 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from ..core.errors import InputError
-from . import wire
+from . import fields, wire
 
+Model = tuple[tuple[str, ...], tuple[str, ...]]  # names of parameters, and of buffers
+MOST_CLIENTS = 10**6
 AT_ONCE = 4  # replies pulled together: what the server holds of them at any moment
 SHORTEST_PAUSE = 0.02  # seconds between two looks for replies, growing while none arrive
 LONGEST_PAUSE = 1.0
@@ -69,14 +71,25 @@ class Roster:
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
     facts: dict[int, wire.Values] = field(default_factory=dict)  # position -> what the client told of itself
-    positions: dict[int, int | None] = field(default_factory=dict)  # node -> position; None: left out
+    positions: dict[int, int] = field(default_factory=dict)  # node -> position
+    left_out: dict[int, str] = field(default_factory=dict)  # node -> reason
+    told: dict[int, wire.Values] = field(default_factory=dict)  # node -> what it told of itself
+    model: Model | None = None  # what the clients' model trains and keeps
+    settled: bool = False  # no longer open to another number of clients or another model
+
+    def __post_init__(self) -> None:
+        self.stated = self.clients
 
     def gather(self, grid: Grid, wait: float, known: wire.Values | None = None) -> None:
-        """Wait until all clients are there; `known` (an earlier header's clients) stands in for those that are not."""
+        """Wait until all clients are there; `known` (an earlier header's clients) stands in for those that are not.
+
+        A node that does not fit is left out and named; it ends the run only if there is no other.
+        """
         deadline = time.monotonic() + wait
         while not self._complete():
-            failures = self.refresh(grid, wait)
-            if failures:
+            self.refresh(grid, wait)
+            failures = [f"node {node}: {reason}" for node, reason in self.left_out.items()]
+            if failures and not self.nodes:
                 raise InputError("clients could not be set up: " + "; ".join(failures))
             if self._complete():
                 break
@@ -85,11 +98,14 @@ class Roster:
                     break
                 wanted = "any" if self.clients is None else self.clients
                 connected = len(self.nodes)
+                left_out = "".join(f"; left out: {failure}" for failure in failures)
                 raise InputError(
                     f"{connected} of {wanted} clients connected within {wait:g} s; start the missing SuperNodes "
                     'with --node-config "partition-id=K num-partitions=N", or give `clients` or a longer `wait`'
+                    f"{left_out}"
                 )
             time.sleep(0.2)
+        self.settled = True
         self._recall(known)
 
     def _complete(self) -> bool:
@@ -97,40 +113,56 @@ class Roster:
             return False
         return len(self.nodes) >= self.clients
 
-    def refresh(self, grid: Grid, timeout: float) -> list[str]:
-        """Note who is connected, and ask new nodes who they are. Returns what failed."""
+    def refresh(self, grid: Grid, timeout: float) -> None:
+        """Note who is connected, and ask new nodes who they are."""
         present = set(grid.get_node_ids())
-        new = present - self.positions.keys()
+        new = present - self.told.keys() - self.left_out.keys()
         config = ConfigRecord({"server-round": 0})
         questions = []
         for node in sorted(new):
             question = wire.message(node, wire.DESCRIBE, {}, config)
             questions.append(question)
-        failures = []
         for reply in replies(grid, questions, timeout):
             node = reply.metadata.src_node_id
             try:
-                self.positions[node] = self._entered(node, reply)
+                self.told[node] = _facts(reply)
             except InputError as error:
-                self.positions[node] = None
-                failures.append(f"node {node}: {error}")
-                log(WARNING, "left out: node %s: %s", node, error)
+                self._leave_out(node, error)
+        if not self.settled:
+            self._agree()
+        for node, facts in self.told.items():
+            if node in self.positions or node in self.left_out:
+                continue
+            try:
+                self.positions[node] = self._entered(node, facts)
+            except InputError as error:
+                self._leave_out(node, error)
         self.nodes = {}
         for node, position in self.positions.items():
-            if position is not None and node in present:
+            if node in present:
                 self.nodes[position] = node
-        return failures
 
-    def _entered(self, node: int, reply: Message) -> int:
+    def _leave_out(self, node: int, reason: InputError) -> None:
+        self.left_out[node] = str(reason)
+        log(WARNING, "left out: node %s: %s", node, reason)
+
+    def _agree(self) -> None:
+        """How many clients there are and what their model trains: what most nodes say. On a change all enter anew."""
+        before = (self.clients, self.model)
+        if self.stated is None:
+            partitions = [facts["num-partitions"] for facts in self.told.values()]
+            self.clients = _most_common(partitions) or None
+        models = [_model(facts) for facts in self.told.values()]
+        self.model = _most_common(models)
+        if (self.clients, self.model) != before:
+            for node in self.told:
+                self.left_out.pop(node, None)
+            self.positions = {}
+            self.facts = {}
+
+    def _entered(self, node: int, facts: wire.Values) -> int:
         """The position of the client on a node."""
-        if reply.has_error():
-            raise InputError(reply.error.reason)
-        facts: wire.Values = reply.content.config_records.get(wire.CONFIG, {})
-        if not facts.keys() >= FACTS:
-            raise InputError("it runs another client app; use evenfed.flower.client_app")
         position = int(facts["partition-id"])
-        partitions = int(facts["num-partitions"])
-        self.clients = self.clients or partitions or None
         if self.clients is None:
             raise InputError(
                 'it does not say how many clients there are; start it with --node-config "partition-id=K '
@@ -141,8 +173,10 @@ class Roster:
             raise InputError(
                 f"partition-id={position}, but there are {self.clients} clients; give each node one of 0 .. {last}"
             )
-        if position in self.nodes:
-            older = self.nodes[position]
+        if _model(facts) != self.model:
+            raise InputError("its model trains other parameters than the other clients' models")
+        if position in self.positions.values():
+            older = self.nodes.get(position)
             text = "nodes %s and %s both say partition-id=%s; the newer is asked"
             log(WARNING, text, older, node, position)
         self.facts.setdefault(position, dict(facts))
@@ -194,6 +228,36 @@ class Roster:
             "split_seed": None,
             "notes": [],
         }
+
+
+def _facts(reply: Message) -> wire.Values:
+    """What a client tells of itself, each field checked."""
+    if reply.has_error():
+        raise InputError(reply.error.reason)
+    facts: wire.Values = reply.content.config_records.get(wire.CONFIG, {})
+    if not facts.keys() >= FACTS:
+        raise InputError("it runs another client app; use evenfed.flower.client_app")
+    for name in ("partition-id", "num-partitions"):
+        fields.whole(facts, name, MOST_CLIENTS)
+    for name in ("train", "test"):
+        fields.whole(facts, name, int(fields.LARGEST_SIZE))
+    fields.names(facts, "buffers")
+    if not fields.names(facts, "parameters"):
+        raise InputError("its model has nothing to train")
+    if not isinstance(facts["name"], str):
+        raise InputError("its name is no text")
+    return facts
+
+
+def _model(facts: wire.Values) -> Model:
+    return tuple(facts["parameters"]), tuple(facts["buffers"])
+
+
+def _most_common(values: Sequence[Any]) -> Any:
+    """The first of those that occur most often; None of none."""
+    if not values:
+        return None
+    return max(values, key=values.count)
 
 
 @dataclass(frozen=True)

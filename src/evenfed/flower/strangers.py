@@ -47,9 +47,8 @@ class Keys:
         """
         values = fields.metrics(reply)
         least = algorithm.least_loss
-        measured = fields.number(values, LOSS, least=least)
-        if measured is not None:
-            return measured, True
+        if LOSS in values:
+            return fields.loss(values, LOSS, least), True
         if not algorithm.uses_losses and self.loss not in values:
             return None, True
         return fields.loss(values, self.loss, least), False

@@ -295,6 +295,8 @@ class FairStrategy(Strategy):
         for prefix, accuracies in (("", record.accuracy), ("current-", record.current)):
             if accuracies is not None:
                 known = _known(accuracies)
+                if not len(known):
+                    continue
                 metrics[f"{prefix}mean-accuracy"] = float(known.mean())
                 metrics[f"{prefix}worst-accuracy"] = float(known.min())
         return MetricRecord(metrics) if metrics else None

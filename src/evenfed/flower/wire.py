@@ -25,6 +25,7 @@ from ..core.vector import Layout
 from ..local.optimizer import optimizer_of
 from ..local.training import LocalTraining
 from ..settings import BatchNorm, Settings
+from . import fields
 
 # kinds of messages
 DESCRIBE = "query.describe"
@@ -219,10 +220,15 @@ class Shape:
         if unexpected:
             listed = ", ".join(unexpected[:3])
             raise InputError(f"the model has other arrays than was sent ({listed})")
-        tensors = arrays.to_torch_state_dict()
+        tensors = {}
+        for name in self.names:
+            tensors[name] = fields.tensor(name, arrays[name])
         buffers = {}
         for name in self.buffers:
             buffers[name] = tensors.pop(name)
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point():
+                raise InputError(f"{name} is of type {tensor.dtype}, not a real number")
         theta = self.layout.flatten(tensors)
         _check_finite("its parameters", theta)
         for name, values in buffers.items():
@@ -255,6 +261,8 @@ def update_of(
         shape_sent = list(buffers[name].shape)
         if shape_received != shape_sent:
             raise InputError(f"buffer {name} has shape {shape_received}, not {shape_sent}")
+        if value.dtype != buffers[name].dtype:
+            raise InputError(f"buffer {name} is of type {value.dtype}, not {buffers[name].dtype}")
         rows[name] = value[None]
     snapshot = None
     if SNAPSHOT in records:
