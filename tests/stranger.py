@@ -1,5 +1,6 @@
 """A Flower client as people write it, which knows nothing of evenfed: a linear model, full-batch steps."""
 
+import copy
 import random
 
 import torch
@@ -22,8 +23,11 @@ def model():
     return nn.Sequential(nn.Linear(6, 3))
 
 
+NET = model()
+
+
 def received(message):
-    net = model()
+    net = copy.deepcopy(NET)
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     return net
 
