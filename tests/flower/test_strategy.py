@@ -19,6 +19,7 @@ import evenfed
 from evenfed.comparison.folder import RunFolder
 from evenfed.flower import FairStrategy, client_app, roster
 from evenfed.flower.server import initial_arrays
+from evenfed.report.live.editions import Editions
 from local_grid import OPTIONS, LocalGrid, assert_same, node_of, on_flower, simulated, sites
 from worked_example import federation, small_model
 
@@ -401,3 +402,17 @@ def test_clients_augment_as_the_simulator_does():
     options = {"clients": pictures, "model": make, "augment": evenfed.augment.crop_and_flip(1)}
     strategy, _, _ = on_flower("fedavg", **options)
     assert_same(strategy, simulated("fedavg", **options))
+
+
+def test_the_page_of_a_run_grows_with_it(tmp_path):
+    editions = Editions(tmp_path, pause=0, idle=0)
+    sentences = []
+
+    def look(record):
+        content = json.loads(editions.newest().data)["content"]
+        sentences.append(content["facts"][0])
+        assert content["glances"][0]["lines"][0]["entry"] == "semi_vred"
+
+    on_flower("semi_vred", out=tmp_path, rounds=2, listen=look)
+    assert sentences[0].startswith("The run is at round 1 of 2, last written at ")
+    assert sentences[1] == "The run has finished."

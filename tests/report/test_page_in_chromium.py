@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from browser import Browser, chromium, needs_chromium
 from evenfed.comparison.reading import read
 from evenfed.report.document import Report
 from evenfed.report.files import write_page
+from evenfed.report.live.editions import Editions
+from evenfed.report.live.server import Server
+from growing import Growing
 from reports import put_rounds
 
 pytestmark = [pytest.mark.slow, needs_chromium]
@@ -248,3 +252,74 @@ def test_the_other_theme_a_phone_and_paper(browser, page):
     paper = browser.driver.execute_cdp_cmd("Page.printToPDF", {})
     assert len(paper["data"]) > 10_000
     assert browser.console() == []
+
+
+# a live page, last: it takes the browser away from the page above
+
+SENTENCE = "document.querySelector('#verdict .sentence').textContent"
+CHOOSE = """
+    document.querySelector("input[data-key=vred]").click();
+    const client = document.getElementById("client");
+    client.value = "3";
+    client.dispatchEvent(new Event("change"));
+    document.querySelector("#tables summary").click();
+    document.querySelector("#chart-learning-curves details.data summary").click();
+    document.querySelector(".glance th:nth-child(4) button").click();
+    document.getElementById("theme").click();
+    document.querySelector("input[data-key=semi_vred]").focus();
+"""
+CHOSEN = """
+    const isFilled = (details) => details.open && details.children.length > 1;
+    return {
+        switched: document.querySelector("input[data-key=vred]").checked,
+        client: document.getElementById("client").value,
+        open: [...document.querySelectorAll("#tables details")].map(isFilled),
+        sorted: document.querySelector(".glance th:nth-child(4)").getAttribute("aria-sort"),
+        theme: document.documentElement.dataset.theme,
+        focus: document.activeElement.dataset.key,
+    };
+"""
+ROUNDS = """
+    const cells = [...document.querySelectorAll("#chart-learning-curves details.data td:nth-child(3)")];
+    return Math.max(...cells.map((cell) => cell.textContent.split(" ").length))
+"""
+
+
+@pytest.fixture
+def live(tmp_path):
+    server = Server(Editions(tmp_path / "mine", pause=0, idle=0).newest, 0)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_live_page_grows_and_keeps_what_was_chosen(small, browser, live, tmp_path):
+    growing = Growing(small, tmp_path / "mine")
+    browser.requests()
+    browser.console()
+    browser.open(live.address)
+    assert "Waiting for the first round" in browser.run(f"return {SENTENCE}")
+    growing.write(2)
+    browser.wait(f"return {SENTENCE}.startsWith('After 2 of 4 rounds') && document.querySelector('figure svg')")
+    browser.run(CHOOSE)
+    browser.wait(f"{ROUNDS} === 2")
+    before = browser.run(CHOSEN)
+    assert before["switched"] is False and before["open"][0] and not before["open"][1]
+    browser.run("window.scrollTo(0, 1500); window.wasHere = true")
+    growing.write(3)
+    browser.wait(f"{ROUNDS} === 3")
+    assert browser.run(f"return {SENTENCE}").startswith("After 3 of 4 rounds")
+    assert browser.run(CHOSEN) == before
+    assert browser.run("return [window.wasHere, window.scrollY]") == [True, 1500]  # no reload, no jump
+    growing.finish()
+    browser.wait("return document.querySelector('#verdict .fact').textContent === 'All 8 runs have finished.'")
+    assert browser.run("return document.getElementById('live').textContent") == "Live"
+    addresses = {address.partition("?")[0] for address in browser.requests()}
+    assert {address for address in addresses if address.startswith("http")} == {live.address, f"{live.address}data"}
+    assert browser.console() == []
+    live.shutdown()
+    live.server_close()
+    browser.wait("return document.getElementById('live').textContent.startsWith('The server has ended')")

@@ -22,6 +22,7 @@ from .experiments import experiments, new
 from .flower import flower_app
 from .manners import COMPLETION
 from .report import choose, fill, pack, report
+from .watch import watch
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for _command in (compare, new, experiments, algorithms, report, audit, tune):
+for _command in (compare, watch, new, experiments, algorithms, report, audit, tune):
     app.command(epilog=examples.of(_command.__name__))(_command)
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")

@@ -12,6 +12,10 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
         "evenfed compare --algorithms 'fedavg,semi_vred[beta=1,smooth=0.25]' --seeds 3": "these entries alone",
         "evenfed compare mine.toml --quiet --format json > table.json": "the table, for a program",
     },
+    "watch": {
+        "evenfed watch runs/demo": "while `evenfed compare` runs in another window",
+        "evenfed watch runs/demo --port 0": "on any port that is free",
+    },
     "new": {
         "evenfed new mine.toml": "runs as it is, on handwritten digits",
         "evenfed new mine.toml --data DIR --model net.Net": "your folder, and your model in net.py",

@@ -1,5 +1,6 @@
 """What the commands that train share: the experiment that the options ask for, and what is shown of its results."""
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from ..comparison.federations import expanded
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.plan import parse_list, value_of, with_baseline
 from ..comparison.progress import live, progress_page
-from ..comparison.runner import complete, take_over
+from ..comparison.runner import Introduction, complete, take_over
 from ..comparison.runs import seed_list
 from ..comparison.study import Candidate
 from ..comparison.tune import Tuned
@@ -54,19 +55,22 @@ def train(experiment: Experiment, out: Path, reuse: Sequence[Path], detail: Deta
             if detail is not Detail.QUIET:
                 say(f"taken from {folder}{target}: {taken}")
         with live(detail) as progress:
-            complete(member, out, progress, _nothing if detail is Detail.QUIET else introduce)
+            complete(member, out, progress, _introduction(out / experiment.name, detail))
 
 
-def _nothing(federation: Federation) -> None:
-    pass
+def _introduction(folder: Path, detail: Detail) -> Introduction:
+    """Says who takes part, what was noted about their data, and where to see it."""
 
+    def introduce(federation: Federation) -> None:
+        if detail is Detail.QUIET:
+            return
+        page = progress_page()
+        page.print(federation.summary(), markup=False, soft_wrap=True)
+        for note in federation.notes:
+            page.print(f"! {note}", markup=False, soft_wrap=True)
+        page.print(f"see it live: evenfed watch {shlex.quote(str(folder))}", markup=False, soft_wrap=True)
 
-def introduce(federation: Federation) -> None:
-    """Who takes part, and what was noted about their data."""
-    page = progress_page()
-    page.print(federation.summary(), markup=False, soft_wrap=True)
-    for note in federation.notes:
-        page.print(f"! {note}", markup=False, soft_wrap=True)
+    return introduce
 
 
 def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]:

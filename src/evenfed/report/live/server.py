@@ -131,7 +131,6 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _refuse_method(self) -> None:
-        self.close_connection = True  # what else was sent is not read
         self._say(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered")
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refuse_method  # noqa: N815
@@ -149,8 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         if status is not HTTPStatus.NO_CONTENT:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
+        self.send_header("Connection", "close")  # which also notes to close it: no viewer keeps a thread
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)

@@ -11,6 +11,7 @@ const drawnCharts = [];
 function showCharts(content, bytes) {
   const names = content.charts.map((chart) => chart.name).join();
   if (names !== drawnCharts.map((chart) => chart.definition.name).join()) {
+    for (const chart of drawnCharts) chart.view?.finalize();
     drawnCharts.length = 0;
     const figures = content.charts.map(figureOf);
     refill(byId("charts"), figures.length ? make("h2", {}, "Charts") : null, figures);
@@ -122,10 +123,13 @@ async function drawChart(chart, themes) {
     tooltip: showTooltip,
   };
   chart.view?.finalize();
+  chart.place.style.minHeight = `${chart.place.offsetHeight}px`; // what is below must not jump meanwhile
   const { view } = await vegaEmbed(chart.place, withRows(spec, rowsShown(chart)), options);
+  chart.place.style.minHeight = "";
   chart.view = view;
   view.addEventListener("click", (event, item) => pickFrom(item));
   if (shown.picked !== null) await view.signal("picked", shown.picked).runAsync();
+  fillOpenData(chart);
 }
 
 // The specification with its data; rows are copied, since Vega writes to them.
@@ -164,8 +168,12 @@ async function refreshChart(chart) {
   if (!chart.view) return;
   const rows = rowsShown(chart).map((row) => ({ ...row }));
   await chart.view.data("rows", rows).signal("picked", shown.picked).runAsync();
-  const table = chart.place.closest("figure").querySelector("details.data");
-  if (table.open) fillData(table, chart);
+  fillOpenData(chart);
+}
+
+function fillOpenData(chart) {
+  const table = chart.place.closest("figure").querySelector("details.data[open]");
+  if (table) fillData(table, chart);
 }
 
 function showTooltip(handler, event, item, value) {

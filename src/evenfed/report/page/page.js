@@ -3,14 +3,16 @@
 let content = null;
 
 async function show(newContent, columns) {
-  content = newContent;
   const bytes = await unpacked(columns);
+  const restore = remembered();
+  content = newContent;
   document.title = `${content.title} - evenfed`;
   showVerdict(content);
   showGlance(content);
   showTables(content);
   showProvenance(content);
   showSwitches(content, refreshCharts);
+  restore();
   dimLines();
   await showCharts(content, bytes);
 }
@@ -40,24 +42,6 @@ function print(begins) {
   isPrinting = begins;
   if (!content || wasDark === (themeName() === "dark")) return;
   for (const chart of drawnCharts) drawChart(chart, content.themes);
-}
-
-// A live page asks for what came after what it shows; an answer without content says that nothing did.
-async function follow(address, edition) {
-  for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, 2000));
-    try {
-      const answer = await fetch(`${address}?after=${encodeURIComponent(edition)}`, { cache: "no-store" });
-      if (answer.status !== 200) continue;
-      const newest = await answer.json();
-      edition = newest.edition;
-      await show(newest.content, newest.columns);
-    } catch (error) {
-      announce("The server has ended; the page shows what it last said.");
-      document.body.dataset.live = "ended";
-      return;
-    }
-  }
 }
 
 async function start() {

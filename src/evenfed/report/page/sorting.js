@@ -25,6 +25,7 @@ function makeSortable(table, titles, keys, lines, first = null) {
   };
   const head = sortableHead(titles, sort);
   table.append(head, body);
+  table.arrange = arrange; // for a live page, whose tables are made anew
   if (first) arrange(first.place, first.order);
   return table;
 }

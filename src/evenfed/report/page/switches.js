@@ -3,6 +3,7 @@
 const shown = { offAlgorithms: new Set(), offSeeds: new Set(), picked: null };
 
 function showSwitches(content, redraw) {
+  if (!content.entries.length) return refill(byId("switches"));
   const algorithms = group("Algorithms", content.entries.map((entry) => algorithmSwitch(entry, redraw)));
   const parts = [algorithms];
   if (content.seeds.length > 1) parts.push(group("Seeds", content.seeds.map((seed) => seedSwitch(seed, redraw))));
@@ -55,6 +56,7 @@ function clientPicker(clients, redraw) {
   const pick = () => pickClient(select.value === "" ? null : clients[Number(select.value)], redraw);
   const options = clients.map((name, place) => make("option", { value: place }, name));
   const select = make("select", { id: "client", onchange: pick }, make("option", { value: "" }, "none"), options);
+  select.selectedIndex = clients.indexOf(shown.picked) + 1;
   const label = make("label", { for: "client" }, "Highlight client");
   return make("div", { class: "group" }, label, select);
 }

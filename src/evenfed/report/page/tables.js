@@ -42,6 +42,7 @@ function sortKey([entry, part, , cells], place, hasParts) {
 }
 
 function showProvenance(content) {
+  if (!content.provenance.length && !content.commands.length) return refill(byId("provenance"));
   const parts = [make("h2", {}, "Where this comes from")];
   if (content.commands.length) {
     const commands = content.commands.map((command) => make("code", {}, command));

@@ -25,6 +25,7 @@ _SCRIPTS = (
     "switches.js",
     "saving.js",
     "charts.js",
+    "live.js",
     "page.js",
 )
 

@@ -1,0 +1,56 @@
+"""The command `evenfed watch`: the page of a comparison while it runs."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .console import console
+
+PORT = 8650
+_SECONDS = 0.2  # after which a signal is noticed at the latest
+
+
+def watch(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of a comparison or of a Flower run; it may be written to later."),
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes any that is free.")] = PORT,
+) -> None:
+    """Serve a comparison's page on this machine while it runs: new rounds appear by themselves. End it with Ctrl-C."""
+    with _ended_by_signals():
+        from ..report.live.editions import Editions
+        from ..report.live.server import Server
+
+        server = Server(Editions(folder).newest, port)
+        console().print(f"{folder} is shown at {server.address} (on this machine alone; end with Ctrl-C)", markup=False)
+        sys.stdout.flush()
+        server.serve_forever(_SECONDS)
+
+
+class _Ended(BaseException):
+    """The user has seen enough."""
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the block, as they should: it has no other end."""
+
+    def end(number: int, frame: object) -> None:
+        raise _Ended
+
+    before = {}
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        before[stop] = signal.signal(stop, end)
+    try:
+        yield
+    except _Ended:
+        pass
+    finally:
+        for stop, handler in before.items():
+            signal.signal(stop, handler)

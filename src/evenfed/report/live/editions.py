@@ -1,0 +1,176 @@
+"""The page of a folder in progress, made again when its files have changed."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from ...comparison.federations import folders_inside
+from ...comparison.findings import Entry, Findings
+from ...comparison.following import Following
+from ...core.errors import InputError
+from .. import charts
+from ..charts.chart import Chart
+from ..document import Report
+from ..page.contents import Page, of_report
+from ..page.runtime import runtime
+from ..page.verdict import Verdict
+from ..page.write import data, html
+from .server import DATA, Edition
+
+_PAUSE = 1.0  # seconds at least between two looks at the files
+_IDLE = 4  # times as long as the last page took to make, the processor is left to the runs
+
+
+class Editions:
+    """The newest page of a folder. Files are looked at when someone asks, and not too often."""
+
+    def __init__(self, folder: Path, pause: float = _PAUSE, idle: float = _IDLE) -> None:
+        if runtime() is None:
+            raise InputError("a page needs vl-convert-python; install it with: pip install 'evenfed[report]'")
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file; give a folder that `evenfed compare` writes to, such as runs/demo")
+        self.folder = folder
+        self.pause = pause
+        self.idle = idle
+        self._followed: dict[Path, Following] = {}
+        self._edition: Edition | None = None
+        self._number = 0
+        self._began = f"{time.time_ns():x}"
+        self._next_look = 0.0
+        self._lock = threading.Lock()
+
+    def newest(self) -> Edition:
+        """Who asks while a new one is being made gets the one before, unless there is none."""
+        is_first = self._edition is None
+        if self._lock.acquire(blocking=is_first):
+            try:
+                if self._edition is None or time.monotonic() >= self._next_look:
+                    self._renew()
+            finally:
+                self._lock.release()
+        assert self._edition is not None
+        return self._edition
+
+    def _renew(self) -> None:
+        began = time.monotonic()
+        if self._look() or self._edition is None:
+            self._number += 1
+            page = page_of(self.folder, list(self._followed.values()))
+            self._edition = _edition(page, f"{self._began}-{self._number}")
+        ended = time.monotonic()
+        self._next_look = ended + max(self.pause, self.idle * (ended - began))
+
+    def _look(self) -> bool:
+        """Read what is new; whether anything was."""
+        places = folders_inside(self.folder) or [self.folder]
+        followed = {place: self._followed.get(place) or Following(place) for place in places}
+        is_new = followed.keys() != self._followed.keys()
+        self._followed = followed
+        for each in followed.values():
+            is_new |= each.look()
+        return is_new
+
+
+def _edition(page: Page, key: str) -> Edition:
+    @cache
+    def text() -> str:
+        return html(page, live=DATA, edition=key) or ""
+
+    return Edition(key, text, data(page, edition=key))
+
+
+def page_of(folder: Path, followed: Sequence[Following]) -> Page:
+    """The page of one comparison, or of the federations of one, as far as they are."""
+    begun = [each for each in followed if each.is_packed or each.progress.has_begun]
+    facts = _progress(begun) or _waiting(folder)
+    try:
+        page = _judged(begun)
+    except InputError as error:
+        facts.append(str(error))
+        page = None
+    if page is None:
+        return Page(folder.resolve().name, facts, [_nothing_to_show(begun)], glances=(), tables=(), charts=())
+    page = _with_curves(page, begun)
+    return replace(page, facts=[facts[0], *page.facts, *facts[1:]])
+
+
+def _nothing_to_show(followed: Sequence[Following]) -> Verdict:
+    if followed and all(each.progress.is_complete for each in followed):
+        return Verdict("These runs have no figures of their clients on test data, so there is nothing to compare.")
+    return Verdict("Waiting for the first round with figures of clients.")
+
+
+def _progress(followed: Sequence[Following]) -> list[str]:
+    """How far the runs are, the one that is still running first."""
+    sentences: list[str] = []
+    damaged: list[str] = []
+    for each in followed:
+        if each.is_packed:
+            continue
+        name = f"{each.folder.name}: " if len(followed) > 1 else ""
+        sentence = name + each.progress.sentence()
+        sentences.insert(len(sentences) if each.progress.is_complete else 0, sentence)
+        damaged += each.progress.damaged
+    if not sentences and followed:
+        sentences.append("All runs have finished.")
+    return sentences + damaged
+
+
+def _waiting(folder: Path) -> list[str]:
+    """Nothing has been written yet, or elsewhere."""
+    inside = sorted({path.parents[2].name for path in folder.glob("*/*/seed-*/header.json")})
+    if inside:
+        command = f"`evenfed watch {folder / inside[0]}`"
+        return [f"{folder} holds {', '.join(inside)}, each a comparison of its own. Watch one of them: {command}."]
+    return [f"Nothing has been written to {folder} yet. This page fills as soon as the first round is evaluated."]
+
+
+def _judged(followed: Sequence[Following]) -> Page | None:
+    """The page of what can be compared; None if nothing can yet."""
+    complete = [each for each in followed if each.is_packed or each.progress.is_complete]
+    comparisons: list[Findings] = []
+    for each in complete or followed:
+        findings = each.comparable()
+        if findings is not None:
+            comparisons.append(findings)
+    if not comparisons:
+        return None
+    page = of_report(Report.of_findings(comparisons, beside_paper=False))
+    rounds = _rounds(comparisons)
+    if rounds < comparisons[0].rounds and not complete:
+        after = f"After {rounds} of {comparisons[0].rounds} rounds"
+        page = replace(page, verdicts=[judged.about(after) for judged in page.verdicts])
+    return page
+
+
+def _rounds(comparisons: Sequence[Findings]) -> int:
+    """That the runs compared have reached."""
+    return min(len(findings.baseline.histories[0].records) for findings in comparisons)
+
+
+def _with_curves(page: Page, followed: Sequence[Following]) -> Page:
+    """With charts over rounds of all runs, also those that have not come far enough to be compared."""
+    for each in followed:
+        if each.is_packed or each.progress.is_complete:
+            continue
+        findings = each.so_far()
+        if findings is not None:
+            page = _with_curves_of(page, findings, each.folder.name if len(followed) > 1 else "")
+    return page
+
+
+def _with_curves_of(page: Page, findings: Findings, federation: str) -> Page:
+    """The charts over rounds of these runs in place of those with the same names, or after all others."""
+    by_name: dict[str, Chart] = {chart.name: chart for chart in page.charts}
+    for chart in charts.of(findings):
+        if not any("round" in row for row in chart.rows):
+            continue
+        if federation:
+            chart = replace(chart, name=f"{chart.name}-{federation}", title=f"{federation}, so far: {chart.title}")
+        by_name[chart.name] = chart
+    known = {entry.label for entry in page.entries}
+    others: list[Entry] = [entry for entry in findings.everyone if entry.label not in known]
+    return replace(page, charts=list(by_name.values()), entries=[*page.entries, *others])

@@ -1,0 +1,176 @@
+"""`evenfed watch`: the page of a folder in progress, from the first request to the end of the server."""
+
+import json
+import re
+import signal
+import socket
+import urllib.request
+
+import pytest
+
+from command import PATIENCE, Forked, ended, wait_for
+from evenfed.core.errors import InputError
+from evenfed.report.live.editions import Editions
+from growing import Growing
+
+JSON = ["--format", "json"]
+
+
+@pytest.fixture
+def growing(small, tmp_path):
+    return Growing(small, tmp_path / "mine")
+
+
+@pytest.fixture
+def editions(growing):
+    return Editions(growing.folder, pause=0, idle=0)
+
+
+def content_of(edition) -> dict:
+    return json.loads(edition.data)["content"]
+
+
+def sentence_of(content) -> str:
+    return content["verdicts"][0]["sentence"]
+
+
+def test_a_folder_that_is_not_there_yet(editions):
+    content = content_of(editions.newest())
+    assert sentence_of(content) == "Waiting for the first round with figures of clients."
+    assert content["facts"][0].startswith("Nothing has been written to ") and content["charts"] == []
+    assert "<html" in editions.newest().html()
+
+
+def test_rounds_appear_and_nothing_is_sent_twice(growing, editions):
+    first = editions.newest()
+    assert editions.newest() is first
+    growing.write(2)
+    second = editions.newest()
+    assert second.key != first.key and editions.newest() is second
+    content = content_of(second)
+    assert content["facts"][0].startswith("All 8 runs are at round 2 of 4, last written at ")
+    assert sentence_of(content).startswith("After 2 of 4 rounds: ")
+    growing.finish()
+    content = content_of(editions.newest())
+    assert content["facts"][0] == "All 8 runs have finished."
+    assert "rounds:" not in sentence_of(content)
+
+
+def test_the_page_in_the_end_is_that_of_the_report(small, growing, editions):
+    growing.finish()
+    own = content_of(editions.newest())
+    other = content_of(Editions(small).newest())
+    for part in ("glances", "tables", "entries", "seeds", "clients"):
+        assert own[part] == other[part]
+    assert [chart["name"] for chart in own["charts"]] == [chart["name"] for chart in other["charts"]]
+
+
+def test_a_run_that_lags_is_in_the_curves_alone(growing, editions):
+    growing.finish(lambda label, seed: label in ("fedavg", "vred"))
+    growing.write(2, lambda label, seed: label == "semi_vred")
+    content = content_of(editions.newest())
+    assert [entry["label"] for entry in content["entries"]] == ["fedavg", "vred", "semi_vred"]
+    assert [line["entry"] for line in content["glances"][0]["lines"]] == ["fedavg", "vred"]
+    algorithms = {chart["name"]: chart["rows"]["columns"].get("algorithm") for chart in content["charts"]}
+    assert "semi_vred" in str(algorithms["learning-curves"]) and "semi_vred" not in str(algorithms["trade-off"])
+
+
+def test_federations_one_after_another(splits, tmp_path):
+    growing = [Growing(splits(split, 0.02), tmp_path / "mine" / f"federation-{split}") for split in (3, 4)]
+    editions = Editions(tmp_path / "mine", pause=0, idle=0)
+    assert "Nothing has been written" in content_of(editions.newest())["facts"][0]
+    growing[0].finish()
+    growing[1].write(2)
+    content = content_of(editions.newest())
+    assert content["facts"][0].startswith("federation-4: All 8 runs are at round 2 of 4")
+    assert content["charts"][-1]["title"].startswith("federation-4, so far: ")
+    growing[1].finish()
+    assert content_of(editions.newest())["title"] == "mine: 2 splits of the data"
+
+
+def test_a_folder_of_comparisons(small):
+    (fact,) = content_of(Editions(small.parent).newest())["facts"]
+    assert "holds demo, " in fact and f"`evenfed watch {small}`" in fact
+
+
+def test_runs_without_figures_of_clients(edited):
+    def change(label, seed, header, rounds):
+        for line in rounds:
+            line["accuracy"] = line["test_losses"] = None
+
+    content = content_of(Editions(edited(change)).newest())
+    assert sentence_of(content).startswith("These runs have no figures of their clients")
+
+
+def test_a_damaged_run_is_named(growing, editions):
+    growing.finish()
+    _, target = growing.runs["vred", 0]
+    target.header_path.write_text("{")
+    content = content_of(editions.newest())
+    assert any("vred" in fact and "not a run's header" in fact for fact in content["facts"])
+    assert content["glances"]
+
+
+def test_while_a_page_is_made_others_get_the_one_before(growing, editions, monkeypatch):
+    first = editions.newest()
+    growing.write(1)
+    editions._lock.acquire()
+    assert editions.newest() is first
+    editions._lock.release()
+    assert editions.newest() is not first
+
+
+def test_what_is_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is a file; give a folder"):
+        Editions(tmp_path / "file")
+
+
+def test_the_page_asks_its_own_server_alone(editions):
+    html = editions.newest().html()
+    assert "connect-src 'self'" in html and 'data-live="data"' in html
+    assert f'data-edition="{editions.newest().key}"' in html
+
+
+@pytest.fixture
+def watching(tmp_path):
+    """The command in a process of its own; its address."""
+    processes = []
+
+    def start(*arguments):
+        process = Forked("watch", *arguments, cwd=tmp_path)
+        processes.append(process)
+        wait_for(lambda: "http://" in process.said() or process.poll() is not None)
+        return process, re.search(r"http://\S+", process.said())
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_cleanly(how, small, watching):
+    process, address = watching(small, "--port", 0)
+    with urllib.request.urlopen(address[0], timeout=PATIENCE) as answer:
+        assert b"All 8 runs have finished." in answer.read()
+    idle = socket.create_connection(("127.0.0.1", int(address[0].rstrip("/").rpartition(":")[2])))
+    process.send_signal(how)
+    done = ended(process)
+    idle.close()
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_a_port_that_is_taken(evenfed, small):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = evenfed("watch", small, "--port", taken.getsockname()[1])
+    assert refused.returncode == 2 and "is in use" in refused.stderr and "--port 0" in refused.stderr
+    assert evenfed("watch", small, "--port", 70000).returncode == 2
+
+
+def test_compare_says_how_to_watch(evenfed, small):
+    shown = evenfed(
+        "compare", "--rounds", 1, "--seeds", 1, "--algorithms", "fedavg", "--out", "a b", "--format", "json"
+    )
+    assert "see it live: evenfed watch 'a b/demo'" in shown.stderr
