@@ -284,3 +284,22 @@ def test_names_in_tags():
     assert Tag.of("clients/berlin/val_acc") == Tag("clients/berlin", "val_acc")
     assert Tag.of("hospital 3 | AUC") == Tag("hospital 3", "AUC")
     assert Tag.of("train/loss") is None
+
+
+def test_the_page_serves_audited_results(tmp_path):
+    """The same page as of evenfed's own runs; how it works in a browser is tested in tests/report."""
+    from evenfed.report.files import write_page
+
+    rows = ["client,method,seed,acc"]
+    for method, gain in (("plain", 0.0), ("<script>alert(1)</script>", 0.1)):
+        for seed in range(3):
+            rows += [f"<b>{k}</b>,{method},{seed},{0.3 + 0.05 * k + gain + 0.001 * seed * k}" for k in range(8)]
+    table = tmp_path / "clients.csv"
+    table.write_text("\n".join(rows))
+    results = package.audit(table, baseline="plain")
+    (document,) = results.documents()
+    page = write_page(document, tmp_path / "report.html").read_text()
+    assert "<script>alert(1)" not in page and "<b>0</b>" not in page
+    assert "serves the worst-served clients best" in page and "10.0 points" in page
+    assert f"evenfed audit {table} --baseline plain" in page
+    assert "SHA-256" in page and "evenfed report" not in page

@@ -1,6 +1,7 @@
 """Findings from checked figures: the same that runs of evenfed give, so that reports and pages serve both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ class Assembly:
         self._nothing = np.zeros(clients)
         self._first_round = min(1, int(figures.round.min()))
 
-    def findings(self, path: Path, facts: Sequence[str], baseline: str | None) -> Findings:
+    def findings(self, path: Path, origin: Origin, baseline: str | None) -> Findings:
         """Of all algorithms; the first one is what the others are compared with."""
         entries = {}
         seeds = _seeds(self.figures)
@@ -72,7 +73,7 @@ class Assembly:
             repeated=((first, *repeated),),
             header=self._header(path.name, rounds),
             left_out=tuple(self.notes),
-            origin=Origin(tuple(facts), groups, has_sizes),
+            origin=replace(origin, groups=groups, has_sizes=has_sizes),
         )
 
     def _header(self, name: str, rounds: int) -> Header:

@@ -13,21 +13,17 @@ from ..comparison.intervals import Difference
 from ..comparison.pack import PACKED
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from ..core.errors import InputError, check_whole, unknown
+from ..core.errors import InputError, unknown
 from . import roles
-from .assemble import Assembly
-from .gather import Figures
+from .provenance import Provenance
+from .reading import Options, Reading
 from .roles import Roles
-from .sheet import Sheet
 from .sources import IN_MEMORY, sheet_of
-from .units import Unit, as_fractions
 
 if TYPE_CHECKING:
     from ..report.document import Report
     from ..report.files import Written
     from ..report.table import Table
-
-MISSING = ("refuse", "drop")
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +78,8 @@ class Audit:
         every = []
         for metric, findings in self.findings.items():
             folder = Path(out) if len(self.findings) == 1 else Path(out) / _file_name(metric)
-            every.append(write_report(self._document(findings), folder, with_figures))
+            in_memory = findings.folder == Path(IN_MEMORY)
+            every.append(write_report(self._document(findings), folder, with_figures, in_memory))
         return every
 
     def documents(self) -> "list[Report]":
@@ -141,7 +138,7 @@ def audit(
     >>> round(results["fair"].late["mean"][0], 3), results["fair"].late["improved"][0]
     (0.7, 1.0)
     """
-    _check(missing, unit, last_rounds)
+    options = Options(baseline, lower_is_better, unit, missing, last_rounds)
     metrics = [metric] if isinstance(metric, str) else list(metric or ())
     own = _own_runs(source, metrics)
     if own is not None:
@@ -156,65 +153,25 @@ def audit(
         roles.SIZE: size,
         roles.GROUP: group,
     }
+    typed = {
+        "baseline": baseline,
+        "metric": metrics or None,
+        "lower-is-better": lower_is_better,
+        "unit": unit,
+        "missing": None if missing == "refuse" else missing,
+        "last-rounds": last_rounds,
+        **given,
+    }
     columns = Roles.of(sheet, given, metrics)
     place = Path(source) if isinstance(source, str | Path) else Path(IN_MEMORY)
+    reading = Reading(sheet, columns, place, options, Provenance.of(source, typed))
     names = list(columns.metrics)
     if columns.wide:
         names = metrics[:1] or [""]
-    reading = _Reading(sheet, columns, place, baseline, lower_is_better, unit and Unit(unit), missing, last_rounds or 1)
     by_metric = {}
     for name in names:
         by_metric[name or "score"] = reading.findings(name)
     return Audit(by_metric)
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A table, and how it is to be read."""
-
-    sheet: Sheet
-    columns: Roles
-    place: Path
-    baseline: str | None
-    lower_is_better: bool | None
-    unit: Any  # Unit or None
-    missing: str
-    last_rounds: int
-
-    def findings(self, name: str) -> Findings:
-        """Of one metric."""
-        figures = Figures.of(self.sheet, self.columns, name)
-        shown = name or _common_metric(self.columns.wide) or "score"
-        metric = roles.metric_of(shown, self.lower_is_better)
-        values, in_percent = as_fractions(figures, metric, shown, self.unit)
-        facts = [*self.sheet.facts, *self.columns.facts(), *self._about(figures, metric.name, metric.higher_is_better)]
-        if in_percent:
-            facts.append(in_percent)
-        assembly = Assembly(figures, values, metric, self.last_rounds, self.missing == "drop")
-        return assembly.findings(self.place, facts, self.baseline)
-
-    def _about(self, figures: Figures, name: str, higher: bool) -> list[str]:
-        """How much was read, and which end is taken as better."""
-        parts = [
-            showing.counted(len(figures.clients), "client"),
-            showing.counted(len(figures.algorithms), "algorithm"),
-            showing.counted(len(figures.seeds), "seed"),
-        ]
-        if roles.ROUND in self.columns.columns:
-            parts.append(f"rounds {figures.round.min()} to {figures.round.max()}")
-        end = "more" if higher else "less"
-        sentence = f"{self.sheet.name}: {', '.join(parts)}; judged by {name}, {end} is better"
-        if self.lower_is_better is None and not self.columns.is_named:
-            return [f"{sentence} (a guess; --lower-is-better says otherwise)."]
-        return [f"{sentence}."]
-
-
-def _common_metric(wide: Mapping[str, str]) -> str:
-    """What all columns of a wide table measure, if their names say it."""
-    for column in wide.values():
-        if roles.is_metric(column):
-            return roles.metric_in(column)
-    return ""
 
 
 def _own_runs(source: Any, metrics: Sequence[str]) -> Findings | None:
@@ -244,15 +201,6 @@ def _against(findings: Findings, baseline: str | None) -> Findings:
         if entry is not chosen and runs:
             others.append(replace(entry, runs=runs))
     return replace(findings, entries=(chosen, *others), controls=(), repeated=((chosen,),))
-
-
-def _check(missing: str, unit: str | None, last_rounds: int | None) -> None:
-    if missing not in MISSING:
-        raise unknown("missing", str(missing), MISSING)
-    if unit is not None and unit not in list(Unit):
-        raise unknown("unit", str(unit), list(Unit))
-    if last_rounds is not None:
-        check_whole("last_rounds", last_rounds, 1)
 
 
 def _file_name(metric: str) -> str:

@@ -152,7 +152,7 @@ class Roles:
             f"{sheet.name}: which column is the metric? It has {what}. Say which: --metric COLUMN (repeatable)"
         )
 
-    def facts(self) -> list[str]:
+    def told(self) -> str:
         """Which column was read as what."""
         parts = []
         for role, column in self.columns.items():
@@ -164,7 +164,7 @@ class Roles:
             sentence += f" One column per algorithm: {_listed(list(self.wide.values()))}."
         if self.others:
             sentence += f" Also there: {_listed(self.others)} (--metric)."
-        return [sentence]
+        return sentence
 
 
 def _columns_by_role(sheet: Sheet, given: Given, metrics: Sequence[str]) -> dict[str, str]:

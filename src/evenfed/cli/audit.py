@@ -45,7 +45,7 @@ Direction = Annotated[
     typer.Option("--lower-is-better/--higher-is-better", help="Which end is better, if the name does not say."),
 ]
 LastRounds = Annotated[int | None, typer.Option(min=1, help="Average over this many last rounds; 1 by default.")]
-Output = Annotated[Path | None, typer.Option(help="Folder for tables and figures; by default FILE-audit.")]
+Output = Annotated[Path | None, typer.Option(help="Folder for tables, figures and page; by default FILE-audit.")]
 
 
 def audit(
@@ -64,7 +64,7 @@ def audit(
     group: Annotated[str | None, _column("clients' groups")] = None,
     full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
     format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
-    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures.")] = True,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures and the page.")] = True,
     out: Output = None,
 ) -> None:
     """Audit the clients' results of any system: who is served worst, who gains and who pays."""
@@ -97,10 +97,13 @@ def audit(
     for document in documents:
         to_print = document if full else document.in_brief()
         page.print(write.terminal(to_print, page))
-    names = ", ".join(dict.fromkeys(path.name for each in written for path in each.tables))
-    page.print(f"\nWritten to {target}: {names}, and figures", markup=False)
-    if figures and not any(each.drawn for each in written):
-        page.print(f"Figures: {NOT_DRAWN}", markup=False)
+    names = dict.fromkeys(path.name for each in written for path in each.tables)
+    page.print(f"\nWritten to {target}: {', '.join(names)}", markup=False)
+    for each in written:
+        if each.page is not None:
+            page.print(f"Page: {each.page}", markup=False)
+        elif figures:
+            page.print(f"Figures and page: {NOT_DRAWN}", markup=False)
 
 
 def _place(file: Path) -> Path:

@@ -87,6 +87,9 @@ def of_report(report: Report, in_memory: bool = False) -> Page:
     commands: list[str] = []
     if not in_memory:
         commands = [*_commands(comparisons), _report_command(comparisons)]
+    origin = comparisons[0].origin
+    if origin is not None:
+        commands = [origin.command] if origin.command else []
     return Page(
         title=_title(report),
         facts=_facts(report),
@@ -225,7 +228,9 @@ def _provenance(comparisons: Sequence[Findings], in_memory: bool) -> list[tuple[
         "Device": header.device or "",
         "Engine": header.engine or "",
     }
-    if first.origin is None:
+    if first.origin is not None:
+        terms |= first.origin.source
+    else:
         for name in ("data", "model", "train"):
             terms[f"[{name}]"] = _assignments(header.config.get(name) or {})
     return [(term, text) for term, text in terms.items() if text]

@@ -57,6 +57,8 @@ def _alone(basis: Basis) -> Verdict:
     mean = level(basis.metric, basis.level(label, "mean"))
     sentence = f"{label}: the worst-served 10 % of clients reach {worst10}, the average client {mean}."
     compare = "Nothing was compared. `evenfed compare` puts several algorithms beside each other, on the same clients."
+    if basis.findings.origin:
+        compare = "Nothing was compared. Results of several algorithms on the same clients, in one table, would be."
     return Verdict(sentence, [("How sure", compare)], [label])
 
 
@@ -69,7 +71,10 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
         sentence += f" Here {label} serves the worst 10 % best, {points} {_more(basis)} than {basis.baseline_name}."
     else:
         sentence += f" Here no algorithm serves the worst 10 % better than {basis.baseline_name}."
-    unsure = ("How sure", "Not at all. Repeat it with three seeds or more: `--seeds 3`.")
+    repeat = "Repeat it with three seeds or more: `--seeds 3`."
+    if basis.findings.origin:
+        repeat = "Train again with three seeds or more, and put them into a column `seed`."
+    unsure = ("How sure", f"Not at all. {repeat}")
     return Verdict(sentence, [*_gain_and_cost(basis, label), unsure], [label])
 
 

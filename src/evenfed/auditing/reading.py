@@ -1,0 +1,96 @@
+"""A table read as the user asks for: its findings by one metric or several."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..comparison.findings import Findings
+from ..comparison.origin import Origin
+from ..comparison.showing import counted
+from ..core.errors import check_whole, unknown
+from ..metrics import Metric
+from . import roles
+from .assemble import Assembly
+from .gather import Figures
+from .provenance import Provenance
+from .roles import Roles
+from .sheet import Sheet
+from .units import Unit, as_fractions
+
+MISSING = ("refuse", "drop")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to read a table, columns aside."""
+
+    baseline: str | None = None
+    lower_is_better: bool | None = None  # None: as the metric's name says
+    unit: str | None = None
+    missing: str = "refuse"
+    last_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        units = [unit.value for unit in Unit]
+        if self.missing not in MISSING:
+            raise unknown("missing", str(self.missing), MISSING)
+        if self.unit is not None and self.unit not in units:
+            raise unknown("unit", str(self.unit), units)
+        if self.last_rounds is not None:
+            check_whole("last_rounds", self.last_rounds, 1)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A table, which column of it is what, and where it is from."""
+
+    sheet: Sheet
+    columns: Roles
+    place: Path
+    options: Options
+    provenance: Provenance
+
+    def findings(self, name: str) -> Findings:
+        """Of one metric: a column, or the name of what a wide table holds; empty if nobody says it."""
+        figures = Figures.of(self.sheet, self.columns, name)
+        shown = name or self._named_in_columns() or "score"
+        metric = roles.metric_of(shown, self.options.lower_is_better)
+        unit = None if self.options.unit is None else Unit(self.options.unit)
+        values, about_unit = as_fractions(figures, metric, shown, unit)
+        facts = [
+            *self.sheet.facts,
+            self.columns.told(),
+            self._about(figures, metric),
+        ]
+        if about_unit:
+            facts.append(about_unit)
+        assembly = Assembly(
+            figures,
+            values,
+            metric,
+            last_rounds=self.options.last_rounds or 1,
+            drops_missing=self.options.missing == "drop",
+        )
+        origin = Origin(tuple(facts), source=self.provenance.source, command=self.provenance.command)
+        return assembly.findings(self.place, origin, self.options.baseline)
+
+    def _named_in_columns(self) -> str:
+        """What the columns of a wide table measure, if their names say it."""
+        for column in self.columns.wide.values():
+            if roles.is_metric(column):
+                return roles.metric_in(column)
+        return ""
+
+    def _about(self, figures: Figures, metric: Metric) -> str:
+        """How much was read, and which end is taken as better."""
+        parts = [
+            counted(len(figures.clients), "client"),
+            counted(len(figures.algorithms), "algorithm"),
+            counted(len(figures.seeds), "seed"),
+        ]
+        if roles.ROUND in self.columns.columns:
+            parts.append(f"rounds {figures.round.min()} to {figures.round.max()}")
+        end = "more" if metric.higher_is_better else "less"
+        sentence = f"{self.sheet.name}: {', '.join(parts)}; judged by {metric.name}, {end} is better"
+        if self.options.lower_is_better is None and not self.columns.is_named:
+            sentence += " (a guess; --lower-is-better says otherwise)"
+        return f"{sentence}."
