@@ -18,7 +18,7 @@ class FCFL(Algorithm):
 
     reference = "Cui et al., 2021"
     needs = "gram"
-    step_from = ("lr", "local_steps")
+    needs_path = True
     not_private = "it compares single updates with each other, which no sum of them tells"
     temperature: float = hyper(0.5, "T at the start", above=0, reason="it divides the losses", fedavg="∞ (uniform)")
     cooling: float = hyper(0.01, "factor on T when it falls", above=0, most=1, reason="T must not rise")

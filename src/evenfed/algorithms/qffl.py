@@ -17,7 +17,6 @@ class QFFL(Algorithm):
 
     reference = "Li et al., 2020"
     needs = "norms"
-    step_from = ("lr",)
     least_loss = 0.0
     sums_to_one = False
     q: float = hyper(
@@ -49,8 +48,7 @@ class QFFL(Algorithm):
     def private(self, own: Own, mean: Mean) -> Part:
         f = _positive(own.loss)
         weight = f**self.q / mean(f**self.q)
-        curvature = self.q * own.sq_norm / (own.lr * f)
-        return Part(weight, f ** (self.q + 1) / (self.q + 1), weight * (1 + curvature))
+        return Part(weight, f ** (self.q + 1) / (self.q + 1), weight * (1 + self.q * own.sq_norm / (own.lr * f)))
 
 
 def _positive(losses: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ class Algorithm:
     needs: ClassVar[Literal["weights", "norms", "gram"]] = "weights"  # what must be known of the updates
     uses_losses: ClassVar[bool] = True  # whether `plan` or `mix` looks at the losses (so smoothing acts)
     sums_to_one: ClassVar[bool] = True  # whether the weights do under full participation
-    step_from: ClassVar[tuple[str, ...]] = ()  # of the clients' training, what the step needs: "lr", "local_steps"
+    needs_path: ClassVar[bool] = False  # whether `mix` looks at the clients' lr and local steps; `rescale` does at lr
     least_loss: ClassVar[float] = -math.inf  # below it the weights are not defined
     not_private: ClassVar[str] = "its method `private`, which finds a client's weight from means, is not written"
 

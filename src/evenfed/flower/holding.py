@@ -122,7 +122,8 @@ class Holding:
 
     def set_rate(self, config: ConfigRecord) -> None:
         """The clients' learning rate, where the step needs it: as given, or as clients are told."""
-        if "lr" not in self.algorithm.step_from or self.lr_is_given:
+        needed = self.algorithm.needs == "norms" or self.algorithm.needs_path
+        if self.lr_is_given or not needed:
             return
         lr = config.get("lr")
         if isinstance(lr, bool) or not isinstance(lr, int | float) or not lr > 0:

@@ -116,7 +116,7 @@ def check_strangers(algorithm: Algorithm, local_steps: int | None) -> None:
         )
     if local_steps is not None:
         check_whole("local_steps", local_steps, 1)
-    if "local_steps" in algorithm.step_from and local_steps is None:
+    if algorithm.needs_path and local_steps is None:
         raise InputError(
             f"{name} turns updates into gradients, for which it must know how many steps clients take; "
             "give Fair(local_steps=...), the steps of a usual client"
