@@ -69,6 +69,9 @@ def test_the_chosen_values_are_an_experiment_and_a_picture(tmp_path, evenfed):
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "demo-tune"
     assert "TEST data" in done.stdout and (folder / "pareto.png").stat().st_size > 5000
+    page = (folder / "report.html").read_text()
+    assert "Page: runs/demo-tune/report.html" in done.stdout
+    assert "has the best worst 10 % of" in page and '"name":"pareto"' in page
     text = (folder / "tuned.toml").read_text()
     assert "TEST DATA" in text
     chosen = Experiment.read(folder / "tuned.toml")

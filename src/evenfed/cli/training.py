@@ -25,7 +25,7 @@ from ..report.charts import tuning as tuning_chart
 from ..report.charts.report import of_comparison
 from ..report.charts.saving import save, save_changed
 from ..report.document import Report
-from ..report.files import PAGE, prepare, write_page, write_report
+from ..report.files import PAGE, prepare, write_page, write_report, write_search_page
 from ..report.tables import brief, summary
 from ..report.write import FORMATS, pages, terminal
 from .console import NOT_DRAWN, console, say
@@ -137,6 +137,9 @@ def show_tuned(tuned: Tuned, folder: Path) -> None:
     drawn = save(tuning_chart.chart(tuned), folder)
     shown = drawn[-1] if drawn else NOT_DRAWN
     page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)
+    written = write_search_page(tuned, folder)
+    if written is not None:
+        page.print(f"Page: {written}", markup=False)
 
 
 def tuning_progress(detail: Detail) -> tuple[Callable[[int, int], None], Callable[[Candidate], None]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..comparison.choose import Choice
 from ..comparison.federations import expanded
+from ..comparison.tune import Tuned
 from ..core.errors import InputError
 from ..core.files import replace_text
 from . import choice, kept, write
@@ -15,6 +16,7 @@ from .document import Report
 from .page import contents
 from .page import write as pages
 from .page.runtime import runtime
+from .page.search import of_search
 
 CHOICE = "choice.json"
 PAGE = pages.NAME
@@ -91,6 +93,13 @@ def write_page(document: Report, path: Path, in_memory: bool = False) -> Path | 
     if runtime() is None:
         return None
     return pages.write(contents.of_report(document, in_memory), path)
+
+
+def write_search_page(tuned: Tuned, folder: Path) -> Path | None:
+    """The same of a search in `folder`."""
+    if runtime() is None:
+        return None
+    return pages.write(of_search(tuned, folder), folder / PAGE)
 
 
 def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:

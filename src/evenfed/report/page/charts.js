@@ -3,6 +3,7 @@
 const MANY_MARKS = 4000; // rows from which a chart is painted as pixels: so many elements would be slow
 const PANEL_GAP = 16;
 const AXES = 70; // pixels beside the panels of a chart
+const NARROW = 560; // pixels: pictures side by side stand below each other
 const LEAST_PANELS = 2; // side by side, however narrow
 
 const drawnCharts = [];
@@ -139,6 +140,7 @@ function withRows(spec, rows) {
 
 // As many panels side by side as there is room for; on a phone two narrow ones.
 function fitted(spec, width) {
+  if (spec.columns && spec.concat && width < NARROW) return { ...spec, columns: 1 };
   if (!spec.columns || !spec.spec || typeof spec.spec.width !== "number") return spec;
   const room = Math.floor((width - AXES) / (spec.spec.width + PANEL_GAP));
   if (room >= LEAST_PANELS) return { ...spec, columns: Math.min(spec.columns, room) };

@@ -3,9 +3,11 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ...comparison.beside import names_of
+from ...comparison.federations import folders_inside
 from ...comparison.findings import Entry, Findings
 from ...comparison.runs import FLOOR_NAMES
 from ...comparison.statistics import Differences
@@ -37,6 +39,7 @@ class Page:
     tables: Sequence[Table]
     charts: Sequence[Chart]
     entries: Sequence[Entry] = ()
+    labels: Sequence[str] = ()  # of entries, where there is no more of them
     seeds: Sequence[int] = ()
     clients: Sequence[str] = ()
     provenance: Sequence[tuple[str, str]] = ()  # a term and its text
@@ -62,7 +65,7 @@ class Page:
             "verdicts": list(map(_verdict, self.verdicts)),
             "glances": [each.describe() for each in self.glances],
             "tables": list(map(_table, self.tables)),
-            "entries": _entries(self.entries),
+            "entries": _entries(self.entries) or _labels(self.labels),
             "seeds": list(self.seeds),
             "clients": list(map(visible, self.clients)),
             "themes": {name: theme.config for name, theme in THEMES.items()},
@@ -171,6 +174,11 @@ def _entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return described
 
 
+def _labels(labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The same of entries that have no look of their own."""
+    return [{"label": visible(label), "name": visible(label)} for label in labels]
+
+
 def _verdict(judged: Verdict) -> dict[str, Any]:
     details = [[heading, visible(text)] for heading, text in judged.details]
     return {
@@ -221,7 +229,7 @@ def _provenance(comparisons: Sequence[Findings], in_memory: bool) -> list[tuple[
     days = [run.started for run in first.made]
     terms = {
         "Runs started": f"{min(days)} to {max(days)}" if days else "",
-        "Folders": "" if in_memory else ", ".join(str(findings.folder) for findings in comparisons),
+        "Folders": "" if in_memory else ", ".join(map(str, _folders(comparisons))),
         "Versions": _assignments(source.get("versions") or {}),
         "Commit": source.get("commit") or "",
         "Hardware": _assignments(source.get("hardware") or {}),
@@ -261,8 +269,18 @@ def _commands(comparisons: Sequence[Findings]) -> list[str]:
 def _report_command(comparisons: Sequence[Findings]) -> str:
     """What makes this page."""
     words = ["evenfed", "report"]
-    words += [shlex.quote(str(findings.folder)) for findings in comparisons]
+    for folder in _folders(comparisons):
+        words.append(shlex.quote(str(folder)))
     least = comparisons[0].min_test
     if least:
         words += ["--min-test", str(least)]
     return " ".join(words)
+
+
+def _folders(comparisons: Sequence[Findings]) -> list[Path]:
+    """Those of the comparisons; the one they are in, if they are all its federations."""
+    folders = [findings.folder for findings in comparisons]
+    outer = folders[0].parent
+    if len(folders) > 1 and outer.is_dir() and folders_inside(outer) == folders:
+        return [outer]
+    return folders

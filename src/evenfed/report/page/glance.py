@@ -27,6 +27,7 @@ class Glance:
     notes: Sequence[str]
     sign: int  # +1 if more is better
     title: str = ""  # of a set-up
+    first: int = 1  # the column that lines are sorted by to begin with
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -36,6 +37,7 @@ class Glance:
             "subtitle": self.subtitle,
             "notes": list(self.notes),
             "sign": self.sign,
+            "first": self.first,
         }
 
 

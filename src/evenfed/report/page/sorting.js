@@ -41,7 +41,11 @@ function sorted(lines, values, order) {
   if (order === "none") return lines;
   const sign = order === "ascending" ? 1 : -1;
   const places = lines.map((_, place) => place);
-  places.sort((one, other) => sign * compared(values[one], values[other], sign) || one - other);
+  const isControl = (place) => lines[place].classList.contains("control"); // chance does not compete: it goes last
+  places.sort(
+    (one, other) =>
+      isControl(one) - isControl(other) || sign * compared(values[one], values[other], sign) || one - other,
+  );
   return places.map((place) => lines[place]);
 }
 

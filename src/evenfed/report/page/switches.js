@@ -5,9 +5,10 @@ const shown = { offAlgorithms: new Set(), offSeeds: new Set(), picked: null };
 function showSwitches(content, redraw) {
   if (!content.entries.length) return refill(byId("switches"));
   const algorithms = group("Algorithms", content.entries.map((entry) => algorithmSwitch(entry, redraw)));
-  const parts = [algorithms];
+  const parts = content.entries.length > 1 ? [algorithms] : [];
   if (content.seeds.length > 1) parts.push(group("Seeds", content.seeds.map((seed) => seedSwitch(seed, redraw))));
   if (content.clients.length) parts.push(clientPicker(content.clients, redraw));
+  if (!parts.length) return refill(byId("switches"));
   const all = make("button", { type: "button", id: "all", onclick: () => switchAllOn(redraw) }, "Show all");
   refill(byId("switches"), parts, make("div", { class: "group" }, all));
 }
@@ -18,7 +19,7 @@ function group(name, children) {
 }
 
 function algorithmSwitch(entry, redraw) {
-  const swatch = swatchOf(entry);
+  const swatch = entry.shape ? swatchOf(entry) : null;
   return chip(entry.name, swatch, shown.offAlgorithms, entry.label, redraw, "algorithm");
 }
 

@@ -33,10 +33,10 @@ function glanceOf(glance) {
     column.kind === "gap" ? scaleOf(glance.lines.map((line) => line.cells[place - 1])) : null,
   );
   const lines = glance.lines.map((line) => glanceLine(line, glance.columns, scales));
-  const keys = (place) => glance.lines.map((line) => (place === 0 ? line.name : line.cells[place - 1].value));
+  const keys = (place) => glance.lines.map((line) => (place === 0 ? line.name : keyOf(line.cells[place - 1])));
   const titles = glance.columns.map((column) => column.title);
   const caption = make("caption", { class: "unseen" }, "Algorithms by how they serve the worst 10 % and all clients");
-  const best = { place: 1, order: glance.sign > 0 ? "descending" : "ascending" };
+  const best = { place: glance.first, order: glance.sign > 0 ? "descending" : "ascending" };
   const table = makeSortable(make("table", { class: "glance" }, caption), titles, keys, lines, best);
   glance.columns.forEach((column, place) => table.querySelectorAll("th[scope=col]")[place].classList.add(column.kind));
   const notes = glance.notes.map((note) => make("p", { class: "note" }, tied(note)));
@@ -45,10 +45,15 @@ function glanceOf(glance) {
   return [heading, subtitle, make("div", { class: "wide" }, table), ...notes];
 }
 
+// A number where there is one, else what is read; an empty cell has neither.
+function keyOf(cell) {
+  return cell.value ?? cell.text ?? null;
+}
+
 function glanceLine(line, columns, scales) {
   const cells = line.cells.map((cell, place) => {
     const column = columns[place + 1];
-    return column.kind === "gap" ? gapCell(cell, scales[place + 1]) : make("td", { class: "level" }, cell.text);
+    return column.kind === "gap" ? gapCell(cell, scales[place + 1]) : make("td", { class: column.kind }, cell.text);
   });
   const name = make("th", { scope: "row" }, nameOf(line.name));
   return make("tr", { class: line.control ? "control" : null, "data-entry": line.entry }, name, cells);

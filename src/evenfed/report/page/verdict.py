@@ -88,7 +88,8 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
         unit = " points" if basis.metric.is_share else ""
         who = f"{label} comes closest" if len(basis.rivals) > 1 else "the difference"
         sentence += f": {who} ({points}{unit} for the worst 10 %), which chance could do"
-    details = _gain_and_cost(basis, label)
+    (_, gains), (_, pays) = _gain_and_cost(basis, label, is_named=basis.gain(label) > 0)
+    details = [("The closest", gains), ("Its cost", pays)]
     worse = []
     for entry in basis.rivals:
         if basis.change(entry.label, "worst10").direction == -1:
@@ -155,14 +156,15 @@ def _cost(basis: Basis, label: str) -> str:
     return "at no cost to the others that could be shown"
 
 
-def _gain_and_cost(basis: Basis, label: str) -> list[tuple[str, str]]:
-    """Who gains and who pays with this entry."""
+def _gain_and_cost(basis: Basis, label: str, is_named: bool = True) -> list[tuple[str, str]]:
+    """Who gains and who pays with this entry; `is_named`: the sentence above names it."""
     metric = basis.metric
     name = f"expected {metric.name}" if basis.is_expected else metric.name
     unit = " %" if metric.is_share else ""
     before = f"{basis.level(basis.baseline, 'worst10'):.{metric.digits}f}{unit}"
     after = f"{basis.level(label, 'worst10'):.{metric.digits}f}{unit}"
-    who = label if "[" not in label else "it"  # long labels stand in the sentence above
+    is_long = "[" in label
+    who = "it" if is_long and is_named else label
     gains = (
         f"The worst 10 % of clients: {name} {before} with {basis.baseline_name}, {after} with {who} "
         f"({change(metric, basis.change(label, 'worst10'))})."

@@ -1,0 +1,120 @@
+"""The page of a search: what was chosen for each entry, every candidate, and the picture of both."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...comparison.history import METRICS
+from ...comparison.study import Candidate
+from ...comparison.tune import Tuned
+from ...core.visible import visible
+from ...metrics import Metric
+from ..charts import tuning as pareto
+from ..columns import METRIC_COLUMNS, directed
+from ..table import Cell, Line, Table
+from ..tables import title
+from ..tuning import not_tuned, values_of
+from .contents import Page
+from .glance import Glance
+from .verdict import Verdict
+from .words import level
+
+_COLUMNS = (
+    {"key": "entry", "title": "Entry", "kind": "name"},
+    {"key": "values", "title": "Chosen values", "kind": "words"},
+    {"key": "worst10", "title": "Worst 10 %", "kind": "level"},
+    {"key": "mean", "title": "Mean", "kind": "level"},
+    {"key": "candidates", "title": "Candidates", "kind": "level"},
+)
+
+
+def of_search(tuned: Tuned, folder: Path) -> Page:
+    """`folder` holds the search's database and tuned.toml."""
+    left = not_tuned(tuned)
+    facts = [f"{len(tuned.candidates)} candidates, chosen by {title(tuned.search.metric)} on {_judged_on(tuned)}."]
+    if left is not None:
+        facts.append(left)
+    return Page(
+        title=folder.resolve().name,
+        facts=facts,
+        verdicts=[_verdict(tuned, folder)],
+        glances=[_glance(tuned)],
+        tables=[_candidates(tuned)],
+        charts=[pareto.chart(tuned)],
+        labels=list(tuned.chosen),
+        commands=[f"evenfed compare {folder / 'tuned.toml'}"],
+    )
+
+
+def _judged_on(tuned: Tuned) -> str:
+    return "a validation split" if tuned.search.select_on == "validation" else "the TEST data"
+
+
+def _verdict(tuned: Tuned, folder: Path) -> Verdict:
+    """The best of all, which is optimistic: it was chosen for its figure."""
+    search = tuned.search
+    metric = search.judged_by
+    by = search.metric
+
+    def rank(candidate: Candidate) -> float:
+        is_upwards = by != "std" and metric.higher_is_better
+        return candidate.figures[by] if is_upwards else -candidate.figures[by]
+
+    best = max(tuned.chosen.values(), key=rank)
+    reached = level(metric, metric.unit * best.figures[by])
+    values = values_of(best)
+    sentence = f"{best.label} with {values} has the best {title(by)} of {len(tuned.candidates)} candidates: {reached}."
+    confirm = (
+        f"Not yet: the best of many looks better than it is. `evenfed compare {folder / 'tuned.toml'}` trains the "
+        "chosen entries again and judges them on test data."
+    )
+    if search.select_on == "test":
+        confirm = "Values were chosen on the TEST data, as in the paper: all figures are optimistic."
+    return Verdict(sentence, [("How sure", confirm)], [best.label])
+
+
+def _glance(tuned: Tuned) -> Glance:
+    metric = tuned.search.judged_by
+    tried = Counter(candidate.label for candidate in tuned.candidates)
+    lines = []
+    for label, candidate in tuned.chosen.items():
+        number = tried[label]
+        cells: list[dict[str, Any]] = [
+            {"text": visible(values_of(candidate))},
+            _figure(metric, candidate, "worst10"),
+            _figure(metric, candidate, "mean"),
+            {"value": number, "text": str(number)},
+        ]
+        lines.append({"entry": visible(label), "name": visible(label), "control": False, "cells": cells})
+    subtitle = f"{metric.title.capitalize()} on {_judged_on(tuned)}, average of the last rounds"
+    return Glance(_COLUMNS, lines, subtitle, [], metric.sign, first=2)
+
+
+def _figure(metric: Metric, candidate: Candidate, name: str) -> dict[str, Any]:
+    value = metric.unit * candidate.figures[name]
+    return {"value": value, "text": f"{value:.{metric.digits}f}"}
+
+
+def _candidates(tuned: Tuned) -> Table:
+    metric = tuned.search.judged_by
+    lines = []
+    for candidate in tuned.candidates:
+        cells = _cells(metric, candidate, METRICS)
+        lines.append(Line(candidate.label, cells, values_of(candidate)))
+    table = Table(
+        name="candidates",
+        title="Every candidate",
+        columns=directed(METRIC_COLUMNS, metric),
+        lines=lines,
+        digits=metric.digits,
+    )
+    return table.with_best()
+
+
+def _cells(metric: Metric, candidate: Candidate, names: Sequence[str]) -> list[Cell]:
+    cells = []
+    for name in names:
+        value = candidate.figures.get(name)
+        cells.append(Cell() if value is None else Cell(metric.unit * value))
+    return cells
