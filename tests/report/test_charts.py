@@ -5,14 +5,18 @@ import itertools
 import json
 import re
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
+from evenfed.comparison.study import Candidate
+from evenfed.comparison.tune import front
+from evenfed.metrics import ACCURACY, LOSS
 from evenfed.report import charts
-from evenfed.report.charts import clients, labels, trade_off
+from evenfed.report.charts import clients, labels, trade_off, tuning
 from evenfed.report.charts.axes import Axis, Extent
 from evenfed.report.charts.saving import save, save_changed
 from evenfed.report.charts.theme import DARK, is_own, looks
@@ -232,3 +236,22 @@ def test_the_federation_has_each_clients_labels(findings, by_name):
         shares = 100 * counts[client] / counts[client].sum()
         assert row["class"] == np.flatnonzero(counts[client]).tolist()
         assert row["share"] == pytest.approx(shares[counts[client] > 0].tolist(), abs=0.01)
+
+
+@pytest.mark.parametrize("judged_by", [ACCURACY, LOSS])
+def test_the_front_of_a_search_is_drawn_through_those_that_no_other_beats(judged_by, tmp_path):
+    draw = np.random.default_rng(3)
+    candidates = []
+    for label in ("vred", "term"):
+        for beta in range(12):
+            mean, worst10 = draw.uniform(0.2, 0.6, 2)
+            candidates.append(Candidate(label, {"beta": beta}, {"mean": mean, "worst10": worst10}))
+    search = SimpleNamespace(judged_by=judged_by, select_on="validation")
+    tuned = SimpleNamespace(candidates=candidates, chosen={"vred": candidates[0]}, search=search)
+    for label in ("vred", None):  # all rows, and those of one entry
+        chart = tuning.chart(tuned)
+        rows = [row for row in chart.rows if label is None or row["algorithm"] == label]
+        svg, _ = save(dataclasses.replace(chart, rows=rows), tmp_path)
+        (path,) = re.findall(r'<path[^>]*d="([^"]*)"[^>]*stroke-dasharray="4,3"', svg.read_text())
+        shown = [candidate for candidate in candidates if label is None or candidate.label == label]
+        assert len(re.findall("[ML]", path)) == len(front(shown, judged_by.sign)) > 1

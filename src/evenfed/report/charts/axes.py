@@ -60,6 +60,10 @@ class Axis:
         room = margin * (high - low) or 1.0
         return cls(low - room, high + room)
 
+    def within(self, low: float, high: float) -> "Axis":
+        """Not beyond what is possible."""
+        return Axis(max(self.low, low), min(self.high, high))
+
     def widened(self, share: float) -> "Axis":
         """With room at both ends, for words."""
         room = share * (self.high - self.low)

@@ -13,7 +13,7 @@ from .theme import BLUE, GREY, VERMILION
 
 _COLUMNS = 2
 _WIDTH = 760  # of both columns with their labels
-_LABEL_LETTERS = 30
+_LABEL_LETTERS = 46
 BY_VERDICT = {
     "condition": [{"test": "datum.sure > 0", "value": BLUE}, {"test": "datum.sure < 0", "value": VERMILION}],
     "value": GREY,
@@ -120,7 +120,7 @@ def _spec(differences: Differences) -> Spec:
         names[entry.label] = label_lines(title(entry.label), _LABEL_LETTERS)
     lines = max(map(len, names.values()))
     letters = max(len(line) for each in names.values() for line in each)
-    panel_width = (_WIDTH - 6 * letters - 20) // _COLUMNS
+    panel_width = (_WIDTH - round(5.4 * letters) - 20) // _COLUMNS
     views = []
     metrics = judged_by(late=not findings.is_of_one_round)
     for position, metric in enumerate(metrics):

@@ -8,7 +8,7 @@ from ...comparison.findings import Findings
 from ...data import Federation
 from ..federation import label_skew, shares
 from .chart import Chart, Row, Spec, spec_of
-from .parts import IS_PICKED, NONE_PICKED, category, named_scale, quantity, rounded, shown
+from .parts import IS_PICKED, NONE_PICKED, calculated, category, named_scale, quantity, rounded, shown
 from .people import People, unique
 from .theme import BLUE, SKY, VERMILION
 
@@ -107,7 +107,7 @@ def _spec(people: People, chosen: Sequence[int]) -> Spec:
         )
         panel["height"] = {"step": row_height}
         faint = {"condition": {"test": f"{NONE_PICKED} || {IS_PICKED}", "value": 1}, "value": 0.25}
-        panel["encoding"]["opacity"] = faint
+        panel["encoding"].setdefault("opacity", faint)
     return spec_of({"spacing": 12, "hconcat": panels, "resolve": {"scale": {"color": "independent"}}})
 
 
@@ -115,8 +115,11 @@ def _classes(classes: int) -> Spec:
     return {
         "title": {"text": "classes", "fontSize": 12},
         "width": max(200, min(380, 24 * classes)),
-        "transform": [{"flatten": ["class", "share"]}],
-        "mark": {"type": "rect"},
+        "transform": [
+            {"flatten": ["class", "share"]},
+            calculated("strength", f"datum.share * ({NONE_PICKED} || {IS_PICKED} ? 1 : 0.25)"),
+        ],
+        "mark": {"type": "rect", "color": BLUE},
         "encoding": {
             "x": {
                 "field": "class",
@@ -125,10 +128,17 @@ def _classes(classes: int) -> Spec:
                 "axis": {"labelOverlap": True, "labelAngle": 0, "grid": False},
                 "scale": {"domain": list(range(classes))},
             },
-            "color": quantity(
-                "share",
-                scale={"range": ["#cfe3f2", BLUE], "domainMin": 0},
-                legend={"title": "% of the client", "orient": "bottom"},
+            "opacity": quantity(
+                "strength",
+                scale={"domain": [0, 100], "range": [0.12, 1]},
+                legend={
+                    "title": "% of the client",
+                    "orient": "bottom",
+                    "values": [10, 25, 50, 75, 100],
+                    "symbolType": "square",
+                    "symbolFillColor": BLUE,
+                    "symbolStrokeWidth": 0,
+                },
             ),
             "tooltip": [shown("client", "client"), shown("class", "class"), shown("share", "% of the client", 1)],
         },

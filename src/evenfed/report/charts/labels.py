@@ -13,7 +13,7 @@ _HEIGHTS = (0, -1, 1, -0.5, 0.5, -1.5, 1.5)  # of the distance, y downwards
 _CROSSES_POINT = 60.0  # what a line over another point, another line or an error bar costs, in pixels of distance
 _CROSSES_LINE = 40.0
 _COVERS_BAR = 20.0
-_NEARER_OTHER = 50.0  # a label that seems to belong to another point
+_NEARER_OTHER = 120.0  # a label that seems to belong to another point
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from .parts import WIDTH
 HEIGHT = 420
 LIST = "off the scale (mean, worst 10 %):"
 LINE = 15  # of the list of those off the scale
+_PERCENT = (-2.0, 102.0)  # with room for half a point
 _CORNERS = {"best": Box(WIDTH - 80, 0, WIDTH, 28), "worst": Box(0, HEIGHT - 28, 80, HEIGHT)}
 
 
@@ -71,6 +72,9 @@ class Plot:
         sign = findings.metric.sign
         x = Axis.of([each.mean for each in figures], sign, means, margin=0.08)
         y = Axis.of([each.worst10 for each in figures], sign, worsts, margin=0.08)
+        if findings.metric.is_share:
+            x = x.within(*_PERCENT)
+            y = y.within(*_PERCENT)
         inside = [each for each in figures if x.holds(each.x) and y.holds(each.y)]
         outside = [each.label for each in figures if each not in inside]
         points = [_point(each, x, y) for each in inside]

@@ -37,15 +37,14 @@ def chart(tuned: Tuned) -> Chart:
 def _front(sign: int) -> list[Spec]:
     """Candidates that no other beats: from the best mean on, each with a better worst 10 % than all before."""
     order = "descending" if sign > 0 else "ascending"
-    best = "max" if sign > 0 else "min"
+    from_best = [{"field": "mean", "order": order}, {"field": "worst10", "order": order}]
+    best = {"op": "max" if sign > 0 else "min", "field": "worst10", "as": "best"}
+    before = {"op": "lag", "field": "best", "as": "before"}
     is_better = "datum.worst10 > datum.before" if sign > 0 else "datum.worst10 < datum.before"
     return [
-        {
-            "window": [{"op": best, "field": "worst10", "as": "before"}, {"op": "row_number", "as": "place"}],
-            "sort": [{"field": "mean", "order": order}, {"field": "worst10", "order": order}],
-            "frame": [None, -1],
-        },
-        where(f"datum.place === 1 || {is_better}"),
+        {"window": [best], "sort": from_best, "frame": [None, 0]},
+        {"window": [before], "sort": from_best},
+        where(f"!isValid(datum.before) || {is_better}"),
     ]
 
 

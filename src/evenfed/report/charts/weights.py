@@ -1,6 +1,7 @@
 """Weights over rounds, client by client, in units of the weight by size; negative ones are marked."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .parts import (
     IS_PICKED,
     MANY_CLIENTS,
     NONE_PICKED,
+    PANEL_HEIGHT,
     aggregated,
     calculated,
     last_rounds,
@@ -28,11 +30,8 @@ from .theme import BLUE, GREY, VERMILION
 MOST_CELLS = 150_000  # weights of clients; more are shown as quantiles over clients
 _QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _NEGATIVE = -1e-12
-_Y = {
-    "title": "weight / weight by size",
-    "scale": {"type": "symlog", "constant": 1},
-    "axis": {"values": [-100, -10, -1, 0, 1, 3, 10, 30, 100], "labelOverlap": False},
-}
+_TICKS = (1, 0, 10, -10, 100, -100, 1000, -1000, -1, 3, 30, 300)  # those come first that tell most
+_TICK_HEIGHT = 11  # pixels
 
 
 def chart(findings: Findings) -> Chart | None:
@@ -59,7 +58,7 @@ def chart(findings: Findings) -> Chart | None:
         name="weights",
         title="Weights of the clients' updates, round by round",
         says=says,
-        spec=_spec([entry.label for entry in entries]),
+        spec=_spec([entry.label for entry in entries], _y(rows)),
         rows=rows,
     )
 
@@ -106,14 +105,37 @@ def _row(client: str, numbers: list[int], weights: Vector) -> Row:
     return {"client": client, "round": rounds, "weight": values}
 
 
-def _spec(labels: list[str]) -> Spec:
+def _y(rows: Sequence[Row]) -> Spec:
+    """A logarithmic axis that goes on through zero, with as many ticks as there is room for."""
+    lows = [min(row["weight"]) for row in rows]
+    highs = [max(row["weight"]) for row in rows]
+    low = min(0.0, *lows)
+    high = max(1.0, *highs)
+    pixels = PANEL_HEIGHT / (_height(high) - _height(low))
+    ticks: list[int] = []
+    for tick in _TICKS:
+        is_apart = all(pixels * abs(_height(tick) - _height(other)) >= _TICK_HEIGHT for other in ticks)
+        if low <= tick <= high and is_apart:
+            ticks.append(tick)
+    return {
+        "title": "weight / weight by size",
+        "scale": {"type": "symlog", "constant": 1, "domain": [low, high], "nice": False},
+        "axis": {"values": ticks, "labelOverlap": False},
+    }
+
+
+def _height(weight: float) -> float:
+    return math.copysign(math.log1p(abs(weight)), weight)
+
+
+def _spec(labels: list[str], y_options: Spec) -> Spec:
     transform = [
         {"flatten": ["round", "weight"]},
         aggregated(["algorithm", "client", "round"], weight=("mean", "weight"), least=("min", "weight")),
         calculated("negative", f"datum.least < {_NEGATIVE}"),
     ]
     x = quantity("round", title="round", axis={"tickCount": 4, "grid": False}, scale={"nice": False, "zero": False})
-    y = quantity("weight", **_Y)
+    y = quantity("weight", **y_options)
     tooltip = [
         shown("client", "client"),
         shown("round", "round", 0),
@@ -147,9 +169,9 @@ def _spec(labels: list[str]) -> Spec:
             "filled": True,
             "color": VERMILION,
             "opacity": 0.9,
-            "size": 16,
+            "size": 9,
         },
-        "encoding": {"x": x, "y": quantity("least", **_Y), "tooltip": tooltip},
+        "encoding": {"x": x, "y": quantity("least", **y_options), "tooltip": tooltip},
     }
     by_size = once(
         {
@@ -159,7 +181,7 @@ def _spec(labels: list[str]) -> Spec:
                 "strokeDash": [4, 2],
                 "strokeWidth": 1.5,
             },
-            "encoding": {"y": {"datum": 1, "type": "quantitative", **_Y}},
+            "encoding": {"y": {"datum": 1, "type": "quantitative", **y_options}},
         }
     )
     drawing = panels(labels, {"layer": [by_size, lines, one, negative]})
