@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.secure_aggregation.secaggplus_constants import Key
 
 from evenfed.flower import client_app
 from evenfed.flower.roster import Roster
+from evenfed.flower.secure import PROTOCOL
 from local_grid import LocalGrid, node_of, on_flower, sites, travelled
 from stranger import extended, fair, run
 from worked_example import federation, small_model
@@ -249,3 +251,49 @@ def travelled_order(reply):
     order = Message(RecordDict({"config": ConfigRecord()}), dst_node_id=metadata.src_node_id, message_type="train")
     order.metadata.__dict__["_message_id"] = metadata.reply_to_message_id
     return travelled(order)
+
+
+def protocol(stage, change):
+    """Answers of the bad client in one stage of a masked sum, changed."""
+
+    def changed(content):
+        answer = content.config_records[PROTOCOL]
+        if stage in answer:
+            change(answer)
+
+    return changed
+
+
+def put(key, value):
+    return lambda answer: answer.__setitem__(key, value)
+
+
+MASKED = {
+    "garbage key": protocol(Key.PUBLIC_KEY_1, put(Key.PUBLIC_KEY_1, b"no key")),
+    "unequal lists": protocol(Key.CIPHERTEXT_LIST, put(Key.DESTINATION_LIST, [1])),
+    "garbage vector": protocol(Key.MASKED_PARAMETERS, put(Key.MASKED_PARAMETERS, [b"x", b"y"])),
+    "garbage shares": protocol(Key.SHARE_LIST, put(Key.SHARE_LIST, [b"", b"x", b"y", b"z"])),
+    "no protocol": lambda content: content.__delitem__(PROTOCOL),
+}
+
+
+def test_malformed_answers_end_no_private_run(caplog):
+    """Each in a round of its own, in which the client is lost or the round skipped; the next goes on."""
+    names = list(MASKED)
+
+    def spoil(reply, client):
+        if client == BAD and reply.metadata.message_type == "train" and PROTOCOL in reply.content:
+            MASKED[names[len(seen)]](reply.content)
+        return reply
+
+    seen = []
+    clients = federation(sizes=(4, 3, 5, 6))
+    held = sites(clients)
+    app = client_app(small_model, lambda context: held[context.node_config["partition-id"]], device="cpu")
+    grid = LocalGrid(app, 4, spoil=spoil)
+    options = {"private": True, "rounds": len(names), "local_epochs": 1, "evaluate_every": 10**6, "timeout": 0.05}
+    on_flower("fedavg", clients, grid=grid, listen=lambda record: seen.append(record), **options)
+    assert len(seen) == len(names)
+    for name, record in zip(names, seen, strict=True):
+        assert record.skipped or BAD in record.dropped, name
+    assert sum(record.skipped for record in seen) == 1  # garbage shares: the masks cannot be taken off

@@ -7,7 +7,7 @@ primitives; the workflow itself belongs to the legacy API and carries one weight
 import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -37,6 +37,7 @@ CLIP = 8.0  # entries of a masked vector lie within +- this (Flower's default)
 STEPS = 2**30  # and are rounded to this many steps
 RANGES = (2.0**50, 2.0**20, 2.0**-10)  # a number travels in three parts, each half a step of the one before
 
+T = TypeVar("T")
 Vector = NDArray[np.float64]
 Messages = Iterable[Message]
 Ask = Callable[[Messages], Messages]
@@ -141,11 +142,7 @@ class SecureSum:
             Key.MAX_WEIGHT: 1.0,
         }
         questions = dict.fromkeys(self.near, setup)
-        answers = self._stage(Stage.SETUP, questions)
-        for node, answer in answers.items():
-            first = answer[Key.PUBLIC_KEY_1]
-            second = answer[Key.PUBLIC_KEY_2]
-            self.keys[node] = [first, second]
+        self.keys = self._stage(Stage.SETUP, questions, _public_keys)
         self._check_enough(self.keys)
 
     def _exchange_shares(self) -> None:
@@ -156,12 +153,10 @@ class SecureSum:
             for neighbour in neighbours:
                 neighbours_keys[str(neighbour)] = self.keys[neighbour]
             questions[node] = neighbours_keys
-        answers = self._stage(Stage.SHARE_KEYS, questions)
+        answers = self._stage(Stage.SHARE_KEYS, questions, _encrypted_shares)
         self.boxes = {node: [] for node in answers}
-        for source, answer in answers.items():
-            receivers = answer[Key.DESTINATION_LIST]
-            encrypted = answer[Key.CIPHERTEXT_LIST]
-            for node, box in zip(receivers, encrypted, strict=True):
+        for source, boxes in answers.items():
+            for node, box in boxes:
                 if node in self.boxes:
                     received = self.boxes[node]
                     received.append((source, box))
@@ -189,8 +184,12 @@ class SecureSum:
         awaited = node in self.boxes and node not in self.gave
         if answer is None or not awaited:
             return
-        packed = answer[Key.MASKED_PARAMETERS]
-        vectors = [bytes_to_ndarray(vector) for vector in packed]
+        try:
+            packed = answer[Key.MASKED_PARAMETERS]
+            vectors = [bytes_to_ndarray(vector) for vector in packed]
+        except Exception as error:  # whatever unknown bytes may cause
+            self._lose(node, Stage.COLLECT_MASKED_VECTORS, error)
+            return
         shapes = [vector.shape for vector in vectors]
         types = {vector.dtype.name for vector in vectors}
         if shapes != [(1,), (self.size,)] or types != {"int64"}:
@@ -208,8 +207,12 @@ class SecureSum:
         for node, shares in self._collected_shares().items():
             if len(shares) < self.threshold:
                 raise TooFewError("too few clients helped to take off the masks")
-            secret = combine_shares(shares)
-            self._unmask(node, secret)
+            try:
+                secret = combine_shares(shares)
+                self._unmask(node, secret)
+            except Exception as error:  # shares are bytes that clients chose
+                kind = type(error).__name__
+                raise TooFewError(f"the masks cannot be taken off: a client gave wrong shares ({kind})") from None
         assert self.total is not None
         givers = len(self.gave)
         count, unmasked = parameters_mod(self.total, self.modulus)
@@ -231,12 +234,11 @@ class SecureSum:
                 Key.DEAD_NODE_ID_LIST: sorted(neighbours & absent),
             }
         collected: dict[int, list[bytes]] = {node: [] for node in self.boxes}
-        answers = self._stage(Stage.UNMASK, questions)
-        for answer in answers.values():
-            owners = answer[Key.NODE_ID_LIST]
-            shares = answer[Key.SHARE_LIST]
-            for owner, share in zip(owners, shares, strict=True):
-                collected[owner].append(share)
+        answers = self._stage(Stage.UNMASK, questions, _shares)
+        for shares in answers.values():
+            for owner, share in shares:
+                if owner in collected:
+                    collected[owner].append(share)
         return collected
 
     def _unmask(self, node: int, secret: bytes) -> None:
@@ -268,8 +270,8 @@ class SecureSum:
             everyone = len(self.near)
             raise TooFewError(f"{present} of {everyone} clients are left; taking off masks needs {self.threshold}")
 
-    def _stage(self, stage: str, questions: Questions) -> dict[int, Any]:
-        """What each node answered in a stage."""
+    def _stage(self, stage: str, questions: Questions, read: Callable[[Any], T]) -> dict[int, T]:
+        """What `read` makes of each node's answer in a stage; a node whose answer it cannot read is lost."""
         messages = []
         for node, values in questions.items():
             message = self._message(node, stage, values)
@@ -278,10 +280,18 @@ class SecureSum:
         for reply in self.ask(messages):
             node = reply.metadata.src_node_id
             answer = self._answer(reply)
-            if answer is not None:
-                answers[node] = answer
+            if answer is None or node not in questions:
+                continue
+            try:
+                answers[node] = read(answer)
+            except Exception as error:  # whatever a client may send
+                self._lose(node, stage, error)
         self._note_silent(questions, answers)
         return answers
+
+    def _lose(self, node: int, stage: str, error: Exception) -> None:
+        kind = type(error).__name__
+        self.lost[node] = f"its answer in the stage '{stage}' cannot be read ({kind})"
 
     def _note_silent(self, asked: Iterable[int], answered: Collection[int]) -> None:
         for node in asked:
@@ -314,6 +324,33 @@ class SecureSum:
             self.lost[node] = "it runs a client app without secure sums; use evenfed.flower.client_app"
             return None
         return reply.content.config_records[PROTOCOL]
+
+
+def _public_keys(answer: Any) -> list[bytes]:
+    """A node's two keys, each checked to be one."""
+    keys = [answer[Key.PUBLIC_KEY_1], answer[Key.PUBLIC_KEY_2]]
+    for key in keys:
+        bytes_to_public_key(key)
+    return keys
+
+
+def _encrypted_shares(answer: Any) -> list[Box]:
+    """(node that it is for, encrypted share)."""
+    return _paired(answer[Key.DESTINATION_LIST], answer[Key.CIPHERTEXT_LIST])
+
+
+def _shares(answer: Any) -> list[Box]:
+    """(owner of the secret, share)."""
+    return _paired(answer[Key.NODE_ID_LIST], answer[Key.SHARE_LIST])
+
+
+def _paired(nodes: Any, values: Any) -> list[Box]:
+    pairs = []
+    for node, value in zip(nodes, values, strict=True):
+        if not isinstance(node, int) or not isinstance(value, bytes):
+            raise TypeError
+        pairs.append((node, value))
+    return pairs
 
 
 def _ring(nodes: Sequence[int], shares: int) -> dict[int, set[int]]:
