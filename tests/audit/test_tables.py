@@ -137,6 +137,26 @@ def test_shapes_of_json(tmp_path, content):
     assert (row.last["mean"][0], row.last["worst"][0]) == pytest.approx((0.6, 0.5))
 
 
+def test_spreadsheets_with_decimal_commas_and_tables_of_other_libraries(tmp_path):
+    import pyarrow
+
+    (tmp_path / "g.csv").write_text("Client;Accuracy\na;0,5\nb;0,7\n")
+    columns = {"client": ["a", "b"], "accuracy": [0.5, 0.7]}
+    nullable = pandas.DataFrame(columns).astype({"accuracy": "Float64"})
+    for source in (tmp_path / "g.csv", pyarrow.table(columns), nullable):
+        assert package.audit(source).rows[0].last["mean"][0] == pytest.approx(0.6)
+    nullable.loc[1, "accuracy"] = pandas.NA
+    with pytest.raises(InputError, match="client b has no figure"):
+        package.audit(nullable)
+
+
+def test_algorithms_on_other_clients_are_left_out():
+    rows = [{"client": f"{name}{k}", "acc": 0.5, "method": name} for name in ("x", "y") for k in range(3)]
+    results = package.audit(rows)
+    assert [row.label for row in results.rows] == ["x"]
+    assert any("y: left out, no client in common with x" in fact for fact in results.facts)
+
+
 def test_lower_is_better_turns_the_worst_round():
     losses = [{"client": k, "test_loss": 1 - figure} for k, figure in enumerate(FEDAVG)]
     assert package.audit(losses).rows[0].last["worst"][0] == pytest.approx(0.8)

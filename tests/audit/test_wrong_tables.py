@@ -27,6 +27,7 @@ def rows(**changes):
         (rows(accuracy=float("nan")), {}, "client b has no figure.*--missing drop"),
         (rows(accuracy=""), {}, "client b has no figure"),
         (rows(accuracy=float("inf")), {}, "client b is infinite"),
+        ([{"client": k, "loss": 1e308} for k in "ab"], {}, "beyond 1e\\+100"),
         (rows(accuracy="high"), {"metric": "accuracy"}, "'accuracy' does not hold numbers"),
         ([{**row, "size": -3} for row in GOOD], {}, "the size is '-3'; 0 or more"),
         ([{**row, "round": 1.5} for row in GOOD], {}, "round is '1.5'; whole numbers"),
@@ -72,6 +73,9 @@ def test_what_is_wrong_is_said(table, options, sentence):
         ("results.pkl", b"\x80\x04", "'.pkl' are not read"),
         ("mlflow.db", b"not a database, but long enough to be looked at " * 9, "no database of MLflow"),
         ("x/events.out.tfevents.1", b"broken", "no scalar is of a client"),
+        ("clients.csv.gz", b"\x1f\x8b", "is compressed; unpack it first"),
+        ("odd.json", b'{"metrics_distributed": {"accuracy": 5}}', "not as Flower writes it"),
+        ("odd2.json", b'{"evaluate_metrics_clientapp": {"x": {"acc": [1], "cid": [0]}}}', "not as Flower writes it"),
         ("missing.csv", None, "there is no file or folder"),
     ],
 )

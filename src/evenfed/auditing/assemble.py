@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.header import Header
@@ -140,7 +141,13 @@ class Assembly:
         """Entries that share seeds with the first, and repetitions of it, which evenfed's own tables have."""
         entries = []
         controls = []
+        shared_clients = _known_clients(first)
         for label, entry in others.items():
+            left = shared_clients & _known_clients(entry)
+            if not left.any():
+                self._say(f"{label}: left out, no client in common with {first.label} and the others.")
+                continue
+            shared_clients = left
             if first.label == BASELINE and label in FLOOR_NAMES:
                 controls.append(Entry(label, entry.config, entry.runs, repeats=BASELINE))
                 continue
@@ -185,6 +192,16 @@ class Assembly:
     def _say(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+
+def _known_clients(entry: Entry) -> NDArray[np.bool_]:
+    """[n] whether all its runs have a figure of the client."""
+    known = []
+    for run in entry.histories:
+        assert run.last_figures is not None
+        known.append(~np.isnan(run.last_figures))
+    every: NDArray[np.bool_] = np.all(known, axis=0)
+    return every
 
 
 def _seeds(figures: Figures) -> _Seeds:

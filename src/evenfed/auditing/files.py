@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from .sheet import Row, Sheet
 
 MOST_JSON = 1 << 29  # bytes; JSON has to be read whole
 _LONGEST = 1 << 20  # characters of a CSV file's cell
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 _KINDS = "CSV (.csv, .tsv), JSON (.json), JSON lines (.jsonl) or parquet (.parquet)"
 
 
@@ -23,10 +26,11 @@ def read_file(path: Path) -> Sheet:
     plain_file(path)
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty; give a table with one row per client")
-    endings = [ending.lower() for ending in path.suffixes]
-    for ending in reversed(endings):
-        if ending in _READERS:
-            return _READERS[ending](path)
+    ending = path.suffix.lower()
+    if ending in _READERS:
+        return _READERS[ending](path)
+    if ending in _COMPRESSED:
+        raise InputError(f"{path} is compressed; unpack it first, then audit the table in it")
     raise InputError(f"{path}: files ending in '{path.suffix}' are not read; give {_KINDS}")
 
 
@@ -48,9 +52,21 @@ def _csv(path: Path) -> Sheet:
     def rows() -> Iterator[Row]:
         content = _lines(path, delimiter)
         next(content, None)
-        return (row for row in content if row)
+        for row in content:
+            if row:
+                yield _with_points(row) if delimiter == ";" else row
 
     return Sheet(path.name, columns, rows)
+
+
+def _with_points(row: list[str]) -> list[str]:
+    """Numbers with a decimal comma, as spreadsheets write them where semicolons part cells, with a point."""
+    cells = []
+    for cell in row:
+        if _DECIMAL_COMMA.fullmatch(cell):
+            cell = cell.replace(",", ".")
+        cells.append(cell)
+    return cells
 
 
 def _lines(path: Path, delimiter: str) -> Iterator[list[str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, first_line
 from .roles import CLIENT, SYNONYMS, normal
 from .sheet import Sheet
 from .tags import Tag
@@ -32,9 +32,16 @@ def sheet(name: str, source: Any) -> Sheet | None:
         if metrics is None:
             continue
         is_flowers = True
-        if metrics:
+        if not metrics:
+            continue
+        try:
             by_round = _turned(metrics) if part in _BY_METRIC else metrics
-            return _table(name, part, by_round)
+            records = _records(by_round)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{name}: `{part}` is not as Flower writes it ({first_line(error)}); give its Result or History"
+            ) from None
+        return _table(name, part, records)
     if not is_flowers:
         return None
     raise InputError(
@@ -59,13 +66,18 @@ def _turned(by_metric: Mapping[str, Any]) -> ByRound:
     return by_round
 
 
-def _table(name: str, part: str, by_round: ByRound) -> Sheet:
+def _records(by_round: ByRound) -> list[Record]:
+    """A row per round and client."""
     records: list[Record] = []
     for number, metrics in by_round.items():
         of_round = _from_lists(metrics) or _from_names(metrics)
         for record in of_round:
             record["round"] = int(number)
             records.append(record)
+    return records
+
+
+def _table(name: str, part: str, records: list[Record]) -> Sheet:
     if not records:
         raise InputError(f"{name}: {_AVERAGES}")
     table = Sheet.of_records(name, records, (f"A result of Flower, {part}.",))

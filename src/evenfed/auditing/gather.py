@@ -15,6 +15,7 @@ from .roles import Roles
 from .sheet import Row, Sheet, is_nothing, number
 
 MOST_ROWS = 20_000_000  # 40 bytes each
+LARGEST = 1e100  # squares of larger ones overflow
 ONLY = "results"  # the algorithm of a table that names none
 Codes = NDArray[np.int64]  # places in a list of names
 
@@ -59,13 +60,13 @@ class Figures:
         return ", ".join(parts)
 
     def _check_infinite(self) -> None:
-        infinite = np.flatnonzero(np.isinf(self.values))
+        infinite = np.flatnonzero(np.abs(self.values) > LARGEST)
         if len(infinite) == 0:
             return
         first = self.told(int(infinite[0]))
         raise InputError(
-            f"{self.sheet}: {first} is infinite ({len(infinite)} such figures); put in the worst value that counts, "
-            "or remove these runs"
+            f"{self.sheet}: {first} is infinite, or beyond {LARGEST:g} ({len(infinite)} such figures); put in the "
+            "worst value that counts, or remove these runs"
         )
 
     def _check_duplicates(self) -> None:

@@ -69,7 +69,9 @@ def is_nothing(value: Any) -> bool:
         return True
     if isinstance(value, float):
         return math.isnan(value)
-    return isinstance(value, str) and value.strip().lower() in _NOTHING
+    if isinstance(value, int):
+        return False
+    return str(value).strip().lower() in _NOTHING  # pandas' own kind of nothing is "<NA>"
 
 
 def number(value: Any) -> float | None:

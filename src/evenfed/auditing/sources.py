@@ -22,6 +22,10 @@ def sheet_of(source: Any) -> Sheet:
         return _known(flower.sheet("Flower's result", source))
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         return one_row_per_client(_of_frame(source))
+    if hasattr(source, "to_pydict"):  # pyarrow
+        source = source.to_pydict()
+    if hasattr(source, "to_dicts"):  # polars
+        source = source.to_dicts()
     if isinstance(source, Mapping | list | tuple) and len(source):
         content = dict(source) if isinstance(source, Mapping) else list(source)
         return one_row_per_client(shapes.sheet(IN_MEMORY, _plain(content)))
