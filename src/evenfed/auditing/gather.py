@@ -90,11 +90,23 @@ class Figures:
 class _Names:
     """Texts as whole numbers, in the order they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: str) -> None:
+        self.role = role
         self.codes: dict[str, int] = {}
+        self._cells: dict[str, int] = {}  # cells as they stand, which are looked at once
 
-    def code(self, value: Any) -> int:
-        return self.codes.setdefault(text(value), len(self.codes))
+    def code(self, cell: Any, where: str, line: int) -> int:
+        """Of the name in a cell."""
+        if isinstance(cell, str):
+            known = self._cells.get(cell)
+            if known is not None:
+                return known
+        if is_nothing(cell):
+            raise InputError(f"{where}, row {line}: no {self.role} is named; fill it in, or remove the row")
+        code = self.codes.setdefault(text(cell), len(self.codes))
+        if isinstance(cell, str):
+            self._cells[cell] = code
+        return code
 
 
 class _Reader:
@@ -106,9 +118,9 @@ class _Reader:
         self.places = {role: place[column] for role, column in columns.columns.items()}
         self.wide = {algorithm: place[column] for algorithm, column in columns.wide.items()}
         self.metric = place.get(metric or "")
-        self.algorithms = _Names()
-        self.seeds = _Names()
-        self.clients = _Names()
+        self.algorithms = _Names(roles.ALGORITHM)
+        self.seeds = _Names(roles.SEED)
+        self.clients = _Names(roles.CLIENT)
         self.groups: dict[int, str] = {}
         self.sizes: dict[int, float] = {}
         self.sizes_differ = False
@@ -141,38 +153,35 @@ class _Reader:
         )
 
     def _read(self, row: Row, line: int) -> None:
-        client = self.clients.code(self._named(row, roles.CLIENT, line))
-        seed = self.seeds.code("0")
-        if roles.SEED in self.places:
-            seed = self.seeds.code(self._named(row, roles.SEED, line))
+        where = self.sheet.name
+        client = self.clients.code(row[self.places[roles.CLIENT]], where, line)
+        seed = self.seeds.code(self._cell(row, roles.SEED, "0"), where, line)
         round_number = self._round(row, line)
         self._note_size(client, row, line)
         self._note_group(client, row, line)
-        for name, column in self._algorithms(row, line):
-            algorithm = self.algorithms.code(name)
+        for name, column in self._algorithms(row):
+            algorithm = self.algorithms.code(name, where, line)
             self.codes.extend((algorithm, seed, round_number, client))
             self.values.append(self._figure(row, column, line))
 
-    def _algorithms(self, row: Row, line: int) -> Sequence[tuple[Any, int]]:
+    def _algorithms(self, row: Row) -> Sequence[tuple[Any, int]]:
         """The algorithms of a row, and the place of each one's figure."""
         if self.wide:
             return list(self.wide.items())
         assert self.metric is not None
-        if roles.ALGORITHM not in self.places:
-            return [(ONLY, self.metric)]
-        return [(self._named(row, roles.ALGORITHM, line), self.metric)]
+        algorithm = self._cell(row, roles.ALGORITHM, ONLY)
+        return [(algorithm, self.metric)]
 
-    def _named(self, row: Row, role: str, line: int) -> Any:
-        cell = row[self.places[role]]
-        if is_nothing(cell):
-            raise InputError(f"{self.sheet.name}, row {line}: no {role} is named; fill it in, or remove the row")
-        return cell
+    def _cell(self, row: Row, role: str, otherwise: str | None = None) -> Any:
+        """The cell in the role's column, if the table has one."""
+        place = self.places.get(role)
+        return otherwise if place is None else row[place]
 
     def _figure(self, row: Row, column: int, line: int) -> float:
         cell = row[column]
-        if is_nothing(cell):
-            return float("nan")
         figure = number(cell)
+        if figure is None and is_nothing(cell):
+            return float("nan")
         if figure is None:
             name = self.sheet.columns[column]
             raise InputError(f"{self.sheet.name}, row {line}: {name} is '{text(cell)}'; a number is expected")
@@ -192,7 +201,7 @@ class _Reader:
         return int(figure)
 
     def _note_size(self, client: int, row: Row, line: int) -> None:
-        cell = row[self.places[roles.SIZE]] if roles.SIZE in self.places else None
+        cell = self._cell(row, roles.SIZE)
         if is_nothing(cell):
             return
         size = number(cell)
@@ -205,7 +214,7 @@ class _Reader:
             self.sizes_differ = True
 
     def _note_group(self, client: int, row: Row, line: int) -> None:
-        cell = row[self.places[roles.GROUP]] if roles.GROUP in self.places else None
+        cell = self._cell(row, roles.GROUP)
         if is_nothing(cell):
             return
         group = text(cell)

@@ -10,7 +10,7 @@ from ..core.errors import InputError
 
 _SAMPLE = 1000  # rows that tell what a column holds
 Row = Sequence[Any]
-_NOTHING = ("", "nan", "none", "null", "na", "n/a", "<na>")
+_NOTHING = {"", "nan", "none", "null", "na", "n/a", "<na>"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def number(value: Any) -> float | None:
     """
     if isinstance(value, str):
         value = value.strip().removesuffix("%")
-        if "_" in value:
+        if "_" in value:  # Python would read 1_000
             return None
     try:
         return float(value)
