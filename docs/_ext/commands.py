@@ -30,11 +30,11 @@ class EvenfedCommands(SphinxDirective):
         section = nodes.section(ids=[nodes.make_id(name)])
         section += nodes.title(text=name)
         for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(command.help or "")):
-            text = _MARKUP.sub("", paragraph)
+            text = _MARKUP.sub("", paragraph).replace("\\[", "[")
             if "\n" in text and "evenfed " in text:
                 section += nodes.literal_block(text, text, language="text")
             elif text:
-                section += nodes.paragraph(text=" ".join(text.split()))
+                section += _paragraph(paragraph)
         options = nodes.definition_list()
         for parameter in command.params:
             if getattr(parameter, "hidden", False) or parameter.name == "help":
@@ -42,8 +42,17 @@ class EvenfedCommands(SphinxDirective):
             options += _option(parameter)
         if len(options):
             section += options
+        examples = _examples(command)
+        if examples:
+            section += nodes.literal_block(examples, examples, language="bash")
         self.state.document.note_implicit_target(section)
         return section
+
+
+def _examples(command: Any) -> str:
+    """Those at the end of its help, one per line."""
+    lines = _MARKUP.sub("", getattr(command, "epilog", None) or "").replace("\\[", "[").splitlines()
+    return "\n".join(line for line in lines if line.startswith("evenfed "))
 
 
 def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -63,9 +72,18 @@ def _option(parameter: Any) -> nodes.definition_list_item:
     term = nodes.term()
     term += nodes.literal(text=names)
     item += term
-    about = _MARKUP.sub("", getattr(parameter, "help", None) or "")
-    item += nodes.definition("", nodes.paragraph(text=" ".join(about.split())))
+    about = getattr(parameter, "help", None) or ""
+    item += nodes.definition("", _paragraph(about))
     return item
+
+
+def _paragraph(text: str) -> nodes.paragraph:
+    """A help text without rich's markup, with `code` in its backticks."""
+    plain = _MARKUP.sub("", " ".join(text.split())).replace("\\[", "[")
+    paragraph = nodes.paragraph()
+    for position, part in enumerate(plain.split("`")):
+        paragraph += nodes.literal(text=part) if position % 2 else nodes.Text(part)
+    return paragraph
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -27,13 +27,17 @@ comparison = evenfed.compare(lambda: torch.nn.Linear(64, 10), clients, entries, 
 # Lines join the strengths of one method, weakest first. The grey cross is FedAvg with other batches: what chance alone
 # does.
 
-points = {}
-for row in comparison.rows:
-    points.setdefault(row.label.partition("[")[0], []).append((row.late["mean"][0], row.late["worst10"][0]))
-for name, figures in points.items():
-    plt.plot(*zip(*[(100 * mean, 100 * worst) for mean, worst in figures], strict=True), "o-", label=name)
-floor = comparison.noise_floor
-plt.plot(100 * floor.late["mean"][0], 100 * floor.late["worst10"][0], "x", color="grey", label=floor.label)
+
+def point(row):
+    mean, _ = row.late["mean"]
+    worst, _ = row.late["worst10"]
+    return 100 * mean, 100 * worst
+
+
+for method in ("fedavg", "semi_vred", "vred", "term"):
+    points = [point(row) for row in comparison.rows if row.label.startswith(method)]
+    plt.plot(*zip(*points, strict=True), "o-", label=method)
+plt.plot(*point(comparison.noise_floor), "x", color="grey", label=comparison.noise_floor.label)
 plt.xlabel("mean test accuracy, %")
 plt.ylabel("worst 10 %, %")
 plt.legend()

@@ -23,7 +23,7 @@ class TopTwo(Algorithm):
     F = (1 - part) mean + part (sum of the two highest) / 2
     """
 
-    part: float = hyper(0.3, "of the two highest losses", least=0, most=1, reason="it is a part", fedavg=0)
+    part: float = hyper(0.3, "of the highest two", least=0, most=1, reason="it is a part", fedavg=0)
 
     def objective(self, losses, shares):
         highest = losses.topk(min(2, len(losses))).values
@@ -50,4 +50,5 @@ digits = load_digits()
 split = {"clients": 20, "concentration": 0.2, "test": 0.3, "seed": 3}
 clients = evenfed.federate(digits.data / 16, digits.target, "dirichlet", **split)
 entries = [TopTwo, TopTwo(part=0.6)]
-evenfed.compare(torch.nn.Linear(64, 10), clients, entries, seeds=2, rounds=20, lr=0.1, batch_size=16)
+options = {"rounds": 20, "lr": 0.1, "batch_size": 16}
+evenfed.compare(torch.nn.Linear(64, 10), clients, entries, seeds=2, **options)

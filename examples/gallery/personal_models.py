@@ -19,11 +19,12 @@ for number in range(8):
     if number >= 6:
         targets = 1 - targets
     examples = (inputs[:40], targets[:40]), (inputs[40:], targets[40:])
-    clients.append(evenfed.Client(*examples, name=f"{'minority' if number >= 6 else 'majority'} {number + 1}"))
+    clients.append(evenfed.Client(*examples, name=f"client {number + 1}"))
 
 entries = ["fedavg", "semi_vred[beta=1,smooth=0.25]", "ditto[lam=0.1]"]
 model = torch.nn.Linear(5, 2)
-comparison = evenfed.compare(model, clients, entries, seeds=1, rounds=40, lr=0.3, batch_size=10, noise_floor=False)
+options = {"rounds": 40, "lr": 0.3, "batch_size": 10}
+comparison = evenfed.compare(model, clients, entries, seeds=1, noise_floor=False, **options)
 
 # %%
 figure, axes = plt.subplots(1, len(entries), sharey=True, figsize=(9, 2.8))

@@ -18,27 +18,30 @@ import evenfed
 warnings.filterwarnings("ignore", message=".*oscillates.*")  # what this page is about
 
 digits = load_digits()
-clients = evenfed.federate(digits.data / 16, digits.target, "shards", clients=10, shards_per_client=1, test=0.3)
+split = {"clients": 10, "shards_per_client": 1, "test": 0.3}
+clients = evenfed.federate(digits.data / 16, digits.target, "shards", **split)
 entries = {
     "fedavg": "fedavg",
     "Semi-VRed": "semi_vred[beta=1]",
     "damped": "semi_vred[beta=1,smooth=0.25]",
     "damped, averaged": "semi_vred[beta=1,smooth=0.25,average=0.8]",
 }
-options = {"rounds": 40, "lr": 1.0, "batch_size": 16, "local_epochs": 3, "noise_floor": False}
+options = {"rounds": 40, "lr": 1.0, "batch_size": 16, "local_epochs": 3}
 torch.manual_seed(0)
-comparison = evenfed.compare(torch.nn.Linear(64, 10), clients, entries, seeds=1, **options)
+model = torch.nn.Linear(64, 10)
+comparison = evenfed.compare(model, clients, entries, seeds=1, noise_floor=False, **options)
 
 # %%
 # The accuracy of the three clients that swing most without damping, round by round.
 
-history = np.array([record.accuracy for record in comparison["Semi-VRed"][0].records[-20:]])
+(undamped,) = comparison["Semi-VRed"]
+history = np.array([record.accuracy for record in undamped.records])
 swinging = history.std(axis=0).argsort()[-3:]
 figure, axes = plt.subplots(1, len(entries), sharey=True, figsize=(10, 2.8))
 for axis, label in zip(axes, entries, strict=True):
     (result,) = comparison[label]
-    accuracies = [100 * record.accuracy[swinging] for record in result.records[-20:]]
-    axis.plot(range(21, 41), accuracies)
+    accuracies = [100 * record.accuracy[swinging] for record in result.records]
+    axis.plot(range(1, 41), accuracies)
     axis.set_title(label, fontsize=10)
     axis.set_xlabel("round")
 axes[0].set_ylabel("test accuracy, %")
@@ -49,4 +52,5 @@ plt.show()
 
 for label in entries:
     (result,) = comparison[label]
-    print(f"{label:18} oscillation {result.oscillation:+.2f}, worst 10 % {result.late_fairness.worst10:.1%}")
+    worst = result.late_fairness.worst10
+    print(f"{label:18} oscillation {result.oscillation:+.2f}, worst 10 % {worst:.1%}")

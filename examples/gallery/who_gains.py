@@ -2,7 +2,7 @@
 Who gains and who pays
 ======================
 
-A fairer mean says little. Look at every client's change against FedAvg, from the same initial model.
+The mean says little about fairness. Look at every client's change against FedAvg, from the same initial model.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,8 @@ comparison
 # Averages over seeds and the last ten rounds, client by client. Left: those that FedAvg serves worst.
 
 frame = comparison.to_pandas()
-late = frame[frame["round"] > 20].groupby(["label", "client"])["accuracy"].mean().unstack(0) * 100
+late = frame[frame["round"] > 20]
+late = late.groupby(["label", "client"])["accuracy"].mean().unstack(0) * 100
 late = late.sort_values("fedavg")
 change = late["semi_vred[beta=1,smooth=0.25]"] - late["fedavg"]
 plt.bar(range(len(change)), change, color=np.where(change < 0, "#c4361d", "#2f6db5"))
