@@ -3,7 +3,7 @@ When one model does not fit all
 ===============================
 
 Two groups of clients that contradict each other: what is class 0 for one group is class 1 for the other. No single
-model can serve both. Re-weighting evens out how badly it does. Ditto gives each client a model of its own.
+model can serve both, so re-weighting cannot help much. Ditto gives each client a model of its own.
 """
 
 import matplotlib.pyplot as plt
