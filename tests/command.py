@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -90,6 +91,9 @@ class Forked:
     def returncode(self) -> int | None:
         return self._process.exitcode
 
+    def stay_on_one_core(self) -> None:
+        os.sched_setaffinity(self._process.pid, one_core())
+
     def poll(self) -> int | None:
         return self.returncode
 
@@ -107,6 +111,23 @@ class Forked:
         out, err = (place.read_text() if place.exists() else "" for place in self._streams)
         shutil.rmtree(self._folder)
         return out, err
+
+
+def one_core() -> set[int]:
+    """For what starts Ray: one worker per core, each of which takes 8 seconds of processor time to load torch."""
+    cores = sorted(os.sched_getaffinity(0))
+    return {cores[os.getpid() % len(cores)]}
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """What is started meanwhile has one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, one_core())
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def ended(process: subprocess.Popen[str] | Forked) -> Done:

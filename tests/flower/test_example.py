@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from command import PATIENCE
+from command import PATIENCE, on_one_core
 from deployment import ROOT, free_ports
 from evenfed.flower.quiet import QUIET
 from preloaded import Preloaded
@@ -71,7 +71,8 @@ def test_it_is_as_quiet_as_a_new_app(example):
 
 
 def test_simulated_by_flower(example):
-    lines = run(example, "python", "simulate.py", "1").splitlines()
+    with on_one_core():
+        lines = run(example, "python", "simulate.py", "1").splitlines()
     assert lines[0].split() == HOSPITALS
     assert [line.split()[0] for line in lines[1:]] == ["fedavg", "semi_vred[beta=5]"]
 
