@@ -5,12 +5,21 @@ import torch
 
 from local_grid import assert_same, on_flower, simulated
 
-PART = {"participation": 2, "prox": 0.3, "seed": 5, "smooth": 0.3, "server_optimizer": "adam", "server_lr": 0.01}
+PART = {
+    "rounds": 2,
+    "participation": 2,
+    "prox": 0.3,
+    "seed": 5,
+    "smooth": 0.3,
+    "server_optimizer": "adam",
+    "server_lr": 0.01,
+}
 AVERAGED = {**PART, "average": 0.8, "weigh_at": "average"}
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, id="all"), pytest.param(AVERAGED, id="part, averaged", marks=pytest.mark.slow)]
+    "options",
+    [pytest.param({"rounds": 2}, id="all"), pytest.param(AVERAGED, id="part, averaged", marks=pytest.mark.slow)],
 )
 def test_every_algorithm_is_bit_equal_to_the_simulator(algorithm, options, recwarn):
     strategy, result, _ = on_flower(algorithm, **options)

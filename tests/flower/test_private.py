@@ -93,7 +93,7 @@ PART = {"participation": 3, "smooth": 0.3, "server_lr": 0.7, "seed": 5}
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in PRIVATE), *((name, PART) for name in ("semi_vred", "qffl", "climb", "ditto"))],
+    [(name, PART if name in ("semi_vred", "qffl", "climb", "ditto") else {}) for name in PRIVATE],
 )
 def test_a_private_run_is_the_plain_one_within_the_quantisation_error(name, options, recwarn):
     """Largest difference of a parameter after two rounds: a few roundings of a float32."""
@@ -426,7 +426,7 @@ def test_clients_clip_before_the_mask():
     plain, initial = simulated("semi_vred", rounds=1).server.theta, initial_theta()
     assert torch.allclose(run(1e6), plain, atol=1e-5)
     assert 1e-4 < float((run(1e-3) - initial).norm()) <= 1e-3 * 1.01
-    assert not torch.allclose(run(1.0, noise=0.5), run(1.0), atol=1e-3)
+    assert not torch.allclose(run(1e6, noise=1e-6), plain, atol=1e-3)
 
 
 def test_local_noise_is_added_before_the_mask():

@@ -32,10 +32,10 @@ def test_an_entry_that_differs_in_precision_alone_is_a_control(edited, evenfed):
     found = read(folder)
     assert [e.label for e in found.entries] == ["fedavg", "semi_vred"]
     assert [(e.label, e.repeats) for e in found.controls] == [(FLOOR, "fedavg"), ("vred", "fedavg")]
-    shown = evenfed("report", folder, "--format", "markdown").stdout
+    shown = evenfed("report", "--no-figures", folder, "--format", "markdown").stdout
     assert "vred: fedavg in tf32 instead of fp32, seed 1 only." in shown
     assert "| *vred* | 90.00 |" in shown and "**90.00" not in shown  # the best, and does not compete
-    cells = figures_in(evenfed("report", folder, "--format", "csv").stdout)
+    cells = figures_in(evenfed("report", "--no-figures", folder, "--format", "csv").stdout)
     assert float(cells["controls-late", "vred", "minus fedavg", "mean"]["value"]) == pytest.approx(40)
     assert ("paired-late", "vred", "mean", "difference") in cells  # the floor stands in every table
     assert ("suppression-last", "vred", "", "improved") in cells
@@ -46,7 +46,7 @@ def test_every_source_of_the_runs_is_named(edited, evenfed):
         header.update(commit=f"{seed:x}" * 40, started=f"2026-11-1{seed % 10}T07:00:00+00:00")
         header["earlier"] = [{**header, "commit": "e" * 40, "from_round": 0}] * (label == "vred")  # then resumed
 
-    told = evenfed("report", edited(change), "--format", "markdown").stdout
+    told = evenfed("report", "--no-figures", edited(change), "--format", "markdown").stdout
     assert "commit 0000000; " in told and "commit 1111111; " in told and "2026-11-10 to 2026-11-11" in told
     assert "commit eeeeeee; " in told
 
@@ -102,7 +102,7 @@ def test_the_answer_follows_the_interval_with_the_noise_floor_beside_it():
 
 
 def test_every_run_has_its_oscillation(small, evenfed):
-    cells = figures_in(evenfed("report", small, "--format", "csv").stdout)
+    cells = figures_in(evenfed("report", "--no-figures", small, "--format", "csv").stdout)
     for label, runs in read(small).rows.items():
         assert runs.seeds == 2, label
     for entry in read(small).everyone:

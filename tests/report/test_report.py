@@ -84,7 +84,7 @@ def test_the_same_results_leave_the_same_files(small, evenfed, tmp_path):
 
 
 def test_table_2_says_what_happens_to_the_clients_fedavg_serves_below_and_above_its_mean(small, evenfed, tmp_path):
-    plain = figures_in(evenfed("report", small, "--format", "csv", "--out", tmp_path / "own").stdout)
+    plain = figures_in(evenfed("report", "--no-figures", small, "--format", "csv", "--out", tmp_path / "own").stdout)
     assert (tmp_path / "own" / "tables.csv").exists()
     for label in ("vred", "semi_vred", FLOOR):
         pairs = zip(accuracies(small, label), accuracies(small, "fedavg"), strict=True)
@@ -104,7 +104,7 @@ def test_table_2_says_what_happens_to_the_clients_fedavg_serves_below_and_above_
 
 
 def test_paired_differences_are_those_of_the_tables(small, evenfed):
-    plain = figures_in(evenfed("report", small, "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", "--no-figures", small, "--format", "csv").stdout)
     for label in ("vred", "semi_vred", FLOOR):
         for metric in ("mean", "worst10"):
             gap = [detailed_by_hand(small, x, metric, late=True)[0] for x in (label, "fedavg")]
@@ -160,7 +160,7 @@ def test_turns_at_being_last_are_told_from_being_served_badly_for_long(edited, e
             turns = np.roll([0.0, 0.9, 0.0, 0.9, 0.0, 0.9], k).tolist()
             line["accuracy"] = turns if label == "vred" else [0.4] * 6
 
-    plain = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", "--no-figures", edited(change), "--format", "csv").stdout)
     worst, lasting = (plain["overview-late", "vred", "", m] for m in ("worst10", "lasting10"))
     assert float(worst["value"]) == pytest.approx(0) and float(lasting["value"]) == pytest.approx(45)
     gaps = {m: float(plain["paired-late", "vred", m, "difference"]["value"]) for m in ("worst10", "lasting10")}
@@ -172,10 +172,10 @@ def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
     folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name="cifar10"))
     for path in [*folder.glob("*/seed-1"), folder / FLOOR]:
         shutil.rmtree(path)
-    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", "--no-figures", folder, "--paper", "--format", "csv").stdout)
     assert {c["verdict"] for key, c in plain.items() if key[3] == "verdict"} == {"not judged"}
     assert plain["detailed-last", "vred", "", "mean"]["spread"] == ""
-    shown = evenfed("report", "--full", folder, "--paper").stdout
+    shown = evenfed("report", "--no-figures", "--full", folder, "--paper").stdout
     assert "one seed, so no spread" in shown and "nothing is judged" in shown and "chance alone" not in shown
 
 
@@ -184,7 +184,7 @@ def test_accuracy_without_padding_stands_in_a_table_of_its_own(edited, evenfed):
         for line in rounds:
             line["unpadded"] = [0.5 * value for value in line["accuracy"]]
 
-    plain = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", "--no-figures", edited(change), "--format", "csv").stdout)
     for metric in ("mean", "worst10"):
         whole, half = (
             float(plain[t, "vred", "", metric]["value"]) for t in ("detailed-last", "unpadded-detailed-last")
@@ -196,14 +196,14 @@ def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
     folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name="cifar10"))
     for label in ("vred", "semi_vred", FLOOR):
         shutil.rmtree(folder / label)
-    shown = json.loads(evenfed("report", folder, "--paper", "--format", "json").stdout)
+    shown = json.loads(evenfed("report", "--no-figures", folder, "--paper", "--format", "json").stdout)
     names = [table["name"] for table in shown["tables"]]
     at_each = ["detailed-late", "expected-late", "detailed-last", "expected-last"]
     assert names == ["overview-late", *at_each, "inequality-late", "paper-brief", "paper", "runs"]
 
 
 def test_latex_is_balanced_and_escaped(small, evenfed):
-    text = evenfed("report", small, "--format", "latex").stdout
+    text = evenfed("report", "--no-figures", small, "--format", "latex").stdout
     for name in ("table", "tabular"):
         assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 14
     body = [line for line in text.splitlines() if line.endswith(r"\\")]
@@ -223,11 +223,11 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
             line["accuracy"] = [0.4 + {"semi_vred": 0.1, "vred": -0.1}.get(label, 0) + 0.01 * (seed % 2)] * 6
 
     folder = edited(change)
-    shown = evenfed("report", "--full", folder, "--paper")
+    shown = evenfed("report", "--no-figures", "--full", folder, "--paper")
     assert shown.returncode == 0, shown.stderr
     assert "43.45±0.60" in shown.stdout and "Ours beside the paper's on CIFAR-10" in shown.stdout
     assert "4 rounds here, 200 in the paper" in shown.stdout and "beta 0.2 (paper 0.5)" in shown.stdout
-    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", "--no-figures", folder, "--paper", "--format", "csv").stdout)
     ours, theirs = (plain["paper", "fedavg", part, "mean"] for part in ("ours", "paper"))
     assert float(theirs["value"]) == 43.45 and float(theirs["spread"]) == 0.6
     distance = (float(ours["value"]) - 43.45) / np.hypot(float(ours["spread"]), 0.6)
@@ -239,7 +239,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     assert "Semi-VRed best, best 10 %" in said
     for run in folder.glob("*/seed-1"):
         shutil.rmtree(run)
-    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", "--no-figures", folder, "--paper", "--format", "csv").stdout)
     assert plain["paper", "fedavg", "in spreads", "mean"]["value"] == ""  # one seed has no spread
 
 
@@ -256,10 +256,10 @@ def test_a_claim_needs_a_gap_in_every_seed_and_fedavg_stands_beside_at_other_rat
             line["accuracy"] = [0.4 + 0.01 * (label == "vred") * (1 - 1.5 * (seed % 2)) + 0.05 * (seed % 2)] * 6
 
     folder = edited(change)
-    plain = figures_in(evenfed("report", folder, "--paper", "--format", "csv").stdout)
+    plain = figures_in(evenfed("report", "--no-figures", folder, "--paper", "--format", "csv").stdout)
     assert plain["claims-last", "VRed > FedAvg, mean", "", "verdict"]["verdict"] == "within the noise"
     assert float(plain["paper", "semi_vred", "paper", "mean"]["value"]) == 43.45
-    told = " ".join(evenfed("report", "--full", folder, "--paper").stdout.split())
+    told = " ".join(evenfed("report", "--no-figures", "--full", folder, "--paper").stdout.split())
     assert "Of 12 figures" in told and "semi_vred: lr" not in told  # FedAvg's row of the paper counts once
 
 
@@ -279,7 +279,7 @@ def test_claims_are_those_of_the_papers_table():
 )
 def test_errors_of_the_paper_are_footnoted(edited, evenfed, name, told):
     folder = edited(lambda label, seed, header, rounds: header["config"]["data"].update(name=name))
-    shown = evenfed("report", folder, "--paper", "--format", "markdown")
+    shown = evenfed("report", "--no-figures", folder, "--paper", "--format", "markdown")
     assert told in shown.stdout and ("Table 2" in shown.stdout) == (name == "cifar100")
 
 
@@ -288,11 +288,11 @@ def test_what_is_unfinished_or_missing_is_left_out_and_named(edited, evenfed):
         lambda label, seed, header, rounds: header.update(finished=(label, seed) not in {("vred", 1), ("semi_vred", 0)})
     )
     shutil.rmtree(folder / "semi_vred" / "seed-1")
-    shown = evenfed("report", "--full", folder)
+    shown = evenfed("report", "--no-figures", "--full", folder)
     assert "vred: seed 1 left out, not finished" in shown.stdout
     assert "vred: seed 0 alone, those in common with fedavg" in shown.stdout
     assert "semi_vred: seed 0 left out, not finished" in shown.stdout
-    table = json.loads(evenfed("report", folder, "--format", "json").stdout)
+    table = json.loads(evenfed("report", "--no-figures", folder, "--format", "json").stdout)
     assert {line["entry"] for line in table["tables"][0]["lines"]} == {"fedavg", "vred", FLOOR}
     assert len(table["left_out"]) == 3
     vred = next(line for line in table["tables"][0]["lines"] if line["entry"] == "vred")
@@ -313,7 +313,7 @@ def test_an_entry_on_other_clients_is_not_compared(edited):
 def test_narrow_pages_hold_every_table(small, evenfed, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", evenfed("report", "--full", small).stdout)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", evenfed("report", "--no-figures", "--full", small).stdout)
     assert max(map(len, shown.splitlines())) <= 80 and "no difference shown" in shown
 
 

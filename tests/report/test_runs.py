@@ -22,7 +22,7 @@ def test_a_run_that_broke_down_is_told_from_one_that_lost_a_round(edited, evenfe
             line["skipped"] = late or (label == "semi_vred" and line["index"] == 2)
 
     folder = edited(change)
-    told = evenfed("report", "--full", folder).stdout
+    told = evenfed("report", "--no-figures", "--full", folder).stdout
     assert "vred, seed 1: broke down, no finite loss and update from round 3 on" in told
     assert "semi_vred, seed" not in told and told.count("broke down") == 1
     runs = read(folder).named("vred").runs
@@ -34,7 +34,7 @@ def test_losses_that_grew_without_bound_are_a_breakdown(edited, evenfed):
         if label == "vred" and seed == 0:
             rounds[-1]["losses"] = [1e14] * 6
 
-    told = evenfed("report", "--full", edited(change)).stdout
+    told = evenfed("report", "--no-figures", "--full", edited(change)).stdout
     assert "vred, seed 0: broke down, the mean loss grew from " in told and "to 1e+14" in told
 
 
@@ -48,7 +48,7 @@ def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):
             header["config"]["train"]["lr"] = 0.3
         steady(lambda label, seed: {"vred": 0.47, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
 
-    cells = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
+    cells = figures_in(evenfed("report", "--no-figures", edited(change), "--format", "csv").stdout)
     assert float(cells["paired-late", "vred", "mean", "difference"]["value"]) == pytest.approx(7)
     table = {key[1:]: cell for key, cell in cells.items() if key[0] == "same-rate-late"}
     assert float(table["vred minus semi_vred", "mean", "difference"]["value"]) == pytest.approx(5)
@@ -73,7 +73,7 @@ def test_averaging_is_told_from_re_weighting(edited):
 
 
 def test_where_all_learning_rates_are_fedavgs_there_is_no_second_table(small, evenfed):
-    cells = figures_in(evenfed("report", small, "--format", "csv").stdout)
+    cells = figures_in(evenfed("report", "--no-figures", small, "--format", "csv").stdout)
     assert not any(table.startswith("same-rate") for table, *_ in cells)
 
 
@@ -86,7 +86,7 @@ def test_smoothing_is_told_from_re_weighting(edited, evenfed):
             header["config"]["train"]["smooth"] = 0.25 if label == "semi_vred" else None
         steady(lambda label, seed: {"vred": 0.37, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
 
-    cells = figures_in(evenfed("report", edited(change), "--format", "csv").stdout)
+    cells = figures_in(evenfed("report", "--no-figures", edited(change), "--format", "csv").stdout)
     table = {key[1:]: cell for key, cell in cells.items() if key[0] == "undamped-late"}
     assert float(table["semi_vred minus vred", "worst10", "difference"]["value"]) == pytest.approx(5)
     assert {entry for entry, _, _ in table} == {"semi_vred minus vred"}
@@ -101,7 +101,7 @@ def test_entries_without_a_seed_in_common_are_not_compared(edited, evenfed):
     folder = edited(change)
     shutil.rmtree(folder / "vred" / "seed-0")
     shutil.rmtree(folder / "semi_vred" / "seed-1")
-    done = evenfed("report", folder, "--format", "csv")
+    done = evenfed("report", "--no-figures", folder, "--format", "csv")
     assert done.returncode == 0, done.stderr
     assert not any(table.startswith("undamped") for table, *_ in figures_in(done.stdout))
 
@@ -158,7 +158,7 @@ def test_seeds_of_one_label_with_other_settings_are_left_out_and_named(edited, e
         if label == "vred" and seed == 1:
             header["config"]["hyper_parameters"]["beta"] = 1.1
 
-    told = evenfed("report", "--full", edited(change)).stdout
+    told = evenfed("report", "--no-figures", "--full", edited(change)).stdout
     assert "vred: seed 1 left out, made with another configuration than seed 0" in told
 
 
@@ -178,11 +178,11 @@ def test_the_averaging_window_is_the_readers_choice(edited, evenfed, tmp_path):
     loaded = package.load(folder, last_rounds=3)
     assert loaded["fedavg"][0].late_fairness.mean == pytest.approx(0.3) and loaded["vred"][0].history.last_rounds == 3
     assert "last 3 rounds" in str(loaded)
-    assert "average of the last 3 rounds" in evenfed("report", folder, "--last-rounds", 3).stdout
+    assert "average of the last 3 rounds" in evenfed("report", "--no-figures", folder, "--last-rounds", 3).stdout
     assert (folder / "report-last-3" / "report.md").exists()
     page = tmp_path / "page.md"
     page.write_text("<!-- evenfed copy last_rounds=3 columns=mean overview-late -->\n<!-- /evenfed -->\n")
     assert "| fedavg | **30.00" in filled(page)
     with pytest.raises(package.InputError, match="last_rounds=0"):
         package.load(folder, last_rounds=0)
-    assert evenfed("report", folder, "--last-rounds", 0).returncode == 2
+    assert evenfed("report", "--no-figures", folder, "--last-rounds", 0).returncode == 2

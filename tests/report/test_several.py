@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
-    cells = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
+    cells = figures_in(evenfed("report", "--no-figures", one, two, "--format", "csv").stdout)
     gap = cells["paired-late", "vred", "worst10", "difference"]
     assert numbers(gap) == pytest.approx([4, 4, 4])
     assert [float(cells["paired-late", "vred", "mean", f"data.seed={k}"]["value"]) for k in (0, 1)] == pytest.approx(
@@ -36,7 +36,7 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert float(cells["components-last", "fedavg", "figure: seeds", "mean"]["value"]) == pytest.approx(within)
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["value"]) == pytest.approx(4)
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
-    shown = evenfed("report", "--full", one, two).stdout
+    shown = evenfed("report", "--no-figures", "--full", one, two).stdout
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
 
 
@@ -89,7 +89,9 @@ def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenf
         header = json.loads(path.read_text())
         header["config"]["train"]["smooth"] = 0.5
         path.write_text(json.dumps(header))
-    assert "Left out, as not the same in all of them: vred" in evenfed("report", "--full", one, two).stdout
+    assert (
+        "Left out, as not the same in all of them: vred" in evenfed("report", "--no-figures", "--full", one, two).stdout
+    )
 
 
 def test_set_ups_that_cannot_be_pooled_are_not_drawn_as_one(splits):
@@ -110,27 +112,27 @@ def test_a_page_shows_the_federations_that_are_there_and_names_the_others(splits
 
 def test_spreads_are_of_the_seeds_that_all_federations_have(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
-    before = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
+    before = figures_in(evenfed("report", "--no-figures", one, two, "--format", "csv").stdout)
     for label in ("fedavg", "vred"):
         shutil.copytree(one / label / "seed-1", one / label / "seed-3")
-    after = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
+    after = figures_in(evenfed("report", "--no-figures", one, two, "--format", "csv").stdout)
     spreads = [key for key in before if key[0].startswith("components")]
     assert spreads and all(numbers(after[key]) == numbers(before[key]) for key in spreads)
-    assert "Only the seeds that all federations have." in evenfed("report", "--full", one, two).stdout
+    assert "Only the seeds that all federations have." in evenfed("report", "--no-figures", "--full", one, two).stdout
 
 
 def test_set_ups_stand_beside_each_other_by_what_differs(splits, evenfed):
     one, two = splits(0, 0.02), splits(0, 0.03, stem="cifar")
     shutil.rmtree(two / "semi_vred")
-    assert "not the same in all of them: semi_vred." in evenfed("report", "--full", one, two).stdout
-    cells = figures_in(evenfed("report", one, two, "--format", "csv").stdout)
+    assert "not the same in all of them: semi_vred." in evenfed("report", "--no-figures", "--full", one, two).stdout
+    cells = figures_in(evenfed("report", "--no-figures", one, two, "--format", "csv").stdout)
     assert float(cells["paired-last", "vred", "model.stem=None", "mean"]["value"]) == pytest.approx(2)
     assert float(cells["paired-last", "vred", "model.stem=cifar", "mean"]["value"]) == pytest.approx(3)
     assert not any(key[0].startswith("components") for key in cells)  # not repetitions of one experiment
 
 
 def test_the_same_comparison_twice_is_refused(small, evenfed):
-    done = evenfed("report", "--full", small, small)
+    done = evenfed("report", "--no-figures", "--full", small, small)
     assert done.returncode == 2 and "same set-up" in done.stderr
 
 

@@ -383,7 +383,7 @@ def test_a_step_with_kernels_is_the_references(kernels, double):
 @cache
 def residual_alone():
     """A problem, runs of five algorithms, and where the reference ends with each of them alone."""
-    shared = evenfed.Settings(rounds=2, lr=0.05, batch_size=4, local_epochs=2, device="cpu")
+    shared = evenfed.Settings(rounds=1, lr=0.05, batch_size=4, local_epochs=2, device="cpu")
     problem = residual_problem(shared)
     runs = [
         Run(name, evenfed.algorithms.get(name), dataclasses.replace(shared, seed=k, prox=0.1 * (name == "vred")))
@@ -469,7 +469,7 @@ def test_refilled_slots_are_hardly_ever_idle():
 
 
 def test_less_precision_moves_an_update_less_than_another_order_of_batches():
-    problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(16,))
+    problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(8,))
 
     def update(engine, seed=0):
         ((_, found),) = engine.train([Task(0, seed, problem.theta, torch.arange(1), local(0.02))])
