@@ -157,6 +157,10 @@ def test_scores_that_are_no_numbers_are_left_out(caplog):
 
     (record,) = rounds(all_nan)
     assert record.accuracy is None
+    (record,) = rounds(spoiling("evaluate", metric("accuracy", 83.0)))
+    assert np.isnan(record.accuracy).tolist() == [False, False, True]
+    assert "client 2 (site-2) is not scored: its score 83 is not within 0 .. 1" in caplog.text
+    assert "round 1/1: objective" in caplog.text and "rounds dropped" in caplog.text
     strategy = fair()
     run(strategy, extended(), rounds=1, spoil=spoiling("evaluate", metric("eval_acc", 83.0)))
     accuracy = strategy.records[0].accuracy

@@ -109,6 +109,7 @@ class Site:
             "test": 0 if problem.judged is None else len(problem.judged),
             "parameters": trained,
             "buffers": list(buffers),
+            "counts-right-answers": self.score is None,  # so that its score lies within 0 .. 1
         }
         content = RecordDict({wire.CONFIG: ConfigRecord(facts)})
         return Message(content, reply_to=message)

@@ -24,6 +24,7 @@ from .wire import Models, Shape, Task, Values
 
 Losses = Mapping[int, float]  # by client
 
+ACCURACIES = ("accuracy", "unpadded", "current")
 SCORES = ("accuracy", "test_losses", "unpadded", "current", "current_losses")  # the record's fields
 
 
@@ -157,6 +158,7 @@ class PlainRound:
         """What the record says of the scores; losses that come with them are kept in `measured`."""
         everyone = len(self.server.sizes)
         columns: dict[str, Any] = {}
+        least, most = self.connection.roster.score_range()
         self.measured = {}
         for reply in answers:
             client = self._sender(reply)
@@ -167,6 +169,12 @@ class PlainRound:
             for name in SCORES:
                 value = wire.number(reply, name)
                 if value is None or not math.isfinite(value):
+                    continue
+                if name in ACCURACIES and not least <= value <= most:
+                    index = self.server.index + 1
+                    self.connection.log_dropped(
+                        index, client, f"its score {value:g} is not within 0 .. 1", "not scored"
+                    )
                     continue
                 if name not in columns:
                     columns[name] = np.full(everyone, np.nan)

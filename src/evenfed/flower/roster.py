@@ -1,5 +1,6 @@
 """Which node is which client, and asking them: tasks pushed one by one, replies pulled as they arrive."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -207,6 +208,11 @@ class Roster:
             values.append(facts[fact])
         return values
 
+    def score_range(self) -> tuple[float, float]:
+        """Where scores lie: accuracies within 0 .. 1, where most clients say that theirs are."""
+        are_accuracies = [facts.get("counts-right-answers") is True for facts in self.facts.values()]
+        return (0.0, 1.0) if _most_common(are_accuracies) else (-math.inf, math.inf)
+
     def name(self, client: int) -> str:
         return str(self.facts[client]["name"])
 
@@ -277,6 +283,6 @@ class Connection:
     def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
         return replies(self.grid, messages, self.timeout, self.ordered)
 
-    def log_dropped(self, index: int, client: int, reason: object) -> None:
+    def log_dropped(self, index: int, client: int, reason: object, what: str = "dropped") -> None:
         name = self.roster.name(client)
-        log(WARNING, "round %s: client %s (%s) is dropped: %s", index, client, name, reason)
+        log(WARNING, "round %s: client %s (%s) is %s: %s", index, client, name, what, reason)
