@@ -97,11 +97,6 @@ class Forked:
     def poll(self) -> int | None:
         return self.returncode
 
-    def said(self) -> str:
-        """On stdout so far."""
-        out, _ = self._streams
-        return out.read_text() if out.exists() else ""
-
     def send_signal(self, how: signal.Signals) -> None:
         os.kill(self._process.pid, how)
 

@@ -1,14 +1,15 @@
 """`evenfed watch`: the page of a folder in progress, from the first request to the end of the server."""
 
 import json
-import re
+import os
 import signal
 import socket
+import threading
 import urllib.request
 
 import pytest
 
-from command import PATIENCE, Forked, ended, wait_for
+from command import PATIENCE, wait_for
 from evenfed.core.errors import InputError
 from evenfed.report.live.editions import Editions
 from growing import Growing
@@ -132,34 +133,41 @@ def test_the_page_asks_its_own_server_alone(editions):
     assert f'data-edition="{editions.newest().key}"' in html
 
 
-@pytest.fixture
-def watching(tmp_path):
-    """The command in a process of its own; its address."""
-    processes = []
-
-    def start(*arguments):
-        process = Forked("watch", *arguments, cwd=tmp_path)
-        processes.append(process)
-        wait_for(lambda: "http://" in process.said() or process.poll() is not None)
-        return process, re.search(r"http://\S+", process.said())
-
-    yield start
-    for process in processes:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
-@pytest.mark.slow
+def is_open(port: int) -> bool:
+    with socket.socket() as knock:
+        return knock.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_cleanly(how, small, watching):
-    process, address = watching(small, "--port", 0)
-    with urllib.request.urlopen(address[0], timeout=PATIENCE) as answer:
-        assert b"All 8 runs have finished." in answer.read()
-    idle = socket.create_connection(("127.0.0.1", int(address[0].rstrip("/").rpartition(":")[2])))
-    process.send_signal(how)
-    done = ended(process)
-    idle.close()
+def test_it_ends_cleanly(how, small, evenfed):
+    port = free_port()
+    before = signal.getsignal(how)
+    pages = []
+
+    def view():
+        try:
+            wait_for(lambda: is_open(port))
+            idle.connect(("127.0.0.1", port))
+            with urllib.request.urlopen(f"http://localhost:{port}/", timeout=PATIENCE) as answer:
+                pages.append(answer.read())
+        finally:
+            os.kill(os.getpid(), how)
+
+    viewer = threading.Thread(target=view)
+    with socket.socket() as idle:
+        viewer.start()
+        done = evenfed("watch", small, "--port", port)
+        viewer.join()
     assert done.returncode == 0 and done.stderr == ""
+    assert f"http://127.0.0.1:{port}/" in done.stdout
+    assert b"All 8 runs have finished." in pages[0]
+    assert signal.getsignal(how) == before
+    assert not is_open(port)
 
 
 def test_a_port_that_is_taken(evenfed, small):

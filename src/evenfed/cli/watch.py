@@ -27,10 +27,11 @@ def watch(
         from ..report.live.editions import Editions
         from ..report.live.server import Server
 
-        server = Server(Editions(folder).newest, port)
-        console().print(f"{folder} is shown at {server.address} (on this machine alone; end with Ctrl-C)", markup=False)
-        sys.stdout.flush()
-        server.serve_forever(_SECONDS)
+        with Server(Editions(folder).newest, port) as server:
+            address = f"{folder} is shown at {server.address}"
+            console().print(f"{address} (on this machine alone; end with Ctrl-C)", markup=False)
+            sys.stdout.flush()
+            server.serve_forever(_SECONDS)
 
 
 class _Ended(BaseException):

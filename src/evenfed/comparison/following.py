@@ -74,7 +74,7 @@ class FollowedRun:
             return False
         grows = _has_grown(self._states[1], states[1])
         self._states = states
-        self.written_at = max(state[2] for state in states if state is not None) / 1e9 if any(states) else 0.0
+        self.written_at = _last_written(states)
         self.damage = None
         try:
             header = self.folder.header()
@@ -141,9 +141,10 @@ class Progress:
         if self.is_complete:
             return "The run has finished." if number == 1 else f"All {number} runs have finished."
         running = [run for run in self.runs if not run.is_complete]
-        least = min(run.rounds for run in running)
-        most = max(run.rounds for run in running)
-        planned = max(run.header.rounds for run in running)
+        rounds = sorted(run.rounds for run in running)
+        least = rounds[0]
+        most = rounds[-1]
+        planned = running[0].header.rounds
         at = f"round {most}" if least == most else f"rounds {least} to {most}"
         clock = datetime.fromtimestamp(self.written_at).strftime("%H:%M:%S")
         if len(running) == number:
@@ -183,6 +184,19 @@ class Following:
         return self._packed is not None
 
     @property
+    def has_begun(self) -> bool:
+        return self.is_packed or self.progress.has_begun
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_packed or self.progress.is_complete
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all runs have come equally far: then `so_far` is what is comparable."""
+        return len({run.rounds for run in self.progress.runs}) <= 1
+
+    @property
     def progress(self) -> Progress:
         runs = []
         damaged = []
@@ -219,7 +233,8 @@ class Following:
         by_label: dict[str, dict[int, SoFar]] = {}
         for run in sorted(runs, key=lambda run: run.seed):
             if run.known.late:
-                by_label.setdefault(run.label, {})[run.seed] = run
+                by_seed = by_label.setdefault(run.label, {})
+                by_seed[run.seed] = run
         begun = {run.label for run in self.progress.runs}
         if not begun or baseline_of(begun) not in by_label:
             return None
@@ -230,10 +245,12 @@ def _can_be_compared(complete: Sequence[SoFar], begun: Sequence[SoFar]) -> bool:
     """Whether the baseline is among them and, if others have begun, another entry."""
     if not begun:
         return False
-    baseline = baseline_of({run.label for run in begun})
+    all_labels = {run.label for run in begun}
     labels = {run.label for run in complete}
-    others = {run.label for run in begun} - {baseline, *FLOOR_NAMES}
-    return baseline in labels and (not others or bool(labels & others))
+    baseline = baseline_of(all_labels)
+    others = all_labels - {baseline, *FLOOR_NAMES}
+    has_rival = not others or bool(labels & others)
+    return baseline in labels and has_rival
 
 
 def _state(path: Path) -> _State | None:
@@ -242,6 +259,12 @@ def _state(path: Path) -> _State | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _last_written(states: Sequence[_State | None]) -> float:
+    """Seconds since 1970."""
+    times = [state[2] for state in states if state is not None]
+    return max(times, default=0) / 1e9
 
 
 def _has_grown(before: _State | None, after: _State | None) -> bool:

@@ -55,18 +55,21 @@ class Editions:
         return self._edition
 
     def _renew(self) -> None:
-        began = time.monotonic()
+        began = time.thread_time()
         if self._look() or self._edition is None:
             self._number += 1
             page = page_of(self.folder, list(self._followed.values()))
             self._edition = _edition(page, f"{self._began}-{self._number}")
-        ended = time.monotonic()
-        self._next_look = ended + max(self.pause, self.idle * (ended - began))
+        seconds = time.thread_time() - began
+        rest = max(self.pause, self.idle * seconds)
+        self._next_look = time.monotonic() + rest
 
     def _look(self) -> bool:
         """Read what is new; whether anything was."""
         places = folders_inside(self.folder) or [self.folder]
-        followed = {place: self._followed.get(place) or Following(place) for place in places}
+        followed = {}
+        for place in places:
+            followed[place] = self._followed.get(place) or Following(place)
         is_new = followed.keys() != self._followed.keys()
         self._followed = followed
         for each in followed.values():
@@ -84,7 +87,7 @@ def _edition(page: Page, key: str) -> Edition:
 
 def page_of(folder: Path, followed: Sequence[Following]) -> Page:
     """The page of one comparison, or of the federations of one, as far as they are."""
-    begun = [each for each in followed if each.is_packed or each.progress.has_begun]
+    begun = [each for each in followed if each.has_begun]
     facts = _progress(begun) or _waiting(folder)
     try:
         page = _judged(begun)
@@ -98,7 +101,7 @@ def page_of(folder: Path, followed: Sequence[Following]) -> Page:
 
 
 def _nothing_to_show(followed: Sequence[Following]) -> Verdict:
-    if followed and all(each.progress.is_complete for each in followed):
+    if followed and all(each.is_complete for each in followed):
         return Verdict("These runs have no figures of their clients on test data, so there is nothing to compare.")
     return Verdict("Waiting for the first round with figures of clients.")
 
@@ -110,10 +113,15 @@ def _progress(followed: Sequence[Following]) -> list[str]:
     for each in followed:
         if each.is_packed:
             continue
-        name = f"{each.folder.name}: " if len(followed) > 1 else ""
-        sentence = name + each.progress.sentence()
-        sentences.insert(len(sentences) if each.progress.is_complete else 0, sentence)
-        damaged += each.progress.damaged
+        progress = each.progress
+        sentence = progress.sentence()
+        if len(followed) > 1:
+            sentence = f"{each.folder.name}: {sentence}"
+        if progress.is_complete:
+            sentences.append(sentence)
+        else:
+            sentences.insert(0, sentence)
+        damaged += progress.damaged
     if not sentences and followed:
         sentences.append("All runs have finished.")
     return sentences + damaged
@@ -121,16 +129,20 @@ def _progress(followed: Sequence[Following]) -> list[str]:
 
 def _waiting(folder: Path) -> list[str]:
     """Nothing has been written yet, or elsewhere."""
-    inside = sorted({path.parents[2].name for path in folder.glob("*/*/seed-*/header.json")})
+    inside = set()
+    for header in folder.glob("*/*/seed-*/header.json"):
+        inside.add(header.parents[2].name)
     if inside:
-        command = f"`evenfed watch {folder / inside[0]}`"
-        return [f"{folder} holds {', '.join(inside)}, each a comparison of its own. Watch one of them: {command}."]
+        names = sorted(inside)
+        listed = ", ".join(names)
+        command = f"`evenfed watch {folder / names[0]}`"
+        return [f"{folder} holds {listed}, each a comparison of its own. Watch one of them: {command}."]
     return [f"Nothing has been written to {folder} yet. This page fills as soon as the first round is evaluated."]
 
 
 def _judged(followed: Sequence[Following]) -> Page | None:
     """The page of what can be compared; None if nothing can yet."""
-    complete = [each for each in followed if each.is_packed or each.progress.is_complete]
+    complete = [each for each in followed if each.is_complete]
     comparisons: list[Findings] = []
     for each in complete or followed:
         findings = each.comparable()
@@ -142,23 +154,31 @@ def _judged(followed: Sequence[Following]) -> Page | None:
     rounds = _rounds(comparisons)
     if rounds < comparisons[0].rounds and not complete:
         after = f"After {rounds} of {comparisons[0].rounds} rounds"
-        page = replace(page, verdicts=[judged.about(after) for judged in page.verdicts])
+        verdicts = [judged.about(after) for judged in page.verdicts]
+        page = replace(page, verdicts=verdicts)
     return page
 
 
 def _rounds(comparisons: Sequence[Findings]) -> int:
     """That the runs compared have reached."""
-    return min(len(findings.baseline.histories[0].records) for findings in comparisons)
+    reached = []
+    for findings in comparisons:
+        first = findings.baseline.histories[0]
+        reached.append(len(first.records))
+    return min(reached)
 
 
 def _with_curves(page: Page, followed: Sequence[Following]) -> Page:
     """With charts over rounds of all runs, also those that have not come far enough to be compared."""
+    are_several = len(followed) > 1
     for each in followed:
-        if each.is_packed or each.progress.is_complete:
+        is_shown = each.is_even and not are_several
+        if each.is_complete or is_shown:
             continue
         findings = each.so_far()
         if findings is not None:
-            page = _with_curves_of(page, findings, each.folder.name if len(followed) > 1 else "")
+            federation = each.folder.name if are_several else ""
+            page = _with_curves_of(page, findings, federation)
     return page
 
 
@@ -166,7 +186,8 @@ def _with_curves_of(page: Page, findings: Findings, federation: str) -> Page:
     """The charts over rounds of these runs in place of those with the same names, or after all others."""
     by_name: dict[str, Chart] = {chart.name: chart for chart in page.charts}
     for chart in charts.of(findings):
-        if not any("round" in row for row in chart.rows):
+        is_over_rounds = any("round" in row for row in chart.rows)
+        if not is_over_rounds:
             continue
         if federation:
             chart = replace(chart, name=f"{chart.name}-{federation}", title=f"{federation}, so far: {chart.title}")
