@@ -96,7 +96,7 @@ def node_of(client: int) -> int:
     return (0x9E3779B97F4A7C15 * (client + 1)) % 2**63
 
 
-OPTIONS = {"rounds": 3, "lr": 0.1, "batch_size": 4, "local_epochs": 2}
+OPTIONS = {"guard": "off", "rounds": 3, "lr": 0.1, "batch_size": 4, "local_epochs": 2}
 
 
 def sites(clients):

@@ -82,4 +82,4 @@ def run(strategy, app=None, rounds=2, **grid):
 
 
 def fair(algorithm="semi_vred[beta=1]", **options):
-    return Fair(algorithm, local_steps=STEPS, **options)
+    return Fair(algorithm, local_steps=STEPS, **{"guard": "off", **options})

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from .comparison.loading import load
     from .comparison.result import Comparison, Result
     from .core.errors import InputError
-    from .core.fold import Turn
     from .core.round import close_round, open_round
     from .core.server import Record, Server, Update
+    from .core.turn import Turn
     from .data.arrays import federate
     from .fairness import Fairness, Inequality, Suppression
     from .metrics import Metric
@@ -67,7 +67,7 @@ _HOMES = {
     "Comparison": "comparison.result",
     "Result": "comparison.result",
     "InputError": "core.errors",
-    "Turn": "core.fold",
+    "Turn": "core.turn",
     "close_round": "core.round",
     "open_round": "core.round",
     "Record": "core.server",

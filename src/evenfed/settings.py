@@ -13,6 +13,7 @@ from .augment import AugmentationChoice, augmentation_of, table_of
 from .core.average import check_decay
 from .core.choices import kind_and_options
 from .core.errors import InputError, check_whole, unknown
+from .core.guard import Guard, GuardChoice
 from .core.naming import Stored, described
 from .core.server import OptimizerFactory, WeighAt, check_weigh_at
 from .core.streams import Batching
@@ -51,6 +52,7 @@ class Settings:
     smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
     average: float | None = None  # deploy the mean of all models so far, each counting this much less than the next
     weigh_at: WeighAt = "current"  # average: weigh by the losses of the average
+    guard: GuardChoice = None  # on, off, or a table of numbers; None: on in Flower, off in the simulator
     start: Start = "common"  # own: each client draws its own model before round 0
     batch_norm: BatchNorm = "shared"  # local: each client keeps its own (FedBN); frozen: statistics stay as they are
     engine: EngineName = "parallel"
@@ -94,6 +96,7 @@ class Settings:
             raise InputError("batch_norm='local' needs the simulator; use engine='parallel', or 'shared' or 'frozen'")
         if self.start == "own" and self.engine == "flower":
             raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
+        self.guarding()
         self.optimizer_factory()
         self.torch_device()
 
@@ -158,6 +161,13 @@ class Settings:
     def batching(self) -> Batching:
         """How a client's examples become batches."""
         return Batching(self.batch_size, self.local_epochs, self.local_steps, self.drop_last)
+
+    def guarding(self) -> Guard | None:
+        """What bounds each client's influence; None: nothing does."""
+        choice = self.guard
+        if choice is None and self.engine == "flower":
+            choice = "on"
+        return Guard.of(choice)
 
     def lr_factor(self, index: int) -> float:
         """The factor of `lr` in round `index`."""
@@ -229,7 +239,15 @@ class Settings:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             options[field.name] = described(value)
+        options["guard"] = self._described_guard()
         return options
+
+    def _described_guard(self) -> dict[str, float] | str | None:
+        """Its numbers, which a later version may choose otherwise; None or "off" if there is none."""
+        guard = self.guarding()
+        if guard is not None:
+            return guard.describe()
+        return "off" if self.engine == "flower" else None
 
 
 VARIANT = (
@@ -239,6 +257,7 @@ VARIANT = (
     "batch_size",
     "clip",
     "drop_last",
+    "guard",
     "local_epochs",
     "local_steps",
     "lr",

@@ -17,6 +17,7 @@ class AFL(Algorithm):
     """
 
     reference = "Mohri et al., 2019"
+    mixture = "lambda"
     not_private = "the server projects the vector of all losses onto the simplex, for which it must see each"
     lr_lambda: float = hyper(
         0.1,

@@ -17,6 +17,7 @@ class DRFA(Algorithm):
     """
 
     reference = "Deng et al., 2020"
+    mixture = "lambda"
     not_private = "the server draws clients by weights it learns from single losses"
     uses_losses = False
     lr_lambda: float = hyper(

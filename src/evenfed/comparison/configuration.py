@@ -52,6 +52,8 @@ def differences(there: Configuration, here: Configuration) -> list[str]:
         differs = old != new
         if place == "train.participation" and type(old) is not type(new):
             differs = True  # 1 is one client and 1.0 is every client
+        if place == "train.guard":
+            differs = (old or "off") != (new or "off")  # older versions had none, and did not say so
         if place == "data.path" and old and new:
             differs = not _same_folder(Path(old), Path(new))
         if differs:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..callbacks import Callback, Progress
 from ..core.server import Record
+from ..simulate.divergence import divergence
 from ..simulate.drawn import Drawn
 from ..simulate.loop import engine_for, rounds, start
 from ..simulate.problem import Engine, Problem
@@ -28,7 +29,7 @@ class Training:
     last: Record | None = None  # of the last round, also where a sink has taken the records
     engine: str = ""  # how clients are visited, and why
     folder: Path | None = None  # where the run is kept on disk
-    stopped: str | None = None  # why a callback ended it before its last round
+    stopped: str | None = None  # why it ended before its last round: a callback, or training that diverged
     restored: State | None = None  # an earlier round's, whose model a callback made the run's result
 
     @classmethod
@@ -125,7 +126,7 @@ def _drive_group(group: Group, sink: Sink, callbacks: Sequence[Callback]) -> Non
 
 
 def _stopped(group: Group) -> Group:
-    """Those that a callback has ended."""
+    """Those that a callback has ended, or that have diverged."""
     return [training for training in group if training.stopped is not None]
 
 
@@ -139,6 +140,7 @@ def _advance(group: Group, problem: Problem, engine: Engine, watched: "Watched")
             training.records.append(record)
             training.last = record
             training.engine = engine.how  # changes where less fits into memory than was thought
+            training.stopped = divergence(state, record)
         watched.after_round(group)
         stopped = _stopped(group)
         if stopped:
@@ -186,6 +188,7 @@ class Watched:
     def _tell(self, training: Training) -> list[Exception]:
         """One run's round; the errors of callbacks. StopIteration is none: it ends that run."""
         progress = self._progress(training)
+        progress.stopped = training.stopped
         errors: list[Exception] = []
         for callback in self.callbacks:
             try:

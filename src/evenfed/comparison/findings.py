@@ -56,14 +56,13 @@ class Entry:
         """A sentence for every run that broke down: its figures are those of the model it was left with."""
         sentences = []
         for seed, run in self.runs.items():
-            breakdown = run.breakdown
-            if breakdown is not None:
-                sentences.append(f"{self.label}, seed {seed}: broke down, {breakdown}")
+            if run.breakdown is not None:
+                sentences.append(f"{self.label}, seed {seed}: broke down, {run.breakdown}")
         return sentences
 
     @property
     def stopped(self) -> list[str]:
-        """A sentence for every run that a callback ended early."""
+        """A sentence for every run that ended early."""
         sentences = []
         for seed, run in self.runs.items():
             if run.stopped is None:
@@ -179,6 +178,7 @@ class Findings:
     header: Header  # of FedAvg's first run
     made: tuple[Made, ...] = ()  # of all runs, in order of time
     left_out: tuple[str, ...] = ()  # a sentence for each thing that had to be left out
+    diverged: tuple[str, ...] = ()  # labels of entries without figures: training diverged
     min_test: int = 0  # clients judged on fewer examples are left out
     origin: Origin | None = None  # of audited results; None: of runs of evenfed
 

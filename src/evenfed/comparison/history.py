@@ -11,6 +11,7 @@ import numpy as np
 from ..core.server import Record
 from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, Vector, moved, oscillation
 from ..metrics import ACCURACY, LOSS, Metric
+from ..simulate.divergence import DIVERGED
 from .expected import Expected, Fit, LabelCounts, Spread, expected_accuracies
 
 Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread over seeds)
@@ -32,7 +33,7 @@ class History:
     last_rounds: int
     model_round: int | None = None  # the round that the run's model is from, if not the last one
     judged_by: Metric | None = None  # None: accuracy, or the test loss of a run that has none
-    stopped: str | None = None  # why a callback ended the run early
+    stopped: str | None = None  # why the run ended early: a callback, or it diverged
     label_counts: LabelCounts | None = None  # [n, classes] of the judged examples, where they have classes
 
     @cached_property
@@ -66,7 +67,9 @@ class History:
 
     @cached_property
     def evaluated(self) -> list[Record]:
-        """The rounds whose model was evaluated."""
+        """The rounds whose model was evaluated; none of a run that diverged, whose figures would mislead."""
+        if self.diverged is not None:
+            return []
         return [record for record in self.records if self.figures(record) is not None]
 
     @cached_property
@@ -223,6 +226,12 @@ class History:
     def skipped_rounds(self) -> int:
         return sum(record.skipped for record in self.records)
 
+    @property
+    def diverged(self) -> str | None:
+        """In which round training diverged, and how."""
+        is_divergence = self.stopped is not None and self.stopped.startswith(DIVERGED)
+        return self.stopped if is_divergence else None
+
     @cached_property
     def breakdown(self) -> str | None:
         """How the run broke down: nothing usable came back up to the end, or losses grew without bound."""
@@ -234,6 +243,8 @@ class History:
             losses = record.losses[~np.isnan(record.losses)]
             if len(losses):
                 means.append(float(losses.mean()))
+        if self.diverged is not None:
+            return self.diverged
         if usable < len(self.records):
             return f"no finite loss and update from round {usable + 1} on"
         if not means:
@@ -325,6 +336,8 @@ def row(label: str, runs: Histories, baseline: Histories | None) -> Row:
 
 def _figures(runs: Histories, baseline: Histories | None, late: bool) -> Figures:
     values: dict[str, list[float]] = {}
+    if any(run.diverged for run in runs):
+        return {}  # the other seeds alone would flatter it
     for k, run in enumerate(runs):
         fairness = run.late_fairness if late else run.fairness
         if fairness is None:

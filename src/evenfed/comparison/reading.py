@@ -86,6 +86,7 @@ class _Reader:
     folder: Path  # as errors name it
     needs_figures: bool = True
     left_out: list[str] = field(default_factory=list)
+    diverged: list[str] = field(default_factory=list)  # labels
 
     def findings(self, folders: Sequence[RunFolder]) -> Findings:
         """The findings of those runs that are finished."""
@@ -103,6 +104,11 @@ class _Reader:
             entry = self._entry(label, by_seed, header)
             if entry is not None:
                 entries[label] = entry
+        if baseline in self.diverged:
+            raise InputError(
+                f"{self.folder}: {'; '.join(self.left_out)}; every figure is compared with FedAvg's: train it with a "
+                "smaller lr in another folder"
+            )
         if baseline not in entries:
             raise InputError(
                 f"{baseline} in {self.folder} has no figures of its clients; compare on clients with test data "
@@ -110,7 +116,7 @@ class _Reader:
             )
         findings = self._arranged(entries, entries.pop(baseline), header)
         left_out = tuple(self.left_out)
-        return replace(findings, made=_made(runs), left_out=left_out)
+        return replace(findings, made=_made(runs), left_out=left_out, diverged=tuple(self.diverged))
 
     def _finished(self, folders: Sequence[RunFolder]) -> dict[str, Runs]:
         """The finished runs by label and seed."""
@@ -161,6 +167,12 @@ class _Reader:
                 histories[seed] = run.history()
             else:
                 self._leave_out(label, f"seed {seed} left out, made with another configuration than seed {first_seed}")
+        for seed, history in histories.items():
+            if history.diverged is not None:
+                self._leave_out(label, f"seed {seed} {history.diverged}")
+                self.diverged.append(label)
+        if label in self.diverged:
+            return None
         have_figures = all(map(_has_figures, histories.values()))
         if self.needs_figures and not have_figures:
             self._leave_out(label, "left out, its clients have no figures on test data")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.guard import Clip
 from ..core.server import Record
 from ..fairness import Vector
 
@@ -13,6 +14,7 @@ Numbers = Sequence[float | None]
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
 _CURRENT = ("current", "current_losses")
+_GUARDED = ("reason", "clipped")  # left out where there is nothing to say
 _RARE = ("test_losses", "recalls", *_CURRENT, *_HELD_OUT, "scores")  # left out of such a round, and of older runs
 
 
@@ -21,6 +23,8 @@ def to_json(record: Record) -> dict[str, Any]:
     data = {}
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
+        if field.name in _GUARDED and not value:
+            continue
         if field.name not in _RARE or value is not None:
             data[field.name] = _plain(value)
     return data
@@ -36,6 +40,8 @@ def from_json(data: Mapping[str, Any]) -> Record:
         negative_weights=data["negative_weights"],
         dropped=tuple(data["dropped"]),
         skipped=data["skipped"],
+        reason=data.get("reason"),
+        clipped=_clips(data.get("clipped", ())),
         seconds=_number(data["seconds"]),
         accuracy=_array_or_none(data.get("accuracy")),
         test_losses=_array_or_none(data.get("test_losses")),
@@ -68,8 +74,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(member) for member in value]
     return value
+
+
+def _clips(rows: Sequence[Sequence[Any]]) -> tuple[Clip, ...]:
+    clips = []
+    for client, what, reported, counted in rows:
+        clips.append(Clip(client, what, _number(reported), _number(counted)))
+    return tuple(clips)
 
 
 def _number(value: float | None) -> float:

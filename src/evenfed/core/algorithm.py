@@ -107,6 +107,7 @@ class Algorithm:
     sums_to_one: ClassVar[bool] = True  # whether the weights do under full participation
     needs_path: ClassVar[bool] = False  # whether `mix` looks at the clients' lr and local steps; `rescale` does at lr
     least_loss: ClassVar[float] = -math.inf  # below it the weights are not defined
+    mixture: ClassVar[str | None] = None  # the entry of memory that spreads all weight over the clients
     not_private: ClassVar[str] = "its method `private`, which finds a client's weight from means, is not written"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -1,39 +1,29 @@
-"""An open round, and the fold that takes its updates one by one and ends in the new server state."""
+"""The fold of an open round: takes its updates one by one and ends in the new server state."""
 
-import copy
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .algorithm import Plan, Round
-from .average import Average
-from .errors import InputError, first_line
+from .clipping import Arrived, Clipping, lengths_of
+from .errors import InputError
+from .guard import Clip
 from .server import Past, Record, Server, Update
-
-LossesAt = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Turn:
-    """An open round: who trains with which weight, and what closing it needs to know."""
-
-    server: Server
-    round: Round
-    plan: Plan
-    losses: Tensor  # [n] as measured
-    dropped: tuple[int, ...]
+from .step import is_finite, moved, with_average
+from .turn import NOT_FINITE, NOTHING, REFUSED, LossesAt, Turn, among, objective, restricted
 
 
 class _Check(NamedTuple):
     """What is known of some updates, still on their device."""
 
     positions: Tensor
-    finite: Tensor
-    sq_norms: Tensor | None
+    usable: Tensor
+    norms: Tensor | None
+    drifts: Tensor | None
 
 
 class Fold:
@@ -52,7 +42,11 @@ class Fold:
         self.position[plan.ids] = torch.arange(count)
         self.replied = torch.zeros(count, dtype=torch.bool)
         self.arrived = torch.zeros(count, dtype=torch.bool)  # and usable; known once the round closes
-        self.sq_norms = torch.zeros(count, dtype=torch.float64)
+        self.norms = torch.zeros(count, dtype=torch.float64)  # as reported
+        self.drifts = torch.full((count,), torch.nan, dtype=torch.float64)
+        self.clipping: Clipping | None = None
+        if server.guard is not None and server.heard is not None:
+            self.clipping = Clipping(server, server.guard, server.heard)
         self.checks: list[_Check] = []
         self.buffers: dict[str, Tensor] = {}
 
@@ -80,13 +74,35 @@ class Fold:
         finite = delta.sum(1).isfinite()
         usable = finite[:, None]
         delta = torch.where(usable, delta, 0)
-        sq_norms = None
+        clipping = self.clipping
+        norms = None
+        drifts = None
         if self.needs == "norms":
-            norms = torch.linalg.vector_norm(delta, dim=1, dtype=torch.float64)
-            sq_norms = norms.square()
-        check = _Check(positions, finite, sq_norms)
-        self.checks.append(check)
+            norms = lengths_of(delta)
+        if clipping is not None:
+            norms = torch.where(finite, lengths_of(delta), torch.nan)
+            drifts = clipping.drifts(update)
+        arrived = Arrived(ids, positions, delta, finite, norms, drifts, update)
+        if clipping is None:
+            self._fold(arrived)
+            return
+        for ready in clipping.admit(arrived):
+            self._fold(ready)
 
+    def _fold(self, arrived: Arrived) -> None:
+        """Add what has arrived to the sums, clipped if there is a guard."""
+        update = arrived.update
+        positions = arrived.positions
+        delta = arrived.delta
+        buffers = update.buffers
+        clipping = self.clipping
+        if clipping is not None:
+            arrived = clipping.judged(arrived)
+            delta = arrived.delta
+            buffers = clipping.buffers(arrived)
+        check = _Check(positions, arrived.usable, arrived.norms, arrived.drifts)
+        self.checks.append(check)
+        dtype = delta.dtype
         columns: Tensor | slice = slice(None)
         if update.columns is not None:
             columns = update.columns
@@ -99,12 +115,16 @@ class Fold:
             self.total[columns] += weights @ delta
         snapshot = update.snapshot
         if self.snapshot is not None and snapshot is not None:
-            snapshot = snapshot.reshape(count, -1)
+            snapshot = snapshot.reshape(len(delta), -1)
             snapshot = snapshot.to(dtype)
-            snapshot = torch.where(usable, snapshot, 0)
+            if clipping is None:
+                usable = arrived.usable[:, None]
+                snapshot = torch.where(usable, snapshot, 0)
+            else:
+                snapshot = clipping.snapshot(arrived, snapshot)
             self.snapshot[columns] += weights @ snapshot
-        if update.buffers is not None:
-            self._add_buffers(ids, update.buffers, finite)
+        if buffers is not None:
+            self._add_buffers(arrived.ids, buffers, arrived.usable)
 
     def _store_rows(self, positions: Tensor, columns: Tensor | slice, delta: Tensor) -> None:
         """Keep each update for itself, for algorithms that mix them."""
@@ -167,65 +187,111 @@ class Fold:
 
     def close(self, losses_at: LossesAt | None = None) -> tuple[Server, Record]:
         """The new server state and the round's record."""
-        self._read_checks()
+        clipped = [*self.turn.clipped, *self._read_checks()]
         turn = self.turn
         server = self.server
         plan = self.plan
-        round = turn.round
         arrived = self.arrived
-        planned = float(plan.weights.sum())
-        arrived_weights = plan.weights[arrived]
-        survived = float(arrived_weights.sum())
+        survived = float(plan.weights[arrived].sum())
         lost = plan.ids[~arrived].tolist()
-        usable = survived > 0
         clients = len(server.sizes)
         weights = torch.zeros(clients, dtype=torch.float64)
-        if usable:
-            rescue = planned / survived
-            if lost:
-                plan = _restricted(plan, arrived, rescue)
-                round = _among(round, plan.ids)
-            if self.needs == "gram":
-                applied, step, server = self._mixed(round, plan)
+        reason = self._unusable(survived)
+        if reason is None:
+            server, applied, outweighed = self._stepped(survived, losses_at)
+            clipped += outweighed
+            if is_finite(server):
+                weights[plan.ids[arrived]] = applied
             else:
-                applied, step = self._scaled(round, plan)
-            weights[plan.ids] = applied
-            server = moved(server, step)
-            snapshot = self.snapshot
-            if plan.probe is not None and snapshot is not None:
-                snapshot = snapshot * rescue
-                server = self._probed(server, round, plan, snapshot, losses_at)
-            averaged = self._averaged_buffers(plan.ids)
-            buffers = server.buffers | averaged
-            server = dataclasses.replace(server, buffers=buffers)
+                server = self.server
+                reason = NOT_FINITE
         negative = weights < -1e-12
         record = Record(
-            index=round.index,
+            index=turn.round.index,
             losses=turn.losses.numpy(),
             weights=weights.numpy(),
-            objective=_objective(turn),
+            objective=objective(turn),
             negative_weights=int(negative.sum()),
             dropped=(*turn.dropped, *lost),
-            skipped=not usable,
+            skipped=reason is not None,
+            reason=reason,
+            clipped=tuple(clipped),
         )
         next_index = server.index + 1
         server = dataclasses.replace(server, index=next_index)
         return with_average(server, self.server.average), record
 
-    def _read_checks(self) -> None:
-        """Read what was left on the device: whose updates were finite, and their norms."""
-        for positions, finite, sq_norms in self.checks:
-            self.arrived[positions] = finite.cpu()
-            if sq_norms is not None:
-                self.sq_norms[positions] = sq_norms.cpu()
+    def _unusable(self, survived: float) -> str | None:
+        """Why there is no step to take; None if there is one."""
+        if survived > 0:
+            return None
+        if not bool(self.arrived.any()):
+            refused = self.replied & ~self.norms.isnan()
+            is_refused = self.clipping is not None and bool(refused.any())
+            return REFUSED if is_refused else NOTHING
+        if math.isnan(survived):
+            return NOT_FINITE
+        return "the clients that replied have no positive weight left"
+
+    def _stepped(self, survived: float, losses_at: LossesAt | None) -> tuple[Server, Tensor, tuple[Clip, ...]]:
+        """The server after the step, the applied weights of those that arrived, and whose weight was capped."""
+        server = self.server
+        plan = self.plan
+        round = self.turn.round
+        arrived = self.arrived
+        rescue = float(plan.weights.sum()) / survived
+        if server.guard is not None:
+            rescue = min(rescue, server.guard.rescue)
+        if not bool(arrived.all()):
+            plan = restricted(plan, arrived, rescue)
+            round = among(round, plan.ids)
+        outweighed: tuple[Clip, ...] = ()
+        if self.needs == "gram":
+            applied, step, server, outweighed = self._mixed(round, plan)
+        else:
+            applied, step = self._scaled(round, plan)
+        server = moved(server, step)
+        snapshot = self.snapshot
+        if plan.probe is not None and snapshot is not None:
+            snapshot = snapshot * rescue
+            server = self._probed(server, round, plan, snapshot, losses_at)
+        averaged = self._averaged_buffers(plan.ids)
+        buffers = server.buffers | averaged
+        return dataclasses.replace(server, buffers=buffers), applied, outweighed
+
+    def _read_checks(self) -> list[Clip]:
+        """Read what was left on the device: whose updates were finite, and their norms. Who was clipped."""
+        clipping = self.clipping
+        if clipping is not None:
+            for ready in clipping.rest():
+                self._fold(ready)
+        for positions, usable, norms, drifts in self.checks:
+            self.arrived[positions] = usable.cpu()
+            if norms is not None:
+                self.norms[positions] = norms.cpu()
+            if drifts is not None:
+                self.drifts[positions] = drifts.cpu()
         self.checks.clear()
+        if clipping is None:
+            return []
+        heard_from = self.replied & ~self.norms.isnan()
+        ids = self.plan.ids[heard_from]
+        norms = self.norms[heard_from]
+        drifts = self.drifts[heard_from]
+        heard = clipping.heard_of(clipping.heard, ids, norms, drifts)
+        self.server = dataclasses.replace(self.server, heard=heard)
+        clipped = clipping.clips(ids, norms, drifts)
+        for clip in clipped:
+            if clip.what == "update":
+                self.norms[self.position[clip.client]] = clip.counted
+        return clipped
 
     def _scaled(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor]:
         """Applied weights [k] and the step Delta [D] from the sum of the updates."""
         arrived = self.arrived
         factor = 1.0
         if self.needs == "norms":
-            sq_norms = self.sq_norms[arrived]
+            sq_norms = self.norms[arrived].square()
             algorithm = self.server.algorithm
             factor = algorithm.rescale(round, plan, sq_norms)
         folded = self.plan.weights[arrived].sum()
@@ -236,7 +302,7 @@ class Fold:
         applied = plan.weights * factor
         return applied, step
 
-    def _mixed(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor, Server]:
+    def _mixed(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor, Server, tuple[Clip, ...]]:
         """Applied weights [k], the step Delta [D], and the server with its new memory, from the single updates."""
         server = self.server
         algorithm = server.algorithm
@@ -271,9 +337,15 @@ class Fold:
             past = Past(ids, rows, ages)
         server = dataclasses.replace(server, memory=memory, past=past)
         count = len(plan.ids)
+        outweighed: tuple[Clip, ...] = ()
+        if server.guard is not None and algorithm.sums_to_one:  # the others bound the step by its length
+            sizes = server.sizes[plan.ids].double()
+            shares = sizes / sizes.sum()
+            capped, outweighed = server.guard.outweighing(plan.ids, mixture[:count], shares)
+            mixture = torch.cat([capped, mixture[count:]])
         applied = mixture[:count]
         step = mixture.to(rows) @ rows
-        return applied, step, server
+        return applied, step, server, outweighed
 
     def _probed(
         self,
@@ -292,10 +364,15 @@ class Fold:
         theta = incoming - snapshot.to(incoming)
         losses = losses_at(theta, plan.probe)
         losses = losses.double().cpu()
+        guard = server.guard
+        if guard is not None:
+            losses = guard.probed(losses)
         finite = losses.isfinite()
         if not bool(finite.all()):
             return server
         memory = algorithm.learn(round, plan, losses, server.memory)
+        if guard is not None:
+            memory = guard.capped_mixture(memory, algorithm.mixture, server.sizes.double())
         return dataclasses.replace(server, memory=memory)
 
     def _averaged_buffers(self, ids: Tensor) -> dict[str, Tensor]:
@@ -307,81 +384,3 @@ class Fold:
             if total.is_floating_point():
                 averaged[name] = total / size
         return averaged
-
-
-def _restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
-    """The plan of those whose update arrived, rescaled to the planned total."""
-    ids = plan.ids[arrived]
-    weights = plan.weights[arrived] * rescue
-    return dataclasses.replace(plan, ids=ids, weights=weights)
-
-
-def _among(round: Round, ids: Tensor) -> Round:
-    """The round as if only `ids` had taken part."""
-    taking_part = torch.isin(round.ids, ids)
-    ids = round.ids[taking_part]
-    losses = round.losses[taking_part]
-    shares = round.shares[taking_part]
-    shares = shares / shares.sum()
-    return dataclasses.replace(
-        round,
-        ids=ids,
-        losses=losses,
-        shares=shares,
-    )
-
-
-def moved(server: Server, step: Tensor) -> Server:
-    """theta - server_lr * step, or one step of the server's optimiser with `step` as the gradient."""
-    incoming = server.theta
-    step = step.to(incoming)
-    if server.optimizer is None:
-        theta = incoming - server.server_lr * step
-        return dataclasses.replace(server, theta=theta)
-    layout = server.layout
-    theta = incoming.clone()
-    tensors = layout.views(theta)
-    gradients = layout.views(step)
-    for tensor, gradient in zip(tensors, gradients, strict=True):
-        tensor.grad = gradient
-    optimizer = server.optimizer(tensors)
-    if not hasattr(optimizer, "step"):
-        made = type(optimizer).__name__
-        raise InputError(f"server_optimizer made a value of type {made}; it must make an optimiser of torch")
-    if server.optimizer_state is not None:
-        state = copy.deepcopy(server.optimizer_state)  # the optimiser changes it in place
-        optimizer.load_state_dict(state)
-    try:
-        optimizer.step()
-    except (TypeError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        made = type(optimizer).__name__
-        raise InputError(
-            f"server_optimizer: {made} cannot take a step ({first_line(error)}); give an optimiser that steps on a "
-            "dense gradient without a closure, such as adam"
-        ) from error
-    return dataclasses.replace(
-        server,
-        theta=theta,
-        optimizer_state=optimizer.state_dict(),
-    )
-
-
-def with_average(server: Server, before: Average | None) -> Server:
-    """The server after a round, with its model in the average that stood `before` it."""
-    average = None
-    if before is not None:
-        average = before.including(server.current, server.index)
-    return dataclasses.replace(server, average=average)
-
-
-def _objective(turn: Turn) -> float:
-    """F at the measured losses: the curve a report draws, even where the weights came from smoothed ones."""
-    round = turn.round
-    measured = turn.losses[round.ids]
-    if len(measured) == 0:
-        return float("nan")
-    algorithm = turn.server.algorithm
-    objective = algorithm.objective(measured, round.shares)
-    return float(objective)

@@ -33,10 +33,12 @@ import torch
 from torch import Tensor
 
 from . import streams
-from .algorithm import Plan, Round
+from .algorithm import Memory, Plan, Round
 from .errors import InputError
-from .fold import Fold, LossesAt, Turn
+from .fold import Fold
+from .guard import Clip, clips
 from .server import Record, Server, Update
+from .turn import LossesAt, Turn
 
 
 def open_round(
@@ -67,6 +69,12 @@ def open_round(
     table = torch.full((clients,), torch.nan)
     table = table.double()
     table[ids] = measured
+    counted = table
+    clipped: list[Clip] = []
+    if server.guard is not None:
+        server, measured, clipped = _guarded_losses(server, ids, measured)
+        counted = table.clone()
+        counted[ids] = measured
     if server.smoothed is not None:
         server, measured = _smooth(server, ids, measured)
     round = _round_of(server, ids, measured)
@@ -74,6 +82,9 @@ def open_round(
     if len(ids):
         algorithm = server.algorithm
         plan, memory = algorithm.plan(round, server.memory)
+        if server.guard is not None:
+            plan, memory, outweighing = _guarded_plan(server, plan, memory)
+            clipped += outweighing
         server = dataclasses.replace(server, memory=memory)
         needs_everyone = algorithm.needs == "gram" or plan.personal is not None
         if not needs_everyone:
@@ -83,7 +94,9 @@ def open_round(
         round=round,
         plan=plan,
         losses=table,
+        counted=counted,
         dropped=tuple(dropped),
+        clipped=tuple(clipped),
     )
 
 
@@ -101,6 +114,32 @@ def close_round(
     for update in updates:
         fold.add(update)
     return fold.close(losses_at)
+
+
+def _guarded_losses(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tensor, list[Clip]]:
+    """The losses that count, and whose do not count as reported."""
+    assert server.guard is not None
+    assert server.heard is not None
+    clipped: list[Clip] = list(server.oversized)
+    heard, counted = server.guard.counted_losses(server.heard, ids, measured, server.index)
+    for clip in clips("loss", ids, measured, counted):
+        is_small = 0 <= clip.reported < clip.counted
+        if not is_small:
+            clipped.append(clip)
+    server = dataclasses.replace(server, heard=heard, oversized=())
+    return server, counted, clipped
+
+
+def _guarded_plan(server: Server, plan: Plan, memory: Memory) -> tuple[Plan, Memory, tuple[Clip, ...]]:
+    """The plan and what is remembered of it, no client above its cap."""
+    guard = server.guard
+    assert guard is not None
+    sizes = server.sizes.double()
+    taking_part = sizes[plan.ids]
+    shares = taking_part / taking_part.sum()
+    weights, clipped = guard.outweighing(plan.ids, plan.weights, shares)
+    memory = guard.capped_mixture(memory, server.algorithm.mixture, sizes)
+    return dataclasses.replace(plan, weights=weights), memory, clipped
 
 
 def _smooth(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tensor]:

@@ -16,6 +16,7 @@ from . import streams
 from .algorithm import Algorithm, Memory
 from .average import Average, Model
 from .errors import InputError, unknown
+from .guard import Clip, Guard, GuardChoice, Heard, bounded
 from .vector import Layout, Parameters
 
 WeighAt = Literal["current", "average"]
@@ -53,6 +54,8 @@ class Record:
     negative_weights: int
     dropped: tuple[int, ...] = ()  # clients left out for a missing or non-finite loss or update
     skipped: bool = False  # nothing usable came back: the model did not move
+    reason: str | None = None  # why a round was skipped
+    clipped: tuple[Clip, ...] = ()  # whose numbers the guard has bounded
     seconds: float = float("nan")
     accuracy: NDArray[np.float64] | None = None  # or another score, on test data
     test_losses: NDArray[np.float64] | None = None  # of the model that the round deploys, on test data
@@ -79,6 +82,8 @@ class Record:
             negative_weights=self.negative_weights,
             dropped=self.dropped,
             skipped=self.skipped,
+            reason=self.reason,
+            clipped=self.clipped,
             seconds=self.seconds,
             accuracy=self.current,
             test_losses=self.current_losses,
@@ -117,6 +122,9 @@ class Server:
     optimizer_state: dict[str, Any] | None = None
     past: Past | None = None
     buffers: dict[str, Tensor] = field(default_factory=dict)
+    guard: Guard | None = None  # what bounds each client's influence
+    heard: Heard | None = None  # what clients last reported, which the guard compares with
+    oversized: tuple[Clip, ...] = ()  # clients whose sizes the guard has bounded since the last round
 
     @classmethod
     def start(
@@ -135,6 +143,7 @@ class Server:
         lr_schedule: Callable[[int], float] | None = None,
         optimizer: OptimizerFactory | None = None,
         buffers: Mapping[str, Tensor] | None = None,
+        guard: GuardChoice = None,
     ) -> "Server":
         """Before round 0: `params` is a tensor or a dict by name, `sizes` [n] are training-set sizes."""
         if not isinstance(algorithm, Algorithm):
@@ -142,15 +151,14 @@ class Server:
                 f"algorithm={algorithm!r} is a {type(algorithm).__name__}; give an Algorithm, e.g. "
                 "evenfed.algorithms.get('semi_vred')"
             )
-        counts = torch.as_tensor(sizes, dtype=torch.int64)
-        clients = len(counts)
-        if clients == 0 or int(counts.max()) == 0:
-            raise InputError(f"sizes={list(sizes)[:5]}: no client has training data; give at least one that has")
-        if int(counts.min()) < 0:
-            raise InputError("sizes holds a negative number; a client's size counts its training examples")
+        claimed = torch.as_tensor(sizes, dtype=torch.int64)
+        _check_sizes(claimed)
+        clients = len(claimed)
         if smooth is not None and not 0 < smooth <= 1:
             raise InputError(f"smooth={smooth} is out of range; it must be above 0 and at most 1 (1 is no smoothing)")
         check_weigh_at(weigh_at, average)
+        bounds = Guard.of(guard)
+        counts, oversized = bounded(bounds, claimed)
         steps = counts > 0
         if local_steps is not None:
             steps = torch.as_tensor(local_steps)
@@ -176,6 +184,9 @@ class Server:
             lr_schedule=lr_schedule,
             optimizer=optimizer,
             buffers=dict(buffers or {}),
+            guard=bounds,
+            heard=None if bounds is None else Heard.nothing(clients),
+            oversized=oversized,
         )
 
     def with_sizes(self, sizes: Tensor) -> "Server":
@@ -185,6 +196,7 @@ class Server:
         parts shrink to make room.
         """
         missing = len(sizes) - len(self.sizes)
+        sizes, oversized = bounded(self.guard, sizes)
         before = pad(self.sizes, (0, missing))
         is_new = (sizes > 0) & (before <= 0)
         fresh = self.algorithm.init(sizes.double() / sizes.sum())
@@ -200,7 +212,19 @@ class Server:
         if smoothed is not None:
             smoothed = pad(smoothed, (0, missing), value=math.nan)
         steps = pad(self.local_steps, (0, missing), value=1)
-        return dataclasses.replace(self, sizes=sizes, local_steps=steps, memory=memory, smoothed=smoothed)
+        heard = self.heard
+        if heard is not None:
+            heard = heard.with_more(missing)
+        new_clips = tuple(clip for clip in oversized if is_new[clip.client])
+        return dataclasses.replace(
+            self,
+            sizes=sizes,
+            local_steps=steps,
+            memory=memory,
+            smoothed=smoothed,
+            heard=heard,
+            oversized=new_clips,
+        )
 
     @property
     def params(self) -> Tensor | dict[str, Tensor]:
@@ -245,6 +269,14 @@ class Server:
         eligible = with_data.flatten().numpy()
         drawn = streams.sample(self.seed, self.index, eligible, count)
         return torch.from_numpy(drawn)
+
+
+def _check_sizes(sizes: Tensor) -> None:
+    if len(sizes) == 0 or int(sizes.max()) == 0:
+        shown = sizes[:5].tolist()
+        raise InputError(f"sizes={shown}: no client has training data; give at least one that has")
+    if int(sizes.min()) < 0:
+        raise InputError("sizes holds a negative number; a client's size counts its training examples")
 
 
 def check_weigh_at(choice: object, average: float | None) -> None:

@@ -314,7 +314,10 @@ class Fair(FedAvg):
             if self.algorithm.uses_losses and not (measured_before or self.measured_before):
                 self._say_once(DURING.format(loss=self.keys.loss))
         self.strangers.note(position, reply)
-        self.strangers.sizes[position] = size
+        is_known = self.strangers.sizes[position] > 0
+        is_fixed = self.settings.guarding() is not None  # for the run: what a client said first counts
+        if not is_known or not is_fixed:
+            self.strangers.sizes[position] = size
         round.take(holding.update(position, trained), loss)
 
     def _scored(self, reply: Message, position: int) -> float | None:

@@ -9,8 +9,9 @@ from torch import Tensor
 from ..core.algorithm import Algorithm
 from ..core.average import Average, Model
 from ..core.errors import InputError
-from ..core.fold import with_average
+from ..core.guard import bounded
 from ..core.server import Server, Update
+from ..core.step import with_average
 from ..settings import Settings
 from .frame import Frame
 
@@ -115,9 +116,16 @@ class Holding:
             average=settings.average,
             optimizer=settings.optimizer_factory(),
             buffers=first.buffers,
+            guard=settings.guarding(),
         )
-        memory = self.algorithm.init(sizes / sizes.sum())
-        self.server = dataclasses.replace(server, layout=self.frame.layout, sizes=sizes, memory=memory)
+        counted, oversized = bounded(server.guard, sizes)
+        self.server = dataclasses.replace(
+            server,
+            layout=self.frame.layout,
+            sizes=counted,
+            memory=self.algorithm.init(counted / counted.sum()),
+            oversized=oversized,
+        )
         return self.server
 
     def set_rate(self, config: ConfigRecord) -> None:

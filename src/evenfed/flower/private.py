@@ -16,12 +16,13 @@ from torch import Tensor
 from ..algorithms import get, names
 from ..core.algorithm import Algorithm, Own
 from ..core.errors import InputError
-from ..core.fold import moved, with_average
 from ..core.server import Record, Server
+from ..core.step import with_average
 from ..core.sums import number_of_means
 from . import wire
 from .roster import Connection
 from .secure import LEAST, RANGES, SecureSum, TooFewError, Vector, joined
+from .usual import UnusualError, check_mean, stepped, with_usual
 from .wire import Models, Shape, Task, Values
 
 RECORD = "private"
@@ -128,7 +129,7 @@ def with_private_memory(server: Server) -> Server:
     counted = torch.zeros(everyone, dtype=torch.int64)
     dual_total = torch.zeros(1, dtype=torch.float64)
     memory = {"counted": counted, "dual_total": dual_total}
-    return dataclasses.replace(server, memory=memory, smoothed=None)
+    return with_usual(dataclasses.replace(server, memory=memory, smoothed=None))
 
 
 class PrivateRound:
@@ -147,6 +148,7 @@ class PrivateRound:
         self.connection = connection
         self.sums = MaskedSums(server, connection)
         self.scores: dict[str, float] | None = None
+        self.reason: str | None = None  # why the round is skipped
 
     def open(
         self,
@@ -165,13 +167,14 @@ class PrivateRound:
             for phase in range(means):
                 measured = {wire.ARRAYS: weighed} if phase == 0 else {}  # the loss is measured once
                 (mean,) = self.sums.averages(MEAN, self.task, measured)
+                check_mean(self.server, phase, mean)
                 self.sums.means.append(mean)
             models = {wire.ARRAYS: arrays}
             if means == 0 and weighed is not arrays:
                 models[wire.WEIGHED] = weighed
             size = len(self.server.theta)
             return self.sums.begin(UPDATE, self.task, models, config, size)
-        except TooFewError as reason:
+        except (TooFewError, UnusualError) as reason:
             self._skip(reason)
             return []
 
@@ -186,7 +189,8 @@ class PrivateRound:
         everyone = len(server.sizes)
         weights = np.zeros(everyone)
         objective = float("nan")
-        skipped = True
+        if self.sums.running is None and self.reason is None:
+            self._skip("no update was asked for")
         try:
             if self.sums.running:
                 size = len(server.theta)
@@ -197,8 +201,7 @@ class PrivateRound:
                 objective = total_objective / covered
                 server = self._moved(update, length, dual_change)
                 weights[self.sums.clients] = np.nan  # known to each client alone
-                skipped = False
-        except TooFewError as reason:
+        except (TooFewError, UnusualError) as reason:
             self._skip(reason)
         record = Record(
             index=server.index,
@@ -207,10 +210,12 @@ class PrivateRound:
             objective=objective,
             negative_weights=0,
             dropped=tuple(self.sums.dropped),
-            skipped=skipped,
+            skipped=self.reason is not None,
+            reason=self.reason,
+            clipped=self.server.oversized,
         )
         following = server.index + 1
-        server = dataclasses.replace(server, index=following)
+        server = dataclasses.replace(server, index=following, oversized=())
         return with_average(server, self.server.average), record
 
     def ask_scores(self, deployed: ArrayRecord, current: ArrayRecord | None, config: Values) -> list[Message]:
@@ -250,15 +255,16 @@ class PrivateRound:
         counted = server.memory["counted"].clone()
         counted[self.sums.clients] = server.index + 1
         memory = {
+            **server.memory,
             "counted": counted,
             "dual_total": server.memory["dual_total"] + dual_change,
         }
         remembering = dataclasses.replace(server, memory=memory)
-        return moved(remembering, step)
+        return stepped(remembering, step, self.sums.means)
 
     def _skip(self, reason: object) -> None:
         self.sums.running = None
-        log(WARNING, "round %s is skipped: %s", self.server.index, reason)
+        self.reason = str(reason)
 
 
 def _moments(prefix: str, mean: float, square: float) -> dict[str, float]:

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any
 
+import torch
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.supercore import log
+from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.server import Record
 from . import fields, wire
 
 Model = tuple[tuple[str, ...], tuple[str, ...]]  # names of parameters, and of buffers
@@ -215,6 +218,26 @@ class Roster:
 
     def name(self, client: int) -> str:
         return str(self.facts[client]["name"])
+
+    def sizes(self, earlier: wire.Values | None) -> Tensor:
+        """[n] training-set sizes, which are fixed for a run: what its clients said at first counts."""
+        sizes = torch.tensor(self.column("train"), dtype=torch.int64)
+        if earlier is None or len(earlier["train"]) != len(sizes):
+            return sizes
+        at_first = torch.tensor(earlier["train"], dtype=torch.int64)
+        for position in (sizes != at_first).nonzero().flatten().tolist():
+            text = "client %s says %s training examples, %s when the run began: those count"
+            log(WARNING, text, position, int(sizes[position]), int(at_first[position]))
+        return at_first
+
+    def log_guarded(self, record: Record) -> None:
+        """Whose numbers the guard has bounded, and why a round was skipped."""
+        for clip in record.clipped:
+            name = self.facts[clip.client]["name"]
+            place = (record.index, clip.client, name)
+            log(WARNING, "round %s: guard: client %s (%s): %s", *place, clip.says)
+        if record.skipped and record.reason is not None:
+            log(WARNING, "round %s is skipped: %s", record.index, record.reason)
 
     def tested(self) -> list[int]:
         """Clients that hold test data."""

@@ -5,8 +5,8 @@ import dataclasses
 from flwr.app import ArrayRecord
 
 from ..core.average import Average, Model
-from ..core.fold import with_average
 from ..core.server import Record, Server
+from ..core.step import with_average
 from .plain import PlainRound
 from .private import PrivateRound
 from .wire import Shape

@@ -14,7 +14,8 @@ from ..settings import Settings
 from . import fields
 
 LossIn = Literal["train", "evaluate"]
-SERVERS = ("average", "lr", "seed", "server_lr", "server_optimizer", "smooth")  # options that concern the server
+# options that concern the server
+SERVERS = ("average", "guard", "lr", "seed", "server_lr", "server_optimizer", "smooth")
 
 # what `loss_before` and `extend` read from a message and add to a reply
 ASKED = "evenfed.loss-from"  # in the configuration: the name of the client's own loss

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -227,9 +226,11 @@ class FairStrategy(Strategy):
             raise InputError(f"round {server_round} was not configured; call configure_train first")
         standing.round.collect(replies)
         record = standing.close()
+        self.roster.log_guarded(record)
         metrics: dict[str, Any] = {
             "objective": record.objective,
             "dropped": len(record.dropped),
+            "clipped": len({clip.client for clip in record.clipped}),
         }
         losses = _known(record.losses)
         if len(losses):
@@ -320,7 +321,7 @@ class FairStrategy(Strategy):
         shape = Shape.of(arrays, parameters, buffer_names)
         travelling = shape.chosen(arrays)
         theta, buffers = shape.read(travelling)
-        sizes = torch.tensor(self.roster.column("train"))
+        sizes = self.roster.sizes(earlier_clients)
         server = new_server(
             self.algorithm,
             self.settings,

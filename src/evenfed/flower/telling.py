@@ -33,8 +33,12 @@ def round_line(record: Record, rounds: int | None, name: Name) -> str:
     for title, value in scores.items():
         parts.append(f"{title} {value:.3g}")
     parts.append(f"dropped: {_names(record.dropped, name)}")
+    if record.clipped:
+        held = sorted({clip.client for clip in record.clipped})
+        parts.append(f"held back by the guard: {_names(held, name)}")
     if record.skipped:
-        parts.append("skipped: nothing usable came back")
+        reason = record.reason or "nothing usable came back"
+        parts.append(f"skipped: {reason}")
     told = ", ".join(parts)
     return f"round {number}{of_all}: {told}"
 

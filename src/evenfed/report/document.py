@@ -10,7 +10,7 @@ from ..comparison.findings import Findings, seeds_named
 from ..comparison.header import Made
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from . import averaged, beside_paper, expected, held_out, paper, several
+from . import averaged, beside_paper, expected, guarded, held_out, paper, several
 from .against import against_tables, controls
 from .every_run import runs
 from .inequality import groups, inequality
@@ -136,6 +136,7 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
             tables.append(of_audits)
     tables += averaged.tables(findings)
     tables += held_out.tables(findings)
+    tables += guarded.tables(findings)
     if beside_the_paper:
         data_set = paper.data_set_of(findings)
         tables += beside_paper.tables(findings, data_set, last, late)
@@ -188,7 +189,7 @@ def _facts(findings: Findings) -> list[str]:
         facts.append("Judged on a validation split of the training data; the test data were not used.")
     if header.selected_on in _SELECTED_ON:
         facts.append(_SELECTED_ON[header.selected_on])
-    return [*facts, *findings.left_out, *findings.broken, *findings.stopped]
+    return [*facts, *findings.left_out, *findings.broken, *findings.stopped, *guarded.facts(findings)]
 
 
 def _made(runs: Sequence[Made]) -> str:

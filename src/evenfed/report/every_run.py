@@ -83,10 +83,8 @@ def _run_cells(run: History) -> list[Cell]:
     unit = run.metric.unit
     cells = []
     for metric in judged_by(late=False):
-        late = getattr(run.late_fairness, metric)
-        last = getattr(run.fairness, metric)
-        cells.append(Cell(unit * late))
-        cells.append(Cell(unit * last))
+        for fairness in (run.late_fairness, run.fairness):
+            cells.append(Cell() if fairness is None else Cell(unit * getattr(fairness, metric)))
     lasting = Cell()
     if run.lasting is not None:
         lasting = Cell(unit * run.lasting)

@@ -201,7 +201,7 @@ def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> T
 
 
 def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Line]:
-    """One line per entry, the noise floor last."""
+    """One line per entry, the noise floor after them; dashes for those that diverged."""
     lines = []
     for entry in findings.everyone:
         row = findings.rows[entry.label]
@@ -211,6 +211,9 @@ def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Li
             cells.append(_figure(row, late, column.key, is_compared))
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
+    for label in dict.fromkeys(findings.diverged):
+        nothing = [Cell()] * len(columns)
+        lines.append(Line(label, nothing, control=True))
     return lines
 
 

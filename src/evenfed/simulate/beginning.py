@@ -25,7 +25,9 @@ def new_server(
 ) -> Server:
     """The server before round 0, over clients with `sizes` [n] training examples."""
     settings.drawn(eligible_count(sizes))  # refuses more participants than there are
-    local_steps = settings.batching.local_steps(sizes.numpy())
+    guard = settings.guarding()
+    counted_sizes = sizes if guard is None else guard.bounded_sizes(sizes)
+    local_steps = settings.batching.local_steps(counted_sizes.numpy())
     server = Server.start(
         algorithm,
         theta,
@@ -40,6 +42,7 @@ def new_server(
         lr_schedule=settings.lr_factor,
         optimizer=settings.optimizer_factory(),
         buffers=buffers,
+        guard=guard,
     )
     return dataclasses.replace(server, layout=layout)
 

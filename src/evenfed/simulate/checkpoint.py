@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..core.errors import DamageError, InputError
 from ..core.files import plain_file, replacing
+from ..core.guard import Heard
 from ..core.server import Moments, Past, Server
 from ..core.vector import Layout
 from .norms import OwnNorms
@@ -35,6 +36,8 @@ def save(state: State, path: Path, texts: Mapping[str, str] = MappingProxyType({
     _add(tensors, "buffers", server.buffers)
     if server.smoothed is not None:
         tensors["smoothed"] = server.smoothed
+    if server.heard is not None:
+        _add(tensors, "heard", vars(server.heard))
     if server.average is not None:
         _add(tensors, "average", server.average.stored())
     if state.personal is not None:
@@ -64,6 +67,7 @@ def load(fresh: State, path: Path) -> State:
     tensors, metadata = read(path)
     device = fresh.server.theta.device
     past = _part(tensors, "past")
+    heard = _part(tensors, "heard")
     stored = json.loads(metadata["optimizer"])
     average = fresh.server.average
     if average is not None:
@@ -77,7 +81,9 @@ def load(fresh: State, path: Path) -> State:
         smoothed=tensors.get("smoothed"),
         optimizer_state=_optimizer_state(tensors, stored),
         past=Past(**past) if past else None,
+        heard=Heard(**heard) if heard else fresh.server.heard,
         average=average,
+        oversized=(),  # told in the first round
     )
     personal = tensors.get("personal")
     notes = _part(tensors, "notes", device)

@@ -12,9 +12,11 @@ from torch import Tensor
 from ..augment import Augmentation
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
-from ..core.fold import Fold, Turn, with_average
+from ..core.fold import Fold
 from ..core.round import open_round
 from ..core.server import Moments, Record, Server, Update
+from ..core.step import with_average
+from ..core.turn import Turn
 from . import evaluation, kept, scoring, twins
 from .beginning import eligible_count, first_models, new_server
 from .engines.arithmetic import arithmetic

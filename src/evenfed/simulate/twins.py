@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..core.fold import with_average
+from ..core.step import with_average
 from ..settings import Settings
 from .state import Run, State
 

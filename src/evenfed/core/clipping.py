@@ -1,0 +1,193 @@
+"""The guard's part in a fold: updates that are too long are shortened or left out as they arrive.
+
+What is usual comes from the rounds before, so an update is judged, folded and freed at once. Only before that is known,
+in a run's first round, do updates wait: until enough have arrived.
+
+An update grows with the number of local steps, about as their square root at first and less later. So lengths are
+compared per square root of the steps, and per learning rate, which may change from round to round.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .guard import ENOUGH, Clip, Guard, Heard
+from .server import Server, Update
+
+Buffers = Mapping[str, Tensor]  # by name
+
+
+class Arrived(NamedTuple):
+    """Updates of some clients, still on their device."""
+
+    ids: Tensor  # [c]
+    positions: Tensor  # [c] in the plan
+    delta: Tensor  # [c, D] zero where it is not usable
+    usable: Tensor  # [c] finite, and not left out
+    norms: Tensor | None  # [c] of the delta
+    drifts: Tensor | None  # [c] how far the buffers have moved
+    update: Update
+
+
+class Clipping:
+    """Judges the updates of one round."""
+
+    def __init__(self, server: Server, guard: Guard, heard: Heard) -> None:
+        self.guard = guard
+        self.heard = heard
+        self.index = server.index
+        self.reference = server.buffers
+        steps = server.local_steps.clamp(min=1).double()
+        self.scale = (server.round_lr or 1.0) * steps.sqrt()  # [n] of lengths
+        self.usual_norm = heard.usual_norm()
+        self.usual_drift = heard.usual_drift()
+        self.waiting: list[Arrived] = []
+
+    def admit(self, arrived: Arrived) -> list[Arrived]:
+        """Those that can be judged now; an engine may use the memory of an update again, so what waits is copied."""
+        if self.usual_norm is not None:
+            return [arrived]
+        self.waiting.append(arrived)
+        clients = sum(len(each.ids) for each in self.waiting)
+        if clients >= ENOUGH:
+            return self.rest()
+        self.waiting[-1] = arrived._replace(delta=arrived.delta.clone())
+        return []
+
+    def rest(self) -> list[Arrived]:
+        """All that wait: what is usual is what they themselves report."""
+        waiting = self.waiting
+        self.waiting = []
+        heard = self.heard
+        for each in waiting:
+            usable = each.usable.cpu()
+            norms = _on_host(each.norms, each.ids)
+            drifts = _on_host(each.drifts, each.ids)
+            heard = self.heard_of(heard, each.ids[usable], norms[usable], drifts[usable])
+        self.usual_norm = heard.usual_norm()
+        self.usual_drift = heard.usual_drift()
+        return waiting
+
+    def heard_of(self, heard: Heard, ids: Tensor, norms: Tensor, drifts: Tensor) -> Heard:
+        """With the lengths that these clients report."""
+        scale = self.scale[ids]
+        return heard.with_norms(ids, norms / scale, drifts / scale, self.index)
+
+    def judged(self, arrived: Arrived) -> Arrived:
+        """With each update at most as long as allowed, and zero where it is left out."""
+        if self.usual_norm is None or arrived.norms is None:
+            return arrived
+        relative = self._relative(arrived.norms, arrived.ids, self.usual_norm)
+        within = relative <= self.guard.refuse
+        usable = arrived.usable & within
+        factor = shortening(relative, self.guard.update)
+        factor = torch.where(usable, factor, 0)
+        delta = arrived.delta
+        factor = factor.to(delta)
+        shortened = delta * factor[:, None]
+        return arrived._replace(delta=shortened, usable=usable)
+
+    def snapshot(self, arrived: Arrived, snapshot: Tensor) -> Tensor:
+        """[c, D] the same of what the clients had after some of their steps."""
+        usable = arrived.usable[:, None]
+        snapshot = torch.where(usable, snapshot, 0)
+        if self.usual_norm is None:
+            return snapshot
+        lengths = lengths_of(snapshot)
+        relative = self._relative(lengths, arrived.ids, self.usual_norm)
+        factor = shortening(relative, self.guard.update)
+        factor = factor.to(snapshot)
+        return snapshot * factor[:, None]
+
+    def _relative(self, lengths: Tensor, ids: Tensor, usual: float) -> Tensor:
+        """[c] in multiples of what is usual for clients with as many steps."""
+        expected = usual * self.scale[ids]
+        return lengths / expected.to(lengths)
+
+    def buffers(self, arrived: Arrived) -> Buffers | None:
+        """The buffers, brought nearer to the server's where they are too far; the server's if they are not finite."""
+        reported = arrived.update.buffers
+        drifts = arrived.drifts
+        if reported is None or drifts is None:
+            return reported
+        usable = drifts.isfinite()
+        factor = usable.double()
+        if self.usual_drift is not None:
+            relative = self._relative(drifts, arrived.ids, self.usual_drift)
+            factor = shortening(relative, self.guard.update)
+            factor = torch.where(usable, factor, 0)
+        clipped = {}
+        for name, rows in reported.items():
+            clipped[name] = rows
+            if self._is_compared(name, rows):
+                clipped[name] = self._nearer(name, rows, factor)
+        return clipped
+
+    def _is_compared(self, name: str, rows: Tensor) -> bool:
+        return rows.is_floating_point() and name in self.reference
+
+    def _nearer(self, name: str, rows: Tensor, factor: Tensor) -> Tensor:
+        """Buffers [c, ...] at this fraction [c] of their distance from the server's."""
+        reference = self.reference[name].to(rows)
+        trailing = [1] * (rows.ndim - 1)
+        fraction = factor.to(rows).view(-1, *trailing)
+        change = torch.where(fraction > 0, rows - reference, 0)
+        nearer = reference + fraction * change
+        return torch.where(fraction == 1, rows, nearer)
+
+    def drifts(self, update: Update) -> Tensor | None:
+        """[c] how far each client's buffers are from the server's."""
+        squares = []
+        for name, rows in (update.buffers or {}).items():
+            if self._is_compared(name, rows):
+                reference = self.reference[name].to(rows)
+                change = rows - reference
+                lengths = lengths_of(change.flatten(1))
+                squares.append(lengths.square())
+        if not squares:
+            return None
+        return torch.stack(squares).sum(0).sqrt()
+
+    def clips(self, ids: Tensor, norms: Tensor, drifts: Tensor) -> list[Clip]:
+        """Whose update was shortened or left out, and whose buffers were brought nearer."""
+        clipped = []
+        if self.usual_norm is not None:
+            relative = self._relative(norms, ids, self.usual_norm)
+            clipped += self._clips("update", ids, norms, relative)
+        if self.usual_drift is not None:
+            relative = self._relative(drifts, ids, self.usual_drift)
+            clipped += self._clips("buffers", ids, drifts, relative)
+        return clipped
+
+    def _clips(self, what: str, ids: Tensor, lengths: Tensor, relative: Tensor) -> list[Clip]:
+        most = self.guard.update
+        clipped = []
+        for k in (relative > most).nonzero().flatten().tolist():
+            client = int(ids[k])
+            reported = float(lengths[k])
+            times = float(relative[k])
+            counted = reported * most / times
+            if what == "update" and times > self.guard.refuse:
+                counted = 0.0
+            clipped.append(Clip(client, what, reported, counted))
+        return clipped
+
+
+def lengths_of(rows: Tensor) -> Tensor:
+    """[c] in float64."""
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return lengths
+
+
+def shortening(relative: Tensor, most: float) -> Tensor:
+    """[c] what brings each length to the most: 1 where it is shorter."""
+    factor = most / relative.clamp(min=1e-300)
+    return factor.clamp(max=1)
+
+
+def _on_host(lengths: Tensor | None, ids: Tensor) -> Tensor:
+    if lengths is None:
+        return torch.full((len(ids),), torch.nan, dtype=torch.float64)
+    return lengths.cpu()

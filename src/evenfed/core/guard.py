@@ -1,0 +1,295 @@
+"""The guard: bounds on what one client can do to a round, whatever the algorithm.
+
+What clients report is compared with the median over all clients, which the lies of a minority hardly move:
+
+* losses are clipped at the median plus k robust standard deviations (1.4826 MAD, Hampel's rule),
+* weights at a multiple of the client's share,
+* updates at a multiple of the median norm (norm clipping: Sun et al., 2019, with an adaptive bound),
+* sizes at a multiple of the median size.
+
+`docs/guard.md` says what this stops, what it does not stop, and what it costs.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .errors import InputError, unknown
+
+ENOUGH = 32  # clients whose numbers make a median; fewer are joined by those heard before
+LEAST = 3  # clients below which no median is trusted
+_NORMAL = 1.4826  # a MAD times this is the standard deviation of a normal distribution
+_SPREAD = 0.1  # of the median: the least standard deviation of losses
+_SMALLEST = 0.01  # of the median: the smallest loss
+_HALF = 0.5  # of all weight
+_HALVINGS = 100  # of an interval, to a float's precision
+
+
+class Clip(NamedTuple):
+    """One number of one client that counted for less than was reported."""
+
+    client: int
+    what: str  # loss, weight, update, buffers or size
+    reported: float
+    counted: float
+
+    @property
+    def says(self) -> str:
+        """In words.
+
+        >>> Clip(3, "loss", 1e6, 2.5).says
+        'its loss of 1e+06 counts as 2.5'
+        """
+        if self.what == "update" and self.counted == 0:
+            return f"its update of length {self.reported:.3g} is left out"
+        length = " of length" if self.what in ("update", "buffers") else " of"
+        return f"its {self.what}{length} {self.reported:.3g} counts as {self.counted:.3g}"
+
+
+def clips(what: str, ids: Tensor, reported: Tensor, counted: Tensor) -> tuple[Clip, ...]:
+    """Of these clients, those whose number counted for another."""
+    differing = []
+    for k in (reported != counted).nonzero().flatten().tolist():
+        client = int(ids[k])
+        told = float(reported[k])
+        used = float(counted[k])
+        differing.append(Clip(client, what, told, used))
+    return tuple(differing)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """How far a client may stand out; each number is a multiple, and a larger one is more lenient."""
+
+    loss: float = 3.0  # standard deviations above the median loss, robustly estimated
+    weight: float = 3.0  # times the client's share
+    update: float = 2.0  # times the usual length of an update: what is longer is shortened
+    refuse: float = 5.0  # times the usual length of an update: what is longer is left out
+    size: float = 5.0  # times the median size
+    rescue: float = 2.0  # at most so many times do weights grow to replace those of clients that dropped out
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 1 <= value < math.inf:
+                raise InputError(f"guard: {field.name}={value!r}: give a finite number of at least 1")
+
+    @classmethod
+    def of(cls, choice: "GuardChoice") -> "Guard | None":
+        """From what a user gives: nothing, "off" or false; "on" or true; or a table of numbers.
+
+        >>> Guard.of("on"), Guard.of("off")
+        (Guard(loss=3.0, weight=3.0, update=2.0, size=3.0, rescue=2.0), None)
+        """
+        if isinstance(choice, Guard):
+            return choice
+        if choice is None or choice is False or choice == "off":
+            return None
+        if choice is True or choice == "on":
+            return cls()
+        names = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(choice, Mapping):
+            listed = ", ".join(names)
+            raise InputError(
+                f"guard={choice!r}: give on, off, or a table such as {{ update = 3.0 }} with any of {listed}"
+            )
+        numbers = dict(choice)
+        name = numbers.pop("name", "on")
+        if name not in ("on", "off"):
+            raise unknown("guard", str(name), ("on", "off"))
+        for given in numbers:
+            if given not in names:
+                raise unknown("number of the guard", str(given), names)
+        return cls(**numbers) if name == "on" else None
+
+    def describe(self) -> dict[str, float]:
+        """As JSON stores it, and `of` takes it back."""
+        return dataclasses.asdict(self)
+
+    def bounded_sizes(self, sizes: Tensor) -> Tensor:
+        """[n] the sizes that count."""
+        with_data = sizes[sizes > 0]
+        if len(with_data) < LEAST:
+            return sizes
+        median = with_data.double().quantile(0.5)
+        largest = int(self.size * median)
+        return sizes.clamp(max=largest)
+
+    def counted_losses(self, heard: "Heard", ids: Tensor, losses: Tensor, index: int) -> "tuple[Heard, Tensor]":
+        """[m] the losses that count: within k robust standard deviations of the median, and positive where that is."""
+        heard = heard.with_losses(ids, losses, index)
+        usual = heard.usual_loss()
+        if usual is None:
+            return heard, losses
+        median, deviation = usual
+        lowest = median - self.loss * deviation
+        if median > 0:
+            lowest = max(lowest, _SMALLEST * median)
+        counted = losses.clamp(min=lowest, max=median + self.loss * deviation)
+        return heard, counted
+
+    def capped(self, weights: Tensor, shares: Tensor) -> Tensor:
+        """[m] the weights with the same sum and no client above its cap; what is cut off goes to the others by share.
+
+        w_i <- clip(w_i + t p_i, -c_i, c_i), the nearest such weights where nearness is measured per share.
+        """
+        most = self._most(weights, shares)
+        if not bool(_exceeds(weights, most).any()):
+            return weights
+        total = float(weights.sum())
+        reach = (weights.abs() + most) / shares.clamp(min=1e-300)
+        high = float(reach.max())
+        low = -high
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            held = _clipped(weights + middle * shares, most)
+            if float(held.sum()) < total:
+                low = middle
+            else:
+                high = middle
+        return _clipped(weights + high * shares, most)
+
+    def _most(self, weights: Tensor, shares: Tensor) -> Tensor:
+        """[m] the caps: `weight` times a client's share, or an equal share if that is larger.
+
+        No client gets more than half of all weight by a cap, but its own share always.
+        """
+        total = float(weights.sum())
+        if not total > 0:
+            return torch.full_like(weights, torch.inf)
+        at_least_equal = shares.clamp(min=1 / len(shares))
+        multiple = (self.weight * at_least_equal).clamp(max=_HALF)
+        return total * torch.maximum(shares, multiple)
+
+    def outweighing(self, ids: Tensor, weights: Tensor, shares: Tensor) -> tuple[Tensor, tuple[Clip, ...]]:
+        """The capped weights, and whose were above the cap."""
+        capped = self.capped(weights, shares)
+        above = _exceeds(weights, self._most(weights, shares))
+        return capped, clips("weight", ids[above], weights[above], capped[above])
+
+    def probed(self, losses: Tensor) -> Tensor:
+        """[m] losses at a snapshot, bounded among themselves; the median where there is none."""
+        finite = losses.isfinite()
+        known = losses[finite]
+        count = len(known)
+        if count == 0:
+            return losses
+        nobody = Heard.nothing(count)
+        ids = torch.arange(count)
+        _, counted = self.counted_losses(nobody, ids, known, 0)
+        filled = torch.full_like(losses, float(known.median()))
+        filled[finite] = counted
+        return filled
+
+    def capped_mixture(self, memory: dict[str, Tensor], name: str | None, sizes: Tensor) -> dict[str, Tensor]:
+        """The memory of an algorithm that spreads all weight over the clients, with no one above the cap."""
+        if name is None:
+            return memory
+        eligible = sizes > 0
+        shares = sizes[eligible] / sizes.sum()
+        mixture = memory[name].clone()
+        mixture[eligible] = self.capped(mixture[eligible], shares)
+        return {**memory, name: mixture}
+
+
+def bounded(guard: Guard | None, sizes: Tensor) -> tuple[Tensor, tuple[Clip, ...]]:
+    """[n] the sizes that count, and whose do not count as claimed."""
+    if guard is None:
+        return sizes, ()
+    counted = guard.bounded_sizes(sizes)
+    ids = torch.arange(len(sizes))
+    return counted, clips("size", ids, sizes, counted)
+
+
+def _exceeds(weights: Tensor, most: Tensor) -> Tensor:
+    return weights.abs() > most * (1 + 1e-6)
+
+
+def _clipped(values: Tensor, most: Tensor) -> Tensor:
+    return torch.minimum(torch.maximum(values, -most), most)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What each client last reported, and in which round: a median of it is what is usual."""
+
+    losses: Tensor  # [n] NaN until heard
+    asked: Tensor  # [n] the round of it; -1
+    norms: Tensor  # [n] length of its update, per learning rate and square root of its steps; NaN until heard
+    trained: Tensor  # [n] the round of it; -1
+    drifts: Tensor  # [n] the same of its buffers' change
+
+    @classmethod
+    def nothing(cls, clients: int) -> "Heard":
+        unknown = torch.full((clients,), torch.nan, dtype=torch.float64)
+        never = torch.full((clients,), -1)
+        return cls(unknown, never, unknown.clone(), never.clone(), unknown.clone())
+
+    def with_losses(self, ids: Tensor, losses: Tensor, index: int) -> "Heard":
+        table = self.losses.clone()
+        asked = self.asked.clone()
+        table[ids] = losses
+        asked[ids] = index
+        return dataclasses.replace(self, losses=table, asked=asked)
+
+    def with_norms(self, ids: Tensor, norms: Tensor, drifts: Tensor, index: int) -> "Heard":
+        lengths = self.norms.clone()
+        changes = self.drifts.clone()
+        trained = self.trained.clone()
+        lengths[ids] = norms
+        changes[ids] = drifts
+        trained[ids] = index
+        return dataclasses.replace(self, norms=lengths, drifts=changes, trained=trained)
+
+    def with_more(self, clients: int) -> "Heard":
+        """With room for so many new ones."""
+        more = Heard.nothing(clients)
+        tables = {}
+        for name, table in vars(self).items():
+            new = getattr(more, name)
+            tables[name] = torch.cat([table, new])
+        return Heard(**tables)
+
+    def usual_loss(self) -> tuple[float, float] | None:
+        """Median and robust standard deviation of the losses."""
+        losses = _recent(self.losses, self.asked)
+        if len(losses) < LEAST:
+            return None
+        median = losses.quantile(0.5)
+        distances = (losses - median).abs()
+        deviation = _NORMAL * distances.quantile(0.5)
+        least = _SPREAD * median.abs()
+        return float(median), float(torch.maximum(deviation, least))
+
+    def usual_norm(self) -> float | None:
+        return _median(_recent(self.norms, self.trained))
+
+    def usual_drift(self) -> float | None:
+        return _median(_recent(self.drifts, self.trained))
+
+
+def _recent(values: Tensor, rounds: Tensor) -> Tensor:
+    """The values of the last rounds that together asked enough clients."""
+    known = ~values.isnan()
+    values = values[known]
+    rounds = rounds[known]
+    if len(rounds) <= ENOUGH:
+        return values
+    oldest = rounds.topk(ENOUGH).values[-1]
+    return values[rounds >= oldest]
+
+
+def _median(values: Tensor) -> float | None:
+    if len(values) < LEAST:
+        return None
+    median = float(values.quantile(0.5))
+    return median if median > 0 else None
+
+
+GuardChoice = Guard | bool | str | Mapping[str, Any] | None

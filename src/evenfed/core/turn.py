@@ -1,0 +1,64 @@
+"""An open round, between its losses and its updates."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .algorithm import Plan, Round
+from .guard import Clip
+from .server import Server
+
+NOTHING = "no finite loss and update came back"
+REFUSED = "the guard left out every update"
+NOT_FINITE = "the step would leave a model that is not finite"
+
+LossesAt = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An open round: who trains with which weight, and what closing it needs to know."""
+
+    server: Server
+    round: Round
+    plan: Plan
+    losses: Tensor  # [n] as measured
+    counted: Tensor  # [n] the same as far as a guard lets them count
+    dropped: tuple[int, ...]
+    clipped: tuple[Clip, ...] = ()
+
+
+def restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
+    """The plan of those whose update arrived, rescaled to the planned total."""
+    ids = plan.ids[arrived]
+    weights = plan.weights[arrived] * rescue
+    return dataclasses.replace(plan, ids=ids, weights=weights)
+
+
+def among(round: Round, ids: Tensor) -> Round:
+    """The round as if only `ids` had taken part."""
+    taking_part = torch.isin(round.ids, ids)
+    ids = round.ids[taking_part]
+    losses = round.losses[taking_part]
+    shares = round.shares[taking_part]
+    shares = shares / shares.sum()
+    return dataclasses.replace(
+        round,
+        ids=ids,
+        losses=losses,
+        shares=shares,
+    )
+
+
+def objective(turn: Turn) -> float:
+    """F at the measured losses: the curve a report draws, even where the weights came from smoothed ones."""
+    round = turn.round
+    losses = turn.counted[round.ids]
+    if len(losses) == 0:
+        return float("nan")
+    algorithm = turn.server.algorithm
+    objective = algorithm.objective(losses, round.shares)
+    return float(objective)
