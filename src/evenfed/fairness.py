@@ -107,16 +107,34 @@ class Inequality:
         >>> Inequality.of([0.5, 0.5]).gini, Inequality.of([0.5, 0.5]).entropy
         (0.0, 1.0)
         """
-        every = np.asarray(figures, dtype=np.float64)
-        values = np.sort(every[~np.isnan(every)])
+        values = np.asarray(figures, dtype=np.float64)
+        values = np.sort(values)
+        known = ~np.isnan(values)
+        values = values[known]
         if len(values) == 0:
-            return cls(*[_NAN] * len(dataclasses.fields(cls)))
-        low, first, third, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
-        gaps = (float(high - low), float(third - first), float(values[-1] - values[0]))
+            return _ALL_UNKNOWN
+        quantiles = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
+        low, first, third, high = quantiles.tolist()
+        gaps = dataclasses.replace(
+            _ALL_UNKNOWN,
+            gap_90_10=high - low,
+            gap_75_25=third - first,
+            gap_max_min=float(values[-1] - values[0]),
+        )
         total = float(values.sum())
         if values[0] < 0 or not total > 0:
-            return cls(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, *gaps)
-        return cls(*_of_shares(values / total), *gaps)
+            return gaps
+        shares = values / total
+        jain = _jain(shares)
+        return dataclasses.replace(
+            gaps,
+            gini=_gini(shares),
+            jain=jain,
+            theil=_theil(shares),
+            entropy=_entropy(shares),
+            cv=float(np.sqrt(1 / jain - 1)),
+            angle=float(np.degrees(np.arccos(np.sqrt(jain)))),
+        )
 
     @classmethod
     def average(cls, several: Sequence["Inequality"]) -> "Inequality":
@@ -126,22 +144,52 @@ class Inequality:
         return cls(*means.tolist())
 
 
-def _of_shares(shares: Vector) -> tuple[float, float, float, float, float, float]:
-    """gini, jain, theil, entropy, cv, angle of ascending shares [n] of the total."""
+_ALL_UNKNOWN = Inequality(*[_NAN] * len(dataclasses.fields(Inequality)))
+
+
+def _gini(shares: Vector) -> float:
+    """Of ascending shares [n] of the total, as the functions below."""
     clients = len(shares)
     ranks = np.arange(1, clients + 1)
-    gini = float((2 * ranks - clients - 1) @ shares) / clients
-    jain = min(1.0, 1.0 / (clients * float(shares @ shares)))
+    weights = 2 * ranks - clients - 1
+    if _are_equal(shares):
+        return 0.0
+    return float(weights @ shares) / clients
+
+
+def _jain(shares: Vector) -> float:
+    if _are_equal(shares):
+        return 1.0
+    squares = float(shares @ shares)
+    return min(1.0, 1 / (len(shares) * squares))
+
+
+def _theil(shares: Vector) -> float:
+    if _are_equal(shares):
+        return 0.0
+    most = float(np.log(len(shares)))
+    return max(0.0, most - _disorder(shares))
+
+
+def _entropy(shares: Vector) -> float:
+    if _are_equal(shares):
+        return 1.0
+    most = float(np.log(len(shares)))
+    return min(1.0, _disorder(shares) / most)
+
+
+def _disorder(shares: Vector) -> float:
+    """-sum p ln p, where nothing times the logarithm of nothing is nothing."""
     positive = shares[shares > 0]
-    disorder = -float(positive @ np.log(positive))
-    most = float(np.log(clients))
-    theil = max(0.0, most - disorder)
-    entropy = disorder / most if clients > 1 else 1.0
-    cv = float(np.std(shares * clients))
-    angle = float(np.degrees(np.arccos(np.sqrt(jain))))
-    if shares[0] == shares[-1]:  # all equal: what is left is rounding
-        return 0.0, 1.0, 0.0, 1.0, 0.0, 0.0
-    return gini, jain, theil, min(1.0, entropy), cv, angle
+    logarithms = np.log(positive)
+    return -float(positive @ logarithms)
+
+
+def _are_equal(shares: Vector) -> bool:
+    """Whether all that is left is rounding."""
+    first = shares[0]
+    last = shares[-1]
+    return bool(first == last)
 
 
 def mean_of_first(ordered: Vector, fraction: float) -> Vector:

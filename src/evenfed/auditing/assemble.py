@@ -101,11 +101,18 @@ class Assembly:
     def _entry(self, code: int, label: str, seeds: _Seeds) -> Entry:
         is_own = self.figures.algorithm == code
         runs = {}
-        for seed in np.unique(self.figures.seed[is_own]):
-            is_of_run = is_own & (self.figures.seed == seed)
-            rows = np.flatnonzero(is_of_run)
-            number = seeds[code, int(seed)]
-            runs[number] = self._history(RunRows(self.figures, label, rows, self.values, self._say))
+        every_seed = self.figures.seed
+        for seed in np.unique(every_seed[is_own]).tolist():
+            is_of_run = is_own & (every_seed == seed)
+            rows = RunRows(
+                self.figures,
+                label,
+                rows=np.flatnonzero(is_of_run),
+                values=self.values,
+                say=self._say,
+            )
+            number = seeds[code, seed]
+            runs[number] = self._history(rows)
         in_order = {number: runs[number] for number in sorted(runs)}
         config = {"algorithm": label, "train": {"precision": ""}}
         return Entry(label, config, in_order)
@@ -177,17 +184,14 @@ class Assembly:
             self._say("Sizes of clients differ between rows; the first of each client is shown.")
         every = self.figures.clients
         for label, entry in entries.items():
-            is_absent = np.zeros(len(every), dtype=bool)
-            for run in entry.histories:
-                if run.last_figures is not None:
-                    is_absent |= np.isnan(run.last_figures)
-            absent = np.flatnonzero(is_absent)
-            if len(absent):
-                names = ", ".join(every[client] for client in absent[:3])
-                self._say(
-                    f"{label} has no figure of {len(absent)} of {len(every)} clients ({names}...): its figures are of "
-                    "the others, and differences of the clients that all runs have."
-                )
+            absent = np.flatnonzero(~_known_clients(entry))
+            if len(absent) == 0:
+                continue
+            first = every[absent[0]]
+            self._say(
+                f"{label} has no figure of {len(absent)} of {len(every)} clients, such as {first}: its figures are of "
+                "the others, and differences of the clients that all runs have."
+            )
 
     def _say(self, sentence: str) -> None:
         if sentence not in self.notes:

@@ -1,12 +1,13 @@
 """Tables of how unequal clients are in the field's other measures, and of groups of clients."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ..comparison.findings import Entry, Findings
 from ..comparison.history import over_seeds
-from ..fairness import Inequality, Vector
+from ..fairness import Inequality
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
 from .tables import joined, measured_on, name_of, spread_of, when
@@ -29,6 +30,8 @@ _NOTE = (
     "in the metric's unit. Formulas: docs/metrics.md."
 )
 _OF_LOSSES = "Less of the metric is better: these measures then weigh the clients served worst most."
+
+Members = Mapping[str, Sequence[int]]  # of each group: its clients by their place
 
 
 def inequality(findings: Findings, late: bool) -> Table:
@@ -59,31 +62,42 @@ def inequality(findings: Findings, late: bool) -> Table:
 def _cells(entry: Entry, late: bool) -> list[Cell]:
     per_seed = []
     for seed in entry.runs:
-        evaluations = [Inequality.of(figures) for figures in entry.figures(seed, late)]
-        per_seed.append(Inequality.average(evaluations))
+        evaluations = entry.figures(seed, late)
+        measures = list(map(Inequality.of, evaluations))
+        per_seed.append(Inequality.average(measures))
     cells = []
     for column in _MEASURES:
-        values = [getattr(measures, column.key) for measures in per_seed]
-        scale = 1.0 if column.key in _DIGITS else entry.metric.unit
-        cells.append(_cell(values, scale, _DIGITS.get(column.key)))
+        key = column.key
+        values = [getattr(measures, key) for measures in per_seed]
+        is_relative = key in _DIGITS
+        scale = 1.0 if is_relative else entry.metric.unit
+        cells.append(_cell(values, scale, _DIGITS.get(key)))
     return cells
 
 
 def _cell(values: Sequence[float], scale: float, digits: int | None = None) -> Cell:
+    """The mean over seeds, with their spread; empty if unknown."""
     mean, spread = over_seeds(values)
     if np.isnan(mean):
         return Cell()
-    return Cell(scale * mean, spread=scale * spread if len(values) > 1 else None, digits=digits)
+    cell = Cell(scale * mean, digits=digits)
+    if len(values) == 1:
+        return cell
+    return replace(cell, spread=scale * spread)
 
 
 def _weighted_mean(findings: Findings, entry: Entry, late: bool) -> Cell:
     sizes = np.array(findings.header.judged_sizes, dtype=np.float64)
     means = []
     for seed in entry.runs:
-        by_client = entry.figures(seed, late).mean(axis=0)
-        known = ~np.isnan(by_client)
-        weight = sizes[known].sum()
-        means.append(float(by_client[known] @ sizes[known] / weight) if weight > 0 else float("nan"))
+        figures = entry.figures(seed, late).mean(axis=0)
+        is_known = ~np.isnan(figures)
+        weights = sizes[is_known]
+        total = weights.sum()
+        mean = np.nan
+        if total > 0:
+            mean = figures[is_known] @ weights / total
+        means.append(float(mean))
     return _cell(means, entry.metric.unit)
 
 
@@ -96,14 +110,7 @@ def groups(findings: Findings, late: bool) -> Table | None:
     columns = [Column("clients", "clients"), *directed((mean, worst10, std), findings.metric)]
     lines = []
     for entry in findings.everyone:
-        means = []
-        for group, places in members.items():
-            cells = _of_group(entry, late, places)
-            if cells[1].value is not None:
-                means.append(cells[1].value)
-            lines.append(Line(entry.label, cells, group, entry.is_control))
-        apart = Cell(max(means) - min(means)) if means else Cell()
-        lines.append(Line(entry.label, [Cell(), apart, Cell(), Cell()], "best minus worst group", entry.is_control))
+        lines += _of_groups(entry, late, members)
     note = f"{measured_on(findings)} over the clients of each group, mean over seeds. Each client counts once."
     return Table(
         name=name_of("groups", late),
@@ -115,7 +122,7 @@ def groups(findings: Findings, late: bool) -> Table | None:
     )
 
 
-def _members(findings: Findings) -> dict[str, list[int]]:
+def _members(findings: Findings) -> Members:
     """The clients of each group, by their place."""
     assert findings.origin is not None
     members: dict[str, list[int]] = {}
@@ -125,18 +132,40 @@ def _members(findings: Findings) -> dict[str, list[int]]:
     return members
 
 
+def _of_groups(entry: Entry, late: bool, members: Members) -> list[Line]:
+    """A line for each group, and one for the distance between the best and the worst group's mean."""
+    lines = []
+    means = []
+    for group, places in members.items():
+        cells = _of_group(entry, late, places)
+        lines.append(Line(entry.label, cells, group, entry.is_control))
+        _, mean, _, _ = cells
+        if mean.value is not None:
+            means.append(mean.value)
+    apart = Cell()
+    if means:
+        apart = Cell(max(means) - min(means))
+    cells = [Cell(), apart, Cell(), Cell()]
+    lines.append(Line(entry.label, cells, "best minus worst group", entry.is_control))
+    return lines
+
+
 def _of_group(entry: Entry, late: bool, places: Sequence[int]) -> list[Cell]:
-    by_metric: dict[str, list[float]] = {"mean": [], "worst10": [], "std": []}
+    """Number of clients, mean, worst 10 % and spread."""
     clients = 0
+    evaluations = []
     for seed in entry.runs:
         for figures in entry.figures(seed, late):
-            own: Vector = figures[places]
-            clients = max(clients, int((~np.isnan(own)).sum()))
-            fairness = entry.metric.fairness(own)
-            for metric, values in by_metric.items():
-                values.append(getattr(fairness, metric))
+            own = figures[places]
+            is_known = ~np.isnan(own)
+            clients = max(clients, int(is_known.sum()))
+            evaluations.append(entry.metric.fairness(own))
     cells = [Cell(float(clients), digits=0)]
-    for values in by_metric.values():
+    for metric in ("mean", "worst10", "std"):
+        values = [getattr(fairness, metric) for fairness in evaluations]
         mean, _ = over_seeds(values)
-        cells.append(Cell() if np.isnan(mean) else Cell(entry.metric.unit * mean))
+        cell = Cell()
+        if not np.isnan(mean):
+            cell = Cell(entry.metric.unit * mean)
+        cells.append(cell)
     return cells
