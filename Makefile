@@ -29,7 +29,7 @@ lint: $(READY)
 
 # The manual as a site: build/site/index.html. Warnings are errors; examples that have not changed are not run again
 docs: $(READY)
-	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/site
+	$(BIN)/sphinx-build -q -a -W --keep-going -c docs . build/site
 	$(BIN)/python tools/site.py build/site
 
 bench: $(READY)

@@ -10,6 +10,7 @@ from evenfed.core.algorithm import Algorithm
 
 _ITEM = re.compile(r"^`(\w+)(\([^`]*\))?`: ")
 _CODE = re.compile(r"(`[^`]*`)")
+_LINKED = re.compile(r"`(evenfed(\.\w+)+|[A-Z]\w*(\.\w+)*)`")
 _MARKUP = re.compile(r"([*|\\]|(?<=\w)_(?=\W|$))")
 _FORMULA = re.compile(r"[=←≤∝]|argmin|argmax")
 _BOUNDS = {"above": "above", "least": "at least", "most": "at most"}
@@ -71,12 +72,17 @@ def _with_items(paragraph: list[str]) -> list[str]:
 def escaped(text: str) -> str:
     """Text whose only markup are its backticks.
 
-    >>> escaped("w_i of `plan`, |f| and x_")
-    'w_i of `plan`, \\\\|f\\\\| and x\\\\_'
+    >>> escaped("w_i of `plan` and `Result`, |f| and x_")
+    'w_i of ``plan`` and `Result`, \\\\|f\\\\| and x\\\\_'
     """
     parts = []
     for part in _CODE.split(text):
-        parts.append(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part))
+        if not part.startswith("`"):
+            parts.append(_MARKUP.sub(r"\\\1", part))
+        elif _LINKED.fullmatch(part):
+            parts.append(part)
+        else:
+            parts.append(f"`{part}`")  # as code: a parameter `train` is not the function of that name
     return "".join(parts)
 
 

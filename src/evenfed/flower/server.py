@@ -21,8 +21,9 @@ OWN = ("algorithm", "out", "label", "clients", "wait", "timeout", "ordered", "pr
 def server_app(model: ModelFunction, **defaults: Any) -> ServerApp:
     """A Flower server app that trains `model()` with the strategy the run's configuration asks for.
 
-    `[tool.flwr.app.config.evenfed]` of the app's pyproject.toml, or `flwr run . --run-config
-    "evenfed.lr=0.1"`, may hold every option of `FairStrategy` and `evenfed.Settings`; `defaults` fill in.
+    `[tool.flwr.app.config.evenfed]` of the app's pyproject.toml, or the option
+    `flwr run . --run-config "evenfed.lr=0.1"`, may hold every option of `FairStrategy` and `evenfed.Settings`;
+    `defaults` fill in.
 
     >>> import torch
     >>> app = server_app(lambda: torch.nn.Linear(4, 3), algorithm="semi_vred", rounds=5, lr=0.1)
