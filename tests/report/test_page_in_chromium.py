@@ -324,4 +324,4 @@ def test_a_live_page_grows_and_keeps_what_was_chosen(small, browser, live, tmp_p
     assert browser.console() == []
     live.shutdown()
     live.server_close()
-    browser.wait("return document.getElementById('live').textContent.startsWith('The server has ended')")
+    browser.wait("return document.getElementById('live').textContent.startsWith('The server does not answer')")

@@ -9,7 +9,7 @@ async function follow(address, edition) {
     if (document.hidden) continue;
     const answer = await asked(`${address}?after=${encodeURIComponent(edition)}`);
     if (!answer) {
-      tellState("The server has ended; this is what it last said", false);
+      tellState("The server does not answer; this is what it last said", false);
       await pause(TRY_AGAIN);
       continue;
     }
