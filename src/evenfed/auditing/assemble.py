@@ -21,6 +21,7 @@ from .roles import normal
 from .rounds import RunRows
 
 MOST_ROUNDS = 10_000  # kept by their number; more are kept by their order
+_Entries = Mapping[str, Entry]  # by label
 _Seeds = Mapping[tuple[int, int], int]  # algorithm and seed, by their codes -> the seed's number
 
 
@@ -64,8 +65,10 @@ class Assembly:
         first = entries.pop(chosen)
         others, controls = self._arranged(first, entries)
         repeated = [entry for entry in controls if entry.label == FLOOR_LABEL]
-        names = self.figures.clients
-        groups = {names[client]: group for client, group in self.figures.groups.items()}
+        groups = {}
+        for client, group in self.figures.groups.items():
+            name = self.figures.clients[client]
+            groups[name] = group
         has_sizes = bool(self.figures.sizes)
         return Findings(
             folder=path,
@@ -144,7 +147,7 @@ class Assembly:
             test_losses=figures if is_loss else None,
         )
 
-    def _arranged(self, first: Entry, others: Mapping[str, Entry]) -> tuple[list[Entry], list[Entry]]:
+    def _arranged(self, first: Entry, others: _Entries) -> tuple[list[Entry], list[Entry]]:
         """Entries that share seeds with the first, and repetitions of it, which evenfed's own tables have."""
         entries = []
         controls = []
@@ -158,16 +161,18 @@ class Assembly:
             if first.label == BASELINE and label in FLOOR_NAMES:
                 controls.append(Entry(label, entry.config, entry.runs, repeats=BASELINE))
                 continue
-            shared = {seed: run for seed, run in entry.runs.items() if seed in first.runs}
-            if not shared:
+            shared = entry.with_seeds_of(first)
+            count = len(shared.runs)
+            own_count = len(entry.runs)
+            if count == 0:
                 self._say(f"{label}: left out, no seed in common with {first.label}.")
                 continue
-            if len(shared) < len(entry.runs):
-                self._say(f"{label}: {len(shared)} of {len(entry.runs)} seeds, those in common with {first.label}.")
-            entries.append(Entry(label, entry.config, shared))
+            if count < own_count:
+                self._say(f"{label}: {count} of {own_count} seeds, those in common with {first.label}.")
+            entries.append(shared)
         return entries, controls
 
-    def _rounds(self, entries: Mapping[str, Entry]) -> int:
+    def _rounds(self, entries: _Entries) -> int:
         """The most that any run has; differences are said."""
         lengths = set()
         for entry in entries.values():
@@ -178,7 +183,7 @@ class Assembly:
             self._say(f"Runs end in different rounds, from {min(lengths)} to {most}: each is judged at its end.")
         return most
 
-    def _note_absent_clients(self, entries: Mapping[str, Entry]) -> None:
+    def _note_absent_clients(self, entries: _Entries) -> None:
         """Say whose results do not cover the same clients."""
         if self.figures.sizes_differ:
             self._say("Sizes of clients differ between rows; the first of each client is shown.")
@@ -213,17 +218,22 @@ def _seeds(figures: Figures) -> _Seeds:
 
     Runs that are named one by one, as trackers do, are numbered within each algorithm, so that they can be paired.
     """
-    pairs = sorted(set(zip(figures.algorithm.tolist(), figures.seed.tolist(), strict=True)))
-    if all(map(_is_short_number, figures.seeds)):
-        return {(algorithm, seed): int(figures.seeds[seed]) for algorithm, seed in pairs}
-    if len(pairs) > len(figures.seeds):  # some are shared
-        return {(algorithm, seed): seed for algorithm, seed in pairs}
+    algorithms = figures.algorithm.tolist()
+    seeds = figures.seed.tolist()
+    pairs = sorted(set(zip(algorithms, seeds, strict=True)))
+    are_numbers = all(map(_is_short_number, figures.seeds))
+    are_shared = len(pairs) > len(figures.seeds)
     numbers: dict[tuple[int, int], int] = {}
     counts: dict[int, int] = {}
     for algorithm, seed in pairs:
         count = counts.get(algorithm, 0)
-        numbers[algorithm, seed] = count
         counts[algorithm] = count + 1
+        number = count
+        if are_numbers:
+            number = int(figures.seeds[seed])
+        elif are_shared:
+            number = seed
+        numbers[algorithm, seed] = number
     return numbers
 
 

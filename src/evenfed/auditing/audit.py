@@ -54,7 +54,9 @@ class Audit:
     def difference(self, label: str, metric: str = "worst10") -> Difference:
         """An algorithm minus the baseline, with its 95 % interval over seeds; accuracies in points."""
         self[label]
-        return Differences([self.first], late=True).between(label, self.first.baseline.label, metric)
+        differences = Differences([self.first], late=True)
+        baseline = self.first.baseline.label
+        return differences.between(label, baseline, metric)
 
     def report(self, out: str | Path, show: bool = True) -> list[Path]:
         """Write tables, figures and the page to `out`, a folder per metric if there are several; returns the paths."""
@@ -77,7 +79,9 @@ class Audit:
 
         every = []
         for metric, findings in self.findings.items():
-            folder = Path(out) if len(self.findings) == 1 else Path(out) / _file_name(metric)
+            folder = Path(out)
+            if len(self.findings) > 1:
+                folder /= roles.normal(metric) or "metric"
             in_memory = findings.folder == Path(IN_MEMORY)
             every.append(write_report(self._document(findings), folder, with_figures, in_memory))
         return every
@@ -104,7 +108,8 @@ class Audit:
         tables = []
         for document in self.documents():
             (table,) = document.in_brief().tables
-            tables.append(replace(table, notes=(*document.facts, *table.notes)))
+            notes = (*document.facts, *table.notes)
+            tables.append(replace(table, notes=notes))
         return tables
 
 
@@ -197,11 +202,12 @@ def _against(findings: Findings, baseline: str | None) -> Findings:
     chosen = findings.named(baseline)
     others = []
     for entry in findings.entries:
-        runs = {seed: run for seed, run in entry.runs.items() if seed in chosen.runs}
-        if entry is not chosen and runs:
-            others.append(replace(entry, runs=runs))
-    return replace(findings, entries=(chosen, *others), controls=(), repeated=((chosen,),))
-
-
-def _file_name(metric: str) -> str:
-    return roles.normal(metric) or "metric"
+        shared = entry.with_seeds_of(chosen)
+        if entry is not chosen and shared.runs:
+            others.append(shared)
+    return replace(
+        findings,
+        entries=(chosen, *others),
+        controls=(),
+        repeated=((chosen,),),
+    )

@@ -115,8 +115,12 @@ class _Reader:
     def __init__(self, sheet: Sheet, columns: Roles, metric: str | None) -> None:
         self.sheet = sheet
         place = {column: k for k, column in enumerate(sheet.columns)}
-        self.places = {role: place[column] for role, column in columns.columns.items()}
-        self.wide = {algorithm: place[column] for algorithm, column in columns.wide.items()}
+        self.places: dict[str, int] = {}  # of roles
+        self.wide: dict[str, int] = {}  # of algorithms
+        for role, column in columns.columns.items():
+            self.places[role] = place[column]
+        for algorithm, column in columns.wide.items():
+            self.wide[algorithm] = place[column]
         self.metric = place.get(metric or "")
         self.algorithms = _Names(roles.ALGORITHM)
         self.seeds = _Names(roles.SEED)
@@ -154,8 +158,10 @@ class _Reader:
 
     def _read(self, row: Row, line: int) -> None:
         where = self.sheet.name
-        client = self.clients.code(row[self.places[roles.CLIENT]], where, line)
-        seed = self.seeds.code(self._cell(row, roles.SEED, "0"), where, line)
+        client_cell = self._cell(row, roles.CLIENT)
+        seed_cell = self._cell(row, roles.SEED, "0")
+        client = self.clients.code(client_cell, where, line)
+        seed = self.seeds.code(seed_cell, where, line)
         round_number = self._round(row, line)
         self._note_size(client, row, line)
         self._note_group(client, row, line)

@@ -88,9 +88,12 @@ class Reading:
             counted(len(figures.seeds), "seed"),
         ]
         if roles.ROUND in self.columns.columns:
-            parts.append(f"rounds {figures.round.min()} to {figures.round.max()}")
+            first = figures.round.min()
+            last = figures.round.max()
+            parts.append(f"rounds {first} to {last}")
+        amount = ", ".join(parts)
         end = "more" if metric.higher_is_better else "less"
-        sentence = f"{self.sheet.name}: {', '.join(parts)}; judged by {metric.name}, {end} is better"
+        sentence = f"{self.sheet.name}: {amount}; judged by {metric.name}, {end} is better"
         if self.options.lower_is_better is None and not self.columns.is_named:
             sentence += " (a guess; --lower-is-better says otherwise)"
         return f"{sentence}."

@@ -175,7 +175,8 @@ def _columns_by_role(sheet: Sheet, given: Given, metrics: Sequence[str]) -> dict
         if column not in sheet.columns:
             raise unknown(f"column (--{role})", column, sheet.columns)
         columns[role] = column
-    free = [name for name in sheet.columns if name not in columns.values() and name not in metrics]
+    taken = {*columns.values(), *metrics}
+    free = [name for name in sheet.columns if name not in taken]
     for role, synonyms in SYNONYMS.items():
         if role in columns:
             continue

@@ -60,7 +60,11 @@ def _of_frame(frame: Any) -> Sheet:
     def rows() -> Iterator[Row]:
         for first in range(0, len(frame), _CHUNK):
             part = frame.iloc[first : first + _CHUNK]
-            yield from zip(*(part.iloc[:, k].tolist() for k in range(len(columns))), strict=True)
+            cells = []
+            for k in range(len(columns)):
+                column = part.iloc[:, k]
+                cells.append(column.tolist())
+            yield from zip(*cells, strict=True)
 
     return Sheet(IN_MEMORY, columns, rows)
 

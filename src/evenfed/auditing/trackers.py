@@ -23,6 +23,9 @@ _RUNS = "select run_uuid, name from runs where lifecycle_stage = 'active'"
 _PARAMS = "select run_uuid, key, value from params"
 
 
+_Key = tuple[str, str, str, int]  # algorithm, seed, client, step
+
+
 @dataclass(frozen=True)
 class _Scalar:
     """One number that a tracker has."""
@@ -128,7 +131,8 @@ def _of_database(path: Path) -> Iterator[_Scalar]:
             for key, value, step, run in store.execute(_METRICS):
                 if run not in names:  # deleted
                     continue
-                algorithm, seed = _run(params.get(run, {}), names[run] or run)
+                name = names[run] or run
+                algorithm, seed = _run(params.get(run, {}), name)
                 yield _Scalar(str(key), int(step), float(value), algorithm, seed)
     except sqlite3.Error as error:
         raise InputError(f"{path} is no database of MLflow, or a broken one ({error}); give another") from None
@@ -182,7 +186,7 @@ def _run(params: Mapping[str, str], name: str) -> tuple[str, str]:
 
 def _sheet(path: Path, scalars: Iterable[_Scalar], fact: str, advice: str) -> Sheet:
     """A row per algorithm, seed, client and step."""
-    rows: dict[tuple[str, str, str, int], dict[str, Any]] = {}
+    rows: dict[_Key, dict[str, Any]] = {}
     names = set()
     for scalar in scalars:
         names.add(scalar.name)

@@ -221,12 +221,12 @@ class _Reader:
         """The entry with the seeds that FedAvg has too."""
         if entry.runs.keys() == baseline.runs.keys():
             return entry
-        shared = {seed: run for seed, run in entry.runs.items() if seed in baseline.runs}
-        if not shared:
+        shared = entry.with_seeds_of(baseline)
+        if not shared.runs:
             self._leave_out(entry.label, "left out, no seed in common with fedavg")
             return None
-        self._leave_out(entry.label, f"{seeds_named(shared)} alone, those in common with fedavg")
-        return replace(entry, runs=shared)
+        self._leave_out(entry.label, f"{seeds_named(shared.runs)} alone, those in common with fedavg")
+        return shared
 
     def _with_as_many_seeds(self, floor: Entry, baseline: Entry) -> Entry:
         """FedAvg with other seeds, as many as FedAvg has."""
