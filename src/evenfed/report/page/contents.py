@@ -1,17 +1,14 @@
 """All that a page says, before it becomes HTML: of a report, or of a search."""
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ...comparison.beside import names_of
-from ...comparison.federations import folders_inside
 from ...comparison.findings import Entry, Findings
 from ...comparison.runs import FLOOR_NAMES
 from ...comparison.statistics import Differences
-from ...core.visible import visible, without_passwords
+from ...core.visible import visible
 from .. import charts
 from ..charts.chart import Chart
 from ..charts.saving import drawable
@@ -19,7 +16,7 @@ from ..charts.theme import THEMES, looks
 from ..document import Report
 from ..table import Cell, Line, Table
 from ..tables import title
-from . import basis, glance, verdict
+from . import basis, glance, sources, verdict
 from .glance import Glance
 from .packing import Packer
 from .verdict import Verdict
@@ -48,17 +45,15 @@ class Page:
     def describe(self) -> tuple[dict[str, Any], str]:
         """As JSON, and its numbers as packed columns."""
         packer = Packer()
-        charts = []
+        drawn = []
         for chart in self.charts:
-            charts.append(
-                {
-                    "name": chart.name,
-                    "title": visible(chart.title),
-                    "says": visible(chart.says),
-                    "spec": drawable(chart.spec),
-                    "rows": packer.rows(chart.rows),
-                }
-            )
+            drawn.append(_chart(chart, packer))
+        themes = {}
+        for name, theme in THEMES.items():
+            themes[name] = theme.config
+        terms = []
+        for term, text in self.provenance:
+            terms.append([term, visible(text)])
         content = {
             "title": visible(self.title),
             "facts": list(map(visible, self.facts)),
@@ -68,12 +63,22 @@ class Page:
             "entries": _entries(self.entries) or _labels(self.labels),
             "seeds": list(self.seeds),
             "clients": list(map(visible, self.clients)),
-            "themes": {name: theme.config for name, theme in THEMES.items()},
-            "charts": charts,
-            "provenance": [[term, visible(text)] for term, text in self.provenance],
+            "themes": themes,
+            "charts": drawn,
+            "provenance": terms,
             "commands": list(map(visible, self.commands)),
         }
         return content, packer.text()
+
+
+def _chart(chart: Chart, packer: Packer) -> dict[str, Any]:
+    return {
+        "name": chart.name,
+        "title": visible(chart.title),
+        "says": visible(chart.says),
+        "spec": drawable(chart.spec),
+        "rows": packer.rows(chart.rows),
+    }
 
 
 def of_report(report: Report, in_memory: bool = False) -> Page:
@@ -87,12 +92,6 @@ def of_report(report: Report, in_memory: bool = False) -> Page:
     for name, base in bases.items():
         judged = verdict.of(base)
         verdicts.append(judged.about(name) if name else judged)
-    commands: list[str] = []
-    if not in_memory:
-        commands = [*_commands(comparisons), _report_command(comparisons)]
-    origin = comparisons[0].origin
-    if origin is not None:
-        commands = [origin.command] if origin.command else []
     return Page(
         title=_title(report),
         facts=_facts(report),
@@ -103,8 +102,8 @@ def of_report(report: Report, in_memory: bool = False) -> Page:
         entries=comparisons[0].everyone,
         seeds=_seeds(comparisons),
         clients=_clients(comparisons),
-        provenance=_provenance(comparisons, in_memory),
-        commands=commands,
+        provenance=sources.terms(comparisons, in_memory),
+        commands=sources.commands(comparisons, in_memory),
     )
 
 
@@ -114,38 +113,48 @@ def _charts(report: Report) -> list[Chart]:
     if report.pooled is None or len(report.findings) == 1:
         return charts.of(first)
     together = charts.across(report.pooled.comparisons)
-    names = {chart.name for chart in together}
-    alone = []
+    names = [chart.name for chart in together]
+    where = first.folder.name
     for chart in charts.of(report.pooled.findings):
-        if chart.name not in names:
-            alone.append(replace(chart, title=f"{chart.title} ({first.folder.name} alone)"))
-    return [*together, *alone]
+        if chart.name in names:
+            continue
+        title = f"{chart.title} ({where} alone)"
+        alone = replace(chart, title=title)
+        together.append(alone)
+    return together
 
 
 def _title(report: Report) -> str:
     """The name of the folder; of the federations of one experiment, the experiment's."""
-    if len(report.findings) == 1:
+    splits = len(report.findings)
+    outer = set()
+    for findings in report.findings:
+        folder = findings.folder.resolve()
+        outer.add(folder.parent.name)
+    if splits == 1 or report.pooled is None or len(outer) > 1:
         return report.title
-    parents = {findings.folder.resolve().parent for findings in report.findings}
-    if report.pooled is None or len(parents) > 1:
-        return report.title
-    return f"{parents.pop().name}: {len(report.findings)} splits of the data"
+    experiment = outer.pop()
+    return f"{experiment}: {splits} splits of the data"
 
 
 def _facts(report: Report) -> list[str]:
     """What was run first, without the name of a federation's folder."""
     first, *others = report.facts
     if len(report.findings) > 1:
-        first = first.removeprefix(f"{report.findings[0].folder.name}, ")
+        folder = report.findings[0].folder
+        first = first.removeprefix(f"{folder.name}, ")
     return [first, *others]
 
 
 def _bases(report: Report) -> dict[str, basis.Basis]:
     """What verdicts rest on: one for all federations, or one for each set-up by its name."""
-    if report.pooled is not None:
-        return {"": basis.chosen(report.pooled.comparisons, report.pooled)}
+    pooled = report.pooled
+    if pooled is not None:
+        together = basis.chosen(pooled.comparisons, pooled)
+        return {"": together}
     bases = {}
-    for name, findings in zip(names_of(report.findings), report.findings, strict=True):
+    names = names_of(report.findings)
+    for name, findings in zip(names, report.findings, strict=True):
         late = Differences([findings], late=True)
         bases[name] = basis.chosen([findings], late)
     return bases
@@ -162,7 +171,8 @@ def _clients(comparisons: Sequence[Findings]) -> list[str]:
     """Their names, if they are few enough for a list."""
     names: dict[str, None] = {}
     for findings in comparisons:
-        names.update(dict.fromkeys(map(str, findings.header.clients["names"])))
+        for name in findings.header.clients["names"]:
+            names[str(name)] = None
     return list(names) if len(names) <= _MOST_NAMES else []
 
 
@@ -170,17 +180,31 @@ def _entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Each with its colour and shape in the charts."""
     described = []
     for label, look in looks(entries).items():
-        described.append({"label": visible(label), "name": visible(FLOOR_NAMES.get(label, label)), **vars(look)})
+        name = FLOOR_NAMES.get(label, label)
+        described.append(
+            {
+                "label": visible(label),
+                "name": visible(name),
+                "colour": look.colour,
+                "shape": look.shape,
+            }
+        )
     return described
 
 
 def _labels(labels: Sequence[str]) -> list[dict[str, Any]]:
     """The same of entries that have no look of their own."""
-    return [{"label": visible(label), "name": visible(label)} for label in labels]
+    described = []
+    for label in labels:
+        shown = visible(label)
+        described.append({"label": shown, "name": shown})
+    return described
 
 
 def _verdict(judged: Verdict) -> dict[str, Any]:
-    details = [[heading, visible(text)] for heading, text in judged.details]
+    details = []
+    for heading, text in judged.details:
+        details.append([heading, visible(text)])
     return {
         "sentence": visible(judged.sentence),
         "names": list(map(visible, judged.names)),
@@ -192,7 +216,9 @@ def _verdict(judged: Verdict) -> dict[str, Any]:
 def _table(table: Table) -> dict[str, Any]:
     """A table as a reader sees it, with the numbers to sort by."""
     shown = table.shown()
-    heads = [column.title for column in shown.columns]
+    heads = []
+    for column in shown.columns:
+        heads.append(column.title)
     lines = []
     for line in shown.lines:
         lines.append(_line(line, table.document_digits))
@@ -209,78 +235,22 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _line(line: Line, digits: int) -> list[Any]:
     """The entry, its part, whether it is of the noise floor, and its cells."""
-    cells = [_cell(cell, digits) for cell in line.cells]
-    return [title(line.entry), title(line.part), line.control, cells]
+    cells = []
+    for cell in line.cells:
+        cells.append(_cell(cell, digits))
+    entry = title(line.entry)
+    part = title(line.part)
+    return [entry, part, line.control, cells]
 
 
 def _cell(cell: Cell, digits: int) -> list[Any]:
     """The text, the number to sort by, and whether it is the best."""
-    value = None
-    if cell.value is not None and cell.value == cell.value:
-        value = float(f"{cell.value:.{_PRECISION}g}")
-    return [cell.text(digits).replace("±", " ± "), value, cell.best]
-
-
-def _provenance(comparisons: Sequence[Findings], in_memory: bool) -> list[tuple[str, str]]:
-    """Versions, hardware, data, model and settings of the baseline's first run; entries' own values are their names."""
-    first = comparisons[0]
-    header = first.header
-    source = header.provenance
-    days = [run.started for run in first.made]
-    terms = {
-        "Runs started": f"{min(days)} to {max(days)}" if days else "",
-        "Folders": "" if in_memory else ", ".join(map(str, _folders(comparisons))),
-        "Versions": _assignments(source.get("versions") or {}),
-        "Commit": source.get("commit") or "",
-        "Hardware": _assignments(source.get("hardware") or {}),
-        "Device": header.device or "",
-        "Engine": header.engine or "",
-    }
-    if first.origin is not None:
-        terms |= first.origin.source
-    else:
-        for name in ("data", "model", "train"):
-            terms[f"[{name}]"] = _assignments(header.config.get(name) or {})
-    return [(term, text) for term, text in terms.items() if text]
-
-
-def _assignments(table: Mapping[str, Any]) -> str:
-    """The values of a table that are set."""
-    pairs = []
-    for key, value in table.items():
-        if value is not None:
-            pairs.append(f"{key} = {value}")
-    return ", ".join(pairs)
-
-
-def _commands(comparisons: Sequence[Findings]) -> list[str]:
-    """What was typed to make the runs, as far as they say."""
-    commands: dict[str, None] = {}
-    for findings in comparisons:
-        command = str(findings.header.provenance.get("command") or "")
-        _, _, arguments = command.partition(" ")
-        is_ours = arguments.startswith(("compare", "report", "tune"))
-        typed = f"evenfed {arguments}" if is_ours else command
-        if typed:
-            commands[without_passwords(typed)] = None
-    return list(commands)
-
-
-def _report_command(comparisons: Sequence[Findings]) -> str:
-    """What makes this page."""
-    words = ["evenfed", "report"]
-    for folder in _folders(comparisons):
-        words.append(shlex.quote(str(folder)))
-    least = comparisons[0].min_test
-    if least:
-        words += ["--min-test", str(least)]
-    return " ".join(words)
-
-
-def _folders(comparisons: Sequence[Findings]) -> list[Path]:
-    """Those of the comparisons; the one they are in, if they are all its federations."""
-    folders = [findings.folder for findings in comparisons]
-    outer = folders[0].parent
-    if len(folders) > 1 and outer.is_dir() and folders_inside(outer) == folders:
-        return [outer]
-    return folders
+    value = cell.value
+    if value is not None:
+        rounded = f"{value:.{_PRECISION}g}"
+        value = float(rounded)
+    if value != value:
+        value = None
+    text = cell.text(digits)
+    text = text.replace("±", " ± ")
+    return [text, value, cell.best]

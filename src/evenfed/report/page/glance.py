@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...comparison.findings import Entry
 from ...comparison.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
 from ...core.visible import visible
@@ -43,21 +44,43 @@ class Glance:
 
 def of(basis: Basis, name: str = "") -> Glance:
     """The levels of worst 10 % and mean, and how far each is from FedAvg's."""
-    metric = basis.metric
-    columns = [{"key": "algorithm", "title": "Algorithm", "kind": "name"}]
+    baseline = basis.baseline_name
+    columns = [_column("algorithm", "Algorithm", "name")]
     for figure, title in _FIGURES.items():
-        columns.append({"key": figure, "title": title, "kind": "level"})
-        columns.append({"key": f"{figure}_gap", "title": f"{title} against {basis.baseline_name}", "kind": "gap"})
-    lines = []
-    for entry in basis.findings.everyone:
-        label = entry.label
-        cells: list[dict[str, Any]] = []
-        for figure in _FIGURES:
-            cells.append(_level(basis, label, figure))
-            cells.append(_gap(metric, basis.change(label, figure)) if basis.is_compared(entry) else {})
-        shown = visible(FLOOR_NAMES.get(label, label))
-        lines.append({"entry": visible(label), "name": shown, "control": entry.is_control, "cells": cells})
-    return Glance(columns, lines, _subtitle(basis), _notes(basis), metric.sign, name)
+        columns.append(_column(figure, title, "level"))
+        columns.append(_column(f"{figure}_gap", f"{title} against {baseline}", "gap"))
+    lines = [_line(basis, entry) for entry in basis.findings.everyone]
+    return Glance(
+        columns,
+        lines,
+        subtitle=_subtitle(basis),
+        notes=_notes(basis),
+        sign=basis.metric.sign,
+        title=name,
+    )
+
+
+def _column(key: str, title: str, kind: str) -> dict[str, str]:
+    return {"key": key, "title": title, "kind": kind}
+
+
+def _line(basis: Basis, entry: Entry) -> dict[str, Any]:
+    label = entry.label
+    cells: list[dict[str, Any]] = []
+    for figure in _FIGURES:
+        gap: dict[str, Any] = {}
+        if basis.is_compared(entry):
+            difference = basis.change(label, figure)
+            gap = _gap(basis.metric, difference)
+        cells.append(_level(basis, label, figure))
+        cells.append(gap)
+    name = FLOOR_NAMES.get(label, label)
+    return {
+        "entry": visible(label),
+        "name": visible(name),
+        "control": entry.is_control,
+        "cells": cells,
+    }
 
 
 def _level(basis: Basis, label: str, figure: str) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from ..charts.saving import drawable
 Row = Mapping[str, Any]
 _DIGITS = 6  # significant ones of a column's largest number
 _WIDEST = 1e4  # times its median number that a column's largest may be, to share its last digit
+_MOST_WHOLE = 2**40  # whole numbers below it are kept as they are
+_NUMBER = (int, float, np.number)
 _LEVEL = 9  # of compression
 
 
@@ -46,8 +48,8 @@ class Packer:
     def _column(self, values: Sequence[Any]) -> dict[str, Any]:
         if all(isinstance(value, list | tuple) for value in values):
             return self._lists(values)
-        first = _plain(values[0])
-        if all(_plain(value) == first and type(value) is type(values[0]) for value in values):
+        if _are_same(values):
+            first = _plain(values[0])
             return {"kind": "same", "value": first}
         numbers = _numbers(values)
         if numbers is None:
@@ -84,30 +86,51 @@ class Packer:
                 known[key] = len(known)
                 choices.append(plain)
             codes.append(known[key])
-        return {"kind": "choice", "choices": choices, **self._whole(np.array(codes))}
+        column: dict[str, Any] = {"kind": "choice", "choices": choices}
+        column |= self._whole(np.array(codes))
+        return column
 
     def _multiples(self, numbers: NDArray[np.float64], digits: int) -> dict[str, Any]:
         """Whole multiples of 10 ** -digits above the least; 0 stands for a missing number."""
         is_known = ~np.isnan(numbers)
-        scaled = np.round(numbers[is_known] * 10.0**digits).astype(np.int64)
-        least = int(scaled.min())
+        known = numbers[is_known]
+        unit = 10.0**digits
+        multiples = np.round(known * unit)
+        multiples = multiples.astype(np.int64)
+        least = int(multiples.min())
         codes = np.zeros(len(numbers), np.int64)
-        codes[is_known] = scaled - least + 1
-        return {"kind": "number", "digits": digits, "least": least, **self._whole(codes)}
+        codes[is_known] = multiples - least + 1
+        column: dict[str, Any] = {"kind": "number", "digits": digits, "least": least}
+        column |= self._whole(codes)
+        return column
 
     def _floats(self, numbers: NDArray[np.float64]) -> dict[str, Any]:
         start = len(self._bytes)
-        self._bytes += numbers.astype("<f4").tobytes()
+        singles = numbers.astype("<f4")
+        self._bytes += singles.tobytes()
         return {"kind": "float", "start": start}
 
     def _whole(self, codes: NDArray[np.int64]) -> dict[str, int]:
         """Whole numbers from 0 in as few bytes each as hold them, the lowest bytes of all of them first."""
-        width = max(1, (int(codes.max()).bit_length() + 7) // 8)
+        largest = int(codes.max())
+        bits = largest.bit_length()
+        width = max(1, -(-bits // 8))
         start = len(self._bytes)
-        for place in range(width):
-            lowest = (codes >> (8 * place)) & 255
-            self._bytes += lowest.astype(np.uint8).tobytes()
+        for _ in range(width):
+            lowest = (codes & 255).astype(np.uint8)
+            self._bytes += lowest.tobytes()
+            codes = codes >> 8
         return {"start": start, "width": width}
+
+
+def _are_same(values: Sequence[Any]) -> bool:
+    """Whether all are equal, and of one type: 1 is not True."""
+    first = values[0]
+    for value in values:
+        is_same = _plain(value) == _plain(first)
+        if not is_same or type(value) is not type(first):
+            return False
+    return True
 
 
 def _plain(value: Any) -> Any:
@@ -127,25 +150,27 @@ def _numbers(values: Sequence[Any]) -> NDArray[np.float64] | None:
     """The values as numbers, missing ones as NaN; None if they are not numbers."""
     numbers = np.full(len(values), np.nan)
     for place, value in enumerate(values):
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if is_number and np.isfinite(value):
-            numbers[place] = value
-        elif value is not None and not is_number:
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, _NUMBER):
             return None
+        if np.isfinite(value):
+            numbers[place] = value
     return numbers
 
 
 def _decimals(numbers: NDArray[np.float64]) -> int | None:
     """Digits after the point that all numbers of a column share; None if they are of too many sizes for that."""
-    sizes = np.abs(numbers[~np.isnan(numbers)])
-    sizes = sizes[sizes > 0]
+    sizes = np.abs(numbers)
+    sizes = sizes[sizes > 0]  # NaN is not
     if len(sizes) == 0:
         return 0
-    is_whole = bool(np.all(sizes == np.round(sizes)))
     largest = float(sizes.max())
-    if is_whole and largest < 2**40:
+    middle = float(np.median(sizes))
+    are_whole = np.all(sizes == np.round(sizes))
+    if are_whole and largest < _MOST_WHOLE:
         return 0
-    if largest > _WIDEST * float(np.median(sizes)):
+    if largest > _WIDEST * middle:
         return None
-    magnitude = int(np.floor(np.log10(largest)))
-    return _DIGITS - 1 - magnitude
+    magnitude = np.floor(np.log10(largest))
+    return _DIGITS - 1 - int(magnitude)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...comparison.findings import BASELINE, Entry
-from ...comparison.history import Row
 from ...comparison.intervals import Difference
 from ..tables import figures_at
 from .basis import Basis
-from .words import amount, change, counted, is_nothing, level, listed, signed
+from .words import amount, change, counted, is_nothing, level, listed, shown, signed
 
 _MANY = 5  # alternatives from which one may look like a gain by luck
 _LIKELY = "“Likely” is a 95 % interval: if all were repeated, 19 of 20 such ranges would hold the true difference."
@@ -53,78 +52,121 @@ def of(basis: Basis) -> Verdict:
 
 def _alone(basis: Basis) -> Verdict:
     label = basis.baseline
-    worst10 = level(basis.metric, basis.level(label, "worst10"))
-    mean = level(basis.metric, basis.level(label, "mean"))
+    metric = basis.metric
+    worst10 = level(metric, basis.level(label, "worst10"))
+    mean = level(metric, basis.level(label, "mean"))
     sentence = f"{label}: the worst-served 10 % of clients reach {worst10}, the average client {mean}."
     compare = "Nothing was compared. `evenfed compare` puts several algorithms beside each other, on the same clients."
-    if basis.findings.origin:
-        compare = "Nothing was compared. Results of several algorithms on the same clients, in one table, would be."
-    return Verdict(sentence, [("How sure", compare)], [label])
+    return Verdict(
+        sentence,
+        details=[("How sure", compare)],
+        names=[label],
+    )
 
 
 def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     """One seed on fewer than three federations."""
     label = leader.label
-    sentence = "With one seed, no difference can be told from chance."
+    baseline = basis.baseline_name
+    gain = basis.change(label, "worst10")
+    best = f"Here no algorithm serves the worst 10 % better than {baseline}."
     if basis.gain(label) > 0:
-        points = amount(basis.metric, basis.change(label, "worst10").points)
-        sentence += f" Here {label} serves the worst 10 % best, {points} {_more(basis)} than {basis.baseline_name}."
-    else:
-        sentence += f" Here no algorithm serves the worst 10 % better than {basis.baseline_name}."
-    repeat = "Repeat it with three seeds or more: `--seeds 3`."
-    if basis.findings.origin:
-        repeat = "Train again with three seeds or more, and put them into a column `seed`."
-    unsure = ("How sure", f"Not at all. {repeat}")
-    return Verdict(sentence, [*_gain_and_cost(basis, label), unsure], [label])
+        more = _more(basis, gain)
+        best = f"Here {label} serves the worst 10 % best, {more} than {baseline}."
+    return Verdict(
+        f"With one seed, no difference can be told from chance. {best}",
+        details=[
+            ("Who gains", _who_gains(basis, label)),
+            ("Who pays", _who_pays(basis, label)),
+            ("How sure", "Not at all. Repeat it with three seeds or more: `--seeds 3`."),
+        ],
+        names=[label],
+    )
 
 
 def _no_gain(basis: Basis, leader: Entry) -> Verdict:
     label = leader.label
+    baseline = basis.baseline_name
     gain = basis.change(label, "worst10")
-    who = "No algorithm is" if len(basis.rivals) > 1 else f"{label} is not"
-    sentence = f"{who} shown to serve the worst-served clients better than {basis.baseline_name}"
-    if basis.gain(label) > 0:
-        points = signed(basis.metric, gain.points)
-        unit = " points" if basis.metric.is_share else ""
-        who = f"{label} comes closest" if len(basis.rivals) > 1 else "the difference"
-        sentence += f": {who} ({points}{unit} for the worst 10 %), which chance could do"
-    (_, gains), (_, pays) = _gain_and_cost(basis, label, is_named=basis.gain(label) > 0)
-    details = [("The closest", gains), ("Its cost", pays)]
-    worse = []
-    for entry in basis.rivals:
-        if basis.change(entry.label, "worst10").direction == -1:
-            worse.append(entry.label)
-    if worse:
-        verb = "serves" if len(worse) == 1 else "serve"
-        harm = f"{listed(worse)} {verb} the worst 10 % worse than {basis.baseline_name}."
-        details.append(("Who does harm", harm))
+    is_ahead = basis.gain(label) > 0
+    are_several = len(basis.rivals) > 1
+    who = "No algorithm is" if are_several else f"{label} is not"
+    sentence = f"{who} shown to serve the worst-served clients better than {baseline}"
+    if is_ahead:
+        ahead = f"{label} comes closest" if are_several else "the difference"
+        points = _points(basis, gain)
+        sentence += f": {ahead} ({points} for the worst 10 %), which chance could do"
+    details = [
+        ("The closest", _who_gains(basis, label, is_named=is_ahead)),
+        ("Its cost", _who_pays(basis, label)),
+    ]
+    harmful = _harmful(basis)
+    if harmful:
+        verb = "serves" if len(harmful) == 1 else "serve"
+        names = listed(harmful)
+        details.append(("Who does harm", f"{names} {verb} the worst 10 % worse than {baseline}."))
     details.append(("How sure", _sureness(basis, gain)))
-    return Verdict(f"{sentence}.", details, [label], _notes(basis))
+    return Verdict(
+        f"{sentence}.",
+        details=details,
+        names=[label],
+        notes=_notes(basis),
+    )
+
+
+def _harmful(basis: Basis) -> list[str]:
+    """The entries shown to serve the worst 10 % worse than the baseline does."""
+    labels = []
+    for entry in basis.rivals:
+        change_of_worst = basis.change(entry.label, "worst10")
+        if change_of_worst.direction == -1:
+            labels.append(entry.label)
+    return labels
 
 
 def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
     label = winners[0].label
+    baseline = basis.baseline_name
     gain = basis.change(label, "worst10")
     reached = level(basis.metric, basis.level(label, "worst10"))
-    more = amount(basis.metric, gain.points)
+    if basis.is_expected:
+        reached += " (expected)"
+    more = _more(basis, gain)
+    cost = _cost(basis, label)
     rivals = _level_with(basis, winners)
-    lead = f"better than {basis.baseline_name}" if rivals else "best"
-    expectation = " (expected)" if basis.is_expected else ""
+    lead = f"better than {baseline}" if rivals else "best"
     sentence = (
-        f"{label} serves the worst-served clients {lead}: the worst 10 % reach {reached}{expectation}, "
-        f"{more} {_more(basis)} than with {basis.baseline_name}, {_cost(basis, label)}."
+        f"{label} serves the worst-served clients {lead}: "
+        f"the worst 10 % reach {reached}, {more} than with {baseline}, {cost}."
     )
-    fedavgs = [entry.label for entry in rivals if entry.config.get("algorithm") == BASELINE]
+    fedavgs = []
+    names = []
+    for entry in rivals:
+        names.append(entry.label)
+        if entry.config.get("algorithm") == BASELINE:
+            fedavgs.append(entry.label)
     if fedavgs:
-        sentence += f" But {listed(fedavgs)} {_does(fedavgs)} about as well."
+        sentence += f" But {_as_well(fedavgs)}."
     sureness = _sureness(basis, gain)
     if basis.is_beyond_chance(gain):
         sureness = f"More than chance would do. {sureness}"
-    if rivals:
-        names = [entry.label for entry in rivals]
-        sureness += f" {listed(names)} {_does(names)} about as well: no difference is shown."
-    details = [*_gain_and_cost(basis, label), ("How sure", sureness)]
-    return Verdict(sentence, details, [label, *fedavgs], _notes(basis))
+    if names:
+        sureness += f" {_as_well(names)}: no difference is shown."
+    return Verdict(
+        sentence,
+        details=[
+            ("Who gains", _who_gains(basis, label)),
+            ("Who pays", _who_pays(basis, label)),
+            ("How sure", sureness),
+        ],
+        names=[label, *fedavgs],
+        notes=_notes(basis),
+    )
+
+
+def _as_well(names: Sequence[str]) -> str:
+    verb = "does" if len(names) == 1 else "do"
+    return f"{listed(names)} {verb} about as well"
 
 
 def _level_with(basis: Basis, winners: Sequence[Entry]) -> list[Entry]:
@@ -142,66 +184,74 @@ def _level_with(basis: Basis, winners: Sequence[Entry]) -> list[Entry]:
 
 def _cost(basis: Basis, label: str) -> str:
     """What it costs, as the end of a sentence."""
+    metric = basis.metric
     mean = basis.change(label, "mean")
     best10 = basis.change(label, "best10")
+    of_mean = amount(metric, mean.points)
+    of_best10 = amount(metric, best10.points)
     payers = []
     if mean.direction == -1:
-        payers.append(f"{amount(basis.metric, mean.points)} to the average client")
+        payers.append(f"{of_mean} to the average client")
     if best10.direction == -1:
-        payers.append(f"{amount(basis.metric, best10.points)} to the best-served 10 %")
+        payers.append(f"{of_best10} to the best-served 10 %")
     if payers:
-        return f"at a cost of {' and '.join(payers)}"
+        costs = " and ".join(payers)
+        return f"at a cost of {costs}"
     if mean.direction == 1:
-        return f"and the average client gains {amount(basis.metric, mean.points)}"
+        return f"and the average client gains {of_mean}"
     return "at no cost to the others that could be shown"
 
 
-def _gain_and_cost(basis: Basis, label: str, is_named: bool = True) -> list[tuple[str, str]]:
-    """Who gains and who pays with this entry; `is_named`: the sentence above names it."""
+def _who_gains(basis: Basis, label: str, is_named: bool = True) -> str:
+    """What the worst-served get with this entry; `is_named`: the sentence above names it."""
     metric = basis.metric
+    baseline = basis.baseline_name
     name = f"expected {metric.name}" if basis.is_expected else metric.name
-    unit = " %" if metric.is_share else ""
-    before = f"{basis.level(basis.baseline, 'worst10'):.{metric.digits}f}{unit}"
-    after = f"{basis.level(label, 'worst10'):.{metric.digits}f}{unit}"
+    before = shown(metric, basis.level(basis.baseline, "worst10"))
+    after = shown(metric, basis.level(label, "worst10"))
+    by_how_much = change(metric, basis.change(label, "worst10"))
     is_long = "[" in label
     who = "it" if is_long and is_named else label
-    gains = (
-        f"The worst 10 % of clients: {name} {before} with {basis.baseline_name}, {after} with {who} "
-        f"({change(metric, basis.change(label, 'worst10'))})."
-    )
-    mean = basis.change(label, "mean")
-    best10 = basis.change(label, "best10")
-    pays = (
-        f"The average client: {change(metric, mean)}{_conclusion(mean)}. "
-        f"The best-served 10 %: {change(metric, best10)}{_conclusion(best10)}."
-    )
-    improved, degraded = _shares(basis, label)
+    text = f"The worst 10 % of clients: {name} {before} with {baseline}, {after} with {who} ({by_how_much})."
+    improved = _share(basis, label, "improved")
     if improved is not None:
-        gains += f" Of the clients that {basis.baseline_name} serves below average, {improved:.0f} % do better."
+        text += f" Of the clients that {baseline} serves below average, {improved:.0f} % do better."
+    return text
+
+
+def _who_pays(basis: Basis, label: str) -> str:
+    """What the others get with this entry."""
+    mean = _concluded(basis, basis.change(label, "mean"))
+    best10 = _concluded(basis, basis.change(label, "best10"))
+    text = f"The average client: {mean}. The best-served 10 %: {best10}."
+    degraded = _share(basis, label, "degraded")
     if degraded is not None:
-        pays += f" Of those it serves above average, {degraded:.0f} % do worse."
-    return [("Who gains", gains), ("Who pays", pays)]
+        baseline = basis.baseline_name
+        text += f" Of the clients that {baseline} serves above average, {degraded:.0f} % do worse."
+    return text
 
 
-def _conclusion(difference: Difference) -> str:
+def _concluded(basis: Basis, difference: Difference) -> str:
+    """A difference, and what it comes to."""
+    text = change(basis.metric, difference)
     if not difference.is_judged or is_nothing(difference):
-        return ""
-    return {1: " (a gain)", -1: " (a loss)"}.get(difference.direction or 0, " (no change shown)")
+        return text
+    if difference.direction == 1:
+        return f"{text} (a gain)"
+    if difference.direction == -1:
+        return f"{text} (a loss)"
+    return f"{text} (no change shown)"
 
 
-def _shares(basis: Basis, label: str) -> tuple[float | None, float | None]:
-    """Percent of the badly served clients that gain, and of the well-served ones that lose."""
-    rows = [findings.rows[label] for findings in basis.differences.comparisons]
-    return _share(rows, "improved"), _share(rows, "degraded")
-
-
-def _share(rows: Sequence[Row], name: str) -> float | None:
+def _share(basis: Basis, label: str, name: str) -> float | None:
+    """Percent of the badly served clients that gain (`improved`), or of the well-served ones that lose."""
     shares = []
-    for row in rows:
-        figures = figures_at(row, late=True)
+    for findings in basis.differences.comparisons:
+        figures = figures_at(findings.rows[label], late=True)
         if name not in figures:
             return None
-        shares.append(figures[name][0])
+        mean_over_seeds, _ = figures[name]
+        shares.append(mean_over_seeds)
     mean = float(np.mean(shares))
     return None if np.isnan(mean) else 100 * mean
 
@@ -237,12 +287,16 @@ def _notes(basis: Basis) -> list[str]:
     return notes
 
 
-def _more(basis: Basis) -> str:
-    return "more" if basis.metric.higher_is_better else "less"
+def _more(basis: Basis, gain: Difference) -> str:
+    """By how much a figure is better."""
+    size = amount(basis.metric, gain.points)
+    word = "more" if basis.metric.higher_is_better else "less"
+    return f"{size} {word}"
 
 
-def _does(names: Sequence[str]) -> str:
-    return "does" if len(names) == 1 else "do"
+def _points(basis: Basis, gain: Difference) -> str:
+    points = signed(basis.metric, gain.points)
+    return f"{points} points" if basis.metric.is_share else points
 
 
 def _or_worst(value: float) -> float:

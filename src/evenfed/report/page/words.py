@@ -21,6 +21,16 @@ def level(metric: Metric, value: float) -> str:
     return f"a {metric.name} of {number}"
 
 
+def shown(metric: Metric, value: float) -> str:
+    """A figure without its name.
+
+    >>> shown(Metric(name="accuracy"), 27.48)
+    '27.5 %'
+    """
+    number = f"{value:.{metric.digits}f}"
+    return f"{number} %" if metric.is_share else number
+
+
 def amount(metric: Metric, points: float) -> str:
     """The size of a difference.
 

@@ -1,0 +1,104 @@
+"""Where a page's numbers come from: versions, hardware, settings, and the commands that make them again."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...comparison.federations import folders_inside
+from ...comparison.findings import Findings
+from ...core.visible import without_passwords
+
+_TABLES = ("data", "model", "train")  # of a run's configuration
+_OURS = ("compare", "report", "tune")  # commands whose program is `evenfed`, by whatever path it was called
+
+
+def terms(comparisons: Sequence[Findings], in_memory: bool) -> list[tuple[str, str]]:
+    """Versions, hardware, data, model and settings of the baseline's first run; entries' own values are their names."""
+    first = comparisons[0]
+    header = first.header
+    source = header.provenance
+    texts = {
+        "Runs started": _days(first),
+        "Folders": "",
+        "Versions": _assignments(source.get("versions")),
+        "Commit": source.get("commit"),
+        "Hardware": _assignments(source.get("hardware")),
+        "Device": header.device,
+        "Engine": header.engine,
+    }
+    if not in_memory:
+        folders = map(str, _folders(comparisons))
+        texts["Folders"] = ", ".join(folders)
+    if first.origin is None:
+        for name in _TABLES:
+            table = header.config.get(name)
+            texts[f"[{name}]"] = _assignments(table)
+    known = []
+    for term, text in texts.items():
+        if text:
+            known.append((term, str(text)))
+    return known
+
+
+def _days(findings: Findings) -> str:
+    days = [run.started for run in findings.made]
+    if not days:
+        return ""
+    first = min(days)
+    last = max(days)
+    return f"{first} to {last}"
+
+
+def _assignments(table: Mapping[str, Any] | None) -> str:
+    """The values of a table that are set."""
+    pairs = []
+    for key, value in (table or {}).items():
+        if value is not None:
+            pairs.append(f"{key} = {value}")
+    return ", ".join(pairs)
+
+
+def commands(comparisons: Sequence[Findings], in_memory: bool) -> list[str]:
+    """What was typed to make the runs, as far as they say, and what makes the page."""
+    origin = comparisons[0].origin
+    if origin is not None:
+        return [origin.command] if origin.command else []
+    if in_memory:
+        return []
+    every: dict[str, None] = {}
+    for findings in comparisons:
+        typed = _typed(findings)
+        if typed:
+            every[typed] = None
+    page = _report(comparisons)
+    every[page] = None
+    return list(every)
+
+
+def _typed(findings: Findings) -> str:
+    command = findings.header.provenance.get("command") or ""
+    _, _, arguments = command.partition(" ")
+    if arguments.startswith(_OURS):
+        command = f"evenfed {arguments}"
+    return without_passwords(command)
+
+
+def _report(comparisons: Sequence[Findings]) -> str:
+    words = ["evenfed", "report"]
+    for folder in _folders(comparisons):
+        words.append(str(folder))
+    least = comparisons[0].min_test
+    if least:
+        words += ["--min-test", str(least)]
+    return shlex.join(words)
+
+
+def _folders(comparisons: Sequence[Findings]) -> list[Path]:
+    """Those of the comparisons; the one they are in, if they are all its federations."""
+    folders = [findings.folder for findings in comparisons]
+    outer = folders[0].parent
+    if len(folders) == 1 or not outer.is_dir():
+        return folders
+    inside = folders_inside(outer)
+    return [outer] if inside == folders else folders
