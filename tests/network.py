@@ -21,6 +21,8 @@ def heard(event, arguments):
 sys.addaudithook(heard)
 """
 ADDRESS = re.compile(r'(?:inet_addr\(|inet_pton\(AF_INET6, )"([^"]+)"')
+# strace stops a new thread at every call until one that it traces: so also at those that a thread begins with
+CALLS = "connect,sendto,set_robust_list,rseq"
 HERE = {"localhost", "None", "", "0.0.0.0", "::"}
 
 
@@ -37,7 +39,7 @@ class Watch:
     def command(self, *words: str) -> list[str]:
         if shutil.which("strace") is None:
             return list(words)
-        return ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect,sendto", "-o", str(self.traced), *words]
+        return ["strace", "-f", "--seccomp-bpf", "-qq", "-e", f"trace={CALLS}", "-o", str(self.traced), *words]
 
     def addresses(self) -> set[str]:
         heard = self.heard.read_text().splitlines() if self.heard.exists() else []

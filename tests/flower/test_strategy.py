@@ -53,11 +53,11 @@ def test_replies_are_folded_as_they_arrive_and_let_go():
             most.append(len(alive))
         return reply
 
-    clients = federation(sizes=[4] * 16)
+    clients = federation(sizes=[4] * 10)
     for ordered in (True, False):
-        grid = LocalGrid(app_of(clients), 16, spoil=seen)
+        grid = LocalGrid(app_of(clients), 10, spoil=seen)
         on_flower("semi_vred", clients, grid=grid, rounds=1, evaluate_every=0, ordered=ordered)
-    assert len(most) == 32 and max(most) <= roster.AT_ONCE + 1
+    assert len(most) == 20 and max(most) <= roster.AT_ONCE + 1
 
 
 def spoiled(kind, client, change):
@@ -152,9 +152,9 @@ def test_clients_of_weight_zero_are_not_asked_to_train():
 
 
 def test_participation_is_drawn_from_the_runs_seed():
-    runs = [on_flower("fedavg", participation=2, seed=seed)[2].log for seed in (1, 1, 2)]
+    runs = [on_flower("fedavg", participation=2, rounds=2, seed=seed)[2].log for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
-    assert [kind for kind, _ in runs[0]].count("train") == 2 * OPTIONS["rounds"]
+    assert [kind for kind, _ in runs[0]].count("train") == 2 * 2
 
 
 def test_a_node_that_comes_back_under_another_id_is_the_same_client():
@@ -172,7 +172,7 @@ def test_a_node_that_comes_back_under_another_id_is_the_same_client():
     assert [r.dropped for r in strategy.records] == [(), (3,), ()]
 
 
-RESUMED = ["afl", "drfa", "climb", "fedfv", "ditto", "semi_vred"]
+RESUMED = ["drfa", "climb", "fedfv", "ditto"]  # one of each kind of memory
 
 
 @pytest.mark.parametrize("name", RESUMED)
