@@ -20,10 +20,13 @@ class Net(nn.Module):
         return self.layers(x)
 
 
+digits = cache(load_digits)  # read once
+
+
 @cache
 def partitions(count):
     """Row numbers of each client: the digits fall unequally over clients (Dirichlet, 0.2)."""
-    targets = load_digits().target
+    targets = digits().target
     draw = np.random.default_rng(7)
     rows = [[] for _ in range(count)]
     for digit in range(10):
@@ -37,9 +40,8 @@ def partitions(count):
 
 def load_data(partition_id, num_partitions, batch_size):
     """Loaders for 75 % of a client's images, and for the others."""
-    digits = load_digits()
-    images = torch.tensor(digits.data / 16, dtype=torch.float32)
-    labels = torch.tensor(digits.target)
+    images = torch.tensor(digits().data / 16, dtype=torch.float32)
+    labels = torch.tensor(digits().target)
     rows = partitions(num_partitions)[partition_id]
     cut = 3 * len(rows) // 4
     train = TensorDataset(images[rows[:cut]], labels[rows[:cut]])
