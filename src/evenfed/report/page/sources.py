@@ -30,7 +30,9 @@ def terms(comparisons: Sequence[Findings], in_memory: bool) -> list[tuple[str, s
     if not in_memory:
         folders = map(str, _folders(comparisons))
         texts["Folders"] = ", ".join(folders)
-    if first.origin is None:
+    if first.origin is not None:
+        texts |= first.origin.source
+    else:
         for name in _TABLES:
             table = header.config.get(name)
             texts[f"[{name}]"] = _assignments(table)
