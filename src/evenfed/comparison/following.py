@@ -50,7 +50,12 @@ class SoFar:
         """As it stood after so many rounds."""
         if rounds >= self.rounds:
             return self
-        known = replace(self.known, records=self.known.records[:rounds], model_round=None, stopped=None)
+        known = replace(
+            self.known,
+            records=self.known.records[:rounds],
+            model_round=None,
+            stopped=None,
+        )
         return replace(self, known=known)
 
 
@@ -69,7 +74,10 @@ class FollowedRun:
 
     def look(self) -> bool:
         """Read what is new; whether anything was."""
-        states = (_state(self.folder.header_path), _state(self.folder.rounds_path))
+        states = (
+            _state(self.folder.header_path),
+            _state(self.folder.rounds_path),
+        )
         if states == self._states:
             return False
         grows = _has_grown(self._states[1], states[1])
@@ -81,7 +89,9 @@ class FollowedRun:
             if not grows:
                 self._forget()
             self._read_lines()
-            self.so_far = None if header is None or self.folder.seed is None else self._of(header)
+            self.so_far = None
+            if header is not None and self.folder.seed is not None:
+                self.so_far = self._of(header)
         except (InputError, OSError) as error:
             self._forget()
             self.so_far = None
@@ -101,17 +111,23 @@ class FollowedRun:
         with plain_file(path).open("rb") as file:
             file.seek(self._read_to)
             fresh = file.read()
-        whole = fresh[: fresh.rfind(b"\n") + 1]
+        end = fresh.rfind(b"\n") + 1
+        whole = fresh[:end]
         texts = whole.decode(errors="replace").splitlines(keepends=True)
-        self._records = [*self._records, *self.folder.lines.records(texts)]
+        records = self.folder.lines.records(texts)
+        self._records = [*self._records, *records]
         self._digest = chained(self._digest, texts)
         self._read_to += len(whole)
 
     def _of(self, header: Header) -> SoFar:
         if header.finished and header.lines_digest not in (None, self._digest):
             self.folder.history()  # says what is damaged
-        seed = self.folder.seed or 0
-        return SoFar(self.folder.label, seed, header, self.folder.history_of(header, self._records))
+        return SoFar(
+            label=self.folder.label,
+            seed=self.folder.seed or 0,
+            header=header,
+            known=self.folder.history_of(header, self._records),
+        )
 
 
 @dataclass(frozen=True)
@@ -171,7 +187,8 @@ class Following:
         self._packed = packed
         followed = {}
         for run in RunFolder.all_in(self.folder):
-            followed[run.path] = self._runs.get(run.path) or FollowedRun(run)
+            known = self._runs.get(run.path)
+            followed[run.path] = known or FollowedRun(run)
         is_new |= followed.keys() != self._runs.keys()
         self._runs = followed
         for each in followed.values():
@@ -200,12 +217,13 @@ class Following:
     def progress(self) -> Progress:
         runs = []
         damaged = []
+        written_at = 0.0
         for followed in self._runs.values():
+            written_at = max(written_at, followed.written_at)
             if followed.so_far is not None:
                 runs.append(followed.so_far)
             if followed.damage is not None:
                 damaged.append(followed.damage)
-        written_at = max((followed.written_at for followed in self._runs.values()), default=0.0)
         return Progress(runs, damaged, written_at)
 
     def comparable(self) -> Findings | None:
@@ -221,7 +239,8 @@ class Following:
         if _can_be_compared(complete, runs):
             return self._findings(complete)
         common = self.progress.rounds
-        return self._findings([run.cut(common) for run in runs])
+        cut = [run.cut(common) for run in runs]
+        return self._findings(cut)
 
     def so_far(self) -> Findings | None:
         """What all runs add up to, each as far as it is: for curves, not for comparisons."""

@@ -27,7 +27,12 @@ _IDLE = 4  # times as long as the last page took to make, the processor is left 
 class Editions:
     """The newest page of a folder. Files are looked at when someone asks, and not too often."""
 
-    def __init__(self, folder: Path, pause: float = _PAUSE, idle: float = _IDLE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        pause: float = _PAUSE,
+        idle: float = _IDLE,
+    ) -> None:
         if runtime() is None:
             raise InputError("a page needs vl-convert-python; install it with: pip install 'evenfed[report]'")
         if folder.exists() and not folder.is_dir():
@@ -58,8 +63,10 @@ class Editions:
         began = time.thread_time()
         if self._look() or self._edition is None:
             self._number += 1
-            page = page_of(self.folder, list(self._followed.values()))
-            self._edition = _edition(page, f"{self._began}-{self._number}")
+            followed = list(self._followed.values())
+            page = page_of(self.folder, followed)
+            key = f"{self._began}-{self._number}"
+            self._edition = _edition(page, key)
         seconds = time.thread_time() - began
         rest = max(self.pause, self.idle * seconds)
         self._next_look = time.monotonic() + rest
@@ -95,9 +102,18 @@ def page_of(folder: Path, followed: Sequence[Following]) -> Page:
         facts.append(str(error))
         page = None
     if page is None:
-        return Page(folder.resolve().name, facts, [_nothing_to_show(begun)], glances=(), tables=(), charts=())
+        return Page(
+            title=folder.resolve().name,
+            facts=facts,
+            verdicts=[_nothing_to_show(begun)],
+            glances=(),
+            tables=(),
+            charts=(),
+        )
     page = _with_curves(page, begun)
-    return replace(page, facts=[facts[0], *page.facts, *facts[1:]])
+    progress, *remarks = facts
+    all_facts = [progress, *page.facts, *remarks]
+    return replace(page, facts=all_facts)
 
 
 def _nothing_to_show(followed: Sequence[Following]) -> Verdict:
@@ -150,10 +166,12 @@ def _judged(followed: Sequence[Following]) -> Page | None:
             comparisons.append(findings)
     if not comparisons:
         return None
-    page = of_report(Report.of_findings(comparisons, beside_paper=False))
+    report = Report.of_findings(comparisons, beside_paper=False)
+    page = of_report(report)
     rounds = _rounds(comparisons)
-    if rounds < comparisons[0].rounds and not complete:
-        after = f"After {rounds} of {comparisons[0].rounds} rounds"
+    planned = comparisons[0].rounds
+    if rounds < planned and not complete:
+        after = f"After {rounds} of {planned} rounds"
         verdicts = [judged.about(after) for judged in page.verdicts]
         page = replace(page, verdicts=verdicts)
     return page
@@ -190,8 +208,19 @@ def _with_curves_of(page: Page, findings: Findings, federation: str) -> Page:
         if not is_over_rounds:
             continue
         if federation:
-            chart = replace(chart, name=f"{chart.name}-{federation}", title=f"{federation}, so far: {chart.title}")
+            chart = replace(
+                chart,
+                name=f"{chart.name}-{federation}",
+                title=f"{federation}, so far: {chart.title}",
+            )
         by_name[chart.name] = chart
-    known = {entry.label for entry in page.entries}
-    others: list[Entry] = [entry for entry in findings.everyone if entry.label not in known]
-    return replace(page, charts=list(by_name.values()), entries=[*page.entries, *others])
+    entries: list[Entry] = list(page.entries)
+    known = {entry.label for entry in entries}
+    for entry in findings.everyone:
+        if entry.label not in known:
+            entries.append(entry)
+    return replace(
+        page,
+        charts=list(by_name.values()),
+        entries=entries,
+    )
