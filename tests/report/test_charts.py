@@ -121,6 +121,9 @@ def test_one_diverging_algorithm_does_not_squeeze_the_others():
     far_better = Axis.of([*near, Extent(95, 96)], sign=1)
     assert far_better.holds(95.5)  # what is far better is the finding
     assert Axis.of([Extent(0.1, 0.2)] * 5 + [Extent(70, 80)], sign=-1).high < 1
+    differences = Axis.of_differences([Extent(-2, 3), Extent(-1, 2), Extent(-60, -50)])
+    assert differences.low > -12 and differences.high >= 3
+    assert Axis.of_differences([Extent(-2, 3), Extent(-1, 2), Extent(-7, -5)]).holds(-7)  # little room to gain
 
 
 def test_charts_are_drawn_again_only_where_they_changed(by_name, tmp_path):

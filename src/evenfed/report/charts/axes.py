@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 _FAR = 3.0  # times the range of the others: who strays further is drawn at the edge
+_WORTH = 2.0  # times as much room for the others: less is not worth drawing anything at the edge
 _MARGIN = 0.06  # of the range, at both ends
 
 
@@ -49,16 +50,26 @@ class Axis:
 
     @classmethod
     def of_differences(cls, extents: Sequence[Extent], margin: float = _MARGIN) -> "Axis":
-        """Around zero and all extents; one that strays three times as far as the middle one ends at the edge."""
+        """Around zero and all extents. One that strays three times as far as the middle one ends at the edge, if that
+        gives the others twice the room.
+        """
         reaches = [max(extent.high, -extent.low, 0.0) for extent in extents]
         most = _FAR * median(reaches) if reaches else 0.0
-        low = 0.0
-        high = 0.0
+        whole = cls(0.0, 0.0)
+        cut = cls(0.0, 0.0)
         for extent in extents:
-            low = min(low, max(extent.low, -most))
-            high = max(high, min(extent.high, most))
-        room = margin * (high - low) or 1.0
-        return cls(low - room, high + room)
+            whole = whole.around(extent.low, extent.high)
+            cut = cut.around(max(extent.low, -most), min(extent.high, most))
+        axis = cut if whole.length > _WORTH * cut.length else whole
+        return axis.widened(margin) if axis.length else cls(-1.0, 1.0)
+
+    def around(self, low: float, high: float) -> "Axis":
+        """With these inside too."""
+        return Axis(min(self.low, low), max(self.high, high))
+
+    @property
+    def length(self) -> float:
+        return self.high - self.low
 
     def within(self, low: float, high: float) -> "Axis":
         """Not beyond what is possible."""

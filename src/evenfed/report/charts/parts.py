@@ -211,6 +211,7 @@ def beyond_edges(axis: Axis, x: Spec, y: Spec) -> list[Spec]:
                     "style": style,
                     "align": side,
                     "dx": shift,
+                    "dy": -7,
                     "fontSize": 10,
                 },
                 "encoding": {"x": x, "y": y, "text": category("text")},
