@@ -34,8 +34,9 @@ def failure(error: Error) -> str:
     >>> failure(Error(code=1, reason="<class 'ValueError'>:<'patient 4711'>"))
     'it failed (ValueError); its own log says why'
     """
-    kinds = [kind for kind in _KIND.findall(str(error.reason)) if kind != "ClientAppException"]
-    kind = kinds[0] if kinds else f"code {error.code}"
+    text = str(error.reason)
+    found = _KIND.search(text)
+    kind = found.group() if found else f"code {error.code}"
     return f"it failed ({kind}); its own log says why"
 
 
@@ -129,7 +130,9 @@ def tensor(name: str, array: Array) -> Tensor:
     except Exception as error:  # whatever unknown bytes may cause
         kind = type(error).__name__
         raise InputError(f"{name} cannot be read as numbers ({kind})") from None
-    if str(values.dtype) != array.dtype or values.shape != tuple(array.shape):
+    dtype = str(values.dtype)
+    shape = tuple(array.shape)
+    if dtype != array.dtype or values.shape != shape:
         raise InputError(f"{name} is of another type or shape than it says")
     return numbers
 
@@ -147,8 +150,11 @@ def whole(facts: Facts, name: str, most: int) -> int:
 def names(facts: Facts, name: str) -> list[str]:
     """A list of names that a client tells."""
     values = facts.get(name)
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+    if not isinstance(values, list):
         raise InputError(f"{name} is no list of names")
+    for value in values:
+        if not isinstance(value, str):
+            raise InputError(f"{name} is no list of names")
     return list(values)
 
 

@@ -4,7 +4,6 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import torch
 from flwr.app import ArrayRecord
 from torch import Tensor
 
@@ -34,13 +33,15 @@ class Frame:
         others = []
         for name, array in arrays.items():
             tensor = fields.tensor(name, array)
-            tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-            is_buffer = any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-            if tensor.is_floating_point() and not is_buffer:
+            tensors[name] = tensor.to("meta")
+            is_real = tensor.is_floating_point()
+            is_parameter = is_real and not matches(name, patterns)
+            if is_parameter:
                 parameters[name] = tensor
             else:
                 others.append(name)
-        return cls(tensors, Layout.of(parameters), tuple(others))
+        layout = Layout.of(parameters)
+        return cls(tensors, layout, tuple(others))
 
     def read(self, arrays: ArrayRecord) -> Model:
         """The model in these arrays. Other names, shapes or types, and numbers that are not finite, are refused."""
@@ -50,30 +51,48 @@ class Frame:
             raise InputError(f"the model has other arrays than was sent ({listed})")
         tensors = {}
         for name, wanted in self.tensors.items():
-            most = wanted.numel() * wanted.element_size() + HEADER
-            if len(arrays[name].data) > most:
-                raise InputError(f"{name} holds {len(arrays[name].data)} bytes, more than the {most} of what was sent")
-            tensors[name] = _fitting(name, fields.tensor(name, arrays[name]), wanted)
-        held = {name: tensors.pop(name) for name in self.buffers}
-        return Model(self.layout.flatten(tensors), held)
+            array = arrays[name]
+            numbers = wanted.numel() * wanted.element_size()
+            most = numbers + HEADER
+            held = len(array.data)
+            if held > most:
+                raise InputError(f"{name} holds {held} bytes, more than the {most} of what was sent")
+            tensor = fields.tensor(name, array)
+            tensors[name] = _fitting(name, tensor, wanted)
+        buffers = {}
+        for name in self.buffers:
+            buffers[name] = tensors.pop(name)
+        theta = self.layout.flatten(tensors)
+        return Model(theta, buffers)
 
     def arrays(self, model: Model) -> ArrayRecord:
         """As Flower holds it: names in the order given, each of its own type."""
-        parameters = self.layout.unflatten(model.theta.detach().cpu())
+        theta = model.theta.detach().cpu()
+        parameters = self.layout.unflatten(theta)
         assert isinstance(parameters, dict)
+        everything = {**parameters, **model.buffers}
         tensors = {}
         for name, wanted in self.tensors.items():
-            values = parameters[name] if name in parameters else model.buffers[name]
+            values = everything[name]
             tensors[name] = values.to(wanted.dtype)
         return ArrayRecord(tensors)
 
 
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether any of the patterns is the name's."""
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
 def _fitting(name: str, tensor: Tensor, wanted: Tensor) -> Tensor:
-    shape = list(tensor.shape)
     if tensor.shape != wanted.shape:
-        raise InputError(f"{name} has shape {shape}, not {list(wanted.shape)}")
-    if tensor.dtype.is_complex or tensor.is_floating_point() != wanted.is_floating_point():
+        shape = list(tensor.shape)
+        shape_sent = list(wanted.shape)
+        raise InputError(f"{name} has shape {shape}, not {shape_sent}")
+    is_real = tensor.is_floating_point()
+    should_be_real = wanted.is_floating_point()
+    if tensor.dtype.is_complex or is_real != should_be_real:
         raise InputError(f"{name} is of type {tensor.dtype}, not {wanted.dtype}")
-    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+    is_finite = bool(tensor.isfinite().all())
+    if not is_finite:
         raise InputError(f"NaN or infinity in {name}")
     return tensor.to(wanted.dtype)

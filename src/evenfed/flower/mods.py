@@ -1,7 +1,6 @@
 """The loss of the model as received, from a client of one's own: a Flower mod, and a client app around another."""
 
 import copy
-import fnmatch
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from ..settings import Settings
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem
 from . import fields, wire
-from .frame import BUFFERS
+from .frame import BUFFERS, matches
 from .strangers import ASKED, LOSS, PARTITION, SIZE
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
@@ -87,7 +86,7 @@ def _check_not_moved(message: Message, rehearsal: Message) -> None:
     received = next(iter(message.content.array_records.values()))
     returned = fields.model(rehearsal)
     for name, array in returned.items():
-        if name not in received or any(fnmatch.fnmatch(name, pattern) for pattern in BUFFERS):
+        if name not in received or matches(name, BUFFERS):
             continue
         if not np.array_equal(array.numpy(), received[name].numpy()):
             raise InputError(

@@ -27,12 +27,14 @@ def round_line(record: Record, rounds: int | None, name: Name) -> str:
         parts.append(f"objective {record.objective:.3g}")
     worst = _worst(record)
     if worst is not None:
+        who = visible(name(worst))
         service = _service(record, worst)
-        parts.append(f"worst {visible(name(worst))} ({service})")
+        parts.append(f"worst {who} ({service})")
     scores = record.scores or {}
     for title, value in scores.items():
         parts.append(f"{title} {value:.3g}")
-    parts.append(f"dropped: {_names(record.dropped, name)}")
+    dropped = _names(record.dropped, name)
+    parts.append(f"dropped: {dropped}")
     if record.clipped:
         held = sorted({clip.client for clip in record.clipped})
         parts.append(f"held back by the guard: {_names(held, name)}")
@@ -47,18 +49,23 @@ def final_table(records: Sequence[Record], sizes: Sequence[float], name: Name) -
     """A row per client: size, last loss and accuracy that are known, mean weight, rounds in which it was dropped."""
     rows = [["client", "size", "loss", "accuracy", "mean weight", "rounds dropped"]]
     for client, size in enumerate(sizes):
+        who = visible(name(client))
+        count = f"{size:g}"
         cells = _cells(records, client)
-        rows.append([visible(name(client)), f"{size:g}", *cells])
+        rows.append([who, count, *cells])
     widths = [0] * len(rows[0])
     for row in rows:
         for column, cell in enumerate(row):
-            widths[column] = max(widths[column], len(cell))
+            width = len(cell)
+            widths[column] = max(widths[column], width)
     lines = []
     for row in rows:
-        padded = [row[0].ljust(widths[0])]
-        for cell, width in zip(row[1:], widths[1:], strict=True):
-            padded.append(cell.rjust(width))
-        lines.append("  ".join(padded))
+        padded: list[str] = []
+        for cell, width in zip(row, widths, strict=True):
+            aligned = cell.rjust(width) if padded else cell.ljust(width)
+            padded.append(aligned)
+        line = "  ".join(padded)
+        lines.append(line)
     return lines
 
 
