@@ -193,6 +193,16 @@ def test_a_client_that_is_alone_with_few_others_is_believed():
     assert record.clipped == () and not record.skipped
 
 
+def test_bounds_are_wider_among_few():
+    """Of three hospitals, the one that differs is whom the others do not serve."""
+    losses = torch.tensor([0.1, 0.1, 0.9])
+    server, _ = played(begun("semi_vred", sizes=(20,) * 3), losses=torch.full((3,), 0.7))
+    _, record = played(server, losses, scales={2: 4.0})
+    assert record.clipped == () and record.weights[2] > record.weights[0]
+    _, record = played(server, torch.tensor([0.1, 0.1, 1e6]), scales={2: 1000.0})
+    assert {"loss", "update"} <= {clip.what for clip in record.clipped}
+
+
 def test_buffers_are_brought_near_those_of_the_others():
     server = begun(buffers={"mean": torch.zeros(2), "count": torch.tensor(0)})
     turn = evenfed.open_round(server, HONEST)
@@ -225,3 +235,19 @@ def test_what_is_usual_comes_from_the_last_rounds_that_asked_enough_clients():
     assert heard.usual_loss()[0] == 9  # two are too few to tell
     heard = heard.with_losses(new, torch.full((40,), 1.0).double(), 1)
     assert heard.usual_loss()[0] == 1
+
+
+def test_a_client_that_is_served_as_badly_as_before_training_is_believed():
+    """Ten of twelve learn, two do not: those two are whom fair algorithms are for."""
+    sizes = (20,) * 12
+    server = begun("semi_vred", sizes=sizes)
+    start = torch.linspace(2.2, 2.4, 12).double()
+    server, _ = played(server, start)
+    later = torch.full((12,), 0.1).double()
+    later[:2] = 2.3
+    _, record = played(server, later)
+    assert record.clipped == () and (record.weights[:2] > 1.2 / 12).all()
+    later[0] = 1e6
+    _, record = played(server, later)
+    assert [(clip.client, clip.what) for clip in record.clipped] == [(0, "loss")]
+    assert 2.3 < record.clipped[0].counted < 4

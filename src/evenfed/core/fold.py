@@ -365,8 +365,8 @@ class Fold:
         losses = losses_at(theta, plan.probe)
         losses = losses.double().cpu()
         guard = server.guard
-        if guard is not None:
-            losses = guard.probed(losses)
+        if guard is not None and server.heard is not None:
+            losses = guard.probed(losses, server.heard)
         finite = losses.isfinite()
         if not bool(finite.all()):
             return server

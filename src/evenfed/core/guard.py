@@ -23,6 +23,8 @@ from .errors import InputError, unknown
 
 ENOUGH = 32  # clients whose numbers make a median; fewer are joined by those heard before
 LEAST = 3  # clients below which no median is trusted
+_FEW = 8  # clients below which one that stands out may well be the one served badly: bounds are wider
+_WIDER = 5.0  # times
 _NORMAL = 1.4826  # a MAD times this is the standard deviation of a normal distribution
 _SPREAD = 0.1  # of the median: the least standard deviation of losses
 _SMALLEST = 0.01  # of the median: the smallest loss
@@ -122,16 +124,24 @@ class Guard:
         return sizes.clamp(max=largest)
 
     def counted_losses(self, heard: "Heard", ids: Tensor, losses: Tensor, index: int) -> "tuple[Heard, Tensor]":
-        """[m] the losses that count: within k robust standard deviations of the median, and positive where that is."""
+        """[m] the losses that count: within k robust standard deviations of the median, and positive where that is.
+
+        A loss is always believed as far as the untrained model's usual one, within as many deviations: clients that the
+        model does not serve at all are no liars.
+        """
         heard = heard.with_losses(ids, losses, index)
         usual = heard.usual_loss()
         if usual is None:
             return heard, losses
         median, deviation = usual
+        highest = median + self.loss * deviation
+        if bool(heard.untrained.isnan()):
+            heard = dataclasses.replace(heard, untrained=torch.tensor(highest, dtype=torch.float64))
+        highest = max(highest, float(heard.untrained))
         lowest = median - self.loss * deviation
         if median > 0:
             lowest = max(lowest, _SMALLEST * median)
-        counted = losses.clamp(min=lowest, max=median + self.loss * deviation)
+        counted = losses.clamp(min=lowest, max=highest)
         return heard, counted
 
     def capped(self, weights: Tensor, shares: Tensor) -> Tensor:
@@ -173,14 +183,14 @@ class Guard:
         above = _exceeds(weights, self._most(weights, shares))
         return capped, clips("weight", ids[above], weights[above], capped[above])
 
-    def probed(self, losses: Tensor) -> Tensor:
+    def probed(self, losses: Tensor, heard: "Heard") -> Tensor:
         """[m] losses at a snapshot, bounded among themselves; the median where there is none."""
         finite = losses.isfinite()
         known = losses[finite]
         count = len(known)
         if count == 0:
             return losses
-        nobody = Heard.nothing(count)
+        nobody = dataclasses.replace(Heard.nothing(count), untrained=heard.untrained)
         ids = torch.arange(count)
         _, counted = self.counted_losses(nobody, ids, known, 0)
         filled = torch.full_like(losses, float(known.median()))
@@ -224,12 +234,14 @@ class Heard:
     norms: Tensor  # [n] length of its update, per learning rate and square root of its steps; NaN until heard
     trained: Tensor  # [n] the round of it; -1
     drifts: Tensor  # [n] the same of its buffers' change
+    untrained: Tensor  # [] the highest loss that counted when losses were first compared; NaN until then
 
     @classmethod
     def nothing(cls, clients: int) -> "Heard":
         unknown = torch.full((clients,), torch.nan, dtype=torch.float64)
         never = torch.full((clients,), -1)
-        return cls(unknown, never, unknown.clone(), never.clone(), unknown.clone())
+        untrained = torch.tensor(torch.nan, dtype=torch.float64)
+        return cls(unknown, never, unknown.clone(), never.clone(), unknown.clone(), untrained)
 
     def with_losses(self, ids: Tensor, losses: Tensor, index: int) -> "Heard":
         table = self.losses.clone()
@@ -253,7 +265,7 @@ class Heard:
         tables = {}
         for name, table in vars(self).items():
             new = getattr(more, name)
-            tables[name] = torch.cat([table, new])
+            tables[name] = torch.cat([table, new]) if new.ndim else table
         return Heard(**tables)
 
     def usual_loss(self) -> tuple[float, float] | None:
@@ -265,13 +277,27 @@ class Heard:
         distances = (losses - median).abs()
         deviation = _NORMAL * distances.quantile(0.5)
         least = _SPREAD * median.abs()
-        return float(median), float(torch.maximum(deviation, least))
+        deviation = torch.maximum(deviation, least)
+        return float(median), self._leniency * float(deviation)
 
     def usual_norm(self) -> float | None:
-        return _median(_recent(self.norms, self.trained))
+        return self._usual(self.norms)
 
     def usual_drift(self) -> float | None:
-        return _median(_recent(self.drifts, self.trained))
+        return self._usual(self.drifts)
+
+    def _usual(self, lengths: Tensor) -> float | None:
+        """The median of the last rounds; None if it is not known, or zero."""
+        known = _recent(lengths, self.trained)
+        if len(known) < LEAST:
+            return None
+        median = float(known.quantile(0.5))
+        return self._leniency * median if median > 0 else None
+
+    @property
+    def _leniency(self) -> float:
+        """How much wider bounds are in a federation of so many clients."""
+        return _WIDER if len(self.losses) < _FEW else 1.0
 
 
 def _recent(values: Tensor, rounds: Tensor) -> Tensor:
@@ -283,13 +309,6 @@ def _recent(values: Tensor, rounds: Tensor) -> Tensor:
         return values
     oldest = rounds.topk(ENOUGH).values[-1]
     return values[rounds >= oldest]
-
-
-def _median(values: Tensor) -> float | None:
-    if len(values) < LEAST:
-        return None
-    median = float(values.quantile(0.5))
-    return median if median > 0 else None
 
 
 GuardChoice = Guard | bool | str | Mapping[str, Any] | None
