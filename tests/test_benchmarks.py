@@ -90,3 +90,10 @@ def test_intervals_err_in_about_five_percent_of_the_cases_and_find_what_is_there
         assert all(1 <= share <= 9.5 for share in shares.values()), shares
     former = found(1, 3, gain=0.5, rule="former")
     assert former["mean"] < 10 < 50 < found(1, 3, gain=0.5, floor=True)["mean"]
+
+
+def test_intervals_over_few_clients_miss_more_often(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    coverage = importlib.import_module("coverage_over_clients").coverage
+    held = coverage(20, repetitions=100)
+    assert held["mean"] > 87 and 75 < held["worst10"] < held["mean"]

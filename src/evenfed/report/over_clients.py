@@ -10,7 +10,7 @@ from .table import Cell, Column, Line, Table
 from .tables import name_of, when
 
 FEWEST = 20  # clients
-FEWEST_FOR_WORST10 = 50  # with 20, 86 % of such intervals held the true difference; with 50 to 200, 93 to 96 %
+FEWEST_FOR_WORST10 = 50  # with 20, 87 % of such intervals hold the true difference: benchmarks/coverage_over_clients.py
 _MOST = 100_000  # clients; more need no interval over clients
 _DRAWS = 1000
 _BATCH = 2_000_000  # figures resampled at a time
