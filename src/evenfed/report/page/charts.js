@@ -112,12 +112,12 @@ function rowsShown(chart) {
 
 async function drawChart(chart, themes) {
   const theme = themes[themeName()];
-  const spec = fitted(chart.definition.spec, chart.place.closest(".wide").clientWidth);
+  const spec = fitted(onGround(chart.definition.spec), chart.place.closest(".wide").clientWidth);
   const options = {
     mode: "vega-lite",
     actions: false,
     ast: true, // expressions are interpreted: the page's policy allows no code made of text
-    config: { ...theme, background: "transparent", autosize: { type: "pad" } },
+    config: { ...theme, autosize: { type: "pad" } },
     defaultStyle: false,
     logLevel: 1, // errors alone
     renderer: chart.rows.length > MANY_MARKS ? "canvas" : "svg",
@@ -131,6 +131,12 @@ async function drawChart(chart, themes) {
   view.addEventListener("click", (event, item) => pickFrom(item));
   if (shown.picked !== null) await view.signal("picked", shown.picked).runAsync();
   fillOpenData(chart);
+}
+
+// The palette's blue is too dark for a dark ground; page.css has the same for swatches.
+function onGround(spec) {
+  if (themeName() !== "dark") return spec;
+  return JSON.parse(JSON.stringify(spec).replaceAll("#0072b2", "#3b9ddd"));
 }
 
 // The specification with its data; rows are copied, since Vega writes to them.
