@@ -13,7 +13,12 @@ Row = dict[str, Any]  # one row of the data it draws
 ROWS = "rows"  # the name of a chart's data
 PICKED: Spec = {"name": "picked", "value": None}  # the client to highlight, by its name
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
-_MARGINS = {"left": 8, "top": 5, "right": 16, "bottom": 5}  # a reader's fonts may be wider
+_MARGINS = {
+    "left": 8,
+    "top": 5,
+    "right": 16,
+    "bottom": 5,
+}  # a reader's fonts may be wider
 _LETTERS = 112  # of a line below the title
 
 
@@ -55,4 +60,8 @@ class Chart:
 
 def spec_of(drawing: Mapping[str, Any], *params: Spec) -> Spec:
     """A chart's specification from what it draws."""
-    return {"data": {"name": ROWS}, "params": [PICKED, *params], **drawing}
+    return {
+        "data": {"name": ROWS},
+        "params": [PICKED, *params],
+        **drawing,
+    }

@@ -39,15 +39,32 @@ def _spec(
     colours = {}
     for position, value in enumerate(methods[0].values(1)):
         colours[shown(value)] = GREY if value is None else _COLOURS[position % len(_COLOURS)]
-    legend = {"title": second, "orient": "bottom", "symbolType": "circle"}
+    legend = {
+        "title": second,
+        "orient": "bottom",
+        "symbolType": "circle",
+    }
     fedavg = {
-        "mark": {"type": "rule", "style": "zero", "strokeDash": [5, 4]},
+        "mark": {
+            "type": "rule",
+            "style": "zero",
+            "strokeDash": [5, 4],
+        },
         "encoding": {"y": quantity("fedavg", aggregate="mean")},
     }
     lines = {
-        "mark": {"type": "line", "point": {"size": 45}, "strokeWidth": 2},
+        "mark": {
+            "type": "line",
+            "point": {"size": 45},
+            "strokeWidth": 2,
+        },
         "encoding": {
-            "x": {"field": "first", "type": "ordinal", "title": first, "axis": {"labelAngle": 0}},
+            "x": {
+                "field": "first",
+                "type": "ordinal",
+                "title": first,
+                "axis": {"labelAngle": 0},
+            },
             "y": quantity("value", title=choice.findings.metric.axis, scale={"zero": False}),
             "color": category("second", scale=named_scale(colours), legend=legend),
         },
@@ -58,7 +75,11 @@ def _spec(
                 "row": category("metric", sort=list(map(title, FIGURES)), title=None),
                 "column": category("method", sort=[grid.method for grid in methods], title=None),
             },
-            "spec": {"width": 210, "height": 170, "layer": [fedavg, lines]},
+            "spec": {
+                "width": 210,
+                "height": 170,
+                "layer": [fedavg, lines],
+            },
             "resolve": {"scale": {"y": "independent"}},
         }
     )

@@ -95,7 +95,6 @@ def with_intervals(*by: str) -> list[Spec]:
         {"op": "valid", "field": "points", "as": "runs_shown"},
         {"op": "max", "field": "runs", "as": "runs_of_interval"},
         {"op": "max", "field": "direction", "as": "verdict"},
-        {"op": "min", "field": "direction", "as": "least_verdict"},
     ]
     return [
         {"joinaggregate": known, "groupby": list(by)},

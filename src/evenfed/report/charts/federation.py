@@ -102,13 +102,26 @@ def _spec(people: People, chosen: Sequence[int]) -> Spec:
         panel["encoding"]["y"] = category(
             "client",
             title="client" if is_first else None,
-            axis={"labelOverlap": True, "labelLimit": 140, "ticks": False, "grid": False} if is_first else None,
+            axis={
+                "labelOverlap": True,
+                "labelLimit": 140,
+                "ticks": False,
+                "grid": False,
+            }
+            if is_first
+            else None,
             scale={"domain": names},  # the same rows in every panel, also for empty clients
         )
         panel["height"] = {"step": row_height}
         faint = {"condition": {"test": f"{NONE_PICKED} || {IS_PICKED}", "value": 1}, "value": 0.25}
         panel["encoding"].setdefault("opacity", faint)
-    return spec_of({"spacing": 12, "hconcat": panels, "resolve": {"scale": {"color": "independent"}}})
+    return spec_of(
+        {
+            "spacing": 12,
+            "hconcat": panels,
+            "resolve": {"scale": {"color": "independent"}},
+        }
+    )
 
 
 def _classes(classes: int) -> Spec:
@@ -125,7 +138,11 @@ def _classes(classes: int) -> Spec:
                 "field": "class",
                 "type": "ordinal",
                 "title": "class",
-                "axis": {"labelOverlap": True, "labelAngle": 0, "grid": False},
+                "axis": {
+                    "labelOverlap": True,
+                    "labelAngle": 0,
+                    "grid": False,
+                },
                 "scale": {"domain": list(range(classes))},
             },
             "opacity": quantity(

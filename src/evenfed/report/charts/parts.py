@@ -27,18 +27,30 @@ NONE_PICKED = "picked === null"
 
 def quantity(field: str, **options: Any) -> Spec:
     """A number on an axis."""
-    return {"field": field, "type": "quantitative", **options}
+    return {
+        "field": field,
+        "type": "quantitative",
+        **options,
+    }
 
 
 def category(field: str, **options: Any) -> Spec:
     """A name on an axis, or one that a colour or shape stands for; `sort=None` keeps the order of the data."""
-    return {"field": field, "type": "nominal", **options}
+    return {
+        "field": field,
+        "type": "nominal",
+        **options,
+    }
 
 
 def shown(field: str, title: str, digits: int | None = None) -> Spec:
     """A line of a tooltip: a text, or a number with so many digits after the point."""
     if digits is None:
-        return {"field": field, "type": "nominal", "title": title}
+        return {
+            "field": field,
+            "type": "nominal",
+            "title": title,
+        }
     return {
         "field": field,
         "type": "quantitative",
@@ -49,7 +61,10 @@ def shown(field: str, title: str, digits: int | None = None) -> Spec:
 
 def named_scale(values: Mapping[str, Any]) -> Spec:
     """What each name stands for: a colour, a shape, a width."""
-    return {"domain": list(values), "range": list(values.values())}
+    return {
+        "domain": list(values),
+        "range": list(values.values()),
+    }
 
 
 def coloured(looks: Mapping[str, Look], legend: Spec | None = None) -> Spec:
@@ -68,12 +83,24 @@ def aggregated(by: Sequence[str], **figures: tuple[str, str]) -> Spec:
     """Rows joined to one for each value of `by`: name=(operation, field)."""
     operations = []
     for name, (operation, field) in figures.items():
-        operations.append({"op": operation, "field": field, "as": name})
-    return {"aggregate": operations, "groupby": list(by)}
+        operations.append(
+            {
+                "op": operation,
+                "field": field,
+                "as": name,
+            }
+        )
+    return {
+        "aggregate": operations,
+        "groupby": list(by),
+    }
 
 
 def calculated(name: str, expression: str) -> Spec:
-    return {"calculate": expression, "as": name}
+    return {
+        "calculate": expression,
+        "as": name,
+    }
 
 
 def where(expression: str) -> Spec:
@@ -87,7 +114,10 @@ def text_of(value: str) -> str:
 
 def once(layer: Spec) -> Spec:
     """A layer that draws one mark, whatever the rows are."""
-    return {"data": {"values": [{}]}, **layer}
+    return {
+        "data": {"values": [{}]},
+        **layer,
+    }
 
 
 def better(sign: int, width: float, height: float) -> Spec:
@@ -101,7 +131,10 @@ def better(sign: int, width: float, height: float) -> Spec:
             "text": "better",
             "align": "right" if sign > 0 else "left",
         },
-        "encoding": {"x": {"value": x - 12 * sign}, "y": {"value": y + 3 * sign}},
+        "encoding": {
+            "x": {"value": x - 12 * sign},
+            "y": {"value": y + 3 * sign},
+        },
     }
     arrow = {
         "mark": {
@@ -111,14 +144,12 @@ def better(sign: int, width: float, height: float) -> Spec:
             "size": 260,
             "angle": 45 if sign > 0 else 225,
         },
-        "encoding": {"x": {"value": x}, "y": {"value": y + 2 * sign}},
+        "encoding": {
+            "x": {"value": x},
+            "y": {"value": y + 2 * sign},
+        },
     }
     return once({"layer": [text, arrow]})
-
-
-def towards(sign: int, axis: str) -> str:
-    """An arrow for an axis title, at the end that is better."""
-    return f"{axis} (better →)" if sign > 0 else f"(← better) {axis}"
 
 
 def panel_columns(panels: int) -> int:
@@ -149,8 +180,15 @@ def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> 
         "facet": category("algorithm", sort=list(labels), header=header),
         "columns": panel_columns(len(labels)),
         "bounds": "flush",
-        "spacing": {"row": 22 + 14 * most_lines, "column": _BETWEEN},
-        "spec": {"width": width, "height": height, **drawing},
+        "spacing": {
+            "row": 22 + 14 * most_lines,
+            "column": _BETWEEN,
+        },
+        "spec": {
+            "width": width,
+            "height": height,
+            **drawing,
+        },
     }
 
 
@@ -214,7 +252,11 @@ def beyond_edges(axis: Axis, x: Spec, y: Spec) -> list[Spec]:
                     "dy": -7,
                     "fontSize": 10,
                 },
-                "encoding": {"x": x, "y": y, "text": category("text")},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "text": category("text"),
+                },
             }
             layers.append(layer)
     return layers

@@ -118,7 +118,11 @@ def _chance(x_options: Spec, y_options: Spec) -> Spec:
     )
     return {
         "transform": [where("datum.chance"), ends, where("datum.repetitions > 0")],
-        "mark": {"type": "rect", "style": "chance", "clip": True},
+        "mark": {
+            "type": "rect",
+            "style": "chance",
+            "clip": True,
+        },
         "encoding": {
             "x": quantity("x", **x_options),
             "x2": {"field": "x2"},
@@ -144,7 +148,14 @@ def _by_algorithm(plot: Plot) -> list[Spec]:
             worst10_spread=("stdevp", "worst10"),
             own=("max", "own"),
         ),
-        {"lookup": "algorithm", "from": {"data": {"values": places}, "key": "algorithm", "fields": columns}},
+        {
+            "lookup": "algorithm",
+            "from": {
+                "data": {"values": places},
+                "key": "algorithm",
+                "fields": columns,
+            },
+        },
         calculated("x_low", "datum.mean - datum.mean_spread"),
         calculated("x_high", "datum.mean + datum.mean_spread"),
         calculated("y_low", "datum.worst10 - datum.worst10_spread"),
@@ -188,7 +199,11 @@ def _marks(findings: Findings, x_options: Spec, y_options: Spec) -> list[Spec]:
         },
     }
     dots = {
-        "mark": {"type": "point", "filled": True, "opacity": 1},
+        "mark": {
+            "type": "point",
+            "filled": True,
+            "opacity": 1,
+        },
         "encoding": {
             "x": x,
             "y": y,
@@ -270,7 +285,11 @@ def _off_the_scale(findings: Findings, plot: Plot) -> list[Spec]:
             "baseline": "middle",
             "fontSize": 11,
         },
-        "encoding": {"x": {"value": left + 14}, **place, "text": category("text")},
+        "encoding": {
+            "x": {"value": left + 14},
+            **place,
+            "text": category("text"),
+        },
     }
     rank = {
         "window": [{"op": "row_number", "as": "number"}],
