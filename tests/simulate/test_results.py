@@ -225,7 +225,8 @@ def test_a_run_alone_is_reported_and_compared_with_nothing(compared, tmp_path):
     run = compared["semi_vred[smooth=0.5]"][0]
     report = Report.of([run.save(tmp_path)], beside_paper=False)
     names = [table.name for table in report.tables]
-    assert names == ["overview-late", "detailed-late", "expected-late", "detailed-last", "expected-last", "runs"]
+    late = ["overview-late", "detailed-late", "expected-late"]
+    assert names == [*late, "detailed-last", "expected-last", "inequality-late", "runs"]
     improved = [column.key for column in report.tables[0].columns].index("improved")
     (line,) = report.tables[0].lines
     assert line.entry == "semi_vred[smooth=0.5]" and line.cells[improved].value is None
