@@ -60,29 +60,42 @@ class Figures:
         return ", ".join(parts)
 
     def _check_infinite(self) -> None:
-        infinite = np.flatnonzero(np.abs(self.values) > LARGEST)
-        if len(infinite) == 0:
+        magnitudes = np.abs(self.values)
+        infinite = np.flatnonzero(magnitudes > LARGEST)
+        count = len(infinite)
+        if count == 0:
             return
-        first = self.told(int(infinite[0]))
+        row = int(infinite[0])
+        first = self.told(row)
         raise InputError(
-            f"{self.sheet}: {first} is infinite, or beyond {LARGEST:g} ({len(infinite)} such figures); put in the "
+            f"{self.sheet}: {first} is infinite, or beyond {LARGEST:g} ({count} such figures); put in the "
             "worst value that counts, or remove these runs"
         )
 
     def _check_duplicates(self) -> None:
-        keys = np.stack([self.algorithm, self.seed, self.round, self.client])
+        columns = [
+            self.algorithm,
+            self.seed,
+            self.round,
+            self.client,
+        ]
+        keys = np.stack(columns)
         order = np.lexsort(keys)
         ordered = keys[:, order]
         is_same = ordered[:, 1:] == ordered[:, :-1]
         repeated = np.flatnonzero(is_same.all(axis=0))
-        if len(repeated) == 0:
+        count = len(repeated)
+        if count == 0:
             return
         place = int(repeated[0])
         one = int(order[place])
         other = int(order[place + 1])
+        row = self.told(other)
+        first_value = self.values[one]
+        second_value = self.values[other]
         raise InputError(
-            f"{self.sheet}: {self.told(other)} stands there twice or more ({self.values[one]:g} and "
-            f"{self.values[other]:g}; {len(repeated)} rows too many); one row per client is expected. If rows differ "
+            f"{self.sheet}: {row} stands there twice or more ({first_value:g} and "
+            f"{second_value:g}; {count} rows too many); one row per client is expected. If rows differ "
             "in a column that was not read, name it: --seed, --round or --algorithm COLUMN"
         )
 
@@ -103,7 +116,9 @@ class _Names:
                 return known
         if is_nothing(cell):
             raise InputError(f"{where}, row {line}: no {self.role} is named; fill it in, or remove the row")
-        code = self.codes.setdefault(text(cell), len(self.codes))
+        name = text(cell)
+        next_code = len(self.codes)
+        code = self.codes.setdefault(name, next_code)
         if isinstance(cell, str):
             self._cells[cell] = code
         return code
@@ -139,7 +154,8 @@ class _Reader:
                     "algorithm"
                 )
             self._read(row, line)
-        codes = np.array(self.codes, dtype=np.int64).reshape(-1, 4)
+        codes = np.array(self.codes, dtype=np.int64)
+        codes = codes.reshape(-1, 4)
         algorithm, seed, round_number, client = codes.T
         return Figures(
             sheet=self.sheet.name,
@@ -167,8 +183,10 @@ class _Reader:
         self._note_group(client, row, line)
         for name, column in self._algorithms(row):
             algorithm = self.algorithms.code(name, where, line)
-            self.codes.extend((algorithm, seed, round_number, client))
-            self.values.append(self._figure(row, column, line))
+            codes = (algorithm, seed, round_number, client)
+            figure = self._figure(row, column, line)
+            self.codes.extend(codes)
+            self.values.append(figure)
 
     def _algorithms(self, row: Row) -> Sequence[tuple[Any, int]]:
         """The algorithms of a row, and the place of each one's figure."""
@@ -181,7 +199,9 @@ class _Reader:
     def _cell(self, row: Row, role: str, otherwise: str | None = None) -> Any:
         """The cell in the role's column, if the table has one."""
         place = self.places.get(role)
-        return otherwise if place is None else row[place]
+        if place is None:
+            return otherwise
+        return row[place]
 
     def _figure(self, row: Row, column: int, line: int) -> float:
         cell = row[column]
@@ -190,18 +210,21 @@ class _Reader:
             return float("nan")
         if figure is None:
             name = self.sheet.columns[column]
-            raise InputError(f"{self.sheet.name}, row {line}: {name} is '{text(cell)}'; a number is expected")
+            content = text(cell)
+            raise InputError(f"{self.sheet.name}, row {line}: {name} is '{content}'; a number is expected")
         return figure
 
     def _round(self, row: Row, line: int) -> int:
-        if roles.ROUND not in self.places:
+        place = self.places.get(roles.ROUND)
+        if place is None:
             return 0
-        cell = row[self.places[roles.ROUND]]
+        cell = row[place]
         figure = number(cell)
         is_whole = figure is not None and figure.is_integer() and 0 <= figure < 2**53
         if figure is None or not is_whole:
+            content = text(cell)
             raise InputError(
-                f"{self.sheet.name}, row {line}: round is '{text(cell)}'; whole numbers from 0 are expected. If the "
+                f"{self.sheet.name}, row {line}: round is '{content}'; whole numbers from 0 are expected. If the "
                 "column is no round, rename it, or name another: --round COLUMN"
             )
         return int(figure)
@@ -212,9 +235,8 @@ class _Reader:
             return
         size = number(cell)
         if size is None or not np.isfinite(size) or size < 0:
-            raise InputError(
-                f"{self.sheet.name}, row {line}: the size is '{text(cell)}'; 0 or more examples are expected"
-            )
+            content = text(cell)
+            raise InputError(f"{self.sheet.name}, row {line}: the size is '{content}'; 0 or more examples are expected")
         before = self.sizes.setdefault(client, size)
         if before != size:
             self.sizes_differ = True

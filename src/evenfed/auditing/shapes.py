@@ -75,23 +75,29 @@ def _of_columns(name: str, content: Lists) -> Sheet:
         cells += values[:1]
         lengths.add(len(values))
     if cells and _all_are(dict, cells):
-        return _of_rows(name, list(_rows_by_algorithm(content)))
+        named_rows = list(_rows_by_algorithm(content))
+        return _of_rows(name, named_rows)
     if len(lengths) > 1:
+        shortest = min(lengths)
+        longest = max(lengths)
         raise InputError(
-            f"{name}: columns of different lengths, from {min(lengths)} to {max(lengths)}; give one value per row in "
-            "each"
+            f"{name}: columns of different lengths, from {shortest} to {longest}; give one value per row in each"
         )
 
     def rows() -> Iterator[Row]:
         return zip(*content.values(), strict=True)
 
-    return Sheet(name, list(content), rows)
+    columns = list(content)
+    return Sheet(name, columns, rows)
 
 
 def _rows_by_algorithm(content: Lists) -> Iterator[Any]:
     for algorithm, rows in content.items():
         for row in rows:
-            yield {"algorithm": algorithm, **row} if isinstance(row, dict) else row
+            if isinstance(row, dict):
+                yield {"algorithm": algorithm, **row}
+            else:
+                yield row
 
 
 def _of_objects(name: str, content: Objects) -> Sheet:
@@ -104,26 +110,37 @@ def _of_objects(name: str, content: Objects) -> Sheet:
     if not values:
         raise InputError(f"{name} holds no figure; {_SHAPES}")
     if _all_are(dict, values):
-        return Sheet.of_records(name, list(_three_deep(content)))
+        records = list(_three_deep(content))
+        return Sheet.of_records(name, records)
     if not all(map(_is_cell, values)):
         raise InputError(f"{name}: objects of mixed content; {_SHAPES}")
     if "client" in map(normal, content):
-        return _of_pandas(name, content, list(dict.fromkeys(keys)))
+        index = list(dict.fromkeys(keys))
+        return _of_pandas(name, content, index)
     if any(map(is_metric, keys)):
-        return Sheet.of_records(name, list(_by_client(content)))
+        records = list(_by_client(content))
+        return Sheet.of_records(name, records)
     if any(map(is_metric, content)):
         raise InputError(f"{name}: metrics by client are expected, {{'a': {{'accuracy': 0.8}}}}; {_SHAPES}")
-    return Sheet.of_records(name, list(_by_algorithm(content)))
+    records = list(_by_algorithm(content))
+    return Sheet.of_records(name, records)
 
 
 def _three_deep(content: Objects) -> Records:
     """Two names above metrics: a client's and an algorithm's, in either order."""
     for outer, part in content.items():
         for middle, metrics in part.items():
-            names = {"client": outer, "algorithm": middle}
-            if Tag.of(middle) is not None and Tag.of(outer) is None:
-                names = {"client": middle, "algorithm": outer}
-            yield {**names, **metrics}
+            client = outer
+            algorithm = middle
+            is_middle_client = Tag.of(middle) is not None and Tag.of(outer) is None
+            if is_middle_client:
+                client = middle
+                algorithm = outer
+            yield {
+                "client": client,
+                "algorithm": algorithm,
+                **metrics,
+            }
 
 
 def _by_client(content: Objects) -> Records:
@@ -134,7 +151,11 @@ def _by_client(content: Objects) -> Records:
 def _by_algorithm(content: Objects) -> Records:
     for algorithm, clients in content.items():
         for client, figure in clients.items():
-            yield {"algorithm": algorithm, "client": client, _SCORE: figure}
+            yield {
+                "algorithm": algorithm,
+                "client": client,
+                _SCORE: figure,
+            }
 
 
 def _of_pandas(name: str, content: Objects, index: Sequence[str]) -> Sheet:

@@ -48,9 +48,12 @@ def is_tensorboard(path: Path) -> bool:
 def tensorboard(path: Path) -> Sheet:
     """Scalars of clients in event files."""
     files = [path] if path.is_file() else sorted(_event_files(path))
-    fact = f"TensorBoard: {len(files)} event files."
-    advice = "write scalars such as `client_3/accuracy`, or a folder per client"
-    return _sheet(path, _logged(path, files), fact, advice)
+    return _sheet(
+        path,
+        scalars=_logged(path, files),
+        fact=f"TensorBoard: {len(files)} event files.",
+        advice="write scalars such as `client_3/accuracy`, or a folder per client",
+    )
 
 
 def _event_files(folder: Path) -> Iterator[Path]:
@@ -61,7 +64,8 @@ def _event_files(folder: Path) -> Iterator[Path]:
             if count > _MOST_FILES:
                 return
             if _EVENTS in name:
-                yield plain_file(Path(place) / name)
+                file = Path(place) / name
+                yield plain_file(file)
 
 
 def _logged(root: Path, files: Sequence[Path]) -> Iterator[_Scalar]:
@@ -79,7 +83,8 @@ def _logged(root: Path, files: Sequence[Path]) -> Iterator[_Scalar]:
                 name = tag if folder == "." else f"{folder}/{tag}"
                 yield _Scalar(name, step, value)
         except Exception as error:
-            reason = f"{type(error).__name__}: {first_line(error)}"
+            kind = type(error).__name__
+            reason = f"{kind}: {first_line(error)}"
             raise InputError(f"{file} is a broken event file ({reason}); remove it, or log again") from None
 
 
@@ -116,7 +121,12 @@ def is_mlflow(path: Path) -> bool:
 def mlflow(path: Path) -> Sheet:
     """Metrics of clients in all runs of an MLflow store."""
     scalars = _of_database(path) if path.is_file() else _of_folder(path)
-    return _sheet(path, scalars, "An MLflow store.", "log metrics such as client_3_accuracy")
+    return _sheet(
+        path,
+        scalars=scalars,
+        fact="An MLflow store.",
+        advice="log metrics such as client_3_accuracy",
+    )
 
 
 def _of_database(path: Path) -> Iterator[_Scalar]:
@@ -132,8 +142,15 @@ def _of_database(path: Path) -> Iterator[_Scalar]:
                 if run not in names:  # deleted
                     continue
                 name = names[run] or run
-                algorithm, seed = _run(params.get(run, {}), name)
-                yield _Scalar(str(key), int(step), float(value), algorithm, seed)
+                own_params = params.get(run, {})
+                algorithm, seed = _run(own_params, name)
+                yield _Scalar(
+                    name=str(key),
+                    step=int(step),
+                    value=float(value),
+                    algorithm=algorithm,
+                    seed=seed,
+                )
     except sqlite3.Error as error:
         raise InputError(f"{path} is no database of MLflow, or a broken one ({error}); give another") from None
 
@@ -153,7 +170,13 @@ def _of_folder(path: Path) -> Iterator[_Scalar]:
                 continue
             metric = file.relative_to(folder).as_posix()
             for step, value in _lines(file):
-                yield _Scalar(metric, step, value, algorithm, seed)
+                yield _Scalar(
+                    name=metric,
+                    step=step,
+                    value=value,
+                    algorithm=algorithm,
+                    seed=seed,
+                )
 
 
 def _lines(file: Path) -> Iterator[tuple[int, float]]:
@@ -195,13 +218,16 @@ def _sheet(path: Path, scalars: Iterable[_Scalar], fact: str, advice: str) -> Sh
             continue
         algorithm = scalar.algorithm or tag.algorithm or ONLY
         seed = scalar.seed or tag.seed or "0"
-        row = rows.setdefault((algorithm, seed, tag.client, scalar.step), {})
+        key = (algorithm, seed, tag.client, scalar.step)
+        row = rows.setdefault(key, {})
         row["algorithm"] = algorithm
         row["seed"] = seed
         row["client"] = tag.client
         row["round"] = scalar.step
         row[tag.metric or "score"] = scalar.value
     if not rows:
-        known = ", ".join(sorted(names)[:10]) or "none"
+        some = sorted(names)[:10]
+        known = ", ".join(some) or "none"
         raise InputError(f"{path}: no scalar is of a client (there are: {known}); {advice}")
-    return Sheet.of_records(path.name, list(rows.values()), (fact,))
+    records = list(rows.values())
+    return Sheet.of_records(path.name, records, (fact,))

@@ -50,12 +50,14 @@ def train(experiment: Experiment, out: Path, reuse: Sequence[Path], detail: Deta
     """Carry out what is left of the experiment, on each of its federations, after taking over runs of others."""
     for member in experiment.members:
         for folder in expanded(reuse):
-            taken = ", ".join(take_over(member, out, folder)) or "nothing"
+            labels = take_over(member, out, folder)
+            taken = ", ".join(labels) or "nothing"
             target = f" for {member.name}" if experiment.federations else ""
             if detail is not Detail.QUIET:
                 say(f"taken from {folder}{target}: {taken}")
+        introduction = _introduction(out / experiment.name, detail)
         with live(detail) as progress:
-            complete(member, out, progress, _introduction(out / experiment.name, detail))
+            complete(member, out, progress, introduction)
 
 
 def _introduction(folder: Path, detail: Detail) -> Introduction:
@@ -68,7 +70,8 @@ def _introduction(folder: Path, detail: Detail) -> Introduction:
         page.print(federation.summary(), markup=False, soft_wrap=True)
         for note in federation.notes:
             page.print(f"! {note}", markup=False, soft_wrap=True)
-        page.print(f"see it live: evenfed watch {shlex.quote(str(folder))}", markup=False, soft_wrap=True)
+        quoted = shlex.quote(str(folder))
+        page.print(f"see it live: evenfed watch {quoted}", markup=False, soft_wrap=True)
 
     return introduce
 
@@ -78,7 +81,11 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
     page = console()
     tables = [brief(findings)]
     if full:
-        tables = [*summary(findings), *averaged.tables(findings), *held_out.tables(findings)]
+        tables = [
+            *summary(findings),
+            *averaged.tables(findings),
+            *held_out.tables(findings),
+        ]
     with page.capture() as first:
         page.print(pages(tables, page))
         for sentence in findings.stopped:
@@ -87,7 +94,8 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
             page.print(f"! {sentence}", style="yellow", markup=False)
     sys.stdout.write(first.get())
     sys.stdout.flush()
-    drawn = save_changed(of_comparison(findings), folder / "figures")
+    charts = of_comparison(findings)
+    drawn = save_changed(charts, folder / "figures")
     shown = NOT_DRAWN
     if drawn:
         pngs = [path.name for path in drawn if path.suffix == ".png"]
@@ -120,7 +128,8 @@ def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_
         return
     written = write_report(document, folder / "report")
     page = console()
-    page.print(terminal(document if full else document.in_brief(), page))
+    printed = document if full else document.in_brief()
+    page.print(terminal(printed, page))
     page.print(f"\nResults: {folder}/federation-<seed>/<algorithm>/seed-<k>", markup=False)
     names = ", ".join(path.name for path in written.paths)
     page.print(f"Report: {written.folder}: {names}", markup=False)
@@ -134,9 +143,11 @@ def show_tuned(tuned: Tuned, folder: Path) -> None:
     left = tuning.not_tuned(tuned)
     if left:
         page.print(f"! {left}", style="yellow", markup=False)
-    drawn = save(tuning_chart.chart(tuned), folder)
+    chart = tuning_chart.chart(tuned)
+    drawn = save(chart, folder)
     shown = drawn[-1] if drawn else NOT_DRAWN
-    page.print(f"Chosen values: {folder}/tuned.toml\nFigure: {shown}", markup=False)
+    page.print(f"Chosen values: {folder}/tuned.toml", markup=False)
+    page.print(f"Figure: {shown}", markup=False)
     written = write_search_page(tuned, folder)
     if written is not None:
         page.print(f"Page: {written}", markup=False)
@@ -163,7 +174,11 @@ def tuning_progress(detail: Detail) -> tuple[Callable[[int, int], None], Callabl
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those that were given on the command line."""
-    return {name: value for name, value in options.items() if value is not None}
+    stated = {}
+    for name, value in options.items():
+        if value is not None:
+            stated[name] = value
+    return stated
 
 
 def experiment_of(

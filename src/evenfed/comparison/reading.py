@@ -32,12 +32,14 @@ def read(folder: Path) -> Findings:
 
 def read_runs(root: Path, runs: Sequence[Run]) -> Findings:
     """The findings of these runs in `root` alone; runs without test data are kept."""
-    return read_folders(root, [RunFolder.of(root, run) for run in runs], needs_figures=False)
+    folders = [RunFolder.of(root, run) for run in runs]
+    return read_folders(root, folders, needs_figures=False)
 
 
 def read_folders(root: Path, folders: Sequence[RunFolder], needs_figures: bool = True) -> Findings:
     """The findings of the runs in these folders, some of those in `root`."""
-    return _Reader(root, needs_figures).findings(folders)
+    reader = _Reader(root, needs_figures)
+    return reader.findings(folders)
 
 
 class RunRead(Protocol):
@@ -73,8 +75,9 @@ class _Run:
         except InputError:
             raise
         except (OSError, KeyError, ValueError) as error:
+            kind = type(error).__name__
             raise InputError(
-                f"{self.folder.path} says it is finished but cannot be read ({type(error).__name__}: {error}); "
+                f"{self.folder.path} says it is finished but cannot be read ({kind}: {error}); "
                 "remove that folder and run the comparison again"
             ) from None
 
@@ -91,7 +94,8 @@ class _Reader:
     def findings(self, folders: Sequence[RunFolder]) -> Findings:
         """The findings of those runs that are finished."""
         labels = {folder.label for folder in folders}
-        return self.of_runs(self._finished(folders), labels)
+        finished = self._finished(folders)
+        return self.of_runs(finished, labels)
 
     def of_runs(self, runs: Mapping[str, Runs], labels: Collection[str]) -> Findings:
         """The findings of these runs; `labels`: of all runs that have begun."""
@@ -105,8 +109,9 @@ class _Reader:
             if entry is not None:
                 entries[label] = entry
         if baseline in self.diverged:
+            reasons = "; ".join(self.left_out)
             raise InputError(
-                f"{self.folder}: {'; '.join(self.left_out)}; every figure is compared with FedAvg's: train it with a "
+                f"{self.folder}: {reasons}; every figure is compared with FedAvg's: train it with a "
                 "smaller lr in another folder"
             )
         if baseline not in entries:
@@ -114,9 +119,14 @@ class _Reader:
                 f"{baseline} in {self.folder} has no figures of its clients; compare on clients with test data "
                 "and without private=True, then report"
             )
-        findings = self._arranged(entries, entries.pop(baseline), header)
-        left_out = tuple(self.left_out)
-        return replace(findings, made=_made(runs), left_out=left_out, diverged=tuple(self.diverged))
+        first = entries.pop(baseline)
+        findings = self._arranged(entries, first, header)
+        return replace(
+            findings,
+            made=_made(runs),
+            left_out=tuple(self.left_out),
+            diverged=tuple(self.diverged),
+        )
 
     def _finished(self, folders: Sequence[RunFolder]) -> dict[str, Runs]:
         """The finished runs by label and seed."""
@@ -131,8 +141,9 @@ class _Reader:
             runs = {}
             unfinished = []
             for seed in sorted(by_seed):
-                if by_seed[seed].header.finished:
-                    runs[seed] = by_seed[seed]
+                run = by_seed[seed]
+                if run.header.finished:
+                    runs[seed] = run
                 else:
                     unfinished.append(seed)
             if unfinished:
@@ -147,9 +158,11 @@ class _Reader:
     def _no_baseline(self, labels: Sequence[str]) -> InputError:
         content = "no finished run"
         if labels:
-            content = f"finished runs of {', '.join(labels)} but none of fedavg"
+            listed = ", ".join(labels)
+            content = f"finished runs of {listed} but none of fedavg"
         if self.left_out:
-            content += f" ({'; '.join(self.left_out)})"
+            reasons = "; ".join(self.left_out)
+            content += f" ({reasons})"
         return InputError(f"{self.folder} holds {content}; every figure is compared with FedAvg's, so {_WHICH_FOLDER}")
 
     def _entry(self, label: str, runs: Runs, baseline: Header) -> Entry | None:
@@ -163,7 +176,8 @@ class _Reader:
         config = without(first.config, *_SEEDS)
         histories: dict[int, History] = {}
         for seed, run in runs.items():
-            if without(run.header.config, *_SEEDS) == config:
+            own_config = without(run.header.config, *_SEEDS)
+            if own_config == config:
                 histories[seed] = run.history()
             else:
                 self._leave_out(label, f"seed {seed} left out, made with another configuration than seed {first_seed}")
@@ -193,10 +207,12 @@ class _Reader:
         if other_batches is not None:
             shared = self._with_shared_seeds(other_batches, baseline)
             if shared is not None:
-                paired.append(replace(shared, repeats=baseline.label))
+                repetition = replace(shared, repeats=baseline.label)
+                paired.append(repetition)
         unpaired = []
         if other_seeds is not None:
-            unpaired.append(self._with_as_many_seeds(other_seeds, baseline))
+            repetition = self._with_as_many_seeds(other_seeds, baseline)
+            unpaired.append(repetition)
         configs = {entry.label: entry.config for entry in (baseline, *others)}
         twins = repetitions(configs, baseline.precision)
         competing = [baseline]
@@ -204,7 +220,8 @@ class _Reader:
         repeated = [(baseline, *unpaired)]
         for entry in others:
             if entry.label in twins:
-                controls.append(replace(entry, repeats=twins[entry.label]))
+                twin = twins[entry.label]
+                controls.append(replace(entry, repeats=twin))
                 continue
             competing.append(entry)
             if entry.method == BASELINE:  # at another learning rate
@@ -225,7 +242,8 @@ class _Reader:
         if not shared.runs:
             self._leave_out(entry.label, "left out, no seed in common with fedavg")
             return None
-        self._leave_out(entry.label, f"{seeds_named(shared.runs)} alone, those in common with fedavg")
+        seeds = seeds_named(shared.runs)
+        self._leave_out(entry.label, f"{seeds} alone, those in common with fedavg")
         return shared
 
     def _with_as_many_seeds(self, floor: Entry, baseline: Entry) -> Entry:
@@ -235,12 +253,18 @@ class _Reader:
         if own != fedavgs:
             self._leave_out(FLOOR_LABEL, f"{own} seeds beside fedavg's {fedavgs}")
         first_runs = list(floor.runs.items())[:fedavgs]
-        return replace(floor, runs=dict(first_runs), repeats=baseline.label)
+        return replace(
+            floor,
+            runs=dict(first_runs),
+            repeats=baseline.label,
+        )
 
 
 def baseline_of(labels: Collection[str]) -> str:
     """What entries are compared with: FedAvg; what is alone is compared with nothing."""
-    return next(iter(labels)) if len(labels) == 1 else BASELINE
+    if len(labels) == 1:
+        return next(iter(labels))
+    return BASELINE
 
 
 def _mismatch(header: Header, baseline: Header) -> str | None:

@@ -60,12 +60,19 @@ class Differences:
         if not self.are_over_federations:
             return self.on_these(one, other, metric)
         gaps = self._gaps(one, other, metric)
-        return self._difference(over_federations(gaps), gaps, metric, is_over_federations=True)
+        return self._difference(
+            over_federations(gaps),
+            gaps,
+            metric,
+            is_over_federations=True,
+        )
 
     def on_these(self, one: str, other: str, metric: str) -> Difference:
         """The same with the federations taken as given: the interval is over seeds."""
         gaps = self._gaps(one, other, metric)
-        return self._difference(over_seeds(gaps, self._floor_gaps(one, other, metric)), gaps, metric)
+        floor_gaps = self._floor_gaps(one, other, metric)
+        interval = over_seeds(gaps, floor_gaps)
+        return self._difference(interval, gaps, metric)
 
     def on_each(self, one: str, other: str, metric: str) -> list[Difference]:
         """The same on every federation by itself."""
@@ -75,7 +82,9 @@ class Differences:
             floor = []
             if not _is_chance(one, other):
                 floor = pairs.floor_gaps(metric)
-            differences.append(self._difference(over_seeds(gaps, floor), gaps, metric))
+            interval = over_seeds(gaps, floor)
+            difference = self._difference(interval, gaps, metric)
+            differences.append(difference)
         return differences
 
     def by_seed(self, one: str, other: str, metric: str) -> list[dict[int, float]]:
@@ -84,7 +93,8 @@ class Differences:
         for pairs in self._pairs:
             seeds = [other_seed for _, other_seed in pairs.shared_seeds(one, other)]
             gaps = pairs.gaps(one, other, metric).tolist()
-            by_federation.append(dict(zip(seeds, gaps, strict=True)))
+            gap_by_seed = dict(zip(seeds, gaps, strict=True))
+            by_federation.append(gap_by_seed)
         return by_federation
 
     def chance(self, metric: str, seeds: int) -> Chance | None:
@@ -147,15 +157,17 @@ class _Pairs:
         """[seeds] `one` minus `other` in `metric`, for each seed they share."""
         gaps = []
         for seed, other_seed in self.shared_seeds(one, other):
-            gap = self._figure(one, seed, metric) - self._figure(other, other_seed, metric)
-            gaps.append(gap)
+            figure = self._figure(one, seed, metric)
+            other_figure = self._figure(other, other_seed, metric)
+            gaps.append(figure - other_figure)
         return np.array(gaps)
 
     def floor_gaps(self, metric: str) -> list[Array]:
         """What other batches alone do to FedAvg; nothing if that was not run."""
         if self.findings.paired_floor is None:
             return []
-        return [self.gaps(PAIRED_FLOOR_LABEL, self.findings.baseline.label, metric)]
+        baseline = self.findings.baseline.label
+        return [self.gaps(PAIRED_FLOOR_LABEL, baseline, metric)]
 
     def shared_seeds(self, one: str, other: str) -> list[tuple[int, int]]:
         """A seed of each; FedAvg with other seeds is paired in order."""

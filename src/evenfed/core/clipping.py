@@ -39,8 +39,10 @@ class Clipping:
         self.heard = heard
         self.index = server.index
         self.reference = server.buffers
-        steps = server.local_steps.clamp(min=1).double()
-        self.scale = (server.round_lr or 1.0) * steps.sqrt()  # [n] of lengths
+        learning_rate = server.round_lr or 1.0
+        steps = server.local_steps.clamp(min=1)
+        root = steps.double().sqrt()
+        self.scale = learning_rate * root  # [n] of lengths
         self.usual_norm = heard.usual_norm()
         self.usual_drift = heard.usual_drift()
         self.waiting: list[Arrived] = []
@@ -53,7 +55,8 @@ class Clipping:
         clients = sum(len(each.ids) for each in self.waiting)
         if clients >= ENOUGH:
             return self.rest()
-        self.waiting[-1] = arrived._replace(delta=arrived.delta.clone())
+        copied = arrived.delta.clone()
+        self.waiting[-1] = arrived._replace(delta=copied)
         return []
 
     def rest(self) -> list[Arrived]:
@@ -65,7 +68,12 @@ class Clipping:
             usable = each.usable.cpu()
             norms = _on_host(each.norms, each.ids)
             drifts = _on_host(each.drifts, each.ids)
-            heard = self.heard_of(heard, each.ids[usable], norms[usable], drifts[usable])
+            heard = self.heard_of(
+                heard,
+                each.ids[usable],
+                norms=norms[usable],
+                drifts=drifts[usable],
+            )
         self.usual_norm = heard.usual_norm()
         self.usual_drift = heard.usual_drift()
         return waiting
@@ -73,7 +81,12 @@ class Clipping:
     def heard_of(self, heard: Heard, ids: Tensor, norms: Tensor, drifts: Tensor) -> Heard:
         """With the lengths that these clients report."""
         scale = self.scale[ids]
-        return heard.with_norms(ids, norms / scale, drifts / scale, self.index)
+        return heard.with_norms(
+            ids,
+            norms=norms / scale,
+            drifts=drifts / scale,
+            index=self.index,
+        )
 
     def judged(self, arrived: Arrived) -> Arrived:
         """With each update at most as long as allowed, and zero where it is left out."""
@@ -132,23 +145,29 @@ class Clipping:
         """Buffers [c, ...] at this fraction [c] of their distance from the server's."""
         reference = self.reference[name].to(rows)
         trailing = [1] * (rows.ndim - 1)
-        fraction = factor.to(rows).view(-1, *trailing)
-        change = torch.where(fraction > 0, rows - reference, 0)
+        fraction = factor.to(rows)
+        fraction = fraction.view(-1, *trailing)
+        change = rows - reference
+        change = torch.where(fraction > 0, change, 0)
         nearer = reference + fraction * change
         return torch.where(fraction == 1, rows, nearer)
 
     def drifts(self, update: Update) -> Tensor | None:
         """[c] how far each client's buffers are from the server's."""
         squares = []
-        for name, rows in (update.buffers or {}).items():
-            if self._is_compared(name, rows):
-                reference = self.reference[name].to(rows)
-                change = rows - reference
-                lengths = lengths_of(change.flatten(1))
-                squares.append(lengths.square())
+        buffers = update.buffers or {}
+        for name, rows in buffers.items():
+            if not self._is_compared(name, rows):
+                continue
+            reference = self.reference[name].to(rows)
+            change = rows - reference
+            flat = change.flatten(1)
+            lengths = lengths_of(flat)
+            squares.append(lengths.square())
         if not squares:
             return None
-        return torch.stack(squares).sum(0).sqrt()
+        stacked = torch.stack(squares)
+        return stacked.sum(0).sqrt()
 
     def clips(self, ids: Tensor, norms: Tensor, drifts: Tensor) -> list[Clip]:
         """Whose update was shortened or left out, and whose buffers were brought nearer."""
@@ -164,14 +183,21 @@ class Clipping:
     def _clips(self, what: str, ids: Tensor, lengths: Tensor, relative: Tensor) -> list[Clip]:
         most = self.guard.update
         clipped = []
-        for k in (relative > most).nonzero().flatten().tolist():
+        is_too_long = relative > most
+        for k in is_too_long.nonzero().flatten().tolist():
             client = int(ids[k])
             reported = float(lengths[k])
             times = float(relative[k])
             counted = reported * most / times
             if what == "update" and times > self.guard.refuse:
                 counted = 0.0
-            clipped.append(Clip(client, what, reported, counted))
+            clip = Clip(
+                client,
+                what,
+                reported=reported,
+                counted=counted,
+            )
+            clipped.append(clip)
         return clipped
 
 

@@ -82,7 +82,15 @@ class Fold:
         if clipping is not None:
             norms = torch.where(finite, lengths_of(delta), torch.nan)
             drifts = clipping.drifts(update)
-        arrived = Arrived(ids, positions, delta, finite, norms, drifts, update)
+        arrived = Arrived(
+            ids,
+            positions,
+            delta,
+            usable=finite,
+            norms=norms,
+            drifts=drifts,
+            update=update,
+        )
         if clipping is None:
             self._fold(arrived)
             return
@@ -219,7 +227,8 @@ class Fold:
         )
         next_index = server.index + 1
         server = dataclasses.replace(server, index=next_index)
-        return with_average(server, self.server.average), record
+        server = with_average(server, self.server.average)
+        return server, record
 
     def _unusable(self, survived: float) -> str | None:
         """Why there is no step to take; None if there is one."""
@@ -257,7 +266,8 @@ class Fold:
             server = self._probed(server, round, plan, snapshot, losses_at)
         averaged = self._averaged_buffers(plan.ids)
         buffers = server.buffers | averaged
-        return dataclasses.replace(server, buffers=buffers), applied, outweighed
+        server = dataclasses.replace(server, buffers=buffers)
+        return server, applied, outweighed
 
     def _read_checks(self) -> list[Clip]:
         """Read what was left on the device: whose updates were finite, and their norms. Who was clipped."""
@@ -283,7 +293,8 @@ class Fold:
         clipped = clipping.clips(ids, norms, drifts)
         for clip in clipped:
             if clip.what == "update":
-                self.norms[self.position[clip.client]] = clip.counted
+                position = self.position[clip.client]
+                self.norms[position] = clip.counted
         return clipped
 
     def _scaled(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -341,8 +352,10 @@ class Fold:
         if server.guard is not None and algorithm.sums_to_one:  # the others bound the step by its length
             sizes = server.sizes[plan.ids].double()
             shares = sizes / sizes.sum()
-            capped, outweighed = server.guard.outweighing(plan.ids, mixture[:count], shares)
-            mixture = torch.cat([capped, mixture[count:]])
+            current = mixture[:count]
+            remembered = mixture[count:]
+            capped, outweighed = server.guard.outweighing(plan.ids, current, shares)
+            mixture = torch.cat([capped, remembered])
         applied = mixture[:count]
         step = mixture.to(rows) @ rows
         return applied, step, server, outweighed
@@ -372,7 +385,8 @@ class Fold:
             return server
         memory = algorithm.learn(round, plan, losses, server.memory)
         if guard is not None:
-            memory = guard.capped_mixture(memory, algorithm.mixture, server.sizes.double())
+            sizes = server.sizes.double()
+            memory = guard.capped_mixture(memory, algorithm.mixture, sizes)
         return dataclasses.replace(server, memory=memory)
 
     def _averaged_buffers(self, ids: Tensor) -> dict[str, Tensor]:

@@ -49,18 +49,23 @@ class Clip(NamedTuple):
         """
         if self.what == "update" and self.counted == 0:
             return f"its update of length {self.reported:.3g} is left out"
-        length = " of length" if self.what in ("update", "buffers") else " of"
-        return f"its {self.what}{length} {self.reported:.3g} counts as {self.counted:.3g}"
+        is_length = self.what in ("update", "buffers")
+        of = "of length" if is_length else "of"
+        return f"its {self.what} {of} {self.reported:.3g} counts as {self.counted:.3g}"
 
 
 def clips(what: str, ids: Tensor, reported: Tensor, counted: Tensor) -> tuple[Clip, ...]:
     """Of these clients, those whose number counted for another."""
     differing = []
-    for k in (reported != counted).nonzero().flatten().tolist():
-        client = int(ids[k])
-        told = float(reported[k])
-        used = float(counted[k])
-        differing.append(Clip(client, what, told, used))
+    differs = reported != counted
+    for k in differs.nonzero().flatten().tolist():
+        clip = Clip(
+            client=int(ids[k]),
+            what=what,
+            reported=float(reported[k]),
+            counted=float(counted[k]),
+        )
+        differing.append(clip)
     return tuple(differing)
 
 
@@ -87,7 +92,7 @@ class Guard:
         """From what a user gives: nothing, "off" or false; "on" or true; or a table of numbers.
 
         >>> Guard.of("on"), Guard.of("off")
-        (Guard(loss=3.0, weight=3.0, update=2.0, size=3.0, rescue=2.0), None)
+        (Guard(loss=3.0, weight=3.0, update=2.0, refuse=5.0, size=5.0, rescue=2.0), None)
         """
         if isinstance(choice, Guard):
             return choice
@@ -108,7 +113,9 @@ class Guard:
         for given in numbers:
             if given not in names:
                 raise unknown("number of the guard", str(given), names)
-        return cls(**numbers) if name == "on" else None
+        if name == "off":
+            return None
+        return cls(**numbers)
 
     def describe(self) -> dict[str, float]:
         """As JSON stores it, and `of` takes it back."""
@@ -134,13 +141,16 @@ class Guard:
         if usual is None:
             return heard, losses
         median, deviation = usual
-        highest = median + self.loss * deviation
+        margin = self.loss * deviation
+        lowest = median - margin
+        highest = median + margin
         if bool(heard.untrained.isnan()):
-            heard = dataclasses.replace(heard, untrained=torch.tensor(highest, dtype=torch.float64))
+            untrained = torch.tensor(highest, dtype=torch.float64)
+            heard = dataclasses.replace(heard, untrained=untrained)
         highest = max(highest, float(heard.untrained))
-        lowest = median - self.loss * deviation
         if median > 0:
-            lowest = max(lowest, _SMALLEST * median)
+            smallest = _SMALLEST * median
+            lowest = max(lowest, smallest)
         counted = losses.clamp(min=lowest, max=highest)
         return heard, counted
 
@@ -150,20 +160,24 @@ class Guard:
         w_i <- clip(w_i + t p_i, -c_i, c_i), the nearest such weights where nearness is measured per share.
         """
         most = self._most(weights, shares)
-        if not bool(_exceeds(weights, most).any()):
+        above = _exceeds(weights, most)
+        if not bool(above.any()):
             return weights
         total = float(weights.sum())
-        reach = (weights.abs() + most) / shares.clamp(min=1e-300)
+        distance = weights.abs() + most
+        reach = distance / shares.clamp(min=1e-300)
         high = float(reach.max())
         low = -high
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            held = _clipped(weights + middle * shares, most)
+            raised = weights + middle * shares
+            held = _clipped(raised, most)
             if float(held.sum()) < total:
                 low = middle
             else:
                 high = middle
-        return _clipped(weights + high * shares, most)
+        raised = weights + high * shares
+        return _clipped(raised, most)
 
     def _most(self, weights: Tensor, shares: Tensor) -> Tensor:
         """[m] the caps: `weight` times a client's share, or an equal share if that is larger.
@@ -173,15 +187,24 @@ class Guard:
         total = float(weights.sum())
         if not total > 0:
             return torch.full_like(weights, torch.inf)
-        at_least_equal = shares.clamp(min=1 / len(shares))
-        multiple = (self.weight * at_least_equal).clamp(max=_HALF)
+        equal_share = 1 / len(shares)
+        at_least_equal = shares.clamp(min=equal_share)
+        multiple = self.weight * at_least_equal
+        multiple = multiple.clamp(max=_HALF)
         return total * torch.maximum(shares, multiple)
 
     def outweighing(self, ids: Tensor, weights: Tensor, shares: Tensor) -> tuple[Tensor, tuple[Clip, ...]]:
         """The capped weights, and whose were above the cap."""
         capped = self.capped(weights, shares)
-        above = _exceeds(weights, self._most(weights, shares))
-        return capped, clips("weight", ids[above], weights[above], capped[above])
+        most = self._most(weights, shares)
+        above = _exceeds(weights, most)
+        above_cap = clips(
+            "weight",
+            ids[above],
+            reported=weights[above],
+            counted=capped[above],
+        )
+        return capped, above_cap
 
     def probed(self, losses: Tensor, heard: "Heard") -> Tensor:
         """[m] losses at a snapshot, bounded among themselves; the median where there is none."""
@@ -192,8 +215,9 @@ class Guard:
             return losses
         nobody = dataclasses.replace(Heard.nothing(count), untrained=heard.untrained)
         ids = torch.arange(count)
-        _, counted = self.counted_losses(nobody, ids, known, 0)
-        filled = torch.full_like(losses, float(known.median()))
+        _, counted = self.counted_losses(nobody, ids, known, index=0)
+        median = float(known.median())
+        filled = torch.full_like(losses, median)
         filled[finite] = counted
         return filled
 
@@ -214,15 +238,18 @@ def bounded(guard: Guard | None, sizes: Tensor) -> tuple[Tensor, tuple[Clip, ...
         return sizes, ()
     counted = guard.bounded_sizes(sizes)
     ids = torch.arange(len(sizes))
-    return counted, clips("size", ids, sizes, counted)
+    overstated = clips("size", ids, sizes, counted)
+    return counted, overstated
 
 
 def _exceeds(weights: Tensor, most: Tensor) -> Tensor:
-    return weights.abs() > most * (1 + 1e-6)
+    with_rounding = most * (1 + 1e-6)
+    return weights.abs() > with_rounding
 
 
 def _clipped(values: Tensor, most: Tensor) -> Tensor:
-    return torch.minimum(torch.maximum(values, -most), most)
+    from_below = torch.maximum(values, -most)
+    return torch.minimum(from_below, most)
 
 
 @dataclass(frozen=True)
@@ -240,8 +267,14 @@ class Heard:
     def nothing(cls, clients: int) -> "Heard":
         unknown = torch.full((clients,), torch.nan, dtype=torch.float64)
         never = torch.full((clients,), -1)
-        untrained = torch.tensor(torch.nan, dtype=torch.float64)
-        return cls(unknown, never, unknown.clone(), never.clone(), unknown.clone(), untrained)
+        return cls(
+            losses=unknown,
+            asked=never,
+            norms=unknown.clone(),
+            trained=never.clone(),
+            drifts=unknown.clone(),
+            untrained=torch.tensor(torch.nan, dtype=torch.float64),
+        )
 
     def with_losses(self, ids: Tensor, losses: Tensor, index: int) -> "Heard":
         table = self.losses.clone()
@@ -257,7 +290,12 @@ class Heard:
         lengths[ids] = norms
         changes[ids] = drifts
         trained[ids] = index
-        return dataclasses.replace(self, norms=lengths, drifts=changes, trained=trained)
+        return dataclasses.replace(
+            self,
+            norms=lengths,
+            drifts=changes,
+            trained=trained,
+        )
 
     def with_more(self, clients: int) -> "Heard":
         """With room for so many new ones."""
@@ -292,7 +330,9 @@ class Heard:
         if len(known) < LEAST:
             return None
         median = float(known.quantile(0.5))
-        return self._leniency * median if median > 0 else None
+        if not median > 0:
+            return None
+        return self._leniency * median
 
     @property
     def _leniency(self) -> float:
@@ -307,7 +347,8 @@ def _recent(values: Tensor, rounds: Tensor) -> Tensor:
     rounds = rounds[known]
     if len(rounds) <= ENOUGH:
         return values
-    oldest = rounds.topk(ENOUGH).values[-1]
+    newest = rounds.topk(ENOUGH).values
+    oldest = newest[-1]
     return values[rounds >= oldest]
 
 

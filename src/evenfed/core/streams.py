@@ -104,12 +104,14 @@ class Draw:
         key: Tensor,
         purpose: int,
     ) -> None:
-        self.key = mixed(key, torch.full_like(key, purpose))
+        purposes = torch.full_like(key, purpose)
+        self.key = mixed(key, purposes)
         self.calls = 0
 
     def uniform(self, *shape: int) -> Tensor:
         """[*slots, *shape] numbers in [0, 1), in float32: multiples of 2**-24."""
-        return self._bits(shape).to(torch.float32) * 2.0**-24
+        bits = self._bits(shape)
+        return bits.to(torch.float32) * 2.0**-24
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """[*slots, *shape] whole numbers in 0 .. high-1; `high` is at most 2**24."""
@@ -117,9 +119,11 @@ class Draw:
 
     def _bits(self, shape: tuple[int, ...]) -> Tensor:
         """24 random bits for each place."""
-        call = mixed(self.key, torch.full_like(self.key, self.calls))
+        number = torch.full_like(self.key, self.calls)
+        call = mixed(self.key, number)
         self.calls += 1
-        place = torch.arange(math.prod(shape), device=self.key.device)
+        places = math.prod(shape)
+        place = torch.arange(places, device=self.key.device)
         state = mixed(call[..., None], place)
         bits = (state >> 40) & (2**24 - 1)
         return bits.unflatten(-1, shape) if shape else bits.squeeze(-1)
@@ -190,7 +194,8 @@ class Batching:
         is_cut_off = self.local_steps(sizes) < per_pass
         if self.drop_last:
             is_cut_off |= sizes >= width
-        return np.where(is_cut_off, np.minimum(sizes, width), last)
+        whole = np.minimum(sizes, width)
+        return np.where(is_cut_off, whole, last)
 
 
 def batches(
@@ -211,36 +216,56 @@ def batches(
     steps = batching.local_steps(sizes)
     per_pass = batching.per_pass(sizes)
     width = batching.width(sizes)
-    table = np.full((count, int(steps.max()), width), -1)
+    most_steps = int(steps.max())
+    table = np.full((count, most_steps, width), -1)
     # one row per client and pass
     passes = batching.passes(sizes)
     client = np.repeat(np.arange(count), passes)
-    epoch = np.arange(len(client)) - np.repeat(passes.cumsum() - passes, passes)
+    first_row = passes.cumsum() - passes  # of each client
+    epoch = np.arange(len(client)) - np.repeat(first_row, passes)
     seed = np.broadcast_to(seeds, count)
     for rows in _of_similar_length(sizes[client]):
         own = client[rows, None]
         size = sizes[own]
-        whole = int(per_pass[own].max())  # batches in the longest pass
-        example = np.arange(max(whole * width, int(size.max())))
-        keys = hashed(seed[own], index, clients[own], epoch[rows, None], example)
+        own_epoch = epoch[rows, None]
+        own_per_pass = per_pass[own]
+        whole = int(own_per_pass.max())  # batches in the longest pass
+        places = whole * width
+        largest = int(size.max())
+        example = np.arange(max(places, largest))
+        keys = hashed(
+            seed[own],
+            index,
+            clients[own],
+            own_epoch,
+            example,
+        )
         beyond = example >= size
         keys[beyond] = _LAST
         order = np.argsort(keys, axis=-1, kind="stable")
         order[beyond] = -1
-        cut = order[:, : whole * width].reshape(-1, whole, width)
+        cut = order[:, :places].reshape(-1, whole, width)
         batch = np.arange(whole)
-        step = epoch[rows, None] * per_pass[own] + batch
-        row, batch = np.nonzero((batch < per_pass[own]) & (step < steps[own]))
+        step = own_epoch * own_per_pass + batch
+        is_in_pass = batch < own_per_pass
+        is_taken = is_in_pass & (step < steps[own])
+        row, batch = np.nonzero(is_taken)
         table[own[row, 0], step[row, batch]] = cut[row, batch]
     return table
 
 
 def _of_similar_length(lengths: Indices) -> list[Indices]:
     """Positions, in groups of lengths within a factor of two where one group would be mostly padding."""
-    if len(lengths) == 0:
+    count = len(lengths)
+    if count == 0:
         return []
-    padded = len(lengths) * int(lengths.max())
-    if padded < max(4 * int(lengths.sum()), 1 << 16):
-        return [np.arange(len(lengths))]
+    padded = count * int(lengths.max())
+    filled = int(lengths.sum())
+    if padded < max(4 * filled, 1 << 16):
+        return [np.arange(count)]
     _, magnitudes = np.frexp(lengths)
-    return [np.flatnonzero(magnitudes == magnitude) for magnitude in np.unique(magnitudes)]
+    groups = []
+    for magnitude in np.unique(magnitudes):
+        group = np.flatnonzero(magnitudes == magnitude)
+        groups.append(group)
+    return groups
