@@ -94,7 +94,7 @@ def test_the_five_lines_of_the_page_run():
     _, _, after = page.partition("## A Hugging Face encoder in five lines")
     _, _, block = after.partition("```python\n")
     code, _, _ = block.partition("```")
-    assert len(code.splitlines()) == 5
+    assert len([line for line in code.splitlines() if line]) == 5
     sites = [client.train for client in clients()]
     namespace = {"evenfed": evenfed, "sites": [(inputs, targets % 2) for inputs, targets in sites]}
     exec(code, namespace)
