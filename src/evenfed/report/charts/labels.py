@@ -32,7 +32,8 @@ class Box:
 
     def is_inside(self, area: "Box") -> bool:
         across = area.left <= self.left and self.right <= area.right
-        return across and area.top <= self.top and self.bottom <= area.bottom
+        down = area.top <= self.top and self.bottom <= area.bottom
+        return across and down
 
     @property
     def middle(self) -> float:
@@ -42,7 +43,8 @@ class Box:
         """From a place to the nearest edge."""
         across = max(self.left - x, 0.0, x - self.right)
         down = max(self.top - y, 0.0, y - self.bottom)
-        return float((across**2 + down**2) ** 0.5)
+        square = across**2 + down**2
+        return float(square**0.5)
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,11 @@ class Line:
                 if room <= 0:
                     return False
                 continue
+            crossing = room / slope
             if slope < 0:
-                start = max(start, room / slope)
+                start = max(start, crossing)
             else:
-                end = min(end, room / slope)
+                end = min(end, crossing)
         return start < end
 
     def crosses(self, other: "Line") -> bool:
@@ -89,7 +92,9 @@ class Line:
 
 def _turn(line: Line, x: float, y: float) -> float:
     """Above zero on one side of the line, below it on the other."""
-    return (line.x2 - line.x) * (y - line.y) - (line.y2 - line.y) * (x - line.x)
+    dx = line.x2 - line.x
+    dy = line.y2 - line.y
+    return dx * (y - line.y) - dy * (x - line.x)
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,16 @@ class Point:
 
     @property
     def box(self) -> Box:
-        return Box(self.x - 6, self.y - 6, self.x + 6, self.y + 6)
+        return self.around(6, 6)
+
+    def around(self, across: float, down: float) -> Box:
+        """So far to either side, up and down."""
+        return Box(
+            left=self.x - across,
+            top=self.y - down,
+            right=self.x + across,
+            bottom=self.y + down,
+        )
 
     @property
     def width(self) -> float:
@@ -122,18 +136,22 @@ class Label:
 
 def place(points: Sequence[Point], area: Box, taken: Sequence[Box] = ()) -> list[Label]:
     """A label for each point, near it if there is room, else further off with a line to it."""
+
+    def crowded_first(k: int) -> tuple[int, float]:
+        neighbours = _neighbours(points, k)
+        return -neighbours, points[k].y
+
     fixed = list(map(Label, taken))
-    order = sorted(range(len(points)), key=lambda k: (-_neighbours(points, k), points[k].y))
+    count = len(points)
     placed: dict[int, Label] = {}
-    for k in order:
+    for k in sorted(range(count), key=crowded_first):
         labels = [*fixed, *placed.values()]
         placed[k] = _best(points[k], points, labels, area)
-    return [placed[k] for k in range(len(points))]
+    return [placed[k] for k in range(count)]
 
 
 def _neighbours(points: Sequence[Point], k: int) -> int:
-    here = points[k]
-    near = Box(here.x - 80, here.y - 30, here.x + 80, here.y + 30)
+    near = points[k].around(80, 30)
     return sum(near.meets(other.box) for other in points)
 
 
@@ -206,13 +224,20 @@ def _candidates(point: Point) -> Iterator[tuple[float, Label]]:
         for side, height in product(_SIDES, _HEIGHTS):
             if distance == 0 and abs(height) > 1:
                 continue
-            x = point.x + side * (_NEAR + distance)
-            y = point.y + height * (LINE + 0.7 * distance)
+            across = _NEAR + distance
+            down = LINE + 0.7 * distance
             if side == 0:
                 if abs(height) != 1:
                     continue
-                y = point.y + height * (LINE + 2 + distance)
-            yield distance, _label(point, x, y, side, is_beside=distance == 0)
+                down = LINE + 2 + distance
+            label = _label(
+                point,
+                x=point.x + side * across,
+                y=point.y + height * down,
+                side=side,
+                is_beside=distance == 0,
+            )
+            yield distance, label
 
 
 def _label(
@@ -225,11 +250,23 @@ def _label(
     """Its text begins at x on the right side, ends there on the left side, or has it in its middle."""
     width = point.width
     left = {1: x, 0: x - width / 2, -1: x - width}[side]
-    box = Box(left, y - LINE / 2, left + width, y + LINE / 2)
     align = {1: "left", 0: "center", -1: "right"}[side]
+    half = LINE / 2
+    box = Box(
+        left=left,
+        top=y - half,
+        right=left + width,
+        bottom=y + half,
+    )
     if is_beside:
-        return Label(box, align, x, None)
+        return Label(box, align, x)
     end = y
     if side == 0:
         end = box.top if y > point.y else box.bottom
-    return Label(box, align, x, Line(point.x, point.y, x - 2 * side, end))
+    leader = Line(
+        point.x,
+        point.y,
+        x2=x - 2 * side,
+        y2=end,
+    )
+    return Label(box, align, x, leader)

@@ -17,7 +17,8 @@ HEIGHT = 420
 LIST = "off the scale (mean, worst 10 %):"
 LINE = 15  # of the list of those off the scale
 _PERCENT = (-2.0, 102.0)  # with room for half a point
-_CORNERS = {"best": Box(WIDTH - 80, 0, WIDTH, 28), "worst": Box(0, HEIGHT - 28, 80, HEIGHT)}
+_TOP_RIGHT = Box(left=WIDTH - 80, top=0, right=WIDTH, bottom=28)
+_BOTTOM_LEFT = Box(left=0, top=HEIGHT - 28, right=80, bottom=HEIGHT)
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,14 @@ class _Figures:
     @classmethod
     def of(cls, findings: Findings, entry: Entry) -> "_Figures":
         unit = findings.metric.unit
+        late = findings.rows[entry.label].late
+        not_known = (math.nan, math.nan)
         extents = []
         for metric in ("mean", "worst10"):
-            value, spread = findings.rows[entry.label].late.get(metric, (math.nan, math.nan))
-            extents.append(Extent(unit * (value - spread), unit * (value + spread)))
+            value, spread = late.get(metric, not_known)
+            low = unit * (value - spread)
+            high = unit * (value + spread)
+            extents.append(Extent(low, high))
         return cls(entry.label, *extents)
 
     @property
@@ -61,74 +66,113 @@ class Plot:
 
     @classmethod
     def of(cls, findings: Findings) -> "Plot":
-        figures = [_Figures.of(findings, entry) for entry in findings.planned]
-        figures = [each for each in figures if each.is_known]
-        means = []
-        worsts = []
-        for run in _by_chance(findings):
-            if run.late_fairness is not None:
-                means.append(findings.metric.unit * run.late_fairness.mean)
-                worsts.append(findings.metric.unit * run.late_fairness.worst10)
-        sign = findings.metric.sign
-        x = Axis.of([each.mean for each in figures], sign, means, margin=0.08)
-        y = Axis.of([each.worst10 for each in figures], sign, worsts, margin=0.08)
-        if findings.metric.is_share:
-            x = x.within(*_PERCENT)
-            y = y.within(*_PERCENT)
-        inside = [each for each in figures if x.holds(each.x) and y.holds(each.y)]
-        outside = [each.label for each in figures if each not in inside]
-        points = [_point(each, x, y) for each in inside]
-        better_stands = _CORNERS["best" if sign > 0 else "worst"]
+        figures = []
+        for entry in findings.planned:
+            each = _Figures.of(findings, entry)
+            if each.is_known:
+                figures.append(each)
+        x, y = _axes(findings, figures)
+        names = []
+        points = []
+        outside = []
+        for each in figures:
+            if x.holds(each.x) and y.holds(each.y):
+                names.append(each.label)
+                points.append(_point(each, x, y))
+            else:
+                outside.append(each.label)
+        better_stands = _TOP_RIGHT if findings.metric.sign > 0 else _BOTTOM_LEFT
         taken = [better_stands]
         listed = _list_place(outside, points, better_stands)
         if outside:
             taken.append(listed)
-        placed = place_labels(points, Box(0, 0, WIDTH, HEIGHT), taken)
-        names = [each.label for each in inside]
-        return cls(x, y, dict(zip(names, placed, strict=True)), listed)
+        area = Box(0, 0, WIDTH, HEIGHT)
+        placed = place_labels(points, area, taken)
+        labels = dict(zip(names, placed, strict=True))
+        return cls(x, y, labels, listed)
 
     def ends(self, label: str) -> Spec:
         """The label's place and its line's end, in the units of the axes."""
         placed = self.labels[label]
         x, y = self._units(placed.x, placed.box.middle)
-        ends: Spec = {"label_x": x, "label_y": y, "align": placed.align}
-        if placed.leader is not None:
-            x, y = self._units(placed.leader.x2, placed.leader.y2)
-            ends |= {"leader_x": x, "leader_y": y}
+        ends: Spec = {
+            "label_x": x,
+            "label_y": y,
+            "align": placed.align,
+        }
+        leader = placed.leader
+        if leader is not None:
+            x, y = self._units(leader.x2, leader.y2)
+            ends["leader_x"] = x
+            ends["leader_y"] = y
         return ends
 
     def _units(self, x: float, y: float) -> tuple[float, float]:
-        return self.x.value(x / WIDTH), self.y.value(1 - y / HEIGHT)
+        across = x / WIDTH
+        up = 1 - y / HEIGHT
+        return self.x.value(across), self.y.value(up)
+
+
+def _axes(findings: Findings, figures: Sequence[_Figures]) -> tuple[Axis, Axis]:
+    """Of the mean and of the worst 10 %, with all runs of FedAvg inside."""
+    metric = findings.metric
+    means = []
+    worsts = []
+    for run in _by_chance(findings):
+        fairness = run.late_fairness
+        if fairness is not None:
+            means.append(metric.unit * fairness.mean)
+            worsts.append(metric.unit * fairness.worst10)
+    x_extents = [each.mean for each in figures]
+    y_extents = [each.worst10 for each in figures]
+    x = Axis.of(x_extents, metric.sign, means, margin=0.08)
+    y = Axis.of(y_extents, metric.sign, worsts, margin=0.08)
+    if metric.is_share:
+        x = x.within(*_PERCENT)
+        y = y.within(*_PERCENT)
+    return x, y
 
 
 def _point(figures: _Figures, x: Axis, y: Axis) -> Point:
-    def place(axis: Axis, value: float) -> float:
-        return axis.share(axis.inside(value))
+    def pixels_right(value: float) -> float:
+        return WIDTH * x.share(x.inside(value))
 
-    across = WIDTH * place(x, figures.x)
-    down = HEIGHT * (1 - place(y, figures.y))
-    left = WIDTH * place(x, figures.mean.low)
-    right = WIDTH * place(x, figures.mean.high)
-    top = HEIGHT * (1 - place(y, figures.worst10.high))
-    bottom = HEIGHT * (1 - place(y, figures.worst10.low))
-    bars = (Line(left, down, right, down), Line(across, top, across, bottom))
-    return Point(across, down, figures.label, bars)
+    def pixels_down(value: float) -> float:
+        return HEIGHT * (1 - y.share(y.inside(value)))
+
+    across = pixels_right(figures.x)
+    down = pixels_down(figures.y)
+    left = pixels_right(figures.mean.low)
+    right = pixels_right(figures.mean.high)
+    top = pixels_down(figures.worst10.high)
+    bottom = pixels_down(figures.worst10.low)
+    level = Line(left, down, right, down)
+    upright = Line(across, top, across, bottom)
+    return Point(across, down, figures.label, bars=(level, upright))
 
 
 def _list_place(outside: Sequence[str], points: Sequence[Point], taken: Box) -> Box:
     """A corner without points for the list of those off the scale."""
-    letters = max([len(LIST), *(len(label) + 14 for label in outside)])
+    letters = len(LIST)
+    for label in outside:
+        letters = max(letters, len(label) + 14)
+    lines = len(outside) + 1
     width = LETTER * letters + 26
-    height = LINE * (len(outside) + 1) + 12
+    height = LINE * lines + 12
+    left = WIDTH - width
+    top = HEIGHT - height
     corners = (
-        Box(0, HEIGHT - height, width, HEIGHT),
-        Box(WIDTH - width, HEIGHT - height, WIDTH, HEIGHT),
+        Box(0, top, width, HEIGHT),
+        Box(left, top, WIDTH, HEIGHT),
         Box(0, 0, width, height),
-        Box(WIDTH - width, 0, WIDTH, height),
+        Box(left, 0, WIDTH, height),
     )
+    occupied = [taken]
+    for point in points:
+        occupied.append(point.box)
     for corner in corners:
-        is_free = not any(corner.meets(point.box) for point in points)
-        if is_free and not corner.meets(taken):
+        is_free = not any(map(corner.meets, occupied))
+        if is_free:
             return corner
     return corners[0]
 

@@ -43,7 +43,8 @@ def amount(metric: Metric, points: float) -> str:
 
 def signed(metric: Metric, points: float) -> str:
     """A difference with its sign; a true minus, as in the page's table."""
-    return f"{points:+.{metric.digits}f}".replace("-", "\N{MINUS SIGN}")
+    number = f"{points:+.{metric.digits}f}"
+    return number.replace("-", "\N{MINUS SIGN}")
 
 
 def change(metric: Metric, difference: Difference) -> str:
@@ -66,7 +67,9 @@ def change(metric: Metric, difference: Difference) -> str:
 
 def is_nothing(difference: Difference) -> bool:
     """Whether it is zero in every run."""
-    is_large = abs(difference.points) > _NOTHING or abs(difference.high) > _NOTHING
+    points = abs(difference.points)
+    high = abs(difference.high)
+    is_large = points > _NOTHING or high > _NOTHING
     return not is_large
 
 
@@ -76,7 +79,10 @@ def counted(number: int, one: str, many: str = "") -> str:
     >>> counted(1, "seed"), counted(3, "seed")
     ('1 seed', '3 seeds')
     """
-    return f"1 {one}" if number == 1 else f"{number} {many or one + 's'}"
+    if number == 1:
+        return f"1 {one}"
+    plural = many or f"{one}s"
+    return f"{number} {plural}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -85,9 +91,13 @@ def listed(names: Sequence[str]) -> str:
     >>> listed(["afl"]), listed(["afl", "term"]), listed(["afl", "term", "vred", "qffl", "drfa"])
     ('afl', 'afl and term', 'afl, term, vred and 2 others')
     """
-    if len(names) > _FEW + 1:
+    count = len(names)
+    if count > _FEW + 1:
         shown = ", ".join(names[:_FEW])
-        return f"{shown} and {len(names) - _FEW} others"
-    if len(names) == 1:
+        others = count - _FEW
+        return f"{shown} and {others} others"
+    if count == 1:
         return names[0]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    *first, last = names
+    before = ", ".join(first)
+    return f"{before} and {last}"
