@@ -65,7 +65,8 @@ def normal(name: str) -> str:
             name = name.removeprefix(prefix)
             break
     parted = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name)
-    return re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")
+    joined = re.sub(r"[^a-z0-9]+", "_", parted.lower())
+    return joined.strip("_")
 
 
 def _tokens(name: str) -> list[str]:
@@ -122,8 +123,9 @@ class Roles:
         """`given`: columns by role, as the user says; `metrics`: columns, or the name of what a wide table holds."""
         columns = _columns_by_role(sheet, given, metrics)
         if CLIENT not in columns:
+            listed = _listed(sheet.columns)
             raise InputError(
-                f"{sheet.name} has no column of clients; its columns are {_listed(sheet.columns)}. Name one of them "
+                f"{sheet.name} has no column of clients; its columns are {listed}. Name one of them "
                 "`client`, or say which it is: --client COLUMN"
             )
         numeric = sheet.numeric()
@@ -156,12 +158,15 @@ class Roles:
         """Which column was read as what."""
         parts = []
         for role, column in self.columns.items():
-            parts.append(role if role == column else f"{role} from '{column}'")
+            part = role if role == column else f"{role} from '{column}'"
+            parts.append(part)
         for column in self.metrics:
             parts.append(f"metric from '{column}'")
-        sentence = f"Columns read: {', '.join(parts)}."
+        read = ", ".join(parts)
+        sentence = f"Columns read: {read}."
         if self.wide:
-            sentence += f" One column per algorithm: {_listed(list(self.wide.values()))}."
+            wide = _listed(self.wide.values())
+            sentence += f" One column per algorithm: {wide}."
         if self.others:
             sentence += f" Also there: {_listed(self.others)} (--metric)."
         return sentence
@@ -193,9 +198,12 @@ def _first(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     place = len(synonyms)
     for name in names:
         simple = normal(name)
-        if simple in synonyms and synonyms.index(simple) < place:
+        if simple not in synonyms:
+            continue
+        own_place = synonyms.index(simple)
+        if own_place < place:
             best = name
-            place = synonyms.index(simple)
+            place = own_place
     return best
 
 
@@ -209,9 +217,8 @@ def _asked(sheet: Sheet, metrics: Sequence[str], numeric: Collection[str]) -> li
         if column is None:
             missing.append(name)
         elif column not in numeric:
-            raise InputError(
-                f"{sheet.name}: column '{column}' does not hold numbers; columns of numbers are {_listed(numeric)}"
-            )
+            listed = _listed(numeric)
+            raise InputError(f"{sheet.name}: column '{column}' does not hold numbers; columns of numbers are {listed}")
         else:
             asked.append(column)
     if asked and missing:
@@ -251,8 +258,10 @@ def _preference(column: str) -> tuple[int, int, str]:
         kind = 0
     elif tokens & _HIGHER:
         kind = 1
-    ranks = [rank for scope, rank in {**_SCOPES, **_ASIDE}.items() if scope in tokens]
-    return kind, max(ranks, default=_SCOPES[""]), column
+    scopes = {**_SCOPES, **_ASIDE}
+    ranks = [rank for scope, rank in scopes.items() if scope in tokens]
+    rank = max(ranks, default=_SCOPES[""])
+    return kind, rank, column
 
 
 def _listed(names: Collection[str]) -> str:

@@ -38,15 +38,18 @@ class RunRows:
         self._check_missing(is_missing, drops_missing)
         first_kept = self._first_kept(evaluated, least)
         order = np.argsort(rounds, kind="stable")
-        starts = np.searchsorted(rounds[order], evaluated)
-        ends = np.searchsorted(rounds[order], evaluated, side="right")
-        latest = np.full(len(self.figures.clients), np.nan)
+        in_order = rounds[order]
+        starts = np.searchsorted(in_order, evaluated)
+        ends = np.searchsorted(in_order, evaluated, side="right")
+        count = len(self.figures.clients)
+        latest = np.full(count, np.nan)
         by_round: dict[int, Vector] = {}
         incomplete = 0
         for k, round_number in enumerate(evaluated):
             at = order[starts[k] : ends[k]]
-            figures = np.full(len(latest), np.nan)
-            figures[clients[at]] = values[at]
+            present = clients[at]
+            figures = np.full(count, np.nan)
+            figures[present] = values[at]
             is_carried = np.isnan(figures) & ~np.isnan(latest)
             if is_carried.any():
                 incomplete += 1
@@ -71,12 +74,13 @@ class RunRows:
     def _check_missing(self, is_missing: "np.ndarray[tuple[int], np.dtype[np.bool_]]", drops_missing: bool) -> None:
         """Refuse cells without a number in rounds that were evaluated, unless they are to be left out."""
         missing = self.rows[is_missing]
-        if len(missing) == 0:
+        count = len(missing)
+        if count == 0:
             return
         first = self.figures.told(int(missing[0]))
         if not drops_missing:
             raise InputError(
-                f"{self.figures.sheet}: {first} has no figure (NaN or empty; {len(missing)} such cells in this run). "
+                f"{self.figures.sheet}: {first} has no figure (NaN or empty; {count} such cells in this run). "
                 "Fill them in; or leave these rows out with --missing drop"
             )
-        self.say(f"{self.label}: {len(missing)} rows without a figure are left out, such as that of {first}.")
+        self.say(f"{self.label}: {count} rows without a figure are left out, such as that of {first}.")

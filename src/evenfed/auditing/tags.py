@@ -88,8 +88,14 @@ def one_row_per_client(sheet: Sheet) -> Sheet:
                 yield [*kept, client, *_cells(row, columns)]
 
     names = _cells(sheet.columns, rest)
-    fact = f"One column per client: {len(clients)} clients, {', '.join(metrics)}."
-    return Sheet(sheet.name, [*names, "client", *metrics], rows, (*sheet.facts, fact))
+    listed = ", ".join(metrics)
+    fact = f"One column per client: {len(clients)} clients, {listed}."
+    return Sheet(
+        sheet.name,
+        [*names, "client", *metrics],
+        rows,
+        (*sheet.facts, fact),
+    )
 
 
 def _cells(row: Row, places: Sequence[int | None]) -> list[Any]:

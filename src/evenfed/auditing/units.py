@@ -30,11 +30,13 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
     if not metric.is_share:
         return values, ""
     most = 100.0 if unit is Unit.percent else 1.0
-    outside = np.flatnonzero((values < 0) | (values > most))
+    is_outside = (values < 0) | (values > most)
+    outside = np.flatnonzero(is_outside)
     if len(outside):
         row = int(outside[0])
+        whose = figures.told(row)
         raise InputError(
-            f"{figures.sheet}: '{column}' of {figures.told(row)} is {values[row]:g}; an accuracy lies between 0 and 1, "
+            f"{figures.sheet}: '{column}' of {whose} is {values[row]:g}; an accuracy lies between 0 and 1, "
             f"or 0 and 100 in percent (read as {unit.value}). If this is no accuracy, rename the column"
         )
     if unit is Unit.percent:
@@ -52,7 +54,12 @@ def _check_mixed(figures: Figures, metric: Metric, column: str) -> None:
         is_below = (values > 0) & (values <= 1)
         below = np.flatnonzero(is_below)
         if len(below):
-            raise _mixed(figures, column, int(below[0]), int(above[0]))
+            raise _mixed(
+                figures,
+                column,
+                small=int(below[0]),
+                large=int(above[0]),
+            )
         return
     _check_far_apart(figures, column)
 
@@ -77,8 +84,11 @@ def _check_far_apart(figures: Figures, column: str) -> None:
 
 
 def _mixed(figures: Figures, column: str, small: int, large: int) -> InputError:
+    values = figures.values
+    whose_small = figures.told(small)
+    whose_large = figures.told(large)
     return InputError(
-        f"{figures.sheet}: '{column}' mixes units: {figures.values[small]:g} ({figures.told(small)}) beside "
-        f"{figures.values[large]:g} ({figures.told(large)}). Give all figures as fractions (0 to 1) or all in percent "
+        f"{figures.sheet}: '{column}' mixes units: {values[small]:g} ({whose_small}) beside "
+        f"{values[large]:g} ({whose_large}). Give all figures as fractions (0 to 1) or all in percent "
         "(0 to 100). If they are right as they stand, say so: --unit percent"
     )

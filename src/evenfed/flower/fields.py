@@ -67,7 +67,8 @@ def number(
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{name} is a {type(value).__name__}, not a number")
+        kind = type(value).__name__
+        raise InputError(f"{name} is a {kind}, not a number")
     if not math.isfinite(value):
         raise InputError(f"{name}={value} is not finite")
     if not least <= value <= most:
@@ -108,7 +109,10 @@ def aggregated(aggregate: Any, contents: list[RecordDict], weighted_by: str) -> 
 
 def _common(contents: list[RecordDict]) -> list[RecordDict]:
     """The same with those metrics only that are plain numbers in every reply."""
-    records = [next(iter(content.metric_records.values())) for content in contents]
+    records = []
+    for content in contents:
+        record = next(iter(content.metric_records.values()))
+        records.append(record)
     names = set(records[0])
     for record in records:
         names &= set(record)
@@ -118,7 +122,8 @@ def _common(contents: list[RecordDict]) -> list[RecordDict]:
     reduced = []
     for content, record in zip(contents, records, strict=True):
         kept = {name: record[name] for name in record if name in names}
-        reduced.append(RecordDict({**content.array_records, "metrics": MetricRecord(kept)}))
+        metrics_left = MetricRecord(kept)
+        reduced.append(RecordDict({**content.array_records, "metrics": metrics_left}))
     return reduced
 
 
@@ -141,7 +146,8 @@ def whole(facts: Facts, name: str, most: int) -> int:
     """A whole number from 0 to `most` that a client tells of itself."""
     value = facts.get(name)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{name} is a {type(value).__name__}, not a whole number")
+        kind = type(value).__name__
+        raise InputError(f"{name} is a {kind}, not a whole number")
     if not 0 <= value <= most:
         raise InputError(f"{name}={value} is not within 0 .. {most}")
     return value
