@@ -130,7 +130,8 @@ def test_the_model_is_that_of_an_undisturbed_server_and_of_good_replies_alone(tr
     parameters = list(model.parameters())
     sizes = [len(site.train[1]) for site in sites]
     theta = torch.nn.utils.parameters_to_vector(parameters).detach()
-    server = evenfed.Server.start(evenfed.algorithms.get("semi_vred"), theta, sizes, lr=0.1, local_steps=[1, 1, 1])
+    semi_vred = evenfed.algorithms.get("semi_vred")
+    server = evenfed.Server.start(semi_vred, theta, sizes, lr=0.1, local_steps=[1, 1, 1], guard="on")
     for line, counted in zip(trained.lines, COUNTED, strict=True):
         torch.nn.utils.vector_to_parameters(server.theta, parameters)
         losses = [cross_entropy(model(site.train[0]), site.train[1]) for site in sites]
