@@ -180,6 +180,17 @@ def test_what_is_off_the_scale_is_said_in_the_picture(edited, tmp_path):
     assert any("beyond the edge: 6, to −" in text for text in drawn_texts(clients.changes(found), tmp_path))
 
 
+def test_eighteen_long_labels_in_a_corner_keep_off_each_other():
+    draw = np.random.default_rng(0)
+    points = []
+    for k in range(18):
+        x = draw.uniform(80, 560)
+        points.append(labels.Point(x, draw.uniform(10, 60), f"semi_vred[beta=0.{k},smooth=0.25,average=0.8]"))
+    placed = labels.place(points, AREA, [labels.Box(560, 0, 640, 28)])
+    for one, other in itertools.combinations(placed, 2):
+        assert not one.box.meets(other.box)
+
+
 def test_labels_of_the_drawn_picture_do_not_overlap(by_name, tmp_path):
     svg, _ = save(by_name["trade-off"], tmp_path)
     boxes = set()

@@ -13,6 +13,7 @@ _HEIGHTS = (0, -1, 1, -0.5, 0.5, -1.5, 1.5)  # of the distance, y downwards
 _CROSSES_POINT = 60.0  # what a line over another point, another line or an error bar costs, in pixels of distance
 _CROSSES_LINE = 40.0
 _COVERS_BAR = 20.0
+_GRID = 10.0  # pixels between places that are tried in a crowded picture
 _NEARER_OTHER = 120.0  # a label that seems to belong to another point
 
 
@@ -174,13 +175,51 @@ def _best(
         if cost < least:
             best = label
             least = cost
-    if best is None:  # a picture full of points
+    return best or _anywhere(point, others, labels, area)
+
+
+def _anywhere(
+    point: Point,
+    others: Sequence[Point],
+    labels: Sequence[Label],
+    area: Box,
+) -> Label:
+    """In a crowded picture: the free place whose line crosses the fewest labels, and of those the nearest."""
+    best = None
+    least = (0, float("inf"))
+    for label in _everywhere(point, area):
+        if _covers(label, others, labels):
+            continue
+        crossed = 0
+        for placed in labels:
+            crossed += label.leader is not None and label.leader.meets(placed.box)
+        distance = label.box.distance(point.x, point.y)
+        if best is None or (crossed, distance) < least:
+            best = label
+            least = (crossed, distance)
+    if best is None:  # more labels than there is room for
         _, best = next(_candidates(point))
     return best
 
 
-def _is_taken(label: Label, others: Sequence[Point], labels: Sequence[Label]) -> bool:
-    """Whether the label lies on a point, a label or a line, or its line on a label."""
+def _everywhere(point: Point, area: Box) -> Iterator[Label]:
+    """Labels on a grid over the whole picture, each with a line from its nearer end, or its middle."""
+    rows = int((area.bottom - area.top) / LINE)
+    columns = int((area.right - area.left - point.width) / _GRID)
+    for row, column in product(range(rows), range(columns + 1)):
+        left = area.left + _GRID * column
+        right = left + point.width
+        x, side = left, 1
+        if right <= point.x:
+            x, side = right, -1
+        elif left < point.x:
+            x, side = (left + right) / 2, 0
+        y = area.top + LINE * (row + 0.5)
+        yield _label(point, x, y, side, is_beside=False)
+
+
+def _covers(label: Label, others: Sequence[Point], labels: Sequence[Label]) -> bool:
+    """Whether the label lies on a point, a label or a line."""
     for other in others:
         if label.box.meets(other.box):
             return True
@@ -189,9 +228,16 @@ def _is_taken(label: Label, others: Sequence[Point], labels: Sequence[Label]) ->
             return True
         if placed.leader and placed.leader.meets(label.box):
             return True
-        if label.leader and label.leader.meets(placed.box):
-            return True
     return False
+
+
+def _is_taken(label: Label, others: Sequence[Point], labels: Sequence[Label]) -> bool:
+    """Whether the label lies on a point, a label or a line, or its line on a label."""
+    if _covers(label, others, labels):
+        return True
+    if label.leader is None:
+        return False
+    return any(label.leader.meets(placed.box) for placed in labels)
 
 
 def _cost(
