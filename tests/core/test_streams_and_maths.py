@@ -140,3 +140,9 @@ def test_draws_are_uniform_and_purposes_do_not_share_them():
     assert (counts - 2000).abs().max() < 5 * 2000**0.5
     assert (torch.corrcoef(numbers) - torch.eye(3)).abs().max() < 5 / 20_000**0.5
     assert torch.equal(torch.unique(second.integers(5, 999)), torch.arange(5))
+
+
+@pytest.mark.parametrize("largest", [1e9, 1e17, 1e40, 1e300])
+def test_a_projection_onto_the_simplex_survives_huge_numbers(largest):
+    y = torch.tensor([largest, 0.5, largest, -3.0], dtype=torch.float64)
+    assert project_simplex(y).tolist() == [0.5, 0.0, 0.5, 0.0]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 Vector = NDArray[np.float64]
 
+_HUGE = 1e8  # beside such numbers 1 is rounded away
 _TINY = 1e-300  # keeps a quotient finite where its divisor is zero
 
 
@@ -19,6 +20,9 @@ def project_simplex(y: Tensor) -> Tensor:
     tensor([0.5795, 0.4205, 0.0000, 0.0000], dtype=torch.float64)
     """
     n = len(y)
+    largest = y.max()
+    if largest > _HUGE:
+        y = y - largest  # the nearest point is the same
     u = y.sort(descending=True).values
     excess = u.cumsum(0) - 1  # the sum must run to j <= k: stopping at j < k breaks the projection
     k = torch.arange(1, n + 1, dtype=y.dtype)
