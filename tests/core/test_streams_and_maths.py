@@ -9,7 +9,13 @@ from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from evenfed.core import streams
-from evenfed.core.maths import best_common_descent, least_norm_mixture, project_box_simplex, project_simplex
+from evenfed.core.maths import (
+    best_common_descent,
+    gram_matrix,
+    least_norm_mixture,
+    project_box_simplex,
+    project_simplex,
+)
 from worked_example import close
 
 
@@ -146,3 +152,10 @@ def test_draws_are_uniform_and_purposes_do_not_share_them():
 def test_a_projection_onto_the_simplex_survives_huge_numbers(largest):
     y = torch.tensor([largest, 0.5, largest, -3.0], dtype=torch.float64)
     assert project_simplex(y).tolist() == [0.5, 0.0, 0.5, 0.0]
+
+
+def test_inner_products_of_huge_updates_are_finite_and_can_be_mixed():
+    rows = torch.tensor([[1e25, 0.0], [1.0, 1.0]])
+    gram = gram_matrix(rows)
+    assert gram.isfinite().all() and gram[1, 1] == 2
+    assert best_common_descent(gram).sum() == pytest.approx(1)

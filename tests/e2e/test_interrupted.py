@@ -12,7 +12,8 @@ from evenfed.comparison.disk import Disk
 
 @pytest.fixture
 def press(monkeypatch):
-    """Ctrl-C, so many times, when a method is called."""
+    """Ctrl-C, so many times, when a method is called; it raises, as in a new process, whatever other tests left."""
+    left = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def at(owner, name, times):
         whole = getattr(owner, name)
@@ -24,7 +25,8 @@ def press(monkeypatch):
 
         monkeypatch.setattr(owner, name, interrupted)
 
-    return at
+    yield at
+    signal.signal(signal.SIGINT, left or signal.default_int_handler)
 
 
 SMALLEST = ["--algorithms", "fedavg", "--seeds", 1, "--rounds", 2, *SMALL]

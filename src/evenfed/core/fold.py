@@ -12,6 +12,7 @@ from .algorithm import Plan, Round
 from .clipping import Arrived, Clipping, lengths_of
 from .errors import InputError
 from .guard import Clip
+from .maths import gram_matrix
 from .server import Past, Record, Server, Update
 from .step import is_finite, moved, with_average
 from .turn import NOT_FINITE, NOTHING, REFUSED, LossesAt, Turn, among, objective, restricted
@@ -334,8 +335,7 @@ class Fold:
             ids = torch.cat([ids, old_ids])
             ages = torch.cat([ages, old_ages])
             rows = torch.cat([rows, old_rows])
-        gram = rows @ rows.T
-        gram = gram.double().cpu()
+        gram = gram_matrix(rows)
         mixture, memory = algorithm.mix(
             round,
             plan,

@@ -155,6 +155,17 @@ def _length(mixture: Tensor, gram: Tensor) -> Tensor:
     return square.clamp(min=0).sqrt()
 
 
+def gram_matrix(rows: Tensor) -> Tensor:
+    """[k, k] the inner products of rows [k, D], in float64 on the host."""
+    products = rows @ rows.T
+    gram = products.double().cpu()
+    if bool(gram.isfinite().all()):
+        return gram
+    wide = rows.double()  # squares of huge numbers overflow in float32
+    products = wide @ wide.T
+    return products.cpu()
+
+
 def best_common_descent(gram: Tensor) -> Tensor:
     """The mixture of k updates that lowers the mean loss most while opposing none of them (an LP on `gram`).
 
