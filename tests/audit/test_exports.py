@@ -188,14 +188,20 @@ def figure(algorithm: str, seed: int, step: int, client: int) -> float:
     return 0.3 + 0.1 * client + 0.02 * step + 0.01 * seed + 0.05 * (algorithm == "fair") * (2 - client)
 
 
-def check(results, rounds: int) -> None:
-    """That the figures are those above."""
+def written() -> dict:
+    """The mean of each algorithm over clients and seeds in the last of two rounds, and what else an audit must find."""
+    means = {}
     for algorithm in ("fedavg", "fair"):
-        means = []
-        for seed in (0, 1):
-            means.append(np.mean([figure(algorithm, seed, rounds, client) for client in range(CLIENTS)]))
-        assert results[algorithm].last["mean"][0] == pytest.approx(np.mean(means), abs=1e-6)
-    assert results.first.baseline.label == "fedavg" and results.first.seeds == [0, 1]
+        figures = [figure(algorithm, seed, 2, client) for seed in (0, 1) for client in range(CLIENTS)]
+        means[algorithm] = pytest.approx(np.mean(figures), abs=1e-6)
+    return {**means, "baseline": "fedavg", "seeds": [0, 1]}
+
+
+def read_from(source: Path) -> dict:
+    """The same, as the audit has it."""
+    results = package.audit(source)
+    means = {algorithm: results[algorithm].last["mean"][0] for algorithm in ("fedavg", "fair")}
+    return {**means, "baseline": results.first.baseline.label, "seeds": results.first.seeds}
 
 
 @pytest.mark.parametrize("clients_in", ["tag", "folder"])
@@ -211,7 +217,7 @@ def test_tensorboards_event_files(tmp_path, clients_in):
                 with SummaryWriter(str(place), filename_suffix=f".{client}") as writer:
                     for step in (1, 2):
                         writer.add_scalar(tag, figure(algorithm, seed, step, client), step)
-    check(package.audit(tmp_path / "logs"), 2)
+    assert read_from(tmp_path / "logs") == written()
 
 
 @pytest.fixture(scope="module")
@@ -246,9 +252,9 @@ def test_mlflows_folder_and_table(mlflow_package, tmp_path):
                     row[f"metrics.client_{client}_accuracy"] = value
             store.log_batch(run, metrics=metrics, params=[Param("algorithm", algorithm), Param("seed", str(seed))])
             table.append(row)
-    check(package.audit(tmp_path / "mlruns"), 2)
+    assert read_from(tmp_path / "mlruns") == written()
     pandas.DataFrame(table).to_csv(tmp_path / "runs.csv")  # the columns of mlflow.search_runs()
-    check(package.audit(tmp_path / "runs.csv"), 2)
+    assert read_from(tmp_path / "runs.csv") == written()
 
 
 @pytest.mark.filterwarnings("ignore")  # SQLAlchemy's, about MLflow
@@ -275,7 +281,7 @@ def test_mlflows_database(mlflow_package, tmp_path):
                         session.add(models.SqlMetric(run_uuid=run, key=key, value=value, step=step, timestamp=step))
         session.commit()
     engine.dispose()
-    check(package.audit(tmp_path / "mlflow.db"), 2)
+    assert read_from(tmp_path / "mlflow.db") == written()
 
 
 def test_names_in_tags():

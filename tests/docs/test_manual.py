@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from click import ClickException
 
 import evenfed
 from evenfed.cli.commands import app
@@ -58,19 +59,20 @@ def test_commands_on_a_page_are_taken_by_the_command_line(page):
         for line in block.replace("\\\n", " ").splitlines():
             if line.startswith("evenfed "):
                 words = shlex.split(line, comments=True)
-                parse(root, words[1:])
+                assert is_taken(root, words[1:]), line
 
 
-def parse(command, words: list[str]) -> None:
+def is_taken(command, words: list[str]) -> bool:
     if words[-1:] in (["--version"], ["--help"], ["--install-completion"]):  # would be carried out
         options = command.get_params(command.context_class(command))
-        assert any(words[-1] in option.opts for option in options)
-        return
-    context = command.make_context("evenfed", list(words))
-    if hasattr(command, "commands"):
-        inner = command.commands[words[0]]
-        parse(inner, words[1:])
-    context.close()
+        return any(words[-1] in option.opts for option in options)
+    try:
+        command.make_context("evenfed", list(words)).close()
+    except ClickException:
+        return False
+    if not hasattr(command, "commands"):
+        return True
+    return words[0] in command.commands and is_taken(command.commands[words[0]], words[1:])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -78,7 +80,8 @@ def test_tables_on_a_page_are_those_of_an_experiment(page):
     for block in blocks(page, "toml"):
         tables = tomllib.loads(block)
         if "project" not in tables:
-            Experiment.of({"algorithms": {"semi_vred": {}}, **tables}, "page")
+            experiment = Experiment.of({"algorithms": {"semi_vred": {}}, **tables}, "page")
+            assert experiment.name in ("page", tables.get("name"))
 
 
 def documented() -> set[str]:

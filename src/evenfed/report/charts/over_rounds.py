@@ -9,7 +9,18 @@ from ...comparison.history import History
 from ..tables import measured_on
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
-from .parts import aggregated, calculated, category, named_scale, panels, quantity, rounded, shown, where
+from .parts import (
+    aggregated,
+    calculated,
+    category,
+    named_scale,
+    noted_at_right,
+    panels,
+    quantity,
+    rounded,
+    shown,
+    where,
+)
 from .theme import BLUE, GREEN, GREY, VERMILION
 
 MOST_ROUNDS = 300  # of a curve: more are averaged in groups
@@ -176,14 +187,4 @@ def _beyond(axis: Axis) -> list[Spec]:
         aggregated(["algorithm"], least=("min", "value"), most=("max", "value")),
         calculated("text", text),
     ]
-    place = {"x": {"value": "width"}, "y": {"value": 8}, "text": category("text")}
-    layers = []
-    for style in ("halo", "note"):
-        mark = {
-            "type": "text",
-            "style": style,
-            "align": "right",
-            "fontSize": 10,
-        }
-        layers.append({"transform": transform, "mark": mark, "encoding": place})
-    return layers
+    return noted_at_right(transform, y=8)

@@ -260,3 +260,18 @@ def beyond_edges(axis: Axis, x: Spec, y: Spec) -> list[Spec]:
             }
             layers.append(layer)
     return layers
+
+
+def noted_at_right(transform: Sequence[Spec], y: int) -> list[Spec]:
+    """The field `text` at the right edge of a panel, so many pixels below its top, on a halo."""
+    place = {"x": {"value": "width"}, "y": {"value": y}, "text": category("text")}
+    layers = []
+    for style in ("halo", "note"):
+        mark = {
+            "type": "text",
+            "style": style,
+            "align": "right",
+            "fontSize": 10,
+        }
+        layers.append({"transform": transform, "mark": mark, "encoding": place})
+    return layers

@@ -19,6 +19,7 @@ from .parts import (
     calculated,
     category,
     last_rounds,
+    noted_at_right,
     panels,
     quantity,
     shown,
@@ -196,14 +197,4 @@ def _numbers(height: int) -> list[Spec]:
         aggregated(["algorithm"], number=("distinct", "client")),
         calculated("text", "datum.number + (datum.number === 1 ? ' client' : ' different clients')"),
     ]
-    place = {"x": {"value": "width"}, "y": {"value": height - 8}, "text": category("text")}
-    layers = []
-    for style in ("halo", "note"):
-        mark = {
-            "type": "text",
-            "style": style,
-            "align": "right",
-            "fontSize": 10,
-        }
-        layers.append({"transform": transform, "mark": mark, "encoding": place})
-    return layers
+    return noted_at_right(transform, y=height - 8)
