@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All of results/ on one GPU, three seeds of most (readings, own-start, stem and confirm have one): experiments/reproduce.sh [PART...].
+# All of results/ on one GPU, three seeds of most (readings, own-start and stem have one, confirm two): experiments/reproduce.sh [PART...].
 # A part that is finished costs nothing, one that was stopped goes on.
 # Before: make setup, and .venv/bin/evenfed data fetch cifar10, and cifar100, and
 # data add shakespeare and stackexchange (docs/datasets.md). After: make readme. DRY=1 prints the commands alone.
