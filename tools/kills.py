@@ -2,6 +2,7 @@
 
     python tools/kills.py points            # before every file that it opens, renames, removes or syncs
     python tools/kills.py random --kills 100
+    python tools/kills.py points --save benchmarks/results/kills.json     # keeps the figures, beside those of `random`
 
 Each trial is a process of its own (forked, so nothing is imported twice) which dies without any clean-up. The same call
 is then made again. Rounds and models must equal an undisturbed comparison's, all runs must have gone on from the same
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 
 import evenfed
+from evenfed.comparison.provenance import provenance
 
 ENTRIES = ["vred", "ditto", "semi_vred[smooth=0.25]"]
 STOPPED = "vred"  # a callback ends this one after round 2
@@ -245,14 +247,23 @@ def try_moments(folder: Path, kills: int, seed: int) -> tuple[int, Trouble]:
     return done, wrong
 
 
+def save(path: Path, what: str, figures: dict[str, Any]) -> None:
+    """Keep the figures of one kind of trial in a file, beside those of the other kind."""
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept[what] = {**figures, **provenance()}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["points", "random"])
     parser.add_argument("--kills", type=int, default=100, help="how many, at random moments")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     parser.add_argument("--only", default="", help="points whose name contains this")
+    parser.add_argument("--save", type=Path, default=None, help="a JSON file that keeps the figures")
     options = parser.parse_args(arguments)
     prepare()
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         if options.what == "points":
             tried, wrong = try_points(Path(folder), lambda name: options.only in name)
@@ -261,6 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for sentence in wrong:
         print(sentence)
     print(f"{tried} kills, {len(wrong)} complaints")
+    if options.save is not None:
+        seconds = round(time.monotonic() - began)
+        save(options.save, options.what, {"kills": tried, "complaints": wrong, "seconds": seconds})
     return 1 if wrong else 0
 
 
