@@ -23,6 +23,10 @@ from reports import put_rounds
 pytestmark = [pytest.mark.slow, needs_chromium]
 
 NAMES = ["<script>alert(1)</script>", "</script>", "javascript:alert(1)", "=1+1", "ward & <b>3</b>", "plain"]
+HELD = {  # by the guard, in each of four rounds
+    "vred": [[], [[0, "loss", 1e6, 2.5], [0, "update", 900.0, 0.0]], [[0, "loss", 1e6, 2.5]], []],
+    "semi_vred": [[[1, "size", 900.0, 50.0]], [], [], [[0, "weight", 0.9, 0.3]]],
+}
 BASE = {"fedavg": 0.40, "fedavg-other-seeds": 0.41, "vred": 0.55, "semi_vred": 0.35}
 
 
@@ -31,6 +35,8 @@ def changed(label: str, seed: int, header: dict, rounds: list) -> None:
     for number, line in enumerate(rounds):
         level = BASE[label] + 0.01 * (seed % 2) + 0.001 * number
         line["accuracy"] = (level + 0.0512345 * np.arange(6)).tolist()
+        if label in HELD:
+            line["clipped"] = HELD[label][number]
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +157,24 @@ def test_columns_sort_by_mouse_and_keyboard(opened):
     assert opened.all("table.glance thead th")[1].get_attribute("aria-sort") == "ascending"
     assert order()[0] == "semi_vred" and order()[-1] == "vred"
     assert "Sorted by Worst 10 %, ascending" in opened.one("#status").get_attribute("textContent")
+
+
+def test_whom_the_guard_held_back_stands_on_the_page(opened):
+    lines = opened.run(
+        "return [...document.querySelectorAll('#guard tbody tr')].map(r => [...r.children].map(c => c.innerText))"
+    )
+    assert lines == [
+        ["vred", NAMES[0], "4", "2", "3", "4", "0", "2", "0", "0", "2"],
+        ["semi_vred", NAMES[0], "2", "4", "4", "0", "2", "0", "0", "0", "0"],
+        ["semi_vred", NAMES[1], "2", "1", "1", "0", "0", "0", "0", "2", "0"],
+    ]
+    bars = {(row["algorithm"], row["client"], row["round"], row["what"]) for row in rows_of(opened, "chart-guard")}
+    assert bars == {
+        ("vred", NAMES[0], "2", "left out"),
+        ("vred", NAMES[0], "3", "loss"),
+        ("semi_vred", NAMES[1], "1", "size"),
+        ("semi_vred", NAMES[0], "4", "weight"),
+    }
 
 
 def test_algorithms_and_seeds_switch_on_and_off_everywhere(opened):

@@ -7,10 +7,13 @@ from torch import nn
 
 import evenfed
 from evenfed.comparison.loading import load
+from evenfed.comparison.reading import read
 from evenfed.comparison.record_json import from_json, to_json
 from evenfed.core.guard import Clip, Guard
+from evenfed.report import charts
+from evenfed.report.charts import guard
 from evenfed.report.document import Report
-from evenfed.report.guarded import facts
+from evenfed.report.guarded import facts, tables
 
 OPTIONS = {"loss": "mse", "rounds": 4, "lr": 0.02, "batch_size": 4, "device": "cpu"}
 
@@ -60,13 +63,33 @@ def test_entries_may_differ_in_the_guard_and_the_report_names_who_was_held(tmp_p
     report = Report.of([tmp_path], beside_paper=False)
     (table,) = [table for table in report.tables if table.name == "guard"]
     assert {(line.entry, line.part) for line in table.lines} >= {("fedavg[guard=on]", "site 6")}
-    told = facts(report.findings[0])
+    (findings,) = report.findings
+    assert {chart.name for chart in charts.of(findings)} >= {"guard"}
+    told = facts(findings)
     assert any("fedavg[guard=on]: the guard held" in sentence and "site 6" in sentence for sentence in told)
     lines = (tmp_path / "fedavg[guard=on]" / "seed-0" / "rounds.jsonl").read_text().splitlines()
     assert any(row[:2] == [6, "update"] for row in json.loads(lines[0])["clipped"])
     assert "clipped" not in json.loads((tmp_path / "fedavg" / "seed-0" / "rounds.jsonl").read_text().splitlines()[0])
     kept = load(tmp_path)["fedavg[guard=on]"][0]
     assert kept.records[0].clipped == result["fedavg[guard=on]"][0].records[0].clipped
+
+
+def test_who_was_held_back_on_several_federations_and_in_many_rounds(tmp_path, monkeypatch):
+    runs = {}
+    for odd in (50.0, 60.0):
+        folder = tmp_path / f"federation-{odd:.0f}"
+        evenfed.compare(line, clients(odd), ["fedavg[guard=on]"], out=folder, seeds=1, **OPTIONS)
+        runs[odd] = read(folder)
+    (table,) = tables(list(runs.values()))
+    parts = [line.part for line in table.lines if line.entry == "fedavg[guard=on]"]
+    assert len(parts) == 2 and all(part.endswith(": site 6") for part in parts) and parts[0] != parts[1]
+    first, last = table.lines[0].cells[1:3]
+    assert (first.value, last.value) == (1, 4)
+    monkeypatch.setattr(guard, "MOST_CELLS", 2)
+    chart = guard.chart(runs[50.0])
+    assert "groups of 2" in chart.says
+    bars = [(row["algorithm"], row["round"], row["until"]) for row in chart.rows]
+    assert bars == [("fedavg[guard=on]", 1, 2), ("fedavg[guard=on]", 3, 4)]
 
 
 def test_records_with_clips_survive_json():

@@ -103,6 +103,7 @@ class Report:
         last = Differences(shared, late=False)
         tables = several.tables(late, numbers, left_out)
         tables += several.tables(last, numbers, left_out)
+        tables += guarded.tables(comparisons)
         names = []
         facts = []
         for findings in comparisons:
@@ -136,7 +137,7 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
             tables.append(of_audits)
     tables += averaged.tables(findings)
     tables += held_out.tables(findings)
-    tables += guarded.tables(findings)
+    tables += guarded.tables([findings])
     if beside_the_paper:
         data_set = paper.data_set_of(findings)
         tables += beside_paper.tables(findings, data_set, last, late)

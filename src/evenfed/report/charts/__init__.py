@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ...comparison.findings import Findings
 from ...comparison.statistics import Differences
-from . import averaging, clients, differences, federation, over_rounds, trade_off, turns, weights
+from . import averaging, clients, differences, federation, guard, over_rounds, trade_off, turns, weights
 from .chart import Chart
 from .theme import DARK, LIGHT, THEMES, Look, Theme, looks
 
@@ -24,6 +24,7 @@ def of(findings: Findings) -> list[Chart]:
         over_rounds.chart([findings]),
         turns.chart(findings),
         weights.chart(findings),
+        guard.chart(findings),
         federation.of_findings(findings),
     )
     return _there(charts)

@@ -9,6 +9,7 @@ async function show(newContent, columns) {
   document.title = `${content.title} - evenfed`;
   showVerdict(content);
   showGlance(content);
+  showGuard(content);
   showTables(content);
   showProvenance(content);
   showSwitches(content, refreshCharts);

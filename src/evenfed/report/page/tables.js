@@ -1,11 +1,20 @@
-// All tables of the report, made when they are opened; and where everything comes from.
+// Whom the guard held back; all tables of the report, made when they are opened; and where everything comes from.
+
+const GUARD = "guard"; // the name of its table
+
+function showGuard(content) {
+  const table = content.tables.find((each) => each.name === GUARD);
+  if (!table) return refill(byId("guard"));
+  const says = "Their reports counted for less in these rounds: who, how often, from when to when, and over what.";
+  refill(byId("guard"), make("h2", {}, table.title), make("p", { class: "says" }, says), tableOf(table));
+}
 
 function showTables(content) {
   const open = new Set([...byId("tables").querySelectorAll("details[open] > summary")].map((each) => each.textContent));
-  const closed = content.tables.map((table) => onDemand(table.title, () => tableOf(table)));
+  const closed = content.tables.filter((table) => table.name !== GUARD).map((table) => onDemand(table.title, () => tableOf(table)));
   if (!closed.length) return refill(byId("tables"));
   const heading = make("h2", {}, "All figures");
-  const lead = make("p", { class: "note" }, "Every table of the report. Press a column's head to sort.");
+  const lead = make("p", { class: "note" }, "The report's tables. Press a column's head to sort.");
   refill(byId("tables"), heading, lead, closed);
   for (const details of closed) details.open = open.has(details.firstChild.textContent);
 }
