@@ -407,7 +407,7 @@ def test_what_cannot_be_private_is_told(build, told):
 def test_an_update_beyond_the_masks_range_is_dropped_and_named(caplog):
     clients = federation()
     clients[3] = evenfed.Client((clients[3].train[0] * 1e4, clients[3].train[1]), clients[3].test, "site-3")
-    options = {"rounds": 1, "evaluate_every": 0, "timeout": 0.05}
+    options = {"rounds": 1, "evaluate_every": 0, "timeout": 0.05, "tell_errors": True}
     strategy, _, _ = on_flower("fedavg", clients, lambda: nn.Linear(6, 3), private=True, **options)
     assert strategy.records[0].dropped == (3,) and not strategy.records[0].skipped
     assert "beyond 8; lower the learning rate" in caplog.text

@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import DamageWarning, InputError, Interruption
-from ..core.visible import without_passwords
+from ..core.visible import words_without_passwords
 from . import examples
 from .algorithms import algorithms
 from .audit import audit
@@ -65,7 +65,7 @@ def _root(
 
 def run() -> NoReturn:
     """Carry out the command: bad input ends in one message and a non-zero exit, never in a traceback."""
-    command = without_passwords(shlex.join(["evenfed", *sys.argv[1:]]))
+    command = shlex.join(words_without_passwords(["evenfed", *sys.argv[1:]]))
     at_once = f"stopped; what is not saved yet is lost. Resume with:\n  {command}"
     try:
         with _damage_said():

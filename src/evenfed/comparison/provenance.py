@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from .._version import __version__
+from ..core.visible import words_without_passwords
 
 KEYS = ("versions", "hardware", "commit", "command", "started")
 
@@ -28,9 +29,16 @@ def provenance() -> dict[str, Any]:
         },
         "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "gpu": gpu, "system": platform.platform()},
         "commit": _commit(),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _command() -> str:
+    """As typed, without tokens and passwords."""
+    program = Path(sys.argv[0]).name
+    words = words_without_passwords([program, *sys.argv[1:]])
+    return " ".join(words)
 
 
 def _cpu() -> str:

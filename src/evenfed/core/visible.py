@@ -1,6 +1,7 @@
 """Text of unknown origin, safe to show: labels, names of clients, files and folders."""
 
 import re
+from collections.abc import Sequence
 
 # What a reader cannot see but a terminal, a figure or a page may obey: control characters, halves of surrogate pairs,
 # line and paragraph separators, marks that turn the direction of text, invisible tags, and what is no character.
@@ -28,16 +29,20 @@ def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
+_SECRET = r"(?:password|passwd|passphrase|pwd|token|secret|api[-_]?key|credentials)"
+_VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s&;'\"]+)"
 _PASSWORD = re.compile(
-    r"(?<=://)([^\s:/@]*):[^\s/]*@|((?:password|passwd|pwd|token|secret)=)[^\s&;'\"]+", re.IGNORECASE
+    rf"(?<=://)([^\s:/@]*):[^\s/]*@|({_SECRET}=|--[\w-]*{_SECRET}\s+(?!-)){_VALUE}",
+    re.IGNORECASE,
 )
+_SECRET_OPTION = re.compile(rf"--?[\w.-]*{_SECRET}", re.IGNORECASE)
 
 
 def without_passwords(text: str) -> str:
-    """Text in which the passwords of addresses are stars.
+    """Text in which the passwords of addresses, and of options named after them, are stars.
 
-    >>> without_passwords("--storage mysql://ann:secret@host/db?password=secret")
-    '--storage mysql://ann:***@host/db?password=***'
+    >>> without_passwords("--storage mysql://ann:secret@host/db?password=secret --token secret")
+    '--storage mysql://ann:***@host/db?password=*** --token ***'
     """
 
     def hidden(match: re.Match[str]) -> str:
@@ -46,6 +51,20 @@ def without_passwords(text: str) -> str:
         return f"{match[1]}:***@"
 
     return _PASSWORD.sub(hidden, text)
+
+
+def words_without_passwords(words: Sequence[str]) -> list[str]:
+    """A command line, word by word, that may be stored.
+
+    >>> words_without_passwords(["flwr-serverapp", "--token", "a secret", "--tokenizer", "words"])
+    ['flwr-serverapp', '--token', '***', '--tokenizer', 'words']
+    """
+    shown = []
+    is_secret = False
+    for word in words:
+        shown.append("***" if is_secret else without_passwords(word))
+        is_secret = _SECRET_OPTION.fullmatch(word) is not None
+    return shown
 
 
 def in_sheet(text: str) -> str:

@@ -22,7 +22,7 @@ from ..settings import Settings
 from ..simulate import evaluation
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Score, Task, initial_model
-from . import secure, wire
+from . import fields, secure, wire
 from .desk import Desk
 from .private import MEAN, RECORD, SCORES, MaskedTask
 from .shelf import InContext, InFolder, Shelf, Store, moments_at, put_moments
@@ -322,8 +322,7 @@ def _update(message: Message, context: Context, call_next: ClientAppCallable) ->
     shape = Shape.of(received, list(received), ())
     before, _ = shape.read(received)
     reply = call_next(message, context)
-    if reply.has_error():
-        raise InputError(reply.error.reason)
+    fields.refuse_failure(reply, tell_errors=True)  # at the client itself
     returned = reply.content.array_records[wire.ARRAYS]
     trained, _ = shape.read(returned)
     difference = before - trained.to(before)

@@ -56,6 +56,7 @@ class Fair(FedAvg):
     * `lr`, `local_steps`: of the clients' training, for algorithms whose step needs them (q-FFL: lr, FCFL: both);
       `lr` may also stand in the configuration that clients get.
     * `buffers`: patterns of the names of arrays that are not trained. They are averaged by size.
+    * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
     * `listen(record)` is called after every round.
     * `options`: smooth, average, server_lr, server_optimizer, as in `evenfed.Settings`.
 
@@ -75,6 +76,7 @@ class Fair(FedAvg):
         trips: int = 2,
         local_steps: int | None = None,
         buffers: Sequence[str] = BUFFERS,
+        tell_errors: bool = False,
         listen: Callable[[Record], None] | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
@@ -111,6 +113,7 @@ class Fair(FedAvg):
         self.keys.check(trips)
         self.trips = trips
         self.measured_before = measured_before
+        self.tell_errors = fields.check_tell_errors(tell_errors)
         self.listen = listen
         self.strangers = Strangers()
         self.records: list[Record] = []
@@ -305,7 +308,7 @@ class Fair(FedAvg):
         holding: Holding,
     ) -> None:
         """Read a train reply and give its update to the round; refused where any of its fields does not fit."""
-        fields.refuse_failure(reply)
+        fields.refuse_failure(reply, self.tell_errors)
         trained = holding.frame.read(fields.model(reply))
         size = self.keys.size_of(reply)
         loss = round.losses.get(position)
@@ -322,7 +325,7 @@ class Fair(FedAvg):
 
     def _scored(self, reply: Message, position: int) -> float | None:
         """The score in an evaluate reply; a loss that comes with it serves the next round."""
-        fields.refuse_failure(reply)
+        fields.refuse_failure(reply, self.tell_errors)
         score = self.keys.score_of(reply)
         self._keep_loss(reply, position)
         return score
@@ -357,7 +360,7 @@ class Fair(FedAvg):
         for reply in grid.send_and_receive(questions, timeout=self.timeout) if questions else ():
             position = self.strangers.place(reply.metadata.src_node_id)
             try:
-                fields.refuse_failure(reply)
+                fields.refuse_failure(reply, self.tell_errors)
                 self._keep_loss(reply, position)
             except InputError as error:
                 reasons[position] = str(error)

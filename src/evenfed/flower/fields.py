@@ -12,6 +12,7 @@ from flwr.supercore import log
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.visible import visible
 
 Facts = Mapping[str, Any]  # what a client tells of itself
 
@@ -20,23 +21,31 @@ LARGEST_LOSS = 1e12  # its square must stay a number that others can be added to
 _KIND = re.compile(r"\b[A-Za-z_]*(?:Error|Exception|Interrupt|Exit)\b")
 
 
-def refuse_failure(reply: Message) -> None:
+def check_tell_errors(tell_errors: bool) -> bool:
+    if not isinstance(tell_errors, bool):
+        raise InputError(f"tell_errors={tell_errors!r}: give true or false")
+    return tell_errors
+
+
+def refuse_failure(reply: Message, tell_errors: bool = False) -> None:
     """Refuse a reply that reports a failure. Of its text only the type of error is told: it may quote data."""
     if reply.has_error():
-        raise InputError(failure(reply.error))
+        raise InputError(failure(reply.error, tell_errors))
     if not reply.has_content():
         raise InputError("the reply is empty")
 
 
-def failure(error: Error) -> str:
-    """What is told of a client's failure.
+def failure(error: Error, tell_errors: bool = False) -> str:
+    """What is told of a client's failure; its text only where that is asked for.
 
     >>> failure(Error(code=1, reason="<class 'ValueError'>:<'patient 4711'>"))
     'it failed (ValueError); its own log says why'
     """
     text = str(error.reason)
-    found = _KIND.search(text)
-    kind = found.group() if found else f"code {error.code}"
+    if tell_errors:
+        return f"it failed: {visible(text)}"
+    match = _KIND.search(text)
+    kind = match.group() if match else f"code {error.code}"
     return f"it failed ({kind}); its own log says why"
 
 

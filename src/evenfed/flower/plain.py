@@ -99,8 +99,7 @@ class PlainRound:
             if client is None:
                 continue
             try:
-                if reply.has_error():
-                    raise InputError(reply.error.reason)
+                self.connection.refuse_failure(reply)
                 update = wire.update_of(
                     reply=reply,
                     client=client,
@@ -164,6 +163,11 @@ class PlainRound:
             client = self._sender(reply)
             if client is None:
                 continue
+            try:
+                self.connection.refuse_failure(reply)
+            except InputError as error:
+                self._log_not_scored(client, error)
+                continue
             if wire.number(reply, "loss") is not None:
                 self._keep_loss(client, reply)
             for name in SCORES:
@@ -171,10 +175,7 @@ class PlainRound:
                 if value is None or not math.isfinite(value):
                     continue
                 if name in ACCURACIES and not least <= value <= most:
-                    index = self.server.index + 1
-                    self.connection.log_dropped(
-                        index, client, f"its score {value:g} is not within 0 .. 1", "not scored"
-                    )
+                    self._log_not_scored(client, f"its score {value:g} is not within 0 .. 1")
                     continue
                 if name not in columns:
                     columns[name] = np.full(everyone, np.nan)
@@ -188,8 +189,7 @@ class PlainRound:
 
     def _loss_in(self, reply: Message) -> float:
         """The loss that a reply holds; one that cannot be weighed is refused."""
-        if reply.has_error():
-            raise InputError(reply.error.reason)
+        self.connection.refuse_failure(reply)
         least = self.server.algorithm.least_loss
         return fields.loss(fields.metrics(reply), "loss", least)
 
@@ -253,6 +253,10 @@ class PlainRound:
         losses.update(self.measured)
         values = [losses[client] for client in everyone]
         return torch.tensor(values, dtype=torch.float64)
+
+    def _log_not_scored(self, client: int, reason: object) -> None:
+        index = self.server.index + 1
+        self.connection.log_dropped(index, client, reason, "not scored")
 
     def _log_dropped(self, client: int, reason: object) -> None:
         self.connection.log_dropped(self.server.index, client, reason)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, Strategy
 from flwr.supercore import log
 from torch import Tensor
 
@@ -111,15 +110,6 @@ def check_run(count: int, shape: Shape) -> None:
         raise InputError(
             f"private=True with a model that keeps buffers ({shape.buffers[0]}): their averages are not masked; use "
             "layers without buffers, such as GroupNorm instead of BatchNorm"
-        )
-
-
-def check_wrapper(wrapped: Strategy) -> None:
-    """Refuse Flower's privacy wrappers that look into single replies."""
-    if not isinstance(wrapped, DifferentialPrivacyClientSideFixedClipping):
-        raise InputError(
-            f"{type(wrapped).__name__} looks into single replies, which private=True hides; use "
-            "DifferentialPrivacyClientSideFixedClipping with fixedclipping_mod, which clips before the mask"
         )
 
 
@@ -319,6 +309,7 @@ class MaskedSums:
             size=size + NUMBERS[kind] * len(RANGES),
             ask=self.connection.replies,
             lifetime=self.connection.timeout,
+            tell_errors=self.connection.roster.tell_errors,
         )
         try:
             self.running.open()

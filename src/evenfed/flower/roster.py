@@ -80,6 +80,7 @@ class Roster:
     told: dict[int, wire.Values] = field(default_factory=dict)  # node -> what it told of itself
     model: Model | None = None  # what the clients' model trains and keeps
     settled: bool = False  # no longer open to another number of clients or another model
+    tell_errors: bool = False  # the text of clients' exceptions, which may quote data
 
     def __post_init__(self) -> None:
         self.stated = self.clients
@@ -129,6 +130,7 @@ class Roster:
         for reply in replies(grid, questions, timeout):
             node = reply.metadata.src_node_id
             try:
+                fields.refuse_failure(reply, self.tell_errors)
                 self.told[node] = _facts(reply)
             except InputError as error:
                 self._leave_out(node, error)
@@ -261,8 +263,6 @@ class Roster:
 
 def _facts(reply: Message) -> wire.Values:
     """What a client tells of itself, each field checked."""
-    if reply.has_error():
-        raise InputError(reply.error.reason)
     facts: wire.Values = reply.content.config_records.get(wire.CONFIG, {})
     if not facts.keys() >= FACTS:
         raise InputError("it runs another client app; use evenfed.flower.client_app")
@@ -305,6 +305,10 @@ class Connection:
 
     def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
         return replies(self.grid, messages, self.timeout, self.ordered)
+
+    def refuse_failure(self, reply: Message) -> None:
+        """Refuse a reply that reports a failure."""
+        fields.refuse_failure(reply, self.roster.tell_errors)
 
     def log_dropped(self, index: int, client: int, reason: object, what: str = "dropped") -> None:
         name = self.roster.name(client)

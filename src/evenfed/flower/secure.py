@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from . import wire
+from .fields import failure
 
 PROTOCOL = RECORD_KEY_CONFIGS  # the record of a message that belongs to the protocol
 LEAST = 3  # with two, each would learn the other's part from the public sum
@@ -106,10 +107,12 @@ class SecureSum:
         size: int,
         ask: Ask,
         lifetime: float | None = None,
+        tell_errors: bool = False,
     ) -> None:
         self.size = size  # entries of each vector
         self.ask = ask
         self.lifetime = lifetime
+        self.tell_errors = tell_errors
         count = len(nodes)
         self.shares = min(count, NEIGHBOURS)
         two_thirds = math.ceil(2 * self.shares / 3)
@@ -318,7 +321,7 @@ class SecureSum:
         """The protocol's part of a reply; None, with the reason in `lost`, where it has none."""
         node = reply.metadata.src_node_id
         if reply.has_error():
-            self.lost[node] = str(reply.error.reason)
+            self.lost[node] = failure(reply.error, self.tell_errors)
             return None
         if PROTOCOL not in reply.content.config_records:
             self.lost[node] = "it runs a client app without secure sums; use evenfed.flower.client_app"

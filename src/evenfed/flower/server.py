@@ -15,7 +15,7 @@ from .client import ModelFunction
 from .strategy import FairStrategy
 
 PREFIX = "evenfed."
-OWN = ("algorithm", "out", "label", "clients", "wait", "timeout", "ordered", "private", "trips")
+OWN = ("algorithm", "out", "label", "clients", "wait", "timeout", "ordered", "private", "trips", "tell_errors")
 
 
 def server_app(model: ModelFunction, **defaults: Any) -> ServerApp:

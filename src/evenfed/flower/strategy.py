@@ -26,13 +26,15 @@ from ..settings import Settings
 from ..simulate.beginning import new_server
 from ..simulate.state import State
 from . import wire
+from .fields import check_tell_errors
 from .plain import PlainRound
-from .private import PrivateRound, check_algorithm, check_run, check_wrapper, with_private_memory
+from .private import PrivateRound, check_algorithm, check_run, with_private_memory
 from .roster import Connection, Roster
 from .standing import Standing
 from .telling import final_table, round_line
 from .trips import check_trips
 from .wire import Shape, Task
+from .wrapping import described
 
 
 class FairStrategy(Strategy):
@@ -51,6 +53,7 @@ class FairStrategy(Strategy):
     * `trips`: how often a client is asked per round. 3: for its loss, to train, for its score. 2: score and next loss
       are of the same model and asked for together; the result is equal to the bit. 1: the loss comes with the update;
       updates are held until all are in, and the last round alone is scored, unless `evaluate_every` says otherwise.
+    * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
     * `listen(record)` is called after every round; if it returns True the run ends there, to be resumed later.
 
     With `average`, clients are judged by the average, which is also the run's result; they train the current model.
@@ -68,6 +71,7 @@ class FairStrategy(Strategy):
         ordered: bool = False,
         private: bool = False,
         trips: int = 3,
+        tell_errors: bool = False,
         header: Header | None = None,
         listen: Callable[[Record], bool | None] | None = None,
         **options: Any,
@@ -97,11 +101,12 @@ class FairStrategy(Strategy):
         self.ordered = ordered
         self.header = header
         self.listen = listen
-        self.roster = Roster(clients)
+        self.roster = Roster(clients, tell_errors=check_tell_errors(tell_errors))
         self.records: list[Record] = []
         order = "in order" if ordered else "as they arrive"
         self.how = f"flower: replies {order}"
         self._begun: Standing | None = None
+        self._privacy: dict[str, Any] | None = None  # settings of a wrapper
 
     @property
     def server(self) -> Server:
@@ -146,8 +151,8 @@ class FairStrategy(Strategy):
         `wrapped`: one of Flower's privacy wrappers around this strategy, to be run in its place.
         """
         outer = wrapped or self
-        if self.private and wrapped:
-            check_wrapper(wrapped)
+        if wrapped is not None:
+            self._privacy = described(wrapped, self.private)
         if num_rounds is not None:
             self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
         if timeout is not None:
@@ -351,6 +356,8 @@ class FairStrategy(Strategy):
         }
         if self.private:
             config["private"] = True
+        if self._privacy is not None:
+            config["privacy"] = self._privacy
         header = self.header or Header(
             label=self.label,
             seed=self.settings.seed,
