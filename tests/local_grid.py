@@ -105,12 +105,13 @@ def sites(clients):
     return [evenfed.Client(train.of(k), test.of(k), c.name) for k, c in enumerate(clients)]
 
 
-def on_flower(algorithm, clients=None, model=small_model, grid=LocalGrid, app=None, **options):
-    """(strategy, Flower's result, grid) after all rounds."""
+def on_flower(algorithm, clients=None, model=small_model, grid=LocalGrid, app=None, leave_after=None, **options):
+    """(strategy, Flower's result, grid) after all rounds, or after round `leave_after`, counted from 0."""
     clients = sites(clients or federation())
     app = app or client_app(model, lambda context: clients[context.node_config["partition-id"]], device="cpu")
     made = grid(app, len(clients)) if isinstance(grid, type) else grid
     strategy = FairStrategy(algorithm, **{"ordered": True, "timeout": 1, **OPTIONS, **options})
+    strategy.journal.interrupted = lambda: strategy.records[-1].index == leave_after
     return strategy, strategy.start(made, initial_arrays(model())), made
 
 

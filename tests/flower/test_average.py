@@ -55,12 +55,14 @@ def test_clients_train_the_current_model_and_are_judged_by_the_average():
     thetas = []
     central = {}
 
+    def keep_theta(progress):
+        thetas.append(progress.server.theta)
+
     def evaluate_centrally(number, arrays):
         central[number] = flat(arrays)
         return MetricRecord({"seen": 1})
 
-    strategy = FairStrategy("semi_vred", **AVERAGED, **OPTIONS, ordered=True, timeout=1)
-    strategy.listen = lambda record: thetas.append(strategy.server.theta)
+    strategy = FairStrategy("semi_vred", **AVERAGED, **OPTIONS, ordered=True, timeout=1, listen=keep_theta)
     grid = Watched(app_of(), 5)
     result = strategy.start(grid, initial_arrays(small_model()), evaluate_fn=evaluate_centrally)
     averages = [mean_by_hand(thetas[: k + 1]) for k in range(3)]
@@ -102,8 +104,8 @@ def test_a_killed_run_with_buffers_goes_on_to_the_bit_and_saves_the_average(tmp_
     clients = federation(sizes=(8, 4, 12))
 
     def run(folder, stop_after=None):
-        listen = None if stop_after is None else lambda record: record.index == stop_after
-        return on_flower("semi_vred", clients, normed, out=tmp_path / folder, label="x", listen=listen, **AVERAGED)[:2]
+        options = {"out": tmp_path / folder, "label": "x", "leave_after": stop_after}
+        return on_flower("semi_vred", clients, normed, **options, **AVERAGED)[:2]
 
     whole, result = run("whole")
     wanted = simulated("semi_vred", clients, normed, **AVERAGED)
@@ -111,7 +113,7 @@ def test_a_killed_run_with_buffers_goes_on_to_the_bit_and_saves_the_average(tmp_
     run("cut", stop_after=0)
     run("cut", stop_after=1)
     again, resumed = run("cut")
-    assert [record.index for record in again.records] == [2]
+    assert [record.index for record in again.records] == [0, 1, 2]
     for model in (result.arrays.to_torch_state_dict(), resumed.arrays.to_torch_state_dict()):
         for name, tensor in wanted.model.state_dict().items():
             assert torch.equal(model[name], tensor)
@@ -137,9 +139,9 @@ def test_flowers_own_start_returns_the_current_model_and_the_strategy_knows_the_
 def test_the_average_is_of_the_models_with_a_wrappers_noise():
     """A model without the noise must not leave the server through the average."""
     options = {**OPTIONS, **AVERAGED, "rounds": 3, "evaluate_every": 0, "participation": 3}
-    strategy = FairStrategy("fedavg", private=True, **options)
     thetas = []
-    strategy.listen = lambda record: thetas.append(strategy.server.theta)
+    listen = {"listen": lambda progress: thetas.append(progress.server.theta)}
+    strategy = FairStrategy("fedavg", private=True, **options, **listen)
     wrapped = DifferentialPrivacyClientSideFixedClipping(strategy, 0.5, 1.0, 3)
     grid = LocalGrid(app_of(mods=[fixedclipping_mod]), 5)
     result = strategy.start(grid, initial_arrays(small_model()), wrapped=wrapped)
@@ -151,9 +153,8 @@ def test_a_private_run_deploys_the_average_is_weighed_at_it_and_goes_on(tmp_path
     options = {**AVERAGED, "rounds": 3}
     wanted = simulated("semi_vred", **options)
     for _ in range(2):  # stopped after two rounds, then resumed
-        listen = {"listen": lambda record: record.index == 1}
-        strategy, result, _ = on_flower("semi_vred", private=True, out=tmp_path, **options, **listen)
-    assert strategy.server.index == 3 and [record.index for record in strategy.records] == [2]
+        strategy, result, _ = on_flower("semi_vred", private=True, out=tmp_path, leave_after=1, **options)
+    assert strategy.server.index == 3 and [record.index for record in strategy.records] == [0, 1, 2]
     assert float((flat(result.arrays) - wanted.server.deployed.theta).abs().max()) < 3e-7
     assert float((strategy.server.theta - wanted.server.theta).abs().max()) < 3e-7
     assert float((strategy.server.theta - wanted.server.deployed.theta).abs().max()) > 1e-3

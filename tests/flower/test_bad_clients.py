@@ -296,7 +296,7 @@ def test_malformed_answers_end_no_private_run(caplog):
     app = client_app(small_model, lambda context: held[context.node_config["partition-id"]], device="cpu")
     grid = LocalGrid(app, 4, spoil=spoil)
     options = {"private": True, "rounds": len(names), "local_epochs": 1, "evaluate_every": 10**6, "timeout": 0.05}
-    on_flower("fedavg", clients, grid=grid, listen=lambda record: seen.append(record), **options)
+    on_flower("fedavg", clients, grid=grid, listen=lambda progress: seen.append(progress.record), **options)
     assert len(seen) == len(names)
     for name, record in zip(names, seen, strict=True):
         assert record.skipped or BAD in record.dropped, name

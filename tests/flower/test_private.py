@@ -359,9 +359,8 @@ def test_a_private_run_is_kept_reported_and_gone_on_with(tmp_path):
     whole, _, _ = on_flower(name, app=app, **options)
     app = app_of(state=tmp_path / "others")
     for _ in range(2):
-        stop = {"listen": lambda record: record.index == 1}
-        cut, _, _ = on_flower(name, app=app, out=tmp_path, **options, **stop)
-    assert cut.server.index == 3 and [r.index for r in cut.records] == [2]
+        cut, _, _ = on_flower(name, app=app, out=tmp_path, leave_after=1, **options)
+    assert cut.server.index == 3 and [r.index for r in cut.records] == [0, 1, 2]
     assert torch.allclose(cut.server.theta, whole.server.theta, atol=3e-7, rtol=0)
     folder = RunFolder(tmp_path / "x" / "seed-0")
     history = folder.history()

@@ -159,15 +159,15 @@ def test_participation_is_drawn_from_the_runs_seed():
 
 def test_a_node_that_comes_back_under_another_id_is_the_same_client():
     grid = LocalGrid(app_of(), 5)
-    strategy = FairStrategy("semi_vred", ordered=True, **OPTIONS)
+    away = []
 
-    def away_and_back(record):
-        if record.index == 0:
-            strategy.away = grid.contexts.pop(node_of(3))
-        if record.index == 1:
-            grid.contexts[12345] = strategy.away
+    def away_and_back(progress):
+        if progress.round == 1:
+            away.append(grid.contexts.pop(node_of(3)))
+        if progress.round == 2:
+            grid.contexts[12345] = away.pop()
 
-    strategy.listen = away_and_back
+    strategy = FairStrategy("semi_vred", ordered=True, listen=away_and_back, **OPTIONS)
     strategy.start(grid, initial_arrays(small_model()))
     assert [r.dropped for r in strategy.records] == [(), (3,), ()]
 
@@ -408,11 +408,13 @@ def test_the_page_of_a_run_grows_with_it(tmp_path):
     editions = Editions(tmp_path, pause=0, idle=0)
     sentences = []
 
-    def look(record):
+    def look():
         content = json.loads(editions.newest().data)["content"]
         sentences.append(content["facts"][0])
         assert content["glances"][0]["lines"][0]["entry"] == "semi_vred"
 
-    on_flower("semi_vred", out=tmp_path, rounds=2, listen=look)
+    strategy = FairStrategy("semi_vred", out=tmp_path, **{**OPTIONS, "rounds": 2})
+    strategy.journal.interrupted = look  # after a round is written
+    strategy.start(LocalGrid(app_of(), 5), initial_arrays(small_model()))
     assert sentences[0].startswith("The run is at round 1 of 2, last written at ")
     assert sentences[1] == "The run has finished."

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,27 @@ from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..fairness import Fairness
+from ..metrics import Metric
 from ..settings import Settings
 from ..simulate.norms import OwnNorms
-from ..simulate.problem import Problem, loaded
+from ..simulate.problem import loaded
 from ..simulate.state import Run, State
+
+
+class About(Protocol):
+    """What a callback may know of the clients and the model, whoever trains: a simulator's problem, or a server."""
+
+    @property
+    def client_names(self) -> list[str]: ...
+
+    @property
+    def metric(self) -> Metric: ...  # what clients are judged by
+
+    @property
+    def model(self) -> nn.Module: ...  # of the model's kind
+
+    @property
+    def judged(self) -> object | None: ...  # None: no client has test data
 
 
 class Progress:
@@ -25,7 +42,7 @@ class Progress:
     def __init__(
         self,
         run: Run,
-        problem: Problem,
+        problem: About,
         state: State,
         record: Record | None = None,
         folder: Path | None = None,

@@ -25,11 +25,12 @@ from . import identity
 from .driver import Training, drive
 from .folder import RunFolder, read_order, write_order
 from .header import Header
+from .lock import locked
 from .plan import Variant, with_baseline
 from .progress import Told, shown
 from .result import Comparison, Result
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
-from .session import locked, train_in, unfinished
+from .session import train_in, unfinished
 
 Entry = str | Algorithm | type[Algorithm] | Variant | Mapping[str, Any]
 Entries = Entry | Iterable[Entry]  # a mapping: from labels to entries

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..callbacks import Callback, Progress
+from ..callbacks.telling import tell
 from ..core.server import Record
 from ..simulate.divergence import divergence
 from ..simulate.drawn import Drawn
@@ -189,14 +190,7 @@ class Watched:
         """One run's round; the errors of callbacks. StopIteration is none: it ends that run."""
         progress = self._progress(training)
         progress.stopped = training.stopped
-        errors: list[Exception] = []
-        for callback in self.callbacks:
-            try:
-                callback.round(progress)
-            except StopIteration as stop:
-                progress.stop(str(stop) or "StopIteration from a callback")
-            except Exception as error:
-                errors.append(error)
+        errors = tell(self.callbacks, progress)
         training.state = progress.state
         training.stopped = progress.stopped
         if training.stopped is not None and self.engine is not None:

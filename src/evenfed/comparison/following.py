@@ -114,7 +114,7 @@ class FollowedRun:
         end = fresh.rfind(b"\n") + 1
         whole = fresh[:end]
         texts = whole.decode(errors="replace").splitlines(keepends=True)
-        records = self.folder.lines.records(texts)
+        records = self.folder.lines.records(texts, len(self._records))
         self._records = [*self._records, *records]
         self._digest = chained(self._digest, texts)
         self._read_to += len(whole)

@@ -52,10 +52,7 @@ class Lines:
         if digests and chained("", texts) in digests:
             return texts
         for line, text in enumerate(texts):
-            index = _index(text)
-            if index != line:
-                shown = "cannot be read" if index is None else f"is of round {index + 1}"
-                raise DamageError(f"{self.path} is damaged: line {line + 1} {shown}; {_ADVICE}")
+            self._check_round(line, _index(text))
         if digests:
             raise DamageError(f"{self.path} is damaged: its checksum is not that of what was written; {_ADVICE}")
         return texts
@@ -67,15 +64,23 @@ class Lines:
             raise DamageError(f"{self.path} is damaged: it holds {number} rounds instead of {rounds}; {_ADVICE}")
         return self.kept(rounds or number, [] if digest is None else [digest])
 
-    def records(self, texts: Sequence[str]) -> list[Record]:
-        """What lines say."""
+    def records(self, texts: Sequence[str], first: int = 0) -> list[Record]:
+        """What lines say, from line `first` on: every round once and in order, or they are refused."""
         records = []
-        for line, text in enumerate(texts):
+        for line, text in enumerate(texts, start=first):
             try:
-                records.append(record_json.from_json(json.loads(text)))
+                record = record_json.from_json(json.loads(text))
             except (ValueError, KeyError, TypeError):
                 raise DamageError(f"{self.path} is damaged: line {line + 1} cannot be read; {_ADVICE}") from None
+            self._check_round(line, record.index)
+            records.append(record)
         return records
+
+    def _check_round(self, line: int, index: int | None) -> None:
+        """Refuse a line that is not of its round: rounds are missing, or two processes have written here."""
+        if index != line:
+            shown = "cannot be read" if index is None else f"is of round {index + 1}"
+            raise DamageError(f"{self.path} is damaged: line {line + 1} {shown}; {_ADVICE}")
 
 
 def lines_of(records: Iterable[Record]) -> list[str]:

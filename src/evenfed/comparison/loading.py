@@ -8,22 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from .. import algorithms
 from ..core.algorithm import Algorithm, Memory, Plan, Round
 from ..core.errors import InputError, check_whole
 from ..core.naming import Stored, restored
-from ..core.vector import Layout
 from ..settings import Settings
-from ..simulate import checkpoint
-from ..simulate.beginning import new_server
 from ..simulate.state import State
 from .folder import RunFolder, read_order
 from .header import Header, Table
 from .identity import frozen_hash
 from .pack import unpacked
+from .restoring import state_in
 from .result import Comparison, Result
 from .runs import FLOOR_NAMES
 
@@ -92,9 +89,7 @@ def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> R
     history = folder.history()
     settings = _settings(header.train)
     algorithm = _algorithm(header)
-    state = None
-    if folder.model_path.exists():  # packed results have none
-        state = _state(folder, header, algorithm, settings)
+    state = state_in(folder, header, algorithm, settings)
     if model is not None:
         if state is None:
             raise InputError(
@@ -119,32 +114,6 @@ def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> R
         folder=folder.path,
         window=window,
     )
-
-
-def _state(folder: RunFolder, header: Header, algorithm: Algorithm, settings: Settings) -> State:
-    """Where the run ended, on this machine's CPU."""
-    kept = list(folder.checkpoints().values())
-    if folder.result_path.exists():
-        kept = [folder.result_path]
-    buffers, _ = checkpoint.read(folder.model_path)
-    layout = Layout.of(buffers)
-    if kept:
-        layout = checkpoint.layout_in(kept[0]) or layout
-    parameters = {}
-    for name in layout.names or ():
-        parameters[name] = buffers.pop(name)
-    theta = layout.flatten(parameters)
-    sizes = torch.tensor(header.train_sizes)
-    server = new_server(
-        algorithm,
-        settings,
-        theta,
-        sizes,
-        layout=layout,
-        buffers=buffers,
-    )
-    fresh = State(server)
-    return folder.final(fresh) if kept else fresh
 
 
 def _check_kind(model: nn.Module, state: State, folder: RunFolder) -> None:

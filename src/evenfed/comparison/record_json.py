@@ -15,7 +15,14 @@ _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
 _CURRENT = ("current", "current_losses")
 _GUARDED = ("reason", "clipped")  # left out where there is nothing to say
-_RARE = ("test_losses", "recalls", *_CURRENT, *_HELD_OUT, "scores")  # left out of such a round, and of older runs
+_RARE = (
+    "test_losses",
+    "recalls",
+    *_CURRENT,
+    *_HELD_OUT,
+    "scores",
+    "central",
+)  # left out of such a round, and of older runs
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -53,7 +60,8 @@ def from_json(data: Mapping[str, Any]) -> Record:
         global_loss=data.get("global_loss"),
         recalls=_array_or_none(data.get("recalls")),
         unpadded=_array_or_none(data.get("unpadded")),
-        scores=data.get("scores"),
+        scores=_numbers_or_none(data.get("scores")),
+        central=_numbers_or_none(data.get("central")),
     )
 
 
@@ -75,6 +83,8 @@ def _plain(value: Any) -> Any:
         return value if np.isfinite(value) else None
     if isinstance(value, tuple):
         return [_plain(member) for member in value]
+    if isinstance(value, Mapping):
+        return {name: _plain(number) for name, number in value.items()}
     return value
 
 
@@ -87,6 +97,12 @@ def _clips(rows: Sequence[Sequence[Any]]) -> tuple[Clip, ...]:
 
 def _number(value: float | None) -> float:
     return float("nan") if value is None else value
+
+
+def _numbers_or_none(values: Mapping[str, float | None] | None) -> dict[str, float] | None:
+    if values is None:
+        return None
+    return {name: _number(value) for name, value in values.items()}
 
 
 def _array(values: Numbers) -> Vector:

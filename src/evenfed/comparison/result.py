@@ -28,8 +28,8 @@ from .frame import Rounds, frame
 from .header import Header
 from .history import History, Row, row
 from .identity import frozen_hash
+from .lock import locked
 from .runs import FLOOR_NAMES
-from .session import locked
 
 if TYPE_CHECKING:
     import pandas

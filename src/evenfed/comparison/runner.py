@@ -10,22 +10,23 @@ from typing import Any
 
 from torch import nn
 
+from ..callbacks import Progress
 from ..callbacks.naming import by_name
 from ..client import Client
 from ..core.errors import InputError, Interruption
-from ..core.server import Record
 from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
-from ..simulate.state import Run, State
+from ..simulate.state import Run
 from .configuration import differences
-from .driver import Listener, Sink, Training, Watched, closed
+from .driver import Listener, closed
 from .experiment import Experiment
 from .findings import Findings
 from .folder import RunFolder
 from .header import Header, Table, as_rows
+from .lock import locked
 from .pack import unpacked
 from .reading import read_runs
-from .session import locked, stop_requested, train_in, unfinished
+from .session import stop_requested, train_in, unfinished
 
 Introduction = Callable[[Federation], None]
 
@@ -147,6 +148,7 @@ def _run_on_flower(
     _refuse_what_flower_lacks(experiment)
     from ..flower import FairStrategy, client_app
     from ..flower.simulation import simulate
+    from ..flower.strategy import IN_ORDER
     from ..flower.wire import Shape
 
     _refuse_lost_models(runs, root)
@@ -159,35 +161,30 @@ def _run_on_flower(
     shape = Shape(problem.layout, tuple(problem.buffers))
     clients = federation.describe()
     callbacks = by_name(experiment.track)
-    watched = Watched(problem, None, Sink(), callbacks)
 
-    def after_round(strategy: FairStrategy, training: Training, record: Record) -> bool:
-        listen([training.run], [record], strategy.how)
-        training.state = State(strategy.server)
-        training.last = record
-        watched.after_round([training])
-        return stop() or training.stopped is not None
+    def after_round(progress: Progress) -> None:
+        listen([progress.run], [progress.record], IN_ORDER)
 
     def serve(grid: Any) -> None:
         for planned in runs:
-            folder = RunFolder.of(root, planned)
-            training = Training.start(planned, problem, initial)
-            training.folder = folder.path
-            training.state = folder.resumed(training.state)
-            watched.start([training])
             options = dict(vars(planned.settings))
             del options["engine"], options["device"]
             options["header"] = _header(experiment, planned, clients, problem)
-            strategy = FairStrategy(planned.algorithm, out=root, label=planned.label, ordered=True, **options)
-            strategy.listen = functools.partial(after_round, strategy, training)
+            strategy = FairStrategy(
+                planned.algorithm,
+                out=root,
+                label=planned.label,
+                ordered=True,
+                listen=[after_round, *callbacks],
+                **options,
+            )
             seed = planned.settings.seed
             own = initial.problem(seed)
+            strategy.about = own
+            strategy.journal.interrupted = stop
             strategy.start(grid, shape.arrays(initial(seed), own.buffers))
-            if training.stopped is None and stop():
+            if stop():
                 return
-            watched.end([training])
-            if training.stopped is not None:
-                folder.finish(training.state, training.stopped)
 
     with stop_requested() as stop, closed(callbacks):
         on_gpu = problem.device.type == "cuda"

@@ -1,6 +1,5 @@
 """Carry out runs in a folder, for Python and the command line: resume, extend, stop; one process at a time."""
 
-import fcntl
 import os
 import signal
 import threading
@@ -12,7 +11,6 @@ from pathlib import Path
 from types import FrameType
 
 from ..callbacks import Callback
-from ..core.errors import InputError
 from ..simulate.drawn import Drawn
 from ..simulate.problem import Problem
 from ..simulate.state import Run
@@ -22,7 +20,6 @@ from .driver import EngineKey, Listener, Training, drive
 from .folder import RunFolder
 from .header import Header
 
-_LOCK_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # a link is not followed, nothing is emptied
 _STOPPING = b"\nstopping after this round; Ctrl-C again stops at once and loses what is not saved yet\n"
 
 
@@ -112,24 +109,6 @@ class _Standing:
 
     run: str
     rounds: set[int]
-
-
-@contextmanager
-def locked(root: Path) -> Iterator[None]:
-    """One process at a time writes to a comparison's folder."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock = os.fdopen(os.open(root / ".lock", _LOCK_FLAGS), "w")
-    except OSError as error:
-        raise InputError(f"{root} cannot be written to ({error.strerror}); choose another folder with out") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(
-                f"another evenfed is writing to {root}; wait for it, or choose another folder with out"
-            ) from None
-        yield
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class Record:
     recalls: NDArray[np.float64] | None = None  # [classes] right answers / all, over all clients' test examples
     unpadded: NDArray[np.float64] | None = None  # accuracy over the positions of sequences that are not padding
     scores: Mapping[str, float] | None = None  # of a private round: mean and deviation of accuracies known to no one
+    central: Mapping[str, float] | None = None  # what a server's own evaluation of the deployed model gave
 
     @property
     def of_current(self) -> "Record | None":

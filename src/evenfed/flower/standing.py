@@ -24,7 +24,6 @@ class Standing:
         self.record: Record | None = None  # of the round, once its step is taken
         self.measured: dict[int, float] = {}  # losses at the model `weighed` of the next round, by client
         self.began = 0.0
-        self.stopped = False
 
     @property
     def deployed(self) -> ArrayRecord:

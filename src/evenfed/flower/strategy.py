@@ -3,19 +3,18 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..callbacks import Callbacks
+from ..callbacks.progress import About
 from ..comparison.folder import RunFolder
 from ..comparison.header import Header
 from ..comparison.plan import Variant
@@ -24,9 +23,12 @@ from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
 from ..settings import Settings
 from ..simulate.beginning import new_server
-from ..simulate.state import State
+from ..simulate.state import Run, State
 from . import wire
 from .fields import check_tell_errors
+from .journal import Journal, Sites
+from .loop import Loop
+from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm, check_run, with_private_memory
 from .roster import Connection, Roster
@@ -36,6 +38,9 @@ from .trips import check_trips
 from .wire import Shape, Task
 from .wrapping import described
 
+IN_ORDER = "flower: replies in order"
+AS_THEY_ARRIVE = "flower: replies as they arrive"
+
 
 class FairStrategy(Strategy):
     """Runs `algorithm` (a name, "semi_vred[beta=0.5,smooth=0.25]", or an instance) over Flower's nodes.
@@ -43,7 +48,9 @@ class FairStrategy(Strategy):
     `options` are the fields of `evenfed.Settings` (rounds, lr, batch_size, participation, seed, ...).
 
     * `out`: results go to out/<label>/seed-<seed>, with a checkpoint every round. The same call resumes from there
-      after the server has died.
+      after the server has died. One process at a time writes there.
+    * `resume`: true demands a run in `out` to go on with; a finished one ends at once with its result, before any
+      client is asked. false refuses to go on. By default an unfinished run goes on and a finished one is refused.
     * `clients`: how many there are (default: the nodes' num-partitions).
     * `wait`: seconds to wait for them to connect.
     * `timeout`: seconds to wait for replies, after which a client is dropped from the round.
@@ -54,7 +61,8 @@ class FairStrategy(Strategy):
       are of the same model and asked for together; the result is equal to the bit. 1: the loss comes with the update;
       updates are held until all are in, and the last round alone is scored, unless `evaluate_every` says otherwise.
     * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
-    * `listen(record)` is called after every round; if it returns True the run ends there, to be resumed later.
+    * `listen`: callbacks, as `evenfed.train` takes them: a function of a `Progress`, called after every round, or an
+      `evenfed.callbacks.Callback`, or several.
 
     With `average`, clients are judged by the average, which is also the run's result; they train the current model.
     """
@@ -64,6 +72,7 @@ class FairStrategy(Strategy):
         algorithm: str | Algorithm = "semi_vred",
         *,
         out: Path | str | None = None,
+        resume: bool | None = None,
         label: str | None = None,
         clients: int | None = None,
         wait: float = 600.0,
@@ -73,7 +82,7 @@ class FairStrategy(Strategy):
         trips: int = 3,
         tell_errors: bool = False,
         header: Header | None = None,
-        listen: Callable[[Record], bool | None] | None = None,
+        listen: Callbacks = (),
         **options: Any,
     ) -> None:
         variant = Variant.of_entry(algorithm, label)
@@ -83,10 +92,14 @@ class FairStrategy(Strategy):
         if trips == 1:
             chosen.setdefault("evaluate_every", 0)
         self.settings = Settings.of(chosen)
-        self.folder: RunFolder | None = None
-        if out is not None:
-            root = Path(out)
-            self.folder = RunFolder.at(root, self.label, self.settings.seed)
+        root = None if out is None else Path(out)
+        self.journal = Journal(
+            run=Run(self.label, self.algorithm, self.settings),
+            folder=None if root is None else RunFolder.at(root, self.label, self.settings.seed),
+            resume=resume,
+            shares=root if header is None else None,  # a comparison, whose header this is, has locked it already
+            listen=listen,
+        )
         if clients is not None:
             check_whole("clients", clients, 1)
         self.wait = _seconds("wait", wait)
@@ -100,11 +113,11 @@ class FairStrategy(Strategy):
         self.trips = trips
         self.ordered = ordered
         self.header = header
-        self.listen = listen
         self.roster = Roster(clients, tell_errors=check_tell_errors(tell_errors))
-        self.records: list[Record] = []
-        order = "in order" if ordered else "as they arrive"
-        self.how = f"flower: replies {order}"
+        self.module: nn.Module | None = None  # of the model's kind, for callbacks
+        self.about: About | None = None  # what callbacks see of the clients, where more is known than they tell
+        self.evaluate_fn: EvaluateFunction | None = None
+        self.how = IN_ORDER if ordered else AS_THEY_ARRIVE
         self._begun: Standing | None = None
         self._privacy: dict[str, Any] | None = None  # settings of a wrapper
 
@@ -115,7 +128,13 @@ class FairStrategy(Strategy):
 
     @property
     def deployed(self) -> ArrayRecord:
-        """The model that serves clients: the average if the run keeps one, else the current one."""
+        """The model that serves clients: the average if the run keeps one, else the current one.
+
+        Where a callback has put back the model of an earlier round, that one.
+        """
+        restored = self.journal.restored
+        if restored is not None:
+            return self._standing.shape.arrays(restored.theta, restored.buffers)
         return self._standing.deployed
 
     @property
@@ -123,6 +142,15 @@ class FairStrategy(Strategy):
         if self._begun is None:
             raise InputError("the strategy has not begun; call start(grid, initial_arrays)")
         return self._begun
+
+    @property
+    def records(self) -> list[Record]:
+        """Of all rounds so far."""
+        return self.journal.records
+
+    @property
+    def folder(self) -> RunFolder | None:
+        return self.journal.folder
 
     def summary(self) -> None:
         """Log what is run."""
@@ -141,7 +169,7 @@ class FairStrategy(Strategy):
         timeout: float | None = None,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        evaluate_fn: EvaluateFunction | None = None,
         wrapped: Strategy | None = None,
     ) -> Result:
         """Run all rounds that are not done yet, each folded as its replies arrive.
@@ -157,38 +185,38 @@ class FairStrategy(Strategy):
             self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
         if timeout is not None:
             self.timeout = timeout
+        self.evaluate_fn = evaluate_fn
+        self.journal.run = Run(self.label, self.algorithm, self.settings)
         outer.summary()
-        arrays = self._begin(initial_arrays, grid)
-        connection = self._connection(grid)
-        result = Result(arrays=ArrayRecord())
-        first = self.server.index + 1
-        last = self.settings.rounds
-        for number in range(first, last + 1):
-            config = ConfigRecord(dict(train_config or {}))
-            messages = outer.configure_train(number, arrays, config, grid)
-            replies: Iterable[Message] = connection.replies(messages)
-            if outer is not self:
-                replies = list(replies)  # wrappers read them more than once
-            aggregated, metrics = outer.aggregate_train(number, replies)
-            if aggregated is not None:
-                arrays = aggregated
-            if metrics is not None:
-                result.train_metrics_clientapp[number] = metrics
-            config = ConfigRecord(dict(evaluate_config or {}))
-            messages = outer.configure_evaluate(number, arrays, config, grid)
-            score_replies = connection.replies(messages)
-            scores = outer.aggregate_evaluate(number, score_replies)
-            if scores is not None:
-                result.evaluate_metrics_clientapp[number] = scores
-            central = evaluate_fn(number, self.deployed) if evaluate_fn else None
-            if central is not None:
-                result.evaluate_metrics_serverapp[number] = central
-            if self._standing.stopped:
-                break
+        try:
+            arrays = self._stand(initial_arrays, grid)
+            result = result_of(self.records)
+            if self.server.index == 0:
+                add_initial(result, evaluate_fn, self.deployed)
+            loop = Loop(outer, grid, self.journal, self._asking(grid, outer), train_config, evaluate_config)
+            loop.run(arrays, result)
+        finally:
+            self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.roster.column("train"), self.roster.name):
+        for line in final_table(self.records, self.journal.sizes, self.journal.name):
             log(INFO, "\t%s", line)
         return result
+
+    def _asking(self, grid: Grid, outer: Strategy) -> Callable[[Iterable[Message]], Iterable[Message]]:
+        """How replies come: one by one, unless a wrapper reads them more than once."""
+        ask = self._connection(grid).replies
+        if outer is self:
+            return ask
+        return lambda messages: list(ask(messages))
+
+    def _stand(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
+        """Where the run was left; a finished one needs no client for that. Returns the current model."""
+        if not self.journal.is_finished(self._config()):
+            return self._begin(arrays, grid)
+        server = self.journal.ended_state().server
+        buffer_names = tuple(name for name in arrays if name in server.buffers)
+        self._begun = Standing(server, Shape(server.layout, buffer_names))
+        return self._begun.arrays
 
     def configure_train(
         self,
@@ -232,16 +260,7 @@ class FairStrategy(Strategy):
         standing.round.collect(replies)
         record = standing.close()
         self.roster.log_guarded(record)
-        metrics: dict[str, Any] = {
-            "objective": record.objective,
-            "dropped": len(record.dropped),
-            "clipped": len({clip.client for clip in record.clipped}),
-        }
-        losses = _known(record.losses)
-        if len(losses):
-            metrics["mean-loss"] = float(losses.mean())
-            metrics["worst-loss"] = float(losses.max())
-        return standing.arrays, MetricRecord(metrics)
+        return standing.arrays, train_metrics(record)
 
     def configure_evaluate(
         self,
@@ -283,29 +302,15 @@ class FairStrategy(Strategy):
         if isinstance(standing.round, PlainRound):
             standing.measured = standing.round.measured
         seconds = time.perf_counter() - standing.began
-        record = dataclasses.replace(standing.record, seconds=seconds, **scores)
+        central = None
+        if self.evaluate_fn is not None:
+            central = self.evaluate_fn(standing.server.index, standing.deployed)
+        record = dataclasses.replace(standing.record, seconds=seconds, central=numbers_of(central), **scores)
         standing.round = None
         standing.record = None
-        self.records.append(record)
         log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name))
-        finished = standing.server.index >= self.settings.rounds
-        if self.folder is not None:
-            state = State(standing.server)
-            self.folder.save([record], state)
-            self.folder.forget(keep=standing.server.index)
-            if finished:
-                self.folder.finish(state)
-        if self.listen is not None:
-            standing.stopped = bool(self.listen(record))
-        metrics: dict[str, Any] = dict(record.scores or {})
-        for prefix, accuracies in (("", record.accuracy), ("current-", record.current)):
-            if accuracies is not None:
-                known = _known(accuracies)
-                if not len(known):
-                    continue
-                metrics[f"{prefix}mean-accuracy"] = float(known.mean())
-                metrics[f"{prefix}worst-accuracy"] = float(known.min())
-        return MetricRecord(metrics) if metrics else None
+        self.journal.after_round(record, standing.server)
+        return score_metrics(record)
 
     def _drawn(self, server: Server) -> Tensor:
         """Who takes part in the server's next round."""
@@ -340,47 +345,47 @@ class FairStrategy(Strategy):
             count = self.settings.drawn(int(with_data.sum()))
             check_run(count, shape)
             server = with_private_memory(server)
-        state = State(server)
-        if self.folder is not None:
-            state = self._resumed(self.folder, state)
+        state = self.journal.begin(self._header(len(theta)), State(server), self.how, self._sites())
         self._begun = Standing(state.server, shape)
         return self._begun.arrays
 
-    def _resumed(self, folder: RunFolder, fresh: State) -> State:
+    def _sites(self) -> About:
+        """As callbacks see them."""
+        if self.about is not None:
+            return self.about
+        return Sites(
+            client_names=self.roster.column("name"),
+            judged=self.roster.tested() or None,
+            module=self.module,
+        )
+
+    def _config(self) -> dict[str, Any]:
+        """All that decides the result, but for the model, which clients know."""
+        if self.header is not None:
+            return dict(self.header.config)
         config = {
             "data": {"name": "flower"},
-            "model": {"parameters": len(fresh.server.theta)},
             "algorithm": self.algorithm.name,
             "hyper_parameters": self.algorithm.describe(),
             "train": self.settings.describe(),
+            **self.journal.decides,
         }
         if self.private:
             config["private"] = True
         if self._privacy is not None:
             config["privacy"] = self._privacy
-        header = self.header or Header(
+        return config
+
+    def _header(self, parameters: int) -> Header:
+        if self.header is not None:
+            return self.header
+        return Header(
             label=self.label,
             seed=self.settings.seed,
-            config=config,
+            config={**self._config(), "model": {"parameters": parameters}},
             clients=self.roster.describe(),
             device="the clients' own",
         )
-        folder.refuse_other(header.config, self.settings)
-        if folder.holds(self.settings.rounds):
-            raise InputError(
-                f"{folder.path} holds a finished run; give more rounds to go on, choose another `out`, or remove it"
-            )
-        state = folder.resumed(fresh)
-        folder.sweep()
-        if state.server.index:
-            log(INFO, "goes on from round %s of %s", state.server.index, folder.path)
-        header = dataclasses.replace(
-            header,
-            engine=self.how,
-            extra={"flwr": version("flwr")},
-        )
-        folder.begin(header, state)
-        return state
 
 
 def _seconds(name: str, value: float) -> float:
@@ -388,9 +393,3 @@ def _seconds(name: str, value: float) -> float:
     if not is_number or not value > 0:
         raise InputError(f"{name}={value!r}: give a number of seconds above 0")
     return float(value)
-
-
-def _known(values: NDArray[Any]) -> NDArray[Any]:
-    """Those that are numbers."""
-    is_number = ~np.isnan(values)
-    return values.compress(is_number)

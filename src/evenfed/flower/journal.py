@@ -1,0 +1,210 @@
+"""A strategy's run as others see it: its folder on disk, and callbacks that are told of every round."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from logging import INFO
+from pathlib import Path
+from typing import Any
+
+from flwr.supercore import log
+from torch import Tensor, nn
+
+from ..callbacks import Callbacks, Progress, callback_list
+from ..callbacks.naming import deciding
+from ..callbacks.progress import About
+from ..callbacks.telling import tell
+from ..comparison.folder import RunFolder
+from ..comparison.header import Header, Table
+from ..comparison.lock import hold_run
+from ..comparison.restoring import state_in
+from ..core.errors import InputError
+from ..core.server import Record, Server
+from ..metrics import ACCURACY, Metric
+from ..simulate.state import Run, State
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What callbacks may know of the clients."""
+
+    client_names: list[str]
+    metric: Metric = ACCURACY
+    judged: object | None = True  # None: no client has test data
+    module: nn.Module | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        if self.module is None:
+            raise InputError(
+                "this strategy knows arrays and no module; give it one (server_app does: strategy.module = model), or "
+                "read progress.server.deployed_params"
+            )
+        return self.module
+
+
+@dataclass
+class Journal:
+    """Locks the folder, resumes from it, tells callbacks of a round and writes it down, in this order.
+
+    `resume`: True demands a run to go on with, and ends at once with the result of a finished one; False refuses any;
+    None goes on with an unfinished one.
+    """
+
+    run: Run
+    folder: RunFolder | None = None
+    resume: bool | None = None
+    shares: Path | None = None  # a folder of many runs, locked against who would write all of them
+    listen: Callbacks = ()
+    records: list[Record] = field(default_factory=list)  # of all rounds so far
+    stopped: str | None = None  # why a callback ended the run
+    restored: Server | None = None  # an earlier round's, whose model a callback made the result
+    interrupted: Callable[[], object] = lambda: False  # whether to leave the run here, to be resumed later
+
+    def __post_init__(self) -> None:
+        if self.resume not in (None, True, False):
+            raise InputError(f"resume={self.resume!r}: give true or false")
+        if self.resume and self.folder is None:
+            raise InputError("resume needs a folder to go on from; give `out`")
+        self.callbacks = callback_list(self.listen)
+        self.sites: About = Sites([])
+        self.clients: Table = {"names": [], "train": []}
+        self.is_over = False  # all rounds are done, or a callback has ended it
+        self._notes: Mapping[str, Tensor] = {}  # what callbacks keep with the run
+        self._locks = ExitStack()
+        self._is_locked = False
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """What of the callbacks decides the result, for the run's configuration."""
+        return deciding(self.callbacks)
+
+    @property
+    def sizes(self) -> list[float]:
+        """[n] training examples."""
+        return list(self.clients["train"])
+
+    @property
+    def rounds_done(self) -> int:
+        return len(self.records)
+
+    def name(self, client: int) -> str:
+        return str(self.clients["names"][client])
+
+    def is_finished(self, config: Table) -> bool:
+        """Lock the folder and say whether it holds this run, finished: before any client is asked.
+
+        `config`: all that decides the result, but for what only clients know.
+        """
+        if self.folder is None:
+            return False
+        self._lock(self.folder)
+        path = self.folder.path
+        header = self.folder.header()
+        if header is None:
+            if self.resume:
+                raise InputError(f"resume: {path} holds no run to go on with; leave `resume` out to begin one there")
+            return False
+        if self.resume is False:
+            raise InputError(f"{path} holds a run; give resume=true to go on with it, or another `out`")
+        known = {"model": header.config.get("model"), **config}
+        self.folder.refuse_other(known, self.run.settings)
+        if not self.folder.holds(self.run.settings.rounds):
+            return False
+        if not self.resume:
+            raise InputError(
+                f"{path} holds a finished run; give resume=true for its result, more rounds to go on, another `out`, "
+                "or remove it"
+            )
+        return True
+
+    def ended_state(self) -> State:
+        """Where the finished run ended."""
+        assert self.folder is not None
+        header = self.folder.header()
+        assert header is not None
+        state = state_in(self.folder, header, self.run.algorithm, self.run.settings)
+        if state is None:
+            raise InputError(f"{self.folder.path} holds a finished run without its model; choose another `out`")
+        self.clients = header.clients
+        self.records = list(self.folder.history().records)
+        self.stopped = header.stopped
+        self.is_over = True
+        log(INFO, "%s holds this run, finished after %s rounds", self.folder.path, len(self.records))
+        return state
+
+    def begin(
+        self,
+        header: Header,
+        fresh: State,
+        engine: str,
+        sites: About,
+    ) -> State:
+        """Stand where the run was left, or at `fresh`, and tell callbacks that it starts."""
+        self.sites = sites
+        self.clients = header.clients
+        state = fresh
+        rounds = self.run.settings.rounds
+        if self.folder is not None:
+            if self.is_finished(header.config):  # Flower's own loop asks here for the first time
+                raise InputError(f"{self.folder.path} holds a finished run; call the strategy's own `start`")
+            state = self.folder.resumed(fresh)
+            self.folder.sweep()
+            at = state.server.index
+            if at:
+                log(INFO, "goes on from round %s of %s", at, self.folder.path)
+                self.stopped = self.folder.stop_reason(at, rounds)
+            begun = dataclasses.replace(header, engine=engine, extra={"flwr": version("flwr")})
+            self.folder.begin(begun, state)
+            self.records = list(self.folder.history().records)
+        progress = self._progress(state, self.records[-1] if self.records else None)
+        for callback in self.callbacks:
+            callback.start([progress])
+        self._notes = progress.notes
+        if state.server.index >= rounds or self.stopped is not None:
+            self._end(progress)  # before a kill, which came before that was noted
+        return state
+
+    def after_round(self, record: Record, server: Server) -> None:
+        """Tell callbacks, then write the round down: what they note belongs to its checkpoint."""
+        progress = self._progress(State(server, notes=self._notes), record)
+        errors = tell(self.callbacks, progress)
+        self._notes = progress.notes
+        self.stopped = progress.stopped
+        self.records.append(record)
+        if self.folder is not None:
+            self.folder.save([record], progress.state, stopped=self.stopped)
+            self.folder.forget(keep=server.index)
+        if errors:
+            raise errors[0]
+        if server.index >= self.run.settings.rounds or self.stopped is not None:
+            self._end(progress)
+
+    def close(self) -> None:
+        """The run is over here, also after an error."""
+        for callback in self.callbacks:
+            callback.close()
+        self._locks.close()
+        self._is_locked = False
+
+    def _end(self, progress: Progress) -> None:
+        for callback in self.callbacks:
+            callback.end(progress)
+        if self.folder is not None:
+            self.folder.finish(progress.state, self.stopped, progress.restored)
+        if progress.restored is not None:
+            self.restored = progress.restored.server
+        self.is_over = True
+        if self.stopped is not None:
+            log(INFO, "stopped: %s", self.stopped)
+
+    def _lock(self, folder: RunFolder) -> None:
+        if not self._is_locked:
+            self._locks = hold_run(folder.path, self.shares)
+            self._is_locked = True
+
+    def _progress(self, state: State, record: Record | None) -> Progress:
+        path = None if self.folder is None else self.folder.path
+        return Progress(self.run, self.sites, state, record, path)

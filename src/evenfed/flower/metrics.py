@@ -1,0 +1,92 @@
+"""A round's record as Flower's metrics, and what a central evaluation adds to it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Result
+from numpy.typing import NDArray
+
+from ..core.errors import InputError
+from ..core.server import Record
+
+EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]  # of a round's number and its model
+
+
+def train_metrics(record: Record) -> MetricRecord:
+    """What a round's training came to."""
+    metrics: dict[str, Any] = {
+        "objective": record.objective,
+        "dropped": len(record.dropped),
+        "clipped": len({clip.client for clip in record.clipped}),
+    }
+    losses = _known(record.losses)
+    if len(losses):
+        metrics["mean-loss"] = float(losses.mean())
+        metrics["worst-loss"] = float(losses.max())
+    return MetricRecord(metrics)
+
+
+def score_metrics(record: Record) -> MetricRecord | None:
+    """How well clients are served after a round; None if it was not evaluated."""
+    metrics: dict[str, Any] = dict(record.scores or {})
+    for prefix, accuracies in (("", record.accuracy), ("current-", record.current)):
+        if accuracies is None:
+            continue
+        known = _known(accuracies)
+        if len(known):
+            metrics[f"{prefix}mean-accuracy"] = float(known.mean())
+            metrics[f"{prefix}worst-accuracy"] = float(known.min())
+    return MetricRecord(metrics) if metrics else None
+
+
+def central_metrics(record: Record) -> MetricRecord | None:
+    """What `evaluate_fn` returned after the round."""
+    return None if record.central is None else MetricRecord(dict(record.central))
+
+
+def numbers_of(given: object) -> dict[str, float] | None:
+    """What a record keeps of what `evaluate_fn` returned."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        kind = type(given).__name__
+        raise InputError(f"evaluate_fn returned a {kind}; it must return a MetricRecord, a dict of numbers, or None")
+    numbers = {}
+    for name, value in given.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number:
+            raise InputError(f"evaluate_fn returned {name}={value!r}; its metrics are single numbers")
+        numbers[str(name)] = float(value)
+    return numbers
+
+
+def add_initial(result: Result, evaluate_fn: EvaluateFunction | None, arrays: ArrayRecord) -> None:
+    """The central evaluation of the model before the first round."""
+    if evaluate_fn is None:
+        return
+    numbers = numbers_of(evaluate_fn(0, arrays))
+    if numbers is not None:
+        result.evaluate_metrics_serverapp[0] = MetricRecord(dict(numbers))
+
+
+def result_of(records: Iterable[Record]) -> Result:
+    """As Flower's strategies return it, of rounds that are done; its model is not among them."""
+    result = Result(arrays=ArrayRecord())
+    for record in records:
+        number = record.index + 1
+        result.train_metrics_clientapp[number] = train_metrics(record)
+        scores = score_metrics(record)
+        if scores is not None:
+            result.evaluate_metrics_clientapp[number] = scores
+        central = central_metrics(record)
+        if central is not None:
+            result.evaluate_metrics_serverapp[number] = central
+    return result
+
+
+def _known(values: NDArray[Any]) -> NDArray[Any]:
+    """Those that are numbers."""
+    is_number = ~np.isnan(values)
+    return values.compress(is_number)

@@ -1,0 +1,140 @@
+"""The folder of a Flower run: one writer at a time, finished runs that end at once, and what is read from it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import evenfed
+from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.following import FollowedRun
+from evenfed.comparison.lock import LOCK, locked
+from evenfed.comparison.pack import pack
+from evenfed.flower import FairStrategy
+from evenfed.flower.server import initial_arrays
+from local_grid import OPTIONS, LocalGrid, on_flower
+from worked_example import small_model
+
+pytestmark = pytest.mark.slow
+
+
+def second_run(tmp_path, **options):
+    """What a run says that begins on a folder while another is in its second round there."""
+    told = []
+
+    def begin(progress):
+        if progress.round == 1:
+            with pytest.raises(evenfed.InputError) as error:
+                on_flower("semi_vred", out=tmp_path, rounds=3, **options)
+            told.append(str(error.value))
+
+    on_flower("semi_vred", out=tmp_path, rounds=3, listen=begin)
+    return told
+
+
+def test_a_second_run_on_the_same_folder_is_refused_and_told_who_is_there(tmp_path):
+    (told,) = second_run(tmp_path)
+    assert f"process {os.getpid()} on {socket.gethostname()}" in told and "another folder" in told
+    lines = (tmp_path / "semi_vred" / "seed-0" / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["index"] for line in lines] == [0, 1, 2]
+
+
+def test_runs_with_other_labels_share_a_folder_and_a_comparison_waits_for_them(tmp_path):
+    told = []
+
+    def begin(progress):
+        if progress.round == 1:
+            on_flower("fedavg", out=tmp_path, rounds=1)
+            with pytest.raises(evenfed.InputError, match=f"process {os.getpid()}") as error, locked(tmp_path):
+                pass
+            told.append(str(error.value))
+
+    on_flower("semi_vred", out=tmp_path, rounds=2, listen=begin)
+    assert told and RunFolder.at(tmp_path, "fedavg", 0).finished
+    with locked(tmp_path), pytest.raises(evenfed.InputError, match="another evenfed"):
+        on_flower("vred", out=tmp_path, rounds=1)
+
+
+def test_a_lock_dies_with_its_process(tmp_path):
+    text = "import sys, time; from pathlib import Path; from evenfed.comparison.lock import hold_run\n"
+    text += "held = hold_run(Path(sys.argv[1]) / 'a' / 'seed-0', Path(sys.argv[1])); print('held', flush=True)\n"
+    text += "time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", text, tmp_path], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        run = tmp_path / "a" / "seed-0"
+        with pytest.raises(evenfed.InputError, match=f"process {other.pid} on"), locked(run):
+            pass
+        other.kill()
+        other.wait()
+    with locked(run), locked(tmp_path):
+        assert str(other.pid) not in (run / LOCK).read_text()
+
+
+class Nobody(LocalGrid):
+    """A grid that no client is connected to."""
+
+    def __init__(self):
+        super().__init__(app=None, clients=0)
+
+
+def test_a_finished_run_ends_at_once_with_its_result_and_asks_no_client(tmp_path, caplog):
+    options = {**OPTIONS, "out": tmp_path, "rounds": 2, "average": 0.5}
+    start = initial_arrays(small_model())
+    done, result, _ = on_flower("semi_vred", **options)
+    again = FairStrategy("semi_vred", resume=True, **options)
+    found = again.start(Nobody(), start)
+    assert torch.equal(again.server.theta, done.server.theta)
+    for name, array in result.arrays.items():
+        assert np.array_equal(found.arrays[name].numpy(), array.numpy())
+    assert found.train_metrics_clientapp == result.train_metrics_clientapp
+    assert found.evaluate_metrics_clientapp == result.evaluate_metrics_clientapp
+    assert "finished after 2 rounds" in caplog.text and "site-4" in caplog.text
+    with pytest.raises(evenfed.InputError, match="holds a finished run; give resume=true"):
+        FairStrategy("semi_vred", **options).start(Nobody(), start)
+    with pytest.raises(evenfed.InputError, match="another configuration"):
+        FairStrategy("semi_vred", resume=True, **{**options, "lr": 0.3}).start(Nobody(), start)
+    more, _, _ = on_flower("semi_vred", resume=True, **{**options, "rounds": 3})
+    assert more.server.index == 3
+
+
+def test_resume_says_whether_a_run_must_be_there(tmp_path):
+    start = initial_arrays(small_model())
+    with pytest.raises(evenfed.InputError, match="holds no run to go on with"):
+        FairStrategy("fedavg", out=tmp_path, resume=True).start(Nobody(), start)
+    on_flower("fedavg", out=tmp_path, leave_after=0)
+    with pytest.raises(evenfed.InputError, match="holds a run; give resume=true"):
+        FairStrategy("fedavg", out=tmp_path, resume=False, **OPTIONS).start(Nobody(), start)
+    with pytest.raises(evenfed.InputError, match="give `out`"):
+        FairStrategy("fedavg", resume=True)
+
+
+def test_a_run_killed_before_its_end_was_noted_is_finished(tmp_path, monkeypatch):
+    with monkeypatch.context() as context:
+        context.setattr(RunFolder, "finish", lambda *given: None)
+        on_flower("fedavg", out=tmp_path, rounds=1)
+    assert not RunFolder.at(tmp_path, "fedavg", 0).finished
+    on_flower("fedavg", out=tmp_path, rounds=1)
+    assert RunFolder.at(tmp_path, "fedavg", 0).finished
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_doubled_rounds_are_refused_by_every_reader(finished, tmp_path):
+    """As two servers wrote them into one folder before it was locked."""
+    on_flower("fedavg", out=tmp_path, rounds=3, leave_after=None if finished else 1)
+    folder = RunFolder.at(tmp_path, "fedavg", 0)
+    texts = folder.lines.texts()
+    folder.rounds_path.write_text("".join(text + text for text in texts))
+    header = folder.header()
+    folder._write_header(replace(header, lines_digest=None))  # as older versions, which kept none
+    followed = FollowedRun(folder)
+    followed.look()
+    assert "is of round 1" in followed.damage or "instead of 3" in followed.damage
+    for read in (folder.history, lambda: evenfed.load(folder.path), lambda: pack(tmp_path, tmp_path / "packed")):
+        with pytest.raises(evenfed.InputError, match=r"line 2 is of round 1|6 rounds instead of 3|no finished run"):
+            read()
