@@ -1,4 +1,4 @@
-"""A real deployment on this machine: a SuperLink and three SuperNodes, by the very commands of docs/deploy.md."""
+"""A real deployment on this machine: proxy, SuperLink and three sites, by the very commands of docs/deploy.md."""
 
 import os
 import re
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from command import PATIENCE, wait_for
+from machines import PATH, Machine
 from network import Watch
 from preloaded import Preloaded
 
@@ -20,10 +21,6 @@ SITES = range(3)
 def commands() -> list[str]:
     """The page's commands, block by block."""
     return re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text(), flags=re.DOTALL)
-
-
-def at_site(block: str, site: int) -> str:
-    return block.replace("K=0", f"K={site}")
 
 
 def free_ports(count: int) -> int:
@@ -74,58 +71,83 @@ class Running:
 
 
 class Deployment:
-    """`at(block)` runs a block of the page; blocks that start a server go on in the background, by name."""
+    """The page's machines: the server, and a machine per site. Services go on in the background, by name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.running = folder, dict[str, Running]()
-        names = ("superlink", "site-0", "others", "preloaded")
+        names = ("superlink", "node-0", "others", "preloaded")
         self.watches = {name: Watch(folder / f"watch-{name}") for name in names}
         self.preloaded = Preloaded(folder / "preloaded", self.watches["preloaded"])
-        self.ports = free_ports(6)
-        self.prelude = ""
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for commands_at in (Path(sys.executable).parent, self.preloaded.path):
+            for command in (*commands_at.glob("fl*"), *commands_at.glob("evenfed")):
+                link = self.bin / command.name
+                link.unlink(missing_ok=True)
+                link.symlink_to(command)
+        self.ports = free_ports(8)
+        self.fleet_port = self.ports + 1
         self.environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "COLUMNS": "160",
+            "HOME": str(folder),
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds, instead of one
-            "PATH": f"{self.preloaded.path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{self.bin}:{PATH}",
         }
+        self.server = self.machine("server")
+
+    def machine(self, name: str, number: int = 0) -> Machine:
+        ports = {"8000": self.ports, "9092": self.fleet_port, "9094": self.ports + 2 + number}
+        return Machine(self.folder / name, self.bin, ports)
 
     def begin(self) -> None:
         """All that the page says before it trains."""
         for block in commands():
             if "flwr run" in block:
                 return
-            if block.startswith("set -a"):
-                self.prelude = block  # "in every terminal"
-            for site in SITES if "K=0" in block else [0]:
-                server = re.search(r"flower-super(link|node)", block)
-                if server is None:
-                    self.done(at_site(block, site))
-                else:
-                    name = "superlink" if server[1] == "link" else f"site-{site}"
-                    self.start(name, at_site(block, site)).says("Uvicorn running")
+            if "server/install.sh" in block:
+                self.install_server()
+            elif "sites/ward-0/install.sh" in block:
+                for number in SITES:
+                    self.install_site(number, self.folder / "deploy" / "sites" / f"ward-{number}")
+            else:
+                self.done(block)
         raise AssertionError("the page does not train")
 
-    def text(self, block: str) -> str:
-        """As typed after the page's second block, at ports that are free here; `exec` so that it can be ended."""
-        block = block.replace("8000", str(self.ports)).replace("9094", str(self.ports + 1))
-        return f"set -eu\n{self.prelude}\n" + re.sub(r"(flower-super)", r"exec \1", block, count=1)
+    def install_server(self) -> None:
+        files = self.folder / "deploy" / "server"
+        self.server.install(files)
+        config = files / "config.toml"
+        config.write_text(self.server.moved(config.read_text()))
+        self.start("proxy", self.server.nginx())
+        self.start("superlink", ["bash", "-c", self.server.service("flower-superlink")]).says("Uvicorn running")
 
-    def start(self, name: str, block: str) -> Running:
+    def install_site(self, number: int, files: Path) -> Running:
+        site = self.machine(f"ward-{number}", number)
+        site.install(files)
+        node = self.start(f"node-{number}", ["bash", "-c", site.service("flower-supernode")])
+        node.says("Uvicorn running")
+        self.start(f"apps-{number}", ["bash", "-c", site.service("flower-superexec")])
+        return node
+
+    def start(self, name: str, words: list[str]) -> Running:
         watch = self.watches.get(name, self.watches["others"])
-        words = ["bash", "-c", self.text(block)]
         if name in self.watches:
             words = watch.command(*words)
         log = self.folder / f"{name}.log"
         self.running[name] = Running(words, log, self.folder, {**self.environment, **watch.environment})
         return self.running[name]
 
-    def done(self, block: str) -> str:
-        """The output of a block that ends by itself, and well."""
+    def typed(self, name: str, block: str) -> Running:
+        """A block of the page, begun."""
+        return self.start(name, ["bash", "-c", self._quiet(block)])
+
+    def done(self, block: str, succeeds: bool = True) -> str:
+        """The output of a block that ends by itself, and well unless said otherwise."""
         watch = self.watches["others"]
         done = subprocess.run(
-            ["bash", "-c", self.text(block)],
+            ["bash", "-c", self._quiet(block)],
             cwd=self.folder,
             env={**self.environment, **watch.environment},
             capture_output=True,
@@ -133,8 +155,14 @@ class Deployment:
             timeout=PATIENCE,
             check=False,
         )
-        assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+        assert (done.returncode == 0) == succeeds, f"{block}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
+
+    def _quiet(self, block: str) -> str:
+        """In a terminal where the page's variables are set already."""
+        quiet = self.folder / "deploy" / "server" / "quiet.env"
+        prelude = f"set -a && . {quiet} && set +a\n" if quiet.exists() else ""
+        return f"set -eu\n{prelude}{block}"
 
     def server_app(self) -> int:
         """The process id of the server app that is running; Flower starts it, away from our own processes."""
@@ -148,6 +176,6 @@ class Deployment:
         raise AssertionError("no server app is running")
 
     def end(self) -> None:
-        for name in sorted(self.running):  # the sites first, then the SuperLink, which ends what it has started
+        for name in sorted(self.running):  # sites, proxy, and the SuperLink, which ends what it has started
             self.running[name].kill(signal.SIGTERM)
         self.preloaded.end()

@@ -6,7 +6,8 @@ from importlib import resources
 from pathlib import Path
 
 from ..core.errors import InputError
-from .quiet import QUIET
+from .filling import filled
+from .quiet import quiet_env
 
 FILES = {
     "pyproject.toml": "pyproject.toml",
@@ -19,8 +20,7 @@ FILES = {
 
 def write_app(folder: Path) -> list[Path]:
     """Write the app's files into `folder`, which must be new or empty; returns their paths."""
-    absolute = folder.resolve()
-    lowered = absolute.name.lower()
+    lowered = folder.resolve().name.lower()
     name = re.sub(r"[^a-z0-9]+", "-", lowered).strip("-")
     module = name.replace("-", "_")
     if not name or not name[0].isalpha():
@@ -32,18 +32,16 @@ def write_app(folder: Path) -> list[Path]:
         in_use = any(folder.iterdir())
     if in_use:
         raise InputError(f"{folder} exists and is not empty; give a new folder")
-    results = absolute / "runs"
     words = {
         "MODULE": module,
         "NAME": name,
-        "OUT": results.as_posix(),
     }
     written = []
     try:
         for place, text in _texts().items():
-            path = folder / _filled(place, words)
+            path = folder / filled(place, words)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_filled(text, words))
+            path.write_text(filled(text, words))
             written.append(path)
     except OSError as error:
         raise InputError(f"{folder} cannot be written to ({error.strerror}); give another folder") from None
@@ -59,15 +57,5 @@ def _texts() -> dict[str, str]:
         texts[place] = file.read_text()
     texts["MODULE/__init__.py"] = ""
     texts[".gitignore"] = "runs/\n__pycache__/\n"
-    lines = [f"{key}={value}\n" for key, value in QUIET.items()]
-    texts["quiet.env"] = "".join(lines)
+    texts["quiet.env"] = quiet_env()
     return texts
-
-
-def _filled(text: str, words: dict[str, str]) -> str:
-    any_word = "|".join(words)
-
-    def meaning(word: re.Match[str]) -> str:
-        return words[word[0]]
-
-    return re.sub(rf"\b({any_word})\b", meaning, text)

@@ -19,6 +19,12 @@ QUIET = {
 }
 
 
+def quiet_env() -> str:
+    """The same as a file for shells and systemd."""
+    lines = [f"{name}={value}\n" for name, value in QUIET.items()]
+    return "".join(lines)
+
+
 def be_quiet() -> None:
     """Before flwr is imported: set what the user has not set. Without Flower there is nothing to do."""
     for name, value in QUIET.items():
