@@ -5,7 +5,7 @@ READY := .venv/.ready
 # Python keeps what it has compiled, whatever the surroundings say: else each process compiles torch anew, 4 s each
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo setup test quick lint bench docs readme clean
+.PHONY: demo setup test quick lint audit bench docs readme clean
 
 demo: $(READY)
 	$(BIN)/evenfed compare --out runs
@@ -26,6 +26,24 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/density.py src --nodes 8.5 --comprehensions 3 --lines 60 --show 3
+	$(BIN)/python -m pip check
+	NO_COLOR=1 $(BIN)/deptry src
+	git ls-files -z -- $(WRITTEN) | xargs -0 -n 200 -P 2 $(BIN)/detect-secrets-hook $(SECRETS)
+
+# What people have written; what in it only looks like a secret (checksums, the passwords of examples); and services
+# that nothing here has to do with, which halves the time
+WRITTEN := . ':!results' ':!benchmarks/results' ':!tests/fixtures' ':!*.svg'
+SECRETS := --no-verify --exclude-secrets '^([0-9a-f]{32,64}|secret|hunter2)$$' $(addprefix --disable-plugin ,$(OTHERS))
+OTHERS := ArtifactoryDetector CloudantDetector DiscordBotTokenDetector IbmCloudIamDetector IbmCosHmacDetector \
+	IPPublicDetector MailchimpDetector NpmDetector SendGridDetector SoftlayerDetector SquareOAuthDetector \
+	StripeDetector TelegramBotTokenDetector TwilioKeyDetector
+
+# Known weaknesses of the packages installed here. It asks PyPI, so it is no part of lint, which works offline.
+# What PyPI does not answer for is an error, too.
+audit: $(READY)
+	@mkdir -p build
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+[^ ]*$$//' > build/installed.txt
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r build/installed.txt
 
 # The manual as a site: build/site/index.html. Warnings are errors; examples that have not changed are not run again
 docs: $(READY)

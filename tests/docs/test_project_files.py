@@ -57,7 +57,7 @@ def test_the_workflow_runs_the_tests_and_builds_manual_and_wheel():
         assert job["timeout-minutes"]
         for step in job["steps"]:
             commands += step.get("run", "") + "\n"
-    for command in (".ci/run", "make docs", "python -m build", 'evenfed" --version'):
+    for command in (".ci/run", "make audit", "make docs", "python -m build", 'evenfed" --version'):
         assert command in commands
     assert workflow["permissions"] == {"contents": "read"}
     assert {"push", "pull_request"} <= workflow[True].keys()  # YAML 1.1 reads `on` as true
