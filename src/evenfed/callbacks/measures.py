@@ -37,6 +37,8 @@ def numbers(progress: Progress) -> Numbers:
     if current is not None:
         for name, value in dataclasses.asdict(current).items():
             values[f"current/{name}"] = value
+    for name, value in (record.central or {}).items():
+        values[f"central/{name}"] = value
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 

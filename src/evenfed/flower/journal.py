@@ -69,6 +69,11 @@ class Journal:
         if self.resume and self.folder is None:
             raise InputError("resume needs a folder to go on from; give `out`")
         self.callbacks = callback_list(self.listen)
+        if self.decides and self.run.algorithm.personal() is not None:
+            raise InputError(
+                f"EarlyStopping puts back an earlier model, and clients of {self.run.algorithm.name} keep their own; "
+                "leave it out on Flower"
+            )
         self.sites: About = Sites([])
         self.clients: Table = {"names": [], "train": []}
         self.is_over = False  # all rounds are done, or a callback has ended it

@@ -1,29 +1,68 @@
 """A Flower server app that reads its options from the app's configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Strategy
 from torch import nn
 
-from ..core.errors import unknown
+from ..callbacks import Callbacks, callback_list
+from ..callbacks.naming import by_name
+from ..callbacks.naming import chosen as trackers
+from ..comparison.plan import Variant
+from ..core.errors import InputError, unknown
 from ..settings import Settings, extended
 from ..simulate.problem import initial_model
 from .client import ModelFunction
+from .metrics import EvaluateFunction
+from .place import place_of
 from .strategy import FairStrategy
 
 PREFIX = "evenfed."
-OWN = ("algorithm", "out", "label", "clients", "wait", "timeout", "ordered", "private", "trips", "tell_errors")
+OWN = (
+    "algorithm",
+    "out",
+    "resume",
+    "label",
+    "clients",
+    "wait",
+    "timeout",
+    "ordered",
+    "private",
+    "trips",
+    "tell_errors",
+    "track",
+)
 
 
-def server_app(model: ModelFunction, **defaults: Any) -> ServerApp:
+def server_app(
+    model: ModelFunction,
+    *,
+    listen: Callbacks = (),
+    evaluate_fn: EvaluateFunction | None = None,
+    wrap: Callable[[Strategy], Strategy] | None = None,
+    **defaults: Any,
+) -> ServerApp:
     """A Flower server app that trains `model()` with the strategy the run's configuration asks for.
 
     `[tool.flwr.app.config.evenfed]` of the app's pyproject.toml, or the option
     `flwr run . --run-config "evenfed.lr=0.1"`, may hold every option of `FairStrategy` and `evenfed.Settings`;
-    `defaults` fill in.
+    `defaults` fill in. Three of them are the app's own:
+
+    * `out`: by default runs/<run id>, so that no two runs meet; false keeps nothing.
+    * `resume`: true goes on with the newest run of this label and seed below runs (or with that in `out`); a run's id
+      with that one. A finished run ends at once with its result.
+    * `track`: trackers by name, "tensorboard,mlflow", or a table of their options.
+
+    Beside them:
+
+    * `listen`: callbacks, as `evenfed.train` takes them.
+    * `evaluate_fn(round, arrays)` evaluates the deployed model on the server, before the first round and after each:
+      a MetricRecord or dict of numbers, which the round's record keeps as `central`; or None.
+    * `wrap(strategy)` gives the strategy to run in its place: one of Flower's DifferentialPrivacy... wrappers.
 
     >>> import torch
     >>> app = server_app(lambda: torch.nn.Linear(4, 3), algorithm="semi_vred", rounds=5, lr=0.1)
@@ -32,11 +71,43 @@ def server_app(model: ModelFunction, **defaults: Any) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        strategy = FairStrategy(**options(context.run_config, defaults))
+        chosen = options(context.run_config, defaults)
+        strategy = _strategy(chosen, context.run_id, listen)
         start = initial_model(model, strategy.settings.seed)
-        strategy.start(grid, initial_arrays(start))
+        strategy.module = start
+        wrapped = None if wrap is None else _wrapped(wrap, strategy)
+        strategy.start(grid, initial_arrays(start), evaluate_fn=evaluate_fn, wrapped=wrapped)
 
     return app
+
+
+def _strategy(chosen: dict[str, Any], run_id: int, listen: Callbacks) -> FairStrategy:
+    """With the app's own options turned into the strategy's."""
+    algorithm = chosen.pop("algorithm", "semi_vred")
+    label = chosen.pop("label", None)
+    variant = Variant.of_entry(algorithm, label)
+    seed = {**variant.options, **chosen}.get("seed", 0)
+    out, resume = place_of(chosen.pop("out", None), chosen.pop("resume", None), run_id, variant.label, seed)
+    callbacks = callback_list(listen)
+    track = chosen.pop("track", None)
+    if track is not None:
+        callbacks += by_name(trackers(_names(track)))
+    return FairStrategy(algorithm, label=label, out=out, resume=resume, listen=callbacks, **chosen)
+
+
+def _names(track: Any) -> Any:
+    """Several names in one text, which is all that a run's configuration holds."""
+    if not isinstance(track, str):
+        return track
+    return [name.strip() for name in track.split(",")]
+
+
+def _wrapped(wrap: Callable[[Strategy], Strategy], strategy: FairStrategy) -> Strategy:
+    wrapped = wrap(strategy)
+    if not isinstance(wrapped, Strategy):
+        kind = type(wrapped).__name__
+        raise InputError(f"wrap(strategy) returned a {kind}; it must return a Flower strategy around the one given")
+    return wrapped
 
 
 def options(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,9 @@ def round_line(record: Record, rounds: int | None, name: Name) -> str:
     scores = record.scores or {}
     for title, value in scores.items():
         parts.append(f"{title} {value:.3g}")
+    central = record.central or {}
+    for title, value in central.items():
+        parts.append(f"central {visible(title)} {value:.3g}")
     dropped = _names(record.dropped, name)
     parts.append(f"dropped: {dropped}")
     if record.clipped:
