@@ -22,3 +22,4 @@ report results/cifar10-damped-?
 report results/cifar10-damped-? --min-test 50 --no-figures
 for study in results/confirm-*; do report $study; done
 report results/others-cifar10 --no-figures
+evenfed choose results/choose-cifar100/federation-0 --margin 0.5 --federations 3,4,5 --seeds 1 --out "$(mktemp -d)/chosen.toml"
