@@ -14,7 +14,6 @@ from ..settings import Settings
 from . import provenance
 
 Table = Mapping[str, Any]
-_MOST_COUNTS = 200_000  # numbers of examples by client and class that a header holds
 FORMAT = 1  # of run folders; a header without a number is older
 _REQUIRED = {"clients", "config", "started", "versions"}
 _REQUIRED_IN_CONFIG = {"data", "train"}
@@ -188,8 +187,8 @@ class Header:
 
 
 def as_rows(label_counts: Tensor | None) -> list[str] | None:
-    """Numbers [n, classes] as one line of text per client; None if there are none, or too many to keep."""
-    if label_counts is None or label_counts.numel() > _MOST_COUNTS:
+    """Numbers [n, classes] as one line of text per client; None if there are none."""
+    if label_counts is None:
         return None
     return [" ".join(map(str, row)) for row in label_counts.tolist()]
 

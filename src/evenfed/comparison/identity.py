@@ -97,7 +97,7 @@ def clients_of(problem: Problem) -> dict[str, Any]:
     if problem.judged is not None:
         judged = problem.judged.sizes.tolist()
     return {
-        "names": problem.client_names,
+        "names": list(problem.client_names),
         "train": sizes,
         "test": judged,
         "classes": None,
