@@ -52,6 +52,10 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
         "evenfed data show digits --out figures": "also as figures",
     },
     "flower new": {"evenfed flower new my-app": "a folder for `flwr run`"},
+    "flower check": {
+        "evenfed flower check my-app --sites 3": "data, model and one local step of three sites",
+        "evenfed flower check my-app --run-config 'evenfed.lr=0.01'": "with one option changed",
+    },
     "flower deploy-files": {
         "evenfed flower deploy-files --server fed.example.org --sites north,south,west": "in the folder deploy",
         "evenfed flower deploy-files --server 192.0.2.7:443 --sites 12 --out ours": "another port; twelve sites",

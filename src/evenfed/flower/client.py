@@ -67,12 +67,19 @@ def client_app(
         device=device,
         state=None if state is None else Path(state),
     )
-    app = ClientApp()
+    app = SiteApp()
+    app.model = model
     app.query("describe")(site.describe)
     app.query("loss")(site.measure)
     app.train(mods=[site.private, *mods])(site.train)
     app.evaluate()(site.evaluate)
     return app
+
+
+class SiteApp(ClientApp):
+    """A client app that answers evenfed's questions, and the model it trains."""
+
+    model: ModelFunction
 
 
 @dataclass(frozen=True)
