@@ -28,6 +28,7 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
     "report": {
         "evenfed report runs/demo": "the main table; all tables and figures go to runs/demo/report",
         "evenfed report runs/demo --full": "every table with every column",
+        "evenfed report runs/demo/fedavg/seed-0": "one run, a row per client; also of a Flower run",
         "evenfed report runs/paper-cifar10 --paper": "beside the paper's numbers",
         "evenfed report runs/mine --format latex > table.tex": "for your paper",
     },

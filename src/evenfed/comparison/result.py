@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A finished run. `print` shows a short table."""
+    """A run, finished unless it was loaded before its end. `print` shows a short table."""
 
     label: str
     algorithm: Algorithm
