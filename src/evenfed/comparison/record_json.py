@@ -14,7 +14,7 @@ Numbers = Sequence[float | None]
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
 _CURRENT = ("current", "current_losses")
-_GUARDED = ("reason", "clipped")  # left out where there is nothing to say
+_GUARDED = ("reason", "caused_by", "refused", "clipped")  # left out where there is nothing to say
 _RARE = (
     "test_losses",
     "recalls",
@@ -48,6 +48,8 @@ def from_json(data: Mapping[str, Any]) -> Record:
         dropped=tuple(data["dropped"]),
         skipped=data["skipped"],
         reason=data.get("reason"),
+        caused_by=tuple(data.get("caused_by", ())),
+        refused=tuple(data.get("refused", ())),
         clipped=_clips(data.get("clipped", ())),
         seconds=_number(data["seconds"]),
         accuracy=_array_or_none(data.get("accuracy")),

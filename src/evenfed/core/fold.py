@@ -16,7 +16,7 @@ from .guard import Clip
 from .maths import gram_matrix
 from .server import Past, Record, Server, Update
 from .step import is_finite, moved, with_average
-from .turn import NOT_FINITE, NOTHING, REFUSED, LossesAt, Turn, among, objective, restricted
+from .turn import NOT_FINITE, NOTHING, REFUSED, LossesAt, Turn, among, blamed, objective, restricted
 
 
 class _Check(NamedTuple):
@@ -202,10 +202,10 @@ class Fold:
             dropped=(*turn.dropped, *lost),
             skipped=reason is not None,
             reason=reason,
+            caused_by=blamed(turn, reason, arrived, self.norms),
             clipped=tuple(clipped),
         )
-        next_index = server.index + 1
-        server = dataclasses.replace(server, index=next_index)
+        server = dataclasses.replace(server, index=server.index + 1)
         server = with_average(server, self.server.average)
         return server, record
 

@@ -60,6 +60,8 @@ class Record:
     dropped: tuple[int, ...] = ()  # clients left out for a missing or non-finite loss or update
     skipped: bool = False  # nothing usable came back: the model did not move
     reason: str | None = None  # why a round was skipped
+    caused_by: tuple[int, ...] = ()  # clients for whose missing or unusable update it was skipped
+    refused: tuple[str, ...] = ()  # nodes that were not let in since the last round, each with the reason
     clipped: tuple[Clip, ...] = ()  # whose numbers the guard has bounded
     seconds: float = float("nan")
     accuracy: NDArray[np.float64] | None = None  # or another score, on test data

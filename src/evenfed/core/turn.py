@@ -38,6 +38,24 @@ class Turn:
         return table
 
 
+def blamed(turn: Turn, reason: str | None, arrived: Tensor, norms: Tensor) -> tuple[int, ...]:
+    """Clients for whose missing or unusable update a round was skipped.
+
+    Where others replied, those that took the positive weight with them; where all did, the one with the longest update.
+    """
+    if reason is None:
+        return ()
+    plan = turn.plan
+    lost = plan.ids[~arrived]
+    if not bool(arrived.any()):
+        return (*turn.dropped, *lost.tolist())
+    if bool(arrived.all()):
+        longest = norms == norms.max()
+        return tuple(plan.ids[longest & (norms > 0)].tolist())
+    held_weight = plan.weights[~arrived] > 0
+    return tuple(lost[held_weight].tolist())
+
+
 def restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
     """The plan of those whose update arrived, rescaled to the planned total."""
     ids = plan.ids[arrived]

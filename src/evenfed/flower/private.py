@@ -19,7 +19,7 @@ from ..core.server import Record, Server
 from ..core.step import with_average
 from ..core.sums import number_of_means
 from . import wire
-from .roster import Connection
+from .connection import Connection
 from .secure import LEAST, RANGES, SecureSum, TooFewError, Vector, joined
 from .usual import UnusualError, check_mean, stepped, with_usual
 from .wire import Models, Shape, Task, Values
@@ -208,14 +208,20 @@ class PrivateRound:
         server = dataclasses.replace(server, index=following, oversized=())
         return with_average(server, self.server.average), record
 
-    def ask_scores(self, deployed: ArrayRecord, current: ArrayRecord | None, config: Values) -> list[Message]:
+    def ask_scores(
+        self,
+        tested: Iterable[int],
+        deployed: ArrayRecord,
+        current: ArrayRecord | None,
+        config: Values,
+    ) -> list[Message]:
         """Mean and deviation of the clients' test scores. The sum is taken here, so no messages are left to send."""
         index = self.server.index + 1
         task = dataclasses.replace(self.task, index=index)
         server = dataclasses.replace(self.server, index=index)
         connection = self.connection
         sums = MaskedSums(server, connection)
-        for client in connection.roster.tested():
+        for client in tested:
             if client in connection.nodes:
                 sums.clients.append(client)
         kind = SCORE
@@ -284,7 +290,7 @@ class MaskedSums:
             if client in self.connection.nodes:
                 self.clients.append(client)
             else:
-                self._drop(client, "not connected")
+                self._drop(client, self.connection.why_absent(client))
 
     def averages(self, kind: str, task: Task, models: Models) -> list[float]:
         """Means over those who replied, of the numbers that `kind` asks for."""

@@ -44,7 +44,10 @@ def round_line(record: Record, rounds: int | None, name: Name) -> str:
         parts.append(f"held back by the guard: {_names(held, name)}")
     if record.skipped:
         reason = record.reason or "nothing usable came back"
-        parts.append(f"skipped: {reason}")
+        cause = f" (because of {_names(record.caused_by, name)})" if record.caused_by else ""
+        parts.append(f"skipped: {reason}{cause}")
+    if record.refused:
+        parts.append(f"refused: {'; '.join(visible(reason) for reason in record.refused)}")
     told = ", ".join(parts)
     return f"round {number}{of_all}: {told}"
 
