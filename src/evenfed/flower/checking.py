@@ -22,7 +22,8 @@ from .project import Project, loaded, read_project, told
 from .rehearsal import Rehearsal, contexts_of, first_model, order
 from .server import initial_arrays
 
-OWN_RUN = {"evenfed.out": "", "evenfed.private": False}  # nothing is written, and losses are seen
+# a run that writes nothing, begins anew, and whose losses are seen
+OWN_RUN = {"evenfed.out": False, "evenfed.resume": "", "evenfed.track": "", "evenfed.private": False}
 OTHERS = "the client app is not evenfed's: each site trained as its app says, and the loss is that of training"
 MOST_SITES = 1000
 
