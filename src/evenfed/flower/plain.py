@@ -52,6 +52,7 @@ class PlainRound:
         self.connection = connection
         self.measured = dict(measured)  # losses that came with the last round's scores; with this round's, later
         self.waiting: HeldUpdates | None = HeldUpdates() if trips == 1 else None
+        self.ahead = None  # nothing but losses is known of the next round
         self.fold: Fold | None = None
         self.closing = closing
         self.enough: Enough | None = None  # of the replies to the messages handed out last

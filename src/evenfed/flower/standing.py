@@ -13,7 +13,7 @@ from ..core.step import with_average
 from ..settings import Settings
 from ..simulate.beginning import new_server
 from .plain import PlainRound
-from .private import PrivateRound, check_run, with_private_memory
+from .private import Ahead, PrivateRound, check_run, with_private_memory
 from .wire import Shape
 
 
@@ -55,6 +55,7 @@ class Standing:
         self.round: PlainRound | PrivateRound | None = None
         self.record: Record | None = None  # of the round, once its step is taken
         self.measured: dict[int, float] = {}  # losses at the model `weighed` of the next round, by client
+        self.ahead: Ahead | None = None  # what a private round has done for the next
         self.began = 0.0
 
     @property
@@ -80,6 +81,7 @@ class Standing:
         if arrays is self.arrays:
             return
         self.measured = {}  # of another model
+        self.ahead = None
         received, buffers = self.shape.read(arrays)
         theta = received.to(self.server.theta)
         server = dataclasses.replace(self.server, theta=theta, buffers=buffers)

@@ -253,7 +253,7 @@ class FairStrategy(Strategy):
         )
         connection = self.taking_part.connection(grid, server.index, self.ordered)
         if self.private:
-            standing.round = PrivateRound(server, standing.shape, task, connection)
+            standing.round = PrivateRound(server, standing.shape, task, connection, standing.ahead)
         else:
             standing.round = PlainRound(
                 server,
@@ -265,6 +265,7 @@ class FairStrategy(Strategy):
                 drawn.closing,
             )
         standing.measured = {}
+        standing.ahead = None
         return standing.round.open(drawn.ids, standing.arrays, standing.weighed, config)
 
     def aggregate_train(
@@ -304,9 +305,9 @@ class FairStrategy(Strategy):
         current = None if self.settings.average is None else standing.arrays
         tested = self.taking_part.judge(grid, standing.server)
         standing.round.connection = self.taking_part.connection(grid, finished_rounds - 1, self.ordered)
-        if self.trips != 2 or last:
+        asks_ahead = self.trips == 2 or self.private
+        if last or not asks_ahead:
             return standing.round.ask_scores(tested, standing.deployed, current, config)
-        assert isinstance(standing.round, PlainRound)
         weighed_is_sent_as = wire.ARRAYS
         if current is not None and self.settings.weigh_at == "current":
             weighed_is_sent_as = wire.CURRENT
@@ -318,8 +319,8 @@ class FairStrategy(Strategy):
         standing = self._standing
         assert standing.round is not None and standing.record is not None
         scores = standing.round.collect_scores(replies)
-        if isinstance(standing.round, PlainRound):
-            standing.measured = standing.round.measured
+        standing.measured = standing.round.measured
+        standing.ahead = standing.round.ahead
         seconds = time.perf_counter() - standing.began
         central = None
         if self.evaluate_fn is not None:
