@@ -15,8 +15,16 @@ class Kept(Protocol):
     """Numbers of all clients, kept in another form than one array."""
 
     @property
+    def clients(self) -> int:
+        """How many there are."""
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """[k] those whose numbers are known."""
+
+    @property
     def values(self) -> Vector:
-        """[k] those there are."""
+        """[k] their numbers."""
 
     def dense(self) -> Vector:
         """[n] of everyone."""
@@ -30,6 +38,19 @@ class Few:
     ids: NDArray[np.int64]  # [k]
     values: Vector  # [k]
     rest: float  # the number of everyone else
+
+    @classmethod
+    def of(cls, numbers: Vector, rest: float) -> "Few":
+        """The numbers [n] that are not `rest`."""
+        is_rest = np.isnan(numbers) if np.isnan(rest) else numbers == rest
+        ids = np.flatnonzero(~is_rest)
+        return cls(len(numbers), ids, numbers[ids], rest)
+
+    def among(self, ids: NDArray[np.int64]) -> Vector:
+        """The numbers of these clients, in ascending order, who are all that have one and maybe more."""
+        table = np.full(len(ids), self.rest)
+        table[np.searchsorted(ids, self.ids)] = self.values
+        return table
 
     def dense(self) -> Vector:
         """[n] of everyone."""

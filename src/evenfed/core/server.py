@@ -106,7 +106,7 @@ class Record:
     @property
     def of_current(self) -> "Record | None":
         """The round as judged by the model that clients train on; None if that one is deployed, or was not judged."""
-        if self.current is None and self.current_losses is None:
+        if self.kept("current") is None and self.kept("current_losses") is None:
             return None
         missing = dict.fromkeys(_OF_DEPLOYED)
         return self.but(**{**missing, "accuracy": self.kept("current"), "test_losses": self.kept("current_losses")})
