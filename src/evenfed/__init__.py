@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from .data.arrays import federate
     from .fairness import Fairness, Inequality, Suppression
     from .metrics import Metric
+    from .population import Clients
     from .settings import Settings
 
 __all__ = [
     "Audit",
     "Client",
+    "Clients",
     "Comparison",
     "Fairness",
     "Inequality",
@@ -78,6 +80,7 @@ _HOMES = {
     "Inequality": "fairness",
     "Suppression": "fairness",
     "Metric": "metrics",
+    "Clients": "population",
     "Settings": "settings",
 }  # name -> the module it is from
 

@@ -1,6 +1,6 @@
 """A client's data as the user gives it, checked, and all clients' data as the engines want it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -117,34 +117,7 @@ def holding(data: Inputs) -> Iterator[None]:
         ) from None
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
-    """Training data, and test data if any client has some; floating inputs become `dtype`."""
-    check_clients(clients)
-    trains = [client.train for client in clients]
-    train = _pool(trains, clients, "train", dtype)
-    if len(train) == 0:
-        raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
-    nothing = train.at(slice(0))
-    tests: list[Examples] = []
-    for client in clients:
-        if client.test is None:
-            tests.append(nothing)
-        else:
-            tests.append(client.test)
-    test = _pool(tests, clients, "test", dtype)
-    return train, _like_training(test, train)
-
-
-def only_pool(clients: Sequence[Client], what: str, dtype: torch.dtype) -> Pool:
-    """What clients hold that are held out of training: all of it in one pool."""
-    parts = [client.train for client in clients]
-    pool = _pool(parts, clients, what, dtype)
-    if len(pool) == 0:
-        raise InputError(f"{what}: no examples; give some, or leave it out")
-    return pool
-
-
-def _like_training(test: Pool, train: Pool) -> Pool | None:
+def like_training(test: Pool, train: Pool) -> Pool | None:
     """Test examples, if there are any; they must have the training examples' inputs."""
     if len(test) == 0:
         return None
@@ -156,20 +129,6 @@ def _like_training(test: Pool, train: Pool) -> Pool | None:
             "give both the same"
         )
     return test
-
-
-def check_clients(clients: object) -> None:
-    """Refuse what is no sequence of at least one client."""
-    length: int | str = "unknown"
-    if hasattr(clients, "__len__"):
-        length = len(clients)
-    if not isinstance(clients, Sequence) or length == 0:
-        kind = type(clients).__name__
-        raise InputError(f"clients={kind} of length {length}: give a sequence of at least one evenfed.Client")
-    for i, client in enumerate(clients):
-        if not isinstance(client, Client):
-            kind = type(client).__name__
-            raise InputError(f"clients[{i}] is a {kind}; give evenfed.Client(train=(inputs, targets))")
 
 
 def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
@@ -184,7 +143,7 @@ def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     if client.test is None:
         return train, None
     test = _pool_at(position, client.test, f"client {name}, test", dtype, client.target)
-    return train, _like_training(test, train)
+    return train, like_training(test, train)
 
 
 def _pool_at(
@@ -200,61 +159,6 @@ def _pool_at(
     sizes[position] = len(targets)
     starts = torch.zeros_like(sizes)
     return Pool(inputs, targets, starts, sizes)
-
-
-def names(clients: Sequence[Client]) -> list[str]:
-    """The clients' names, or their positions; two of one name could not be told apart."""
-    named = [client.name or str(i) for i, client in enumerate(clients)]
-    position: dict[str, int] = {}
-    for i, name in enumerate(named):
-        first = position.setdefault(name, i)
-        if first != i:
-            raise InputError(
-                f"clients {first} and {i} are both called '{name}'; give each a name of its own (a client without one "
-                "is called by its position)"
-            )
-    return named
-
-
-def _pool(
-    parts: Sequence[Examples],
-    clients: Sequence[Client],
-    what: str,
-    dtype: torch.dtype,
-) -> Pool:
-    sizes: list[int] = []
-    inputs: list[Inputs] = []
-    targets: list[Tensor] = []
-    first = ""  # the first client with examples: the others must be like it
-    first_shapes = ""
-    for name, client, part in zip(names(clients), clients, parts, strict=True):
-        where = f"client {name}, {what}"
-        x, y = tensors(part, where, dtype, client.target)
-        size = len(y)
-        sizes.append(size)
-        if size == 0:
-            continue
-        shapes = f"{trees.shapes(x)} -> {trees.example_shape(y)}"
-        if not inputs:
-            first = name
-            first_shapes = shapes
-        elif shapes != first_shapes:
-            raise InputError(
-                f"{where}: examples are {shapes}, but client {first} has {first_shapes}; "
-                "give all clients the same shapes and types (pad sequences to one length)"
-            )
-        inputs.append(x)
-        targets.append(y)
-    if not inputs:
-        inputs.append(x)
-        targets.append(y)
-    counts = torch.tensor(sizes)
-    return Pool(
-        inputs=trees.concatenated(inputs),
-        targets=torch.cat(targets),
-        starts=counts.cumsum(0) - counts,
-        sizes=counts,
-    )
 
 
 def tensors(

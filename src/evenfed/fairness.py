@@ -5,7 +5,7 @@ model serves the clients that trained it.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -287,10 +287,15 @@ def oscillation(losses: Vector, shares: Vector) -> float:
         gaps = later - mean[:, None]
     magnitudes = np.abs(later)
     size = float(np.nanmean(magnitudes))
+    by_client = [gap[took_part] for gap, took_part in zip(gaps.T, present.T, strict=True)]
+    return mean_correlation(by_client, size)
+
+
+def mean_correlation(by_client: Iterable[Vector], size: float) -> float:
+    """The mean over clients of the lag-1 correlations of their series; `size`: the mean magnitude of the losses."""
     smallest = 1e-5 * size  # less is rounding, not a swing
     correlations = []
-    for gap, took_part in zip(gaps.T, present.T, strict=True):
-        series = gap[took_part]
+    for series in by_client:
         if len(series) < 5:
             continue
         swings = series.std() > smallest

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import client as eager
-from . import examples, trees
-from .client import Client, Pool, Pools
+from . import examples, pooling, trees
+from .client import Client, Pool, Pools, tensors
 from .core.errors import InputError, check_whole
+from .population import Clients
 from .trees import Inputs
 
 HELD_MB = "EVENFED_HELD_MB"  # the environment's name for how many megabytes of loaded clients are kept for reuse
@@ -25,10 +25,10 @@ Loaded = tuple[Inputs, Tensor]
 
 def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
     """Training and test data of all clients: in memory, or read client by client if any of them has to be."""
-    eager.check_clients(clients)
+    pooling.check_clients(clients)
     reason = _why_lazy(clients)
     if reason is None:
-        return eager.pools(clients, dtype)
+        return pooling.pools(clients, dtype)
     held = Held(_held_bytes())
     train = LazyPool.over(clients, "train", dtype, held, reason)
     if train is None:
@@ -90,7 +90,7 @@ class Part:
 
     def read(self, dtype: torch.dtype) -> Loaded:
         """As tensors."""
-        inputs, targets = eager.tensors(self.given, self.where, dtype, self.target)
+        inputs, targets = tensors(self.given, self.where, dtype, self.target)
         if len(targets) != self.size:
             raise InputError(
                 f"{self.where}: {len(targets)} examples were loaded where {self.size} were announced; give "
@@ -127,7 +127,7 @@ class LazyPool(Pool):
     ) -> "LazyPool | None":
         """The training or the test examples of all clients; None if nobody has any."""
         parts = []
-        names = eager.names(clients)
+        names = pooling.names(clients)
         for name, client in zip(names, clients, strict=True):
             parts.append(_part(client, f"client {name}, {what}", what, dtype))
         sizes = torch.tensor([part.size for part in parts])
@@ -212,18 +212,27 @@ def _part(client: Client, where: str, what: str, dtype: torch.dtype) -> Part:
     if _is_mapped(given):
         _, mapped_targets = examples.pair(given, where)
         return Part(given, where, None, len(mapped_targets), is_lazy=True)
-    inputs, targets = eager.tensors(given, where, dtype, client.target)
+    inputs, targets = tensors(given, where, dtype, client.target)
     return Part((inputs, targets), where, None, len(targets), is_lazy=False)
 
 
 def _why_lazy(clients: Sequence[Client]) -> str | None:
-    for name, client in zip(eager.names(clients), clients, strict=True):
+    if isinstance(clients, Clients) and not clients.is_mapped:
+        return None
+    for position, client in enumerate(clients):
         for part in (client.train, client.test):
+            if part is None or _is_pair_of_tensors(part):  # most clients of a large federation
+                continue
+            name = client.name or position
             if examples.is_loader(part):
                 return f"the data of client {name} are loaded when it is drawn"
             if _is_mapped(part):
                 return f"the data of client {name} are mapped from disk and read row by row"
     return None
+
+
+def _is_pair_of_tensors(part: Any) -> bool:
+    return type(part) is tuple and len(part) == 2 and type(part[0]) is Tensor and type(part[1]) is Tensor
 
 
 def _is_mapped(part: Any) -> bool:

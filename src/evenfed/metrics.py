@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .core.errors import InputError
+from .core.few import Kept
 from .core.server import Record
 from .fairness import Fairness, Vector
 
@@ -64,6 +65,10 @@ class Metric:
     def of(self, record: Record) -> Vector | None:
         """[n] the clients' figures in a round; None if it was not evaluated."""
         return record.test_losses if self.is_loss else record.accuracy
+
+    def kept(self, record: Record) -> Vector | Kept | None:
+        """The same in the form the record keeps it in."""
+        return record.kept("test_losses" if self.is_loss else "accuracy")
 
     def fairness(self, figures: Vector) -> Fairness:
         """Of figures [n]; the worst are those at the end that is not better."""

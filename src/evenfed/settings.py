@@ -60,6 +60,7 @@ class Settings:
     precision: Precision = "fp32"  # of the parallel engine's products on a GPU; parameters are kept in full
     metric: MetricName | None = None  # what clients are judged by; None: accuracy (the score), or loss without one
     evaluate_every: int = 1  # rounds; 0: at the end only
+    evaluate_participation: float | int = 1.0  # a fraction of the clients, or their number: the same ones every time
     last_rounds: int = 20  # averages over the end of a run cover the evaluations of this many rounds
 
     def __post_init__(self) -> None:
@@ -85,20 +86,28 @@ class Settings:
         if self.average is not None:
             check_decay(self.average)
         check_weigh_at(self.weigh_at, self.average)
-        _check_participation(self.participation)
+        _check_participation("participation", self.participation)
+        _check_participation("evaluate_participation", self.evaluate_participation)
         _check_choice("engine", self.engine, get_args(EngineName))
         _check_choice("batch_norm", self.batch_norm, get_args(BatchNorm))
         _check_choice("start", self.start, get_args(Start))
         if self.metric is not None:
             _check_choice("metric", self.metric, get_args(MetricName))
         _check_choice("precision", self.precision, get_args(Precision))
-        if self.batch_norm == "local" and self.engine == "flower":
-            raise InputError("batch_norm='local' needs the simulator; use engine='parallel', or 'shared' or 'frozen'")
-        if self.start == "own" and self.engine == "flower":
-            raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
+        if self.engine == "flower":
+            self._check_flower()
         self.guarding()
         self.optimizer_factory()
         self.torch_device()
+
+    def _check_flower(self) -> None:
+        """What the simulator alone can do."""
+        if self.batch_norm == "local":
+            raise InputError("batch_norm='local' needs the simulator; use engine='parallel', or 'shared' or 'frozen'")
+        if self.start == "own":
+            raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
+        if self.evaluate_participation != 1.0:
+            raise InputError("evaluate_participation needs the simulator; use engine='parallel', or leave it out")
 
     def _check_local(self) -> None:
         """The options of local training."""
@@ -138,16 +147,11 @@ class Settings:
 
     def drawn(self, eligible: int) -> int:
         """How many of the `eligible` clients (those with data) take part in a round."""
-        participation = self.participation
-        if isinstance(participation, float):
-            clients = round(participation * eligible)
-            return max(1, clients)
-        if participation > eligible:
-            raise InputError(
-                f"participation={participation} clients, but only {eligible} have training data; give at "
-                "most that many, or a fraction such as 0.5"
-            )
-        return participation
+        return _number_of("participation", self.participation, eligible, "training")
+
+    def evaluated(self, eligible: int) -> int:
+        """How many of the `eligible` clients (those with test data) are evaluated."""
+        return _number_of("evaluate_participation", self.evaluate_participation, eligible, "test")
 
     @property
     def caution(self) -> str | None:
@@ -315,7 +319,7 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise unknown(name, str(value), choices)
 
 
-def _check_participation(value: Any) -> None:
+def _check_participation(name: str, value: Any) -> None:
     valid = False
     if isinstance(value, float):
         valid = 0 < value <= 1
@@ -323,6 +327,19 @@ def _check_participation(value: Any) -> None:
         valid = value >= 1
     if not valid:
         raise InputError(
-            f"participation={value!r}: give a fraction in (0, 1] such as 0.5 (1.0 is everyone), or a whole number of "
+            f"{name}={value!r}: give a fraction in (0, 1] such as 0.5 (1.0 is everyone), or a whole number of "
             "clients, at least 1"
         )
+
+
+def _number_of(name: str, value: float | int, eligible: int, data: str) -> int:
+    """The number of clients that a fraction, or a number, of the `eligible` ones is."""
+    if isinstance(value, float):
+        clients = round(value * eligible)
+        return max(1, clients)
+    if value > eligible:
+        raise InputError(
+            f"{name}={value} clients, but only {eligible} have {data} data; give at "
+            "most that many, or a fraction such as 0.5"
+        )
+    return value

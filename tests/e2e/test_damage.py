@@ -88,8 +88,8 @@ def test_a_run_goes_on_from_the_start_when_its_checkpoint_is_damaged(run, tmp_pa
 
 def test_a_run_of_a_newer_version_is_refused_by_name(run, tmp_path):
     header = json.loads((run / "header.json").read_text())
-    (run / "header.json").write_text(json.dumps({**header, "format": 2}))
-    with pytest.raises(evenfed.InputError, match=r"header.json.*format 2, of a newer version.*upgrade"):
+    (run / "header.json").write_text(json.dumps({**header, "format": 3}))
+    with pytest.raises(evenfed.InputError, match=r"header.json.*format 3, of a newer version.*upgrade"):
         trained(tmp_path / "out")
 
 

@@ -1,13 +1,14 @@
 """One bad client never ends a run: whatever it sends is dropped, and it is named."""
 
+import json
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from flwr.common.secure_aggregation.secaggplus_constants import Key
 
 from evenfed.flower import client_app
+from evenfed.flower.masking import KEYS, MASKED, OPENED, PROTOCOL, SHARES
 from evenfed.flower.roster import Roster
-from evenfed.flower.secure import PROTOCOL
 from local_grid import LocalGrid, node_of, on_flower, sites, travelled
 from stranger import extended, fair, run
 from worked_example import federation, small_model
@@ -272,22 +273,32 @@ def put(key, value):
     return lambda answer: answer.__setitem__(key, value)
 
 
-MASKED = {
-    "garbage key": protocol(Key.PUBLIC_KEY_1, put(Key.PUBLIC_KEY_1, b"no key")),
-    "unequal lists": protocol(Key.CIPHERTEXT_LIST, put(Key.DESTINATION_LIST, [1])),
-    "garbage vector": protocol(Key.MASKED_PARAMETERS, put(Key.MASKED_PARAMETERS, [b"x", b"y"])),
-    "garbage shares": protocol(Key.SHARE_LIST, put(Key.SHARE_LIST, [b"", b"x", b"y", b"z"])),
+def wrong_shares(answer):
+    shares = json.loads(answer[OPENED])
+    answer[OPENED] = json.dumps(dict.fromkeys(shares, "00" * 52))
+
+
+MASKED_ANSWERS = {
+    "no key": protocol(KEYS, put(KEYS, json.dumps(["00", "11", "22"]))),
+    "a key of low order": protocol(KEYS, put(KEYS, json.dumps(["00" * 32] * 3))),
+    "no list": protocol(KEYS, put(KEYS, "7")),
+    "boxes for strangers": protocol(SHARES, put(SHARES, json.dumps({"1": "00"}))),
+    "no text": protocol(SHARES, put(SHARES, 3.5)),
+    "garbage vector": protocol(MASKED, put(MASKED, b"xy")),
+    "a number": protocol(MASKED, put(MASKED, 4711)),
+    "no hexadecimals": protocol(OPENED, put(OPENED, json.dumps({str(node_of(0)): "zz"}))),
+    "wrong shares": protocol(OPENED, wrong_shares),
     "no protocol": lambda content: content.__delitem__(PROTOCOL),
 }
 
 
 def test_malformed_answers_end_no_private_run(caplog):
     """Each in a round of its own, in which the client is lost or the round skipped; the next goes on."""
-    names = list(MASKED)
+    names = list(MASKED_ANSWERS)
 
     def spoil(reply, client):
         if client == BAD and reply.metadata.message_type == "train" and PROTOCOL in reply.content:
-            MASKED[names[len(seen)]](reply.content)
+            MASKED_ANSWERS[names[len(seen)]](reply.content)
         return reply
 
     seen = []
@@ -299,5 +310,5 @@ def test_malformed_answers_end_no_private_run(caplog):
     on_flower("fedavg", clients, grid=grid, listen=lambda progress: seen.append(progress.record), **options)
     assert len(seen) == len(names)
     for name, record in zip(names, seen, strict=True):
-        assert record.skipped or BAD in record.dropped, name
-    assert sum(record.skipped for record in seen) == 1  # garbage shares: the masks cannot be taken off
+        assert record.skipped == (name == "wrong shares"), name  # the masks cannot be taken off
+        assert (BAD in record.dropped) == (name not in ("wrong shares", "no hexadecimals")), name

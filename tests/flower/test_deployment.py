@@ -92,9 +92,10 @@ def trained(deployment) -> SimpleNamespace:
         settings = settings.replace(usual, here)
     (app / "pyproject.toml").write_text(settings)
     train, again = (block for block in commands() if "flwr run" in block)
-    folder = deployment.server.place / "var" / "lib" / "flower" / "runs" / "semi_vred" / "seed-0"
+    results = deployment.server.place / "var" / "lib" / "flower" / "runs"
     first = deployment.typed("first", train)
-    first.reaches((folder / "checkpoint-1.safetensors").exists)
+    first.reaches(lambda: [*results.glob("*/semi_vred/seed-0/checkpoint-1.safetensors")])
+    (folder,) = results.glob("*/semi_vred/seed-0")
     first.says("client 1 (ward-1) is dropped")
     os.kill(deployment.server_app(), signal.SIGKILL)
     first.kill()

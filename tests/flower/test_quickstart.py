@@ -65,3 +65,14 @@ def test_the_comparison_runs_flowers_strategies_and_fair(fair_app, monkeypatch):
     grid = LocalGrid(compare.Configured(), 3)
     accuracy, _ = compare.run(compare.STRATEGIES["Fair, q-FFL, q = 0.1"](), grid, 1)
     assert len(accuracy) == 3 and min(accuracy) >= 0
+
+
+def test_a_check_tries_it_as_far_as_it_can(evenfed, tmp_path):
+    theirs = shutil.copytree(EXAMPLE, tmp_path / "theirs", ignore=shutil.ignore_patterns("__pycache__"))
+    done = evenfed("flower", "check", "theirs", "--sites", 2, "--run-config", "local-epochs=1")
+    assert done.returncode == 0 and "not evenfed's" in done.stderr and "training loss" in done.stdout, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == ["0", "1"]
+    server = theirs / "quickstart" / "server_app.py"
+    server.write_text(server.read_text().replace("FedAvg(\n", "FedAvg(\n        min_available_nodes=9,\n"))
+    done = evenfed("flower", "check", "theirs", "--sites", 2)
+    assert done.returncode == 1 and "waits for more than 2 sites" in done.stderr

@@ -16,10 +16,12 @@ from evenfed.comparison.folder import RunFolder
 from evenfed.comparison.following import FollowedRun
 from evenfed.comparison.lock import LOCK, locked
 from evenfed.comparison.pack import pack
-from evenfed.flower import FairStrategy
+from evenfed.flower import FairStrategy, client_app
 from evenfed.flower.server import initial_arrays
-from local_grid import OPTIONS, LocalGrid, on_flower
-from worked_example import small_model
+from evenfed.report.charts.report import of_report
+from evenfed.report.document import Report
+from local_grid import OPTIONS, LocalGrid, on_flower, sites
+from worked_example import federation, small_model
 
 pytestmark = pytest.mark.slow
 
@@ -138,3 +140,57 @@ def test_doubled_rounds_are_refused_by_every_reader(finished, tmp_path):
     for read in (folder.history, lambda: evenfed.load(folder.path), lambda: pack(tmp_path, tmp_path / "packed")):
         with pytest.raises(evenfed.InputError, match=r"line 2 is of round 1|6 rounds instead of 3|no finished run"):
             read()
+
+
+def with_a_lost_reply(tmp_path, rounds=3, **options):
+    """A run in which client 3 is dropped from the second round."""
+    done = []
+
+    def lost_in_round_2(reply, client):
+        is_lost = reply.metadata.message_type == "train" and client == 3 and len(done) == 1
+        return None if is_lost else reply
+
+    held = sites(federation())
+    app = client_app(small_model, lambda context: held[context.node_config["partition-id"]], device="cpu")
+    grid = LocalGrid(app, 5, spoil=lost_in_round_2)
+    return on_flower(
+        "semi_vred",
+        grid=grid,
+        out=tmp_path,
+        rounds=rounds,
+        timeout=0.1,
+        listen=lambda progress: done.append(progress.round),
+        **options,
+    )
+
+
+def test_one_runs_folder_is_reported_with_a_row_per_site(tmp_path, evenfed):
+    strategy, _, _ = with_a_lost_reply(tmp_path)
+    folder = tmp_path / "semi_vred" / "seed-0"
+    shown = evenfed("report", folder, "--no-figures").stdout
+    assert "Each client of semi_vred, 3 rounds" in shown
+    assert (folder / "report" / "report.md").read_text().startswith("# semi_vred, seed 0")
+    tables = {table["name"]: table for table in json.loads((folder / "report" / "tables.json").read_text())["tables"]}
+    lines = {line["entry"]: [cell.get("value") for cell in line["cells"]] for line in tables["clients"]["lines"]}
+    assert len(lines) == 5 and list(lines)[-1] == "site-1"  # it has no test data: the worst come first
+    last = strategy.records[-1]
+    size, loss, accuracy, weight, rounds, dropped, clipped = lines["site-3"]
+    assert (size, rounds, dropped, clipped) == (17, 3, 1, 0)
+    assert loss == last.losses[3] and accuracy == 100 * last.accuracy[3]
+    assert weight == pytest.approx(100 * np.mean([record.weights[3] for record in strategy.records]))
+    assert lines["site-0"][5] == 0
+
+
+def test_an_unfinished_runs_folder_is_reported_and_loaded_as_far_as_it_is(tmp_path):
+    strategy, _, _ = with_a_lost_reply(tmp_path, rounds=4, leave_after=1)
+    folder = tmp_path / "semi_vred" / "seed-0"
+    report = Report.of([folder], beside_paper=False)
+    assert "semi_vred: not finished, after 2 of 4 rounds" in report.facts
+    assert report.in_brief().tables[0].name == "clients"
+    assert [chart.name for chart in of_report(report)] == ["clients", "learning-curves", "weights"]
+    with pytest.warns(RuntimeWarning, match="2 of 4 rounds"):
+        result = evenfed.load(folder, model=small_model())
+    assert len(result.records) == 2 and result.settings.rounds == 4
+    assert torch.equal(result.server.theta, strategy.server.theta)
+    assert result.fairness.worst == np.nanmin(strategy.records[-1].accuracy)
+    assert torch.equal(result.model.state_dict()["0.bias"], strategy.deployed.to_torch_state_dict()["0.bias"])

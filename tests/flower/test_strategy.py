@@ -17,7 +17,7 @@ from torch import nn
 
 import evenfed
 from evenfed.comparison.folder import RunFolder
-from evenfed.flower import FairStrategy, client_app, roster
+from evenfed.flower import FairStrategy, asking, client_app
 from evenfed.flower.server import initial_arrays
 from evenfed.report.live.editions import Editions
 from local_grid import OPTIONS, LocalGrid, assert_same, node_of, on_flower, simulated, sites
@@ -44,7 +44,8 @@ def test_replies_in_any_order_give_the_same_model(algorithm, recwarn):
     assert len(trained) >= 4
 
 
-def test_replies_are_folded_as_they_arrive_and_let_go():
+def test_replies_are_folded_as_they_arrive_and_let_go(monkeypatch):
+    monkeypatch.setattr(asking, "AT_ONCE", 4)
     alive, most = weakref.WeakSet(), []
 
     def seen(reply, by):
@@ -57,7 +58,7 @@ def test_replies_are_folded_as_they_arrive_and_let_go():
     for ordered in (True, False):
         grid = LocalGrid(app_of(clients), 10, spoil=seen)
         on_flower("semi_vred", clients, grid=grid, rounds=1, evaluate_every=0, ordered=ordered)
-    assert len(most) == 20 and max(most) <= roster.AT_ONCE + 1
+    assert len(most) == 20 and max(most) <= asking.AT_ONCE + 1
 
 
 def spoiled(kind, client, change):

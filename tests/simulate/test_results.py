@@ -225,7 +225,7 @@ def test_a_run_alone_is_reported_and_compared_with_nothing(compared, tmp_path):
     run = compared["semi_vred[smooth=0.5]"][0]
     report = Report.of([run.save(tmp_path)], beside_paper=False)
     names = [table.name for table in report.tables]
-    late = ["overview-late", "detailed-late", "expected-late"]
+    late = ["overview-late", "clients", "detailed-late", "expected-late"]
     assert names == [*late, "detailed-last", "expected-last", "inequality-late", "runs"]
     improved = [column.key for column in report.tables[0].columns].index("improved")
     (line,) = report.tables[0].lines

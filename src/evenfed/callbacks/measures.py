@@ -25,7 +25,7 @@ def numbers(progress: Progress) -> Numbers:
         "objective": record.objective,
         "seconds": record.seconds,
     }
-    losses = record.losses[~np.isnan(record.losses)]
+    losses = record.known("losses")
     if len(losses):
         values["loss/mean"] = float(losses.mean())
         values["loss/worst"] = float(losses.max())

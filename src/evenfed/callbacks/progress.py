@@ -24,7 +24,7 @@ class About(Protocol):
     """What a callback may know of the clients and the model, whoever trains: a simulator's problem, or a server."""
 
     @property
-    def client_names(self) -> list[str]: ...
+    def client_names(self) -> Sequence[str]: ...
 
     @property
     def metric(self) -> Metric: ...  # what clients are judged by
@@ -72,7 +72,7 @@ class Progress:
         return self.run.settings
 
     @property
-    def client_names(self) -> list[str]:
+    def client_names(self) -> Sequence[str]:
         return self.problem.client_names
 
     @property

@@ -28,6 +28,7 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
     "report": {
         "evenfed report runs/demo": "the main table; all tables and figures go to runs/demo/report",
         "evenfed report runs/demo --full": "every table with every column",
+        "evenfed report runs/demo/fedavg/seed-0": "one run, a row per client; also of a Flower run",
         "evenfed report runs/paper-cifar10 --paper": "beside the paper's numbers",
         "evenfed report runs/mine --format latex > table.tex": "for your paper",
     },
@@ -52,6 +53,10 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
         "evenfed data show digits --out figures": "also as figures",
     },
     "flower new": {"evenfed flower new my-app": "a folder for `flwr run`"},
+    "flower check": {
+        "evenfed flower check my-app --sites 3": "data, model and one local step of three sites",
+        "evenfed flower check my-app --run-config 'evenfed.lr=0.01'": "with one option changed",
+    },
     "flower deploy-files": {
         "evenfed flower deploy-files --server fed.example.org --sites north,south,west": "in the folder deploy",
         "evenfed flower deploy-files --server 192.0.2.7:443 --sites 12 --out ours": "another port; twelve sites",

@@ -25,7 +25,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="DIR...",
-            help="Folder of a comparison, e.g. runs/demo, or of many; several are shown side by side.",
+            help="Folder of a comparison, e.g. runs/demo, or of one run; several are shown side by side.",
         ),
     ],
     paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,

@@ -65,7 +65,7 @@ def train(
     `options`: the fields of `evenfed.Settings`: rounds, lr, lr_schedule, optimizer, clip, batch_size, local_epochs,
     local_steps, drop_last, augment, prox, batch_norm, seed, batch_seed, participation, server_lr,
     server_optimizer, smooth, average, weigh_at, guard, start, engine, device, precision, evaluate_every,
-    last_rounds.
+    evaluate_participation, last_rounds.
 
     >>> import torch, evenfed
     >>> clients = [evenfed.Client(train=(torch.randn(8, 4), torch.randint(0, 3, (8,)))) for _ in range(3)]

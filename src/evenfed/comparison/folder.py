@@ -1,7 +1,10 @@
 """The folder of one run, while it is written and afterwards.
 
-header.json         configuration, provenance, engine, seconds: see `Header`
+header.json         configuration, provenance, engine, seconds: see `Header`; written at a session's beginning and end
+reached.json        seconds, engine and the lines' digest at the last checkpoint of a run under way
 rounds.jsonl        one line per round: losses, weights and accuracies of every client
+columns.bin         the same of very many clients, which the lines refer to
+clients.npz         their names and sizes, which the header refers to
 checkpoint-<k>.safetensors   the state after k rounds: the run resumes from it, and goes on if given more rounds
 model.safetensors   the trained model, once the run has ended
 result.safetensors  the state of the round that the model is from, if a callback put back an earlier one
@@ -27,11 +30,13 @@ from ..metrics import Metric
 from ..settings import Settings
 from ..simulate import checkpoint
 from ..simulate.state import Run, State
-from . import record_json
+from . import client_table, reached, record_json
+from .client_table import resolved
 from .configuration import differences
 from .header import Header
 from .history import History
-from .lines import Lines, chained, lines_of
+from .lines import Lines, chained
+from .reached import Reached, with_reached
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,9 @@ class RunFolder:
             return None
         path = plain_file(self.header_path)
         try:
-            return Header.from_json(json.loads(path.read_text()))
+            header = Header.from_json(json.loads(path.read_text()))
+            header = dataclasses.replace(header, clients=resolved(header.clients, self.path))
+            return with_reached(header, self.path)
         except InputError as error:
             raise InputError(f"{self.header_path} cannot be read: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -117,7 +124,7 @@ class RunFolder:
     @staticmethod
     def history_of(header: Header, records: Sequence[Record]) -> History:
         """What a run with this header and these rounds adds up to."""
-        sizes = np.asarray(header.train_sizes, dtype=np.float64)
+        sizes = np.asarray(header.clients["train"], dtype=np.float64)
         shares = sizes / sizes.sum()
         judged_by = Metric.from_json(header.metric)
         return History(
@@ -190,6 +197,9 @@ class RunFolder:
             return
         for file in (self.header_path, self.rounds_path, self.model_path, self.result_path):
             file.unlink(missing_ok=True)
+        for name in (client_table.FILE, reached.FILE):
+            (self.path / name).unlink(missing_ok=True)
+        self.lines.columns.cut(0)
         for file in self.checkpoints().values():
             file.unlink()
 
@@ -198,7 +208,7 @@ class RunFolder:
         seconds = sum(record.seconds for record in records)
         begun = header if header.provenance else header.begun(None, 0)
         self.path.mkdir(parents=True, exist_ok=True)
-        texts = lines_of(records)
+        texts = self.lines.written(records)
         digest = chained("", texts)
         replace_text(self.rounds_path, "".join(texts))
         if state is not None:
@@ -273,6 +283,7 @@ class RunFolder:
         )
         self._write_header(begun)
         replace_text(self.rounds_path, "".join(texts))
+        self.lines.columns.cut(self.lines.end_of_columns(texts))
 
     def save(
         self,
@@ -283,7 +294,7 @@ class RunFolder:
     ) -> None:
         """Append the rounds, then write a checkpoint: a checkpoint has all its lines."""
         header = self._own_header()
-        texts = lines_of(records)
+        texts = self.lines.written(records)
         if texts:
             self.lines.append(texts)
         digest = chained(header.lines_digest or "", texts)
@@ -292,13 +303,13 @@ class RunFolder:
             beside["stopped"] = json.dumps({"reason": stopped, "rounds": header.rounds})
         checkpoint.save(state, self._checkpoint_path(state), beside)
         seconds = sum(record.seconds for record in records)
-        written = dataclasses.replace(
-            header,
+        standing = Reached(
+            session=len(header.resumed_at),
             seconds=header.seconds + seconds,
             engine=engine or header.engine,
             lines_digest=digest,
         )
-        self._write_header(written)
+        standing.write(self.path)
 
     def finish(self, state: State, stopped: str | None = None, restored: State | None = None) -> None:
         """Write the model of a run whose last checkpoint is written, and note that it has ended.
@@ -317,6 +328,7 @@ class RunFolder:
         )
         self._all_lines(finished)
         self._write_header(finished)
+        (self.path / reached.FILE).unlink(missing_ok=True)
 
     def forget(self, keep: int) -> None:
         """Delete all checkpoints but that of round `keep`."""
@@ -343,7 +355,7 @@ class RunFolder:
     def last_record(self, at: int) -> Record:
         """The record of the last round before `at`."""
         text = self.lines.texts()[at - 1]
-        return record_json.from_json(json.loads(text))
+        return record_json.from_json(json.loads(text), self.lines.columns)
 
     def _own_header(self) -> Header:
         header = self.header()
@@ -355,8 +367,9 @@ class RunFolder:
         return self.path / f"checkpoint-{state.server.index}.safetensors"
 
     def _write_header(self, header: Header) -> None:
-        text = json.dumps(header.to_json(), indent=1)
         self.path.mkdir(parents=True, exist_ok=True)
+        clients = client_table.stored(header.clients, self.path, header.label_counts)
+        text = json.dumps(header.to_json(clients), indent=1)
         replace_text(self.header_path, text + "\n")
 
 

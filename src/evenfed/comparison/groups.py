@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .. import trees
-from ..client import Client, only_pool
+from ..client import Client
 from ..core.errors import InputError
+from ..pooling import only_pool
 
 if TYPE_CHECKING:
     import pandas

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.few import MANY
 from ..settings import Settings
-from . import provenance
+from . import client_table, provenance
 
 Table = Mapping[str, Any]
-_MOST_COUNTS = 200_000  # numbers of examples by client and class that a header holds
-FORMAT = 1  # of run folders; a header without a number is older
+FORMAT = 2  # of run folders; a header without a number is older
+FORMAT_OF_FEW = 1  # where neither rounds nor clients lie in files of their own
 _REQUIRED = {"clients", "config", "started", "versions"}
 _REQUIRED_IN_CONFIG = {"data", "train"}
 
@@ -81,15 +82,15 @@ class Header:
         known["config"] = {**data["config"], "train": train}
         return cls(**known, provenance=source, extra=extra)
 
-    def to_json(self) -> dict[str, Any]:
-        """The file's content."""
+    def to_json(self, clients: Table | None = None) -> dict[str, Any]:
+        """The file's content; `clients`: what refers to their table, if that is not to be in it."""
         data = {
-            "format": FORMAT,
+            "format": FORMAT if len(self.clients["names"]) > MANY else FORMAT_OF_FEW,
             "label": self.label,
             "seed": self.seed,
             "selected_on": self.selected_on,
             "config": self.config,
-            "clients": self.clients,
+            "clients": client_table.inline(self.clients) if clients is None else clients,
             "engine": self.engine,
             "device": self.device,
             **self.provenance,
@@ -110,7 +111,8 @@ class Header:
             "model_round",
         ):
             value = getattr(self, name)
-            if value is not None:
+            is_in_table = name == "judged_classes" and clients is not None
+            if value is not None and not is_in_table:
                 data[name] = value
         return data
 
@@ -172,24 +174,27 @@ class Header:
     @property
     def train_sizes(self) -> list[int]:
         """The number of training examples of each client."""
-        return list(self.clients["train"])
+        sizes: list[int] = np.asarray(self.clients["train"]).tolist()
+        return sizes
 
     @property
     def judged_sizes(self) -> list[int]:
         """The number of examples each client is judged on."""
-        return list(self.clients["test"])
+        sizes: list[int] = np.asarray(self.clients["test"]).tolist()
+        return sizes
 
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
         """[n, classes] of the examples each client is judged on; None if unknown, or not of classes."""
         if self.judged_classes is None:
-            return None
+            table = self.clients
+            return table.label_counts if isinstance(table, client_table.ManyClients) else None
         return np.array([row.split() for row in self.judged_classes], dtype=np.int64)
 
 
-def as_rows(label_counts: Tensor | None) -> list[str] | None:
-    """Numbers [n, classes] as one line of text per client; None if there are none, or too many to keep."""
-    if label_counts is None or label_counts.numel() > _MOST_COUNTS:
+def as_rows(label_counts: Tensor | NDArray[np.int64] | None) -> list[str] | None:
+    """Numbers [n, classes] as one line of text per client; None if there are none."""
+    if label_counts is None:
         return None
     return [" ".join(map(str, row)) for row in label_counts.tolist()]
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.few import Kept
 from ..core.server import Record
-from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, Vector, moved, oscillation
+from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, Vector
 from ..metrics import ACCURACY, LOSS, Metric
 from ..simulate.divergence import DIVERGED
+from . import behaviour
 from .expected import Expected, Fit, LabelCounts, Spread, expected_accuracies
 
 Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread over seeds)
@@ -19,7 +21,6 @@ Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread 
 METRICS = tuple(metric.name for metric in dataclasses.fields(Fairness))
 LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
 EXPECTED = "expected_"  # before a metric's name: of expected accuracies
-_WITHOUT_BOUND = 1000.0  # times the first round's mean loss, or 1
 _REMEDIES = "smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
 _AVERAGE = "; or deploy the mean of the rounds' models, average=0.9"
 
@@ -41,8 +42,8 @@ class History:
         """What clients are judged by."""
         if self.judged_by is not None:
             return self.judged_by
-        has_accuracy = any(record.accuracy is not None for record in self.records)
-        has_loss = any(record.test_losses is not None for record in self.records)
+        has_accuracy = any(record.kept("accuracy") is not None for record in self.records)
+        has_loss = any(record.kept("test_losses") is not None for record in self.records)
         return LOSS if has_loss and not has_accuracy else ACCURACY
 
     def figures(self, record: Record) -> Vector | None:
@@ -70,7 +71,7 @@ class History:
         """The rounds whose model was evaluated; none of a run that diverged, whose figures would mislead."""
         if self.diverged is not None:
             return []
-        return [record for record in self.records if self.figures(record) is not None]
+        return [record for record in self.records if self.metric.kept(record) is not None]
 
     @cached_property
     def late(self) -> list[Record]:
@@ -129,8 +130,7 @@ class History:
         """[n] each client's mean over the last rounds."""
         if not self.late:
             return None
-        mean: Vector = np.mean(self._late, axis=0)
-        return mean
+        return behaviour.mean_over(self._late)
 
     @cached_property
     def fairness(self) -> Fairness | None:
@@ -142,8 +142,11 @@ class History:
         """Each metric's mean over the last rounds."""
         if not self.late:
             return None
-        each_round = map(self.metric.fairness, self._late)
-        return Fairness.average(list(each_round))
+        each_round = []
+        for kept in self._late:
+            figures = kept if isinstance(kept, np.ndarray) else kept.values
+            each_round.append(self.metric.fairness(figures))
+        return Fairness.average(each_round)
 
     @cached_property
     def lasting(self) -> float | None:
@@ -195,28 +198,22 @@ class History:
         return spreads
 
     @cached_property
-    def _late(self) -> list[Vector]:
-        """The figures [n] of each late evaluation."""
+    def _late(self) -> list[Vector | Kept]:
+        """The figures of each late evaluation, as they are kept."""
         late = []
         for record in self.late:
-            figures = self.figures(record)
+            figures = self.metric.kept(record)
             if figures is not None:
                 late.append(figures)
         return late
 
     @cached_property
     def oscillation(self) -> float:
-        return oscillation(self._losses, self.shares)
+        return behaviour.swing(self.records, self.shares)
 
     @cached_property
     def moved(self) -> float:
-        weights = np.array([record.weights for record in self.records])
-        return moved(weights, self._losses, self.shares)
-
-    @property
-    def _losses(self) -> Vector:
-        """[rounds, n]"""
-        return np.array([record.losses for record in self.records])
+        return behaviour.moved_weight(self.records, self.shares)
 
     @property
     def negative_rounds(self) -> int:
@@ -235,25 +232,7 @@ class History:
     @cached_property
     def breakdown(self) -> str | None:
         """How the run broke down: nothing usable came back up to the end, or losses grew without bound."""
-        usable = 0  # rounds up to the last one that moved the model
-        means = []
-        for number, record in enumerate(self.records, start=1):
-            if not record.skipped:
-                usable = number
-            losses = record.losses[~np.isnan(record.losses)]
-            if len(losses):
-                means.append(float(losses.mean()))
-        if self.diverged is not None:
-            return self.diverged
-        if usable < len(self.records):
-            return f"no finite loss and update from round {usable + 1} on"
-        if not means:
-            return None
-        first = means[0]
-        last = means[-1]
-        if last > _WITHOUT_BOUND * max(first, 1.0):
-            return f"the mean loss grew from {first:.3g} to {last:.3g}"
-        return None
+        return self.diverged or behaviour.breakdown(self.records)
 
     def advice(self, algorithm: str) -> str | None:
         """What to try if the run broke down, or if its weights chase the losses of the round before."""

@@ -14,6 +14,7 @@ from ..core.naming import is_known_by_class_only, name_of
 from ..simulate.drawn import Drawn
 from ..simulate.problem import Problem
 from ..simulate.state import Run
+from .client_table import client_table
 from .header import Header, Table, as_rows
 
 DATA_NAME = "own data"
@@ -90,20 +91,11 @@ def config_of(run: Run, data: Table, model: Table) -> dict[str, Any]:
     }
 
 
-def clients_of(problem: Problem) -> dict[str, Any]:
+def clients_of(problem: Problem) -> Table:
     """Who holds how much, in the form of `Federation.describe`."""
-    sizes = problem.train.sizes.tolist()
-    judged = [0] * len(sizes)
-    if problem.judged is not None:
-        judged = problem.judged.sizes.tolist()
-    return {
-        "names": problem.client_names,
-        "train": sizes,
-        "test": judged,
-        "classes": None,
-        "split_seed": None,
-        "notes": [],
-    }
+    sizes = problem.train.sizes
+    judged = torch.zeros_like(sizes) if problem.judged is None else problem.judged.sizes
+    return client_table(problem.client_names, sizes.numpy(), judged.numpy())
 
 
 def _data(problem: Problem) -> dict[str, Any]:

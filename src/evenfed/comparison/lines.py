@@ -11,6 +11,7 @@ from ..core.errors import DamageError
 from ..core.files import plain_file
 from ..core.server import Record
 from . import record_json
+from .columns import Columns, Place, end_of, places_in
 
 _ADVICE = "make the same comparison again to train that run anew"
 
@@ -20,6 +21,11 @@ class Lines:
     """The file of a run's rounds."""
 
     path: Path
+
+    @property
+    def columns(self) -> Columns:
+        """What lines of very many clients refer to."""
+        return Columns(self.path.with_name("columns.bin"))
 
     def texts(self) -> list[str]:
         """The lines with their ends; the last one may be unfinished."""
@@ -50,12 +56,32 @@ class Lines:
         if len(texts) < rounds:
             raise DamageError(f"{self.path} is damaged: it holds {len(texts)} of {rounds} rounds; {_ADVICE}")
         if digests and chained("", texts) in digests:
+            self._check_columns(texts)
             return texts
         for line, text in enumerate(texts):
             self._check_round(line, _index(text))
         if digests:
             raise DamageError(f"{self.path} is damaged: its checksum is not that of what was written; {_ADVICE}")
+        self._check_columns(texts)
         return texts
+
+    def _check_columns(self, texts: Iterable[str]) -> None:
+        """Refuse lines whose columns are not those written."""
+        for text in texts:
+            for place in _places(text):
+                self.columns.read(place)
+
+    def end_of_columns(self, texts: Iterable[str]) -> int:
+        """Where the columns of these lines end."""
+        end = 0
+        for text in texts:
+            for place in _places(text):
+                end = max(end, end_of(place))
+        return end
+
+    def written(self, records: Iterable[Record]) -> list[str]:
+        """A line for each record; long columns are on disk when this returns, the lines not yet."""
+        return lines_of(records, self.columns)
 
     def all(self, rounds: int | None, digest: str | None) -> list[str]:
         """The lines of a run that has ended; `rounds`: how many there must be, if that is known."""
@@ -69,7 +95,7 @@ class Lines:
         records = []
         for line, text in enumerate(texts, start=first):
             try:
-                record = record_json.from_json(json.loads(text))
+                record = record_json.from_json(json.loads(text), self.columns)
             except (ValueError, KeyError, TypeError):
                 raise DamageError(f"{self.path} is damaged: line {line + 1} cannot be read; {_ADVICE}") from None
             self._check_round(line, record.index)
@@ -83,9 +109,14 @@ class Lines:
             raise DamageError(f"{self.path} is damaged: line {line + 1} {shown}; {_ADVICE}")
 
 
-def lines_of(records: Iterable[Record]) -> list[str]:
-    """A line for each record."""
-    return [json.dumps(record_json.to_json(record)) + "\n" for record in records]
+def lines_of(records: Iterable[Record], columns: Columns | None = None) -> list[str]:
+    """A line for each record; `columns` takes what is long."""
+    return [json.dumps(record_json.to_json(record, columns)) + "\n" for record in records]
+
+
+def _places(text: str) -> list[Place]:
+    """Of the columns that a line refers to."""
+    return list(places_in(json.loads(text))) if '"sha256"' in text else []
 
 
 def chained(digest: str, texts: Iterable[str]) -> str:

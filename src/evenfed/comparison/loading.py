@@ -34,7 +34,8 @@ def load(
 
     `model`: a module like the one trained; it gets the trained parameters and becomes `result.model`. Without it a
     result has all but `model`. `last_rounds`: average late figures over so many rounds instead of the run's own number.
-    One run is a Result, several are a Comparison.
+    One run is a Result, several are a Comparison. A run's own folder may hold an unfinished run, simulated or of
+    Flower's: the result is of its rounds so far, with a warning.
     """
     if last_rounds is not None:
         check_whole("last_rounds", last_rounds, 1)
@@ -83,10 +84,12 @@ def _comparison(results: Sequence[Result], order: Sequence[str], root: Path | No
 def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> Result:
     header = folder.header()
     assert header is not None
-    if not header.finished:
-        rounds = len(folder.history().records)
-        raise InputError(f"{folder.path} has {rounds} of {header.rounds} rounds; finish it first with the same call")
     history = folder.history()
+    if not header.finished:
+        rounds = len(history.records)
+        warnings.warn(
+            f"{folder.path} is not finished: it has {rounds} of {header.rounds} rounds", RuntimeWarning, stacklevel=3
+        )
     settings = _settings(header.train)
     algorithm = _algorithm(header)
     state = state_in(folder, header, algorithm, settings)

@@ -13,8 +13,12 @@ from typing import Any
 from ..core.errors import InputError
 from ..core.files import replacing
 from ..data import archive
+from . import record_json
+from .client_table import inline
+from .columns import places_in
 from .configuration import differences
 from .folder import RunFolder
+from .header import as_rows
 from .lines import chained
 
 PACKED = "runs.tar.xz"
@@ -100,8 +104,8 @@ def _write(runs: list[RunFolder], folder: Path, target: Path) -> Path:
     ):
         for run in runs:
             run.history()  # raises if the run is damaged
-            rounds = _shortened(run.rounds_path.read_text())
-            header = _with_digest(run.header_path.read_text(), rounds)
+            rounds = _shortened(run)
+            header = _packed_header(run, rounds)
             _add(tar, run.header_path.relative_to(folder), header)
             _add(tar, run.rounds_path.relative_to(folder), rounds)
     return packed
@@ -114,20 +118,28 @@ def _add(tar: tarfile.TarFile, path: Path, text: str) -> None:
     tar.addfile(info, io.BytesIO(content))
 
 
-def _with_digest(header: str, rounds: str) -> str:
-    """The header's text with the digest of the packed lines in place of that of the run's."""
-    data = json.loads(header)
+def _packed_header(run: RunFolder, rounds: str) -> str:
+    """The header's text with the digest of the packed lines in place of that of the run's, and all clients in it."""
+    text = run.header_path.read_text()
+    data = json.loads(text)
     if "lines_digest" not in data:
-        return header
+        return text
     data["lines_digest"] = chained("", rounds.splitlines(keepends=True))
+    header = run.header()
+    assert header is not None
+    data["clients"] = inline(header.clients)
+    if header.label_counts is not None:
+        data["judged_classes"] = as_rows(header.label_counts)
     return json.dumps(data, indent=1) + "\n"
 
 
-def _shortened(lines: str) -> str:
-    """The lines of rounds.jsonl with losses and weights rounded."""
+def _shortened(run: RunFolder) -> str:
+    """The lines of rounds.jsonl with losses and weights rounded, and all columns in them."""
     short_lines = []
-    for line in lines.splitlines():
+    for line in run.rounds_path.read_text().splitlines():
         record = json.loads(line)
+        if any(places_in(record)):
+            record = record_json.to_json(record_json.from_json(record, run.lines.columns))
         for key, value in record.items():
             if key not in _EXACT:
                 record[key] = _rounded(value)
@@ -139,6 +151,8 @@ def _shortened(lines: str) -> str:
 def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
+    if isinstance(value, dict) and "values" in value:  # of some of many clients
+        return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     return value

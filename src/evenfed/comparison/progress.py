@@ -144,9 +144,8 @@ class _Detailed(Live):
         super().__call__(runs, records, engine)
         for run, record in zip(runs, records, strict=True):
             line = f"{run.name}: round {record.index + 1} of {run.settings.rounds}"
-            line += _ranged("loss", record.losses)
-            if record.accuracy is not None:
-                line += _ranged("score", record.accuracy)
+            line += _ranged("loss", record.known("losses"))
+            line += _ranged("score", record.known("accuracy"))
             if record.dropped:
                 line += f", {len(record.dropped)} clients dropped"
             if record.skipped:

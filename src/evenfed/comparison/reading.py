@@ -19,13 +19,23 @@ from .runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 
 PAPER_ORDER = ("fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred", "semi_vred")
 _SEEDS = ("seed", "batch_seed")
-_WHICH_FOLDER = "give a folder that `evenfed compare` or `evenfed pack` has written, such as runs/demo"
+_WHICH_FOLDER = (
+    "give a folder that `evenfed compare` or `evenfed pack` has written, such as runs/demo, or one run's, such as "
+    "runs/demo/fedavg/seed-0"
+)
 
 
 def read(folder: Path) -> Findings:
-    """The findings of all finished runs in a comparison's folder or packed file whose clients were judged."""
+    """The findings of all finished runs in a comparison's folder or packed file whose clients were judged.
+
+    Of one run's own folder they are of that run, finished or not.
+    """
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; {_WHICH_FOLDER}")
+    run = RunFolder(folder)
+    header = run.header()
+    if header is not None:
+        return _Reader(folder).of_one_run(run, header)
     with unpacked(folder) as place:
         return _Reader(folder).findings(RunFolder.all_in(place))
 
@@ -96,6 +106,14 @@ class _Reader:
         labels = {folder.label for folder in folders}
         finished = self._finished(folders)
         return self.of_runs(finished, labels)
+
+    def of_one_run(self, folder: RunFolder, header: Header) -> Findings:
+        """Of a run as far as it is."""
+        label = header.label or folder.label
+        if not header.finished:
+            rounds = len(folder.history().records)
+            self._leave_out(label, f"not finished, after {rounds} of {header.rounds} rounds")
+        return self.of_runs({label: {header.seed: _Run(folder, header)}}, [label])
 
     def of_runs(self, runs: Mapping[str, Runs], labels: Collection[str]) -> Findings:
         """The findings of these runs; `labels`: of all runs that have begun."""

@@ -1,20 +1,28 @@
-"""A round's record as JSON that every reader takes: arrays as lists, NaN as null."""
+"""A round's record as JSON that every reader takes: arrays as lists, NaN as null.
+
+Of many clients, a field says whose numbers it holds: {"clients": n, "ids": [...], "values": [...], "rest": null}. Long
+lists lie in a file of columns, and their places stand in the line.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..core.few import MANY, Few, Kept, per_client
 from ..core.guard import Clip
-from ..core.server import Record
+from ..core.server import PER_CLIENT, Record
 from ..fairness import Vector
+from .columns import Columns, Stored
 
 Numbers = Sequence[float | None]
+INLINE = 4096  # numbers of a field that a line holds; more lie in a file of columns
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
 _CURRENT = ("current", "current_losses")
-_GUARDED = ("reason", "clipped")  # left out where there is nothing to say
+_GUARDED = ("reason", "caused_by", "refused", "clipped")  # left out where there is nothing to say
 _RARE = (
     "test_losses",
     "recalls",
@@ -25,11 +33,16 @@ _RARE = (
 )  # left out of such a round, and of older runs
 
 
-def to_json(record: Record) -> dict[str, Any]:
-    """The fields of a record; those that most runs do not have only where there is something in them."""
+def to_json(record: Record, columns: Columns | None = None) -> dict[str, Any]:
+    """The fields of a record; those that most runs do not have only where there is something in them.
+
+    `columns`: takes long lists; None: they stay in the line.
+    """
     data = {}
     for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
+        value = vars(record)[field.name]
+        if field.name in PER_CLIENT:
+            value = _of_clients(field.name, value, columns)
         if field.name in _GUARDED and not value:
             continue
         if field.name not in _RARE or value is not None:
@@ -37,32 +50,79 @@ def to_json(record: Record) -> dict[str, Any]:
     return data
 
 
-def from_json(data: Mapping[str, Any]) -> Record:
+def from_json(data: Mapping[str, Any], columns: Columns | None = None) -> Record:
     """The record that `to_json` wrote, of this version or an older one."""
+
+    def of_clients(field: str) -> Any:
+        value = data.get(field)
+        return _kept(value, columns) if isinstance(value, Mapping) else _array_or_none(value)
+
     return Record(
         index=data["index"],
-        losses=_array(data["losses"]),
-        weights=_array(data["weights"]),
+        losses=of_clients("losses"),
+        weights=of_clients("weights"),
         objective=_number(data["objective"]),
         negative_weights=data["negative_weights"],
         dropped=tuple(data["dropped"]),
         skipped=data["skipped"],
         reason=data.get("reason"),
+        caused_by=tuple(data.get("caused_by", ())),
+        refused=tuple(data.get("refused", ())),
         clipped=_clips(data.get("clipped", ())),
         seconds=_number(data["seconds"]),
-        accuracy=_array_or_none(data.get("accuracy")),
-        test_losses=_array_or_none(data.get("test_losses")),
-        current=_array_or_none(data.get("current")),
-        current_losses=_array_or_none(data.get("current_losses")),
+        accuracy=of_clients("accuracy"),
+        test_losses=of_clients("test_losses"),
+        current=of_clients("current"),
+        current_losses=of_clients("current_losses"),
         unseen=_array_or_none(data.get("unseen")),
         unseen_losses=_array_or_none(data.get("unseen_losses")),
         global_accuracy=data.get("global_accuracy"),
         global_loss=data.get("global_loss"),
         recalls=_array_or_none(data.get("recalls")),
-        unpadded=_array_or_none(data.get("unpadded")),
+        unpadded=of_clients("unpadded"),
         scores=_numbers_or_none(data.get("scores")),
         central=_numbers_or_none(data.get("central")),
     )
+
+
+def _of_clients(field: str, kept: Vector | Kept | None, columns: Columns | None) -> Any:
+    """Numbers of clients as JSON: a list of few clients' numbers, else whose they are and what they are."""
+    if kept is None:
+        return None
+    rest = 0.0 if field == "weights" else np.nan
+    if isinstance(kept, np.ndarray):
+        if len(kept) <= MANY:
+            return kept
+        kept = Few.of(kept, rest)
+    everyone = len(kept.ids) == kept.clients
+    return {
+        "clients": kept.clients,
+        "ids": None if everyone else _list_or_place(kept.ids, columns),
+        "values": _list_or_place(kept.values, columns),
+        "rest": rest,
+    }
+
+
+def _list_or_place(numbers: NDArray[Any], columns: Columns | None) -> Any:
+    if columns is None or len(numbers) <= INLINE:
+        return tuple(numbers.tolist())
+    return columns.append(numbers)
+
+
+def _kept(data: Mapping[str, Any], columns: Columns | None) -> Any:
+    """The numbers that `_of_clients` wrote."""
+    clients = int(data["clients"])
+    rest = _number(data["rest"])
+    ids = data["ids"]
+    values = data["values"]
+    if isinstance(values, Mapping):
+        if columns is None:
+            raise ValueError("numbers in a file of columns")
+        return Stored(columns, clients, (ids, values), rest)
+    numbers = _array(values)
+    if ids is None:
+        return numbers
+    return per_client(clients, np.array(ids, dtype=np.int64), numbers, rest)
 
 
 def unevaluated(data: Mapping[str, Any]) -> dict[str, Any]:

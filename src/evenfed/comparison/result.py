@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A finished run. `print` shows a short table."""
+    """A run, finished unless it was loaded before its end. `print` shows a short table."""
 
     label: str
     algorithm: Algorithm
     settings: Settings
     records: list[Record]  # one per round
-    client_names: list[str]
+    client_names: Sequence[str]
     shares: NDArray[np.float64]  # [n] each client's share of all training examples
     header: Header  # what was run on what, as a run's folder holds it
     state: State | None = None  # of the round that the model is from; packed results have none

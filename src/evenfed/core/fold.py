@@ -2,20 +2,21 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .algorithm import Plan, Round
+from .buffers import BufferSums
 from .clipping import Arrived, Clipping, lengths_of
 from .errors import InputError
+from .few import per_client
 from .guard import Clip
 from .maths import gram_matrix
 from .server import Past, Record, Server, Update
 from .step import is_finite, moved, with_average
-from .turn import NOT_FINITE, NOTHING, REFUSED, LossesAt, Turn, among, objective, restricted
+from .turn import NOT_FINITE, NOTHING, REFUSED, LossesAt, Turn, among, blamed, objective, restricted
 
 
 class _Check(NamedTuple):
@@ -37,10 +38,8 @@ class Fold:
         self.server = server
         self.plan = plan
         self.needs = server.algorithm.needs
-        clients = len(server.sizes)
         count = len(plan.ids)
-        self.position = torch.full((clients,), -1)
-        self.position[plan.ids] = torch.arange(count)
+        self.position = {client: position for position, client in enumerate(plan.ids.tolist())}
         self.replied = torch.zeros(count, dtype=torch.bool)
         self.arrived = torch.zeros(count, dtype=torch.bool)  # and usable; known once the round closes
         self.norms = torch.zeros(count, dtype=torch.float64)  # as reported
@@ -49,7 +48,7 @@ class Fold:
         if server.guard is not None and server.heard is not None:
             self.clipping = Clipping(server, server.guard, server.heard)
         self.checks: list[_Check] = []
-        self.buffers: dict[str, Tensor] = {}
+        self.buffers = BufferSums()
 
         theta = server.theta
         accumulator = torch.promote_types(theta.dtype, torch.float32)
@@ -133,7 +132,7 @@ class Fold:
                 snapshot = clipping.snapshot(arrived, snapshot)
             self.snapshot[columns] += weights @ snapshot
         if buffers is not None:
-            self._add_buffers(arrived.ids, buffers, arrived.usable)
+            self.buffers.add(buffers, self.server.sizes[arrived.ids], arrived.usable)
 
     def _store_rows(self, positions: Tensor, columns: Tensor | slice, delta: Tensor) -> None:
         """Keep each update for itself, for algorithms that mix them."""
@@ -143,12 +142,13 @@ class Fold:
 
     def _positions(self, ids: Tensor) -> Tensor:
         """Where these clients stand in the plan; from now on they have replied."""
-        positions = self.position[ids]
-        refused = bool((positions < 0).any())
+        senders = ids.tolist()
+        places = [self.position.get(sender, -1) for sender in senders]
+        positions = torch.tensor(places, dtype=torch.int64)
+        refused = -1 in places
         if not refused:  # a plan of nobody has no entry to look up
             refused = bool(self.replied[positions].any())
         if refused:
-            senders = ids.tolist()
             raise InputError(f"an update came from client {senders}, which was not asked to train or has replied")
         self.replied[positions] = True
         return positions
@@ -171,29 +171,6 @@ class Fold:
         row = server.layout.flatten(delta)
         return row[None]
 
-    def _add_buffers(
-        self,
-        ids: Tensor,
-        buffers: Mapping[str, Tensor],
-        finite: Tensor,
-    ) -> None:
-        sizes = self.server.sizes[ids]
-        sizes = sizes.double()
-        for name, rows in buffers.items():
-            if not rows.is_floating_point():
-                self.buffers[name] = rows[0]  # counters are copied, never averaged
-                continue
-            axes = rows.ndim - 1
-            trailing = [1] * axes
-            usable = finite.to(rows.device)
-            usable = usable.view(-1, *trailing)
-            clean = torch.where(usable, rows, 0)
-            weights = sizes.to(rows)
-            total = torch.tensordot(weights, clean, dims=1)
-            if name in self.buffers:
-                total = total + self.buffers[name]
-            self.buffers[name] = total
-
     def close(self, losses_at: LossesAt | None = None) -> tuple[Server, Record]:
         """The new server state and the round's record."""
         clipped = [*self.turn.clipped, *self._read_checks()]
@@ -203,31 +180,32 @@ class Fold:
         arrived = self.arrived
         survived = float(plan.weights[arrived].sum())
         lost = plan.ids[~arrived].tolist()
-        clients = len(server.sizes)
-        weights = torch.zeros(clients, dtype=torch.float64)
+        weights = torch.zeros(0, dtype=torch.float64)  # of those that arrived
         reason = self._unusable(survived)
         if reason is None:
             server, applied, outweighed = self._stepped(survived, losses_at)
             clipped += outweighed
             if is_finite(server):
-                weights[plan.ids[arrived]] = applied
+                weights = applied
             else:
                 server = self.server
                 reason = NOT_FINITE
         negative = weights < -1e-12
+        clients = len(server.sizes)
+        weighed = plan.ids[arrived] if len(weights) else plan.ids[:0]
         record = Record(
             index=turn.round.index,
-            losses=turn.losses.numpy(),
-            weights=weights.numpy(),
+            losses=per_client(clients, turn.round.ids, turn.measured, rest=math.nan),
+            weights=per_client(clients, weighed, weights, rest=0.0),
             objective=objective(turn),
             negative_weights=int(negative.sum()),
             dropped=(*turn.dropped, *lost),
             skipped=reason is not None,
             reason=reason,
+            caused_by=blamed(turn, reason, arrived, self.norms),
             clipped=tuple(clipped),
         )
-        next_index = server.index + 1
-        server = dataclasses.replace(server, index=next_index)
+        server = dataclasses.replace(server, index=server.index + 1)
         server = with_average(server, self.server.average)
         return server, record
 
@@ -265,7 +243,7 @@ class Fold:
         if plan.probe is not None and snapshot is not None:
             snapshot = snapshot * rescue
             server = self._probed(server, round, plan, snapshot, losses_at)
-        averaged = self._averaged_buffers(plan.ids)
+        averaged = self.buffers.averaged(server.sizes[plan.ids])
         buffers = server.buffers | averaged
         server = dataclasses.replace(server, buffers=buffers)
         return server, applied, outweighed
@@ -388,13 +366,3 @@ class Fold:
             sizes = server.sizes.double()
             memory = guard.capped_mixture(memory, algorithm.mixture, sizes)
         return dataclasses.replace(server, memory=memory)
-
-    def _averaged_buffers(self, ids: Tensor) -> dict[str, Tensor]:
-        """By share of the clients that trained: fairness weights may be negative and are no average."""
-        sizes = self.server.sizes[ids]
-        size = float(sizes.sum())
-        averaged = dict(self.buffers)
-        for name, total in averaged.items():
-            if total.is_floating_point():
-                averaged[name] = total / size
-        return averaged

@@ -50,9 +50,8 @@ def open_round(
 
     They are measured at `server.weighed_params`: the current model, or the average with `weigh_at="average"`.
     """
-    clients = len(server.sizes)
     if ids is None:
-        ids = torch.arange(clients)
+        ids = torch.arange(len(server.sizes))
     ids = torch.as_tensor(ids, dtype=torch.int64)
     measured = torch.as_tensor(losses, dtype=torch.float64)
     if measured.shape != ids.shape:
@@ -66,15 +65,11 @@ def open_round(
     dropped = ids[failed].tolist()
     ids = ids[usable]
     measured = measured[usable]
-    table = torch.full((clients,), torch.nan)
-    table = table.double()
-    table[ids] = measured
-    counted = table
+    reported = measured
     clipped: list[Clip] = []
     if server.guard is not None:
         server, measured, clipped = _guarded_losses(server, ids, measured)
-        counted = table.clone()
-        counted[ids] = measured
+    counted = measured
     if server.smoothed is not None:
         server, measured = _smooth(server, ids, measured)
     round = _round_of(server, ids, measured)
@@ -93,7 +88,7 @@ def open_round(
         server=server,
         round=round,
         plan=plan,
-        losses=table,
+        measured=reported,
         counted=counted,
         dropped=tuple(dropped),
         clipped=tuple(clipped),

@@ -1,5 +1,6 @@
 """What the server holds between rounds, what clients send it, and what it records of a round."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from . import streams
 from .algorithm import Algorithm, Memory
 from .average import Average, Model
 from .errors import InputError, unknown
+from .few import Kept, Vector, written_out
 from .guard import Clip, Guard, GuardChoice, Heard, bounded
 from .vector import Layout, Parameters
 
@@ -45,7 +47,10 @@ class Update:
 
 @dataclass(frozen=True)
 class Record:
-    """One round, as results keep it; arrays have one entry per client."""
+    """One round, as results keep it; arrays have one entry per client.
+
+    Of a large federation, numbers are kept of those clients alone that have one (`kept`), and written out when read.
+    """
 
     index: int
     losses: NDArray[np.float64]  # at the incoming model, or at the average; NaN for clients that did not take part
@@ -55,6 +60,8 @@ class Record:
     dropped: tuple[int, ...] = ()  # clients left out for a missing or non-finite loss or update
     skipped: bool = False  # nothing usable came back: the model did not move
     reason: str | None = None  # why a round was skipped
+    caused_by: tuple[int, ...] = ()  # clients for whose missing or unusable update it was skipped
+    refused: tuple[str, ...] = ()  # nodes that were not let in since the last round, each with the reason
     clipped: tuple[Clip, ...] = ()  # whose numbers the guard has bounded
     seconds: float = float("nan")
     accuracy: NDArray[np.float64] | None = None  # or another score, on test data
@@ -70,25 +77,56 @@ class Record:
     scores: Mapping[str, float] | None = None  # of a private round: mean and deviation of accuracies known to no one
     central: Mapping[str, float] | None = None  # what a server's own evaluation of the deployed model gave
 
+    def kept(self, field: str) -> "Vector | Kept | None":
+        """A field that has one entry per client, in the form it is kept in."""
+        kept: Vector | Kept | None = vars(self)[field]
+        return kept
+
+    def known(self, field: str) -> Vector:
+        """The numbers of a field that are known, in the order of the clients; of few clients, without all the others.
+
+        >>> record = Record(0, np.array([0.5, np.nan]), np.array([1.0, 0.0]), 0.5, 0)
+        >>> record.known("losses"), record.known("accuracy")
+        (array([0.5]), array([], dtype=float64))
+        """
+        kept = self.kept(field)
+        if kept is None:
+            return np.empty(0)
+        values = kept if isinstance(kept, np.ndarray) else kept.values
+        known: Vector = values[~np.isnan(values)]
+        return known
+
+    def but(self, **changes: Any) -> "Record":
+        """The same with other values of some fields. Unlike `dataclasses.replace`, it writes nothing out."""
+        changed = copy.copy(self)
+        for name, value in changes.items():
+            object.__setattr__(changed, name, value)
+        return changed
+
     @property
     def of_current(self) -> "Record | None":
         """The round as judged by the model that clients train on; None if that one is deployed, or was not judged."""
-        if self.current is None and self.current_losses is None:
+        if self.kept("current") is None and self.kept("current_losses") is None:
             return None
-        return Record(
-            index=self.index,
-            losses=self.losses,
-            weights=self.weights,
-            objective=self.objective,
-            negative_weights=self.negative_weights,
-            dropped=self.dropped,
-            skipped=self.skipped,
-            reason=self.reason,
-            clipped=self.clipped,
-            seconds=self.seconds,
-            accuracy=self.current,
-            test_losses=self.current_losses,
-        )
+        missing = dict.fromkeys(_OF_DEPLOYED)
+        return self.but(**{**missing, "accuracy": self.kept("current"), "test_losses": self.kept("current_losses")})
+
+
+_OF_DEPLOYED = (
+    "current",
+    "current_losses",
+    "unseen",
+    "unseen_losses",
+    "global_accuracy",
+    "global_loss",
+    "recalls",
+    "unpadded",
+    "scores",
+    "central",
+)  # what a round says of the deployed model alone
+
+PER_CLIENT = ("losses", "weights", "accuracy", "test_losses", "current", "current_losses", "unpadded")
+written_out(PER_CLIENT, Record)
 
 
 @dataclass(frozen=True)

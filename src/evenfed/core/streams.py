@@ -24,6 +24,7 @@ INITIAL_MODEL = 103
 LOCAL_STEP = 104
 AUGMENTATION = 105
 DROPOUT = 106
+PANEL = 107
 
 # SplitMix64's constants, as signed numbers
 _WHOLE = 1 << 64
@@ -31,6 +32,7 @@ _STEP = 0x9E3779B97F4A7C15 - _WHOLE
 _FIRST = 0xBF58476D1CE4E5B9 - _WHOLE
 _SECOND = 0x94D049BB133111EB - _WHOLE
 _LAST = np.uint64(_WHOLE - 1)  # the key that sorts last
+_PIECE = 1 << 14  # clients hashed at a time: what a processor's cache holds
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
@@ -136,9 +138,36 @@ def sample(
     count: int,
 ) -> Indices:
     """`count` of the clients `among`, uniformly without replacement, in ascending order."""
-    keys = hashed(seed, index, SAMPLING, among)
-    order = np.argsort(keys, kind="stable")
-    chosen = among[order[:count]]
+    keys: Indices = np.asarray(hashed(seed, index, SAMPLING)).view(np.int64)
+    return _with_smallest_hashes(keys, among, count)
+
+
+def panel(among: Indices, count: int) -> Indices:
+    """The same in every round of every run: `count` of the clients `among` that are evaluated, in ascending order."""
+    keys: Indices = np.asarray(hashed(PANEL)).view(np.int64)
+    return _with_smallest_hashes(keys, among, count)
+
+
+def _with_smallest_hashes(prefix: Indices, among: Indices, count: int) -> Indices:
+    """Those whose hash, `prefix` with one more key, is among the `count` smallest: of equal ones the first.
+
+    Piece by piece, so that a million clients take no more memory than a few.
+    """
+    chosen = among[:0]
+    smallest: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+    for start in range(0, len(among), _PIECE):
+        piece = among[start : start + _PIECE]
+        with np.errstate(over="ignore"):
+            keys = mixed(prefix, piece.astype(np.int64)).view(np.uint64)
+        if len(chosen) == count:
+            likely = keys < smallest[-1]
+            piece = piece[likely]
+            keys = keys[likely]
+        chosen = np.concatenate([chosen, piece])
+        smallest = np.concatenate([smallest, keys])
+        order = np.argsort(smallest, kind="stable")[:count]
+        chosen = chosen[order]
+        smallest = smallest[order]
     return np.sort(chosen)
 
 

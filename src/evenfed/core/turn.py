@@ -25,10 +25,35 @@ class Turn:
     server: Server
     round: Round
     plan: Plan
-    losses: Tensor  # [n] as measured
-    counted: Tensor  # [n] the same as far as a guard lets them count
+    measured: Tensor  # [m] the losses of those who take part
+    counted: Tensor  # [m] the same as far as a guard lets them count
     dropped: tuple[int, ...]
     clipped: tuple[Clip, ...] = ()
+
+    @property
+    def losses(self) -> Tensor:
+        """[n] as measured; NaN for clients that do not take part."""
+        table = torch.full((len(self.server.sizes),), torch.nan, dtype=torch.float64)
+        table[self.round.ids] = self.measured
+        return table
+
+
+def blamed(turn: Turn, reason: str | None, arrived: Tensor, norms: Tensor) -> tuple[int, ...]:
+    """Clients for whose missing or unusable update a round was skipped.
+
+    Where others replied, those that took the positive weight with them; where all did, the one with the longest update.
+    """
+    if reason is None:
+        return ()
+    plan = turn.plan
+    lost = plan.ids[~arrived]
+    if not bool(arrived.any()):
+        return (*turn.dropped, *lost.tolist())
+    if bool(arrived.all()):
+        longest = norms == norms.max()
+        return tuple(plan.ids[longest & (norms > 0)].tolist())
+    held_weight = plan.weights[~arrived] > 0
+    return tuple(lost[held_weight].tolist())
 
 
 def restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
@@ -56,7 +81,7 @@ def among(round: Round, ids: Tensor) -> Round:
 def objective(turn: Turn) -> float:
     """F at the measured losses: the curve a report draws, even where the weights came from smoothed ones."""
     round = turn.round
-    losses = turn.counted[round.ids]
+    losses = turn.counted
     if len(losses) == 0:
         return float("nan")
     algorithm = turn.server.algorithm

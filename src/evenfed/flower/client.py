@@ -22,9 +22,10 @@ from ..settings import Settings
 from ..simulate import evaluation
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Score, Task, initial_model
-from . import fields, secure, wire
+from . import fields, masking, wire
 from .desk import Desk
-from .private import MEAN, RECORD, SCORES, MaskedTask
+from .masked import MEAN, RECORD, SCORES, MaskedTask
+from .masks import Vector
 from .shelf import InContext, InFolder, Shelf, Store, moments_at, put_moments
 from .wire import Shape
 
@@ -67,12 +68,19 @@ def client_app(
         device=device,
         state=None if state is None else Path(state),
     )
-    app = ClientApp()
+    app = SiteApp()
+    app.model = model
     app.query("describe")(site.describe)
     app.query("loss")(site.measure)
     app.train(mods=[site.private, *mods])(site.train)
     app.evaluate()(site.evaluate)
     return app
+
+
+class SiteApp(ClientApp):
+    """A client app that answers evenfed's questions, and the model it trains."""
+
+    model: ModelFunction
 
 
 @dataclass(frozen=True)
@@ -200,35 +208,47 @@ class Site:
 
     def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """A Flower mod: this site's part in a masked sum; mods further in clip or add noise before the mask."""
-        if secure.PROTOCOL not in message.content.config_records:
+        if masking.PROTOCOL not in message.content.config_records:
             return call_next(message, context)
 
-        def contribute(message: Message, context: Context) -> secure.Vector:
+        def contribute(message: Message, context: Context) -> masking.Contribution:
             return self._contribution(message, context, call_next)
 
-        return secure.respond(message, context, contribute)
+        return masking.respond(message, context, contribute)
 
-    def _contribution(self, message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
-        """What is masked: a number for a mean, the scores, or the weighted update with three numbers."""
+    def _contribution(
+        self,
+        message: Message,
+        context: Context,
+        call_next: ClientAppCallable,
+    ) -> masking.Contribution:
+        """What is masked: a number for a mean, the scores, or three numbers and the weighted update."""
         masked = MaskedTask.read(message)
         task = wire.Task.read(message)
-        for name in (RECORD, secure.PROTOCOL):  # Flower's mods expect one record of settings
+        for name in (RECORD, masking.PROTOCOL):  # Flower's mods expect one record of settings
             del message.content[name]
         c = masked.coefficient
+        nothing = np.zeros(0)
+        numbers: list[float] = []
         if masked.kind in SCORES:
             reply = self.evaluate(message, context)
-            return _masked_scores(reply, SCORES[masked.kind], c)
+            numbers = _masked_scores(reply, SCORES[masked.kind], masked.score_coefficient)
+            if not task.measure:
+                return numbers, nothing
+            loss = _kept_loss(reply, context, task)
+        elif masked.means:
+            loss = _loss_of_round(context, task)
+        else:
+            loss = _kept_loss(self.measure(message, context), context, task)
         algorithm = wire.algorithm_from(masked.algorithm)
         shelf = self._shelf(context, task, "memory")
-        first = not masked.means
-        loss = self._loss(message, context, task, first)
         if wire.WEIGHED in message.content:
             del message.content[wire.WEIGHED]  # Flower's mods expect one model
         memory_before = shelf.at(masked.since)
         own = masked.own(task.lr, loss, memory_before)
-        if masked.kind == MEAN:
+        if masked.kind == MEAN or masked.kind in SCORES:
             term = sums.next_term(algorithm, own, masked.means)
-            return secure.split([c * term])
+            return [*numbers, c * term], nothing
         update = _update(message, context, call_next)
         sq_norm = float(update @ update)
         own = dataclasses.replace(own, sq_norm=sq_norm)
@@ -240,36 +260,8 @@ class Site:
         objective = c * float(part.objective)
         length = c * float(part.length)
         dual_change = dual - own.dual
-        numbers = secure.split([objective, length, dual_change])
         weight = c * float(part.weight)
-        return np.concatenate([weight * update, numbers])
-
-    def _loss(
-        self,
-        message: Message,
-        context: Context,
-        task: wire.Task,
-        first: bool,
-    ) -> float:
-        """The loss of the incoming model: measured when a round first asks, then kept for its other sums."""
-        if first:
-            reply = self.measure(message, context)
-            loss = wire.number(reply, "loss")
-            if loss is None or not math.isfinite(loss):
-                raise InputError("its loss is not finite")
-            measured: dict[str, Any] = {
-                "run": task.run,
-                "index": task.index,
-                "loss": loss,
-            }
-            context.state[MEASURED_LOSS] = ConfigRecord(measured)
-            return loss
-        known: wire.Values = context.state.config_records.get(MEASURED_LOSS, {})
-        same_run = known.get("run") == task.run
-        same_round = known.get("index") == task.index
-        if not (same_run and same_round):
-            raise InputError("it came into the round after the losses were measured")
-        return float(known["loss"])
+        return [objective, length, dual_change], weight * update
 
     def _client(self, context: Context) -> Client:
         client = self.data(context)
@@ -305,7 +297,30 @@ class Site:
         return Shelf(store, kind, task.run, position(context))
 
 
-def _masked_scores(reply: Message, names: Sequence[str], coefficient: float) -> secure.Vector:
+def _kept_loss(reply: Message, context: Context, task: wire.Task) -> float:
+    """The loss that was measured when the round first asked for it, kept for the round's other sums."""
+    loss = wire.number(reply, "loss")
+    if loss is None or not math.isfinite(loss):
+        raise InputError("its loss is not finite")
+    measured: dict[str, Any] = {
+        "run": task.run,
+        "index": task.index,
+        "loss": loss,
+    }
+    context.state[MEASURED_LOSS] = ConfigRecord(measured)
+    return loss
+
+
+def _loss_of_round(context: Context, task: wire.Task) -> float:
+    known: wire.Values = context.state.config_records.get(MEASURED_LOSS, {})
+    same_run = known.get("run") == task.run
+    same_round = known.get("index") == task.index
+    if not (same_run and same_round):
+        raise InputError("it came into the round after the losses were measured")
+    return float(known["loss"])
+
+
+def _masked_scores(reply: Message, names: Sequence[str], coefficient: float) -> list[float]:
     """Each score and its square, times the client's coefficient."""
     numbers = []
     for name in names:
@@ -313,10 +328,10 @@ def _masked_scores(reply: Message, names: Sequence[str], coefficient: float) -> 
         if score is None:
             raise InputError("this client has no test score")
         numbers += [coefficient * score, coefficient * score**2]
-    return secure.split(numbers)
+    return numbers
 
 
-def _update(message: Message, context: Context, call_next: ClientAppCallable) -> secure.Vector:
+def _update(message: Message, context: Context, call_next: ClientAppCallable) -> Vector:
     """Incoming model minus trained model, as one vector."""
     received = message.content.array_records[wire.ARRAYS]
     shape = Shape.of(received, list(received), ())
@@ -326,7 +341,7 @@ def _update(message: Message, context: Context, call_next: ClientAppCallable) ->
     returned = reply.content.array_records[wire.ARRAYS]
     trained, _ = shape.read(returned)
     difference = before - trained.to(before)
-    update: secure.Vector = difference.double().numpy()
+    update: Vector = difference.double().numpy()
     return update
 
 

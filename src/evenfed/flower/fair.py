@@ -63,6 +63,8 @@ class Fair(FedAvg):
     A reply that fails, or of which any field does not fit, is dropped from the round and named.
     """
 
+    timeout = 3600.0  # seconds to wait for replies, unless `start` is told
+
     def __init__(
         self,
         algorithm: str | Algorithm = "semi_vred",
@@ -118,7 +120,6 @@ class Fair(FedAvg):
         self.strangers = Strangers()
         self.records: list[Record] = []
         self.rounds: int | None = None  # how many there will be, where `start` was told
-        self.timeout = 3600.0
         self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
         self._measured: dict[int, float] = {}  # losses of the current model, by position
         self._round: OneRound | None = None

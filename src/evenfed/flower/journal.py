@@ -1,7 +1,7 @@
 """A strategy's run as others see it: its folder on disk, and callbacks that are told of every round."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -30,7 +30,7 @@ from ..simulate.state import Run, State
 class Sites:
     """What callbacks may know of the clients."""
 
-    client_names: list[str]
+    client_names: Sequence[str]
     metric: Metric = ACCURACY
     judged: object | None = True  # None: no client has test data
     module: nn.Module | None = None

@@ -18,7 +18,9 @@ from ..core.fold import Fold
 from ..core.round import open_round
 from ..core.server import Record, Server, Update
 from . import fields, wire
-from .roster import Connection, replies
+from .asking import Enough
+from .connection import Connection
+from .habits import Closing
 from .trips import HeldUpdates
 from .wire import Models, Shape, Task, Values
 
@@ -42,6 +44,7 @@ class PlainRound:
         connection: Connection,
         trips: int = 3,
         measured: Losses = {},
+        closing: Closing | None = None,
     ) -> None:
         self.server = server
         self.shape = shape
@@ -49,7 +52,10 @@ class PlainRound:
         self.connection = connection
         self.measured = dict(measured)  # losses that came with the last round's scores; with this round's, later
         self.waiting: HeldUpdates | None = HeldUpdates() if trips == 1 else None
+        self.ahead = None  # nothing but losses is known of the next round
         self.fold: Fold | None = None
+        self.closing = closing
+        self.enough: Enough | None = None  # of the replies to the messages handed out last
         self.unanswered: dict[int, int] = {}  # node -> client, of the tasks without a reply
 
     def open(
@@ -75,7 +81,11 @@ class PlainRound:
             for client, step in zip(clients, steps, strict=True):
                 tasks[client] = dataclasses.replace(self.task, snapshot_step=step)
         log(INFO, "round %s: %s drawn, %s train", server.index, len(drawn), len(tasks))
-        return self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
+        messages = self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
+        if self.closing is not None:
+            measured = len(turn.round.ids)
+            self.enough = self.closing.updates(len(messages), measured)
+        return messages
 
     def _open_late(
         self,
@@ -90,7 +100,10 @@ class PlainRound:
         self.task = dataclasses.replace(self.task, personal=personal, measure=wire.ARRAYS)
         tasks = dict.fromkeys(drawn.tolist(), self.task)
         log(INFO, "round %s: %s drawn, all train", self.server.index, len(drawn))
-        return self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
+        messages = self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
+        if self.closing is not None:
+            self.enough = self.closing.updates(len(messages), len(drawn))
+        return messages
 
     def collect(self, answers: Iterable[Message]) -> None:
         """Fold each reply into the step and let it go; what fails or does not fit is dropped and named."""
@@ -112,7 +125,7 @@ class PlainRound:
                 self._log_dropped(client, error)
             del reply
         for client in self.unanswered.values():
-            self._log_dropped(client, "no reply")
+            self._log_dropped(client, self._why_unanswered(client))
         if self.waiting is not None:
             self.fold = self.waiting.folded(self.server)
 
@@ -132,26 +145,32 @@ class PlainRound:
 
     def ask_scores(
         self,
+        tested: Iterable[int],
         deployed: ArrayRecord,
         current: ArrayRecord | None,
         config: Values,
         following: Iterable[int] = (),
         measure: str = "",
     ) -> list[Message]:
-        """Tasks to test the deployed model, for every client that holds test data; in the same message the current.
+        """Tasks to test the deployed model, for the clients `tested`; in the same message the current one.
 
         The clients of the `following` round also measure their training loss, of the model in the record `measure`.
         """
         index = self.server.index + 1
         task = dataclasses.replace(self.task, index=index, measure="")
-        tested = self.connection.roster.tested()
         tasks = dict.fromkeys(tested, task)
         for client in following:
             tasks[client] = dataclasses.replace(task, measure=measure)
+        for client in list(tasks):
+            if self.connection.is_silent(client):
+                del tasks[client]  # it has cost this round a timeout already
         models = {wire.ARRAYS: deployed}
         if current is not None:
             models[wire.CURRENT] = current
-        return self._messages(wire.EVALUATE, tasks, models, config)
+        messages = self._messages(wire.EVALUATE, tasks, models, config)
+        if self.closing is not None:
+            self.enough = self.closing.scores(len(messages))
+        return messages
 
     def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
         """What the record says of the scores; losses that come with them are kept in `measured`."""
@@ -234,12 +253,15 @@ class PlainRound:
         clients = [client for client in everyone if client not in self.measured]
         tasks = dict.fromkeys(clients, self.task)
         messages = self._messages(wire.LOSS, tasks, {wire.ARRAYS: arrays}, {})
-        missing = dict.fromkeys(clients, "not connected")
+        missing = {client: self.connection.why_absent(client) for client in clients}
         for connected in self.unanswered.values():
             missing[connected] = "no reply"
         losses = dict.fromkeys(clients, math.nan)
-        connection = self.connection
-        for reply in replies(connection.grid, messages, connection.timeout):  # nothing is summed: any order
+        enough = None
+        if self.closing is not None:
+            known = len(everyone) - len(clients)
+            enough = self.closing.losses(len(messages), known)
+        for reply in self.connection.replies(messages, enough, ordered=False):  # nothing is summed: any order
             client = self._sender(reply)
             if client is None:
                 continue
@@ -249,6 +271,8 @@ class PlainRound:
             except InputError as error:
                 missing[client] = str(error)
         for absent, reason in missing.items():
+            if reason == "no reply":
+                reason = self._why_unanswered(absent)
             self._log_dropped(absent, reason)
         losses.update(self.measured)
         values = [losses[client] for client in everyone]
@@ -257,6 +281,13 @@ class PlainRound:
     def _log_not_scored(self, client: int, reason: object) -> None:
         index = self.server.index + 1
         self.connection.log_dropped(index, client, reason, "not scored")
+
+    def _why_unanswered(self, client: int) -> str:
+        """Of a client without a reply: it was too late, or others were enough."""
+        closes_early = self.closing is not None and self.closing.is_early
+        if closes_early and not self.connection.is_silent(client):
+            return "the round closed without it"
+        return "no reply"
 
     def _log_dropped(self, client: int, reason: object) -> None:
         self.connection.log_dropped(self.server.index, client, reason)

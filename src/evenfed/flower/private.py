@@ -1,82 +1,34 @@
-"""A private round: the server learns sums alone. First the means that weights need, then a sum of weighted updates."""
+"""A private round: the server learns sums alone. First the means that weights need, then a sum of weighted updates.
+
+The keys of a round's sums are made once. Where the same clients take part again, the next round's are made along with
+this one's update, and its first mean is summed together with this one's scores, which are of the same model.
+"""
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message
 from flwr.supercore import log
 from torch import Tensor
 
 from ..algorithms import get, names
-from ..core.algorithm import Algorithm, Own
+from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..core.step import with_average
 from ..core.sums import number_of_means
 from . import wire
-from .roster import Connection
-from .secure import LEAST, RANGES, SecureSum, TooFewError, Vector, joined
+from .connection import Connection
+from .masked import BOTH_SCORES, MEAN, NUMBERS, SCORE, UPDATE, MaskedSums, Total, sums_of_round
+from .masking import LEAST
+from .masks import Vector
+from .secure import Session, TooFewError
 from .usual import UnusualError, check_mean, stepped, with_usual
-from .wire import Models, Shape, Task, Values
-
-RECORD = "private"
-
-# kinds of masked sums
-MEAN = "mean"
-UPDATE = "update"
-SCORE = "score"
-BOTH_SCORES = "both scores"
-NUMBERS = {
-    MEAN: 1,
-    UPDATE: 3,  # beside the update: objective, length, and change of the dual
-    SCORE: 2,  # a score and its square
-    BOTH_SCORES: 4,  # the same of the deployed model, then of the current one
-}
-SCORES = {  # which of a client's scores go into a sum
-    SCORE: ("accuracy",),
-    BOTH_SCORES: ("accuracy", "current"),
-}
-
-
-@dataclass(frozen=True)
-class MaskedTask:
-    """What a client is told to add to which sum."""
-
-    kind: str  # MEAN, UPDATE, SCORE or BOTH_SCORES
-    algorithm: str  # JSON: name and hyper-parameters
-    coefficient: float  # c_i, which is public: the client's share, or 1/m
-    means: list[float]  # those known so far
-    clients: int  # with data, in the federation
-    since: int  # the client's memory counts as it stood before this round: after the last that counted it
-    mean_dual: float
-    smooth: float  # 1: not smoothed
-
-    def record(self) -> ConfigRecord:
-        return ConfigRecord(dict(vars(self)))
-
-    def own(self, lr: float, loss: float, memory: Tensor | None) -> Own:
-        """What the client knows of itself; `memory` holds its smoothed loss and its dual before the round."""
-        dual = 0.0
-        if memory is not None:
-            smoothed, dual = memory.tolist()
-            loss = (1 - self.smooth) * smoothed + self.smooth * loss
-        return Own(
-            loss=torch.tensor(loss, dtype=torch.float64),
-            lr=lr,
-            clients=self.clients,
-            dual=dual,
-            mean_dual=self.mean_dual,
-        )
-
-    @classmethod
-    def read(cls, message: Message) -> "MaskedTask":
-        fields: Any = dict(message.content.config_records[RECORD])
-        return cls(**fields)
+from .wire import Shape, Task, Values
 
 
 def check_algorithm(algorithm: Algorithm) -> None:
@@ -122,6 +74,14 @@ def with_private_memory(server: Server) -> Server:
     return with_usual(dataclasses.replace(server, memory=memory, smoothed=None))
 
 
+@dataclasses.dataclass(frozen=True)
+class Ahead:
+    """What a round has done for the next one."""
+
+    session: Session | None = None  # keys that are made
+    sums: MaskedSums | None = None  # those of the next round, its first mean known
+
+
 class PrivateRound:
     """The same as `PlainRound`, from masked sums. Too few clients: the round is skipped, and the record names them."""
 
@@ -131,12 +91,16 @@ class PrivateRound:
         shape: Shape,
         task: Task,
         connection: Connection,
+        ahead: Ahead | None = None,
     ) -> None:
         self.server = server
         personal = server.algorithm.personal()
         self.task = dataclasses.replace(task, personal=personal)
         self.connection = connection
-        self.sums = MaskedSums(server, connection)
+        self.ahead = ahead or Ahead()  # from the last round; for the next one, once this is closed
+        self.sums = MaskedSums(server, connection, [])
+        self.after = server
+        self.measured: dict[int, float] = {}  # no single losses
         self.scores: dict[str, float] | None = None
         self.reason: str | None = None  # why the round is skipped
 
@@ -151,27 +115,50 @@ class PrivateRound:
 
         Losses are measured at the model `weighed`, and `arrays` is trained.
         """
-        self.sums.admit(drawn.tolist())
+        clients = drawn.tolist()
+        ahead = self.ahead
+        self.ahead = Ahead()
+        known = ahead.sums
         try:
-            means = number_of_means(self.server.algorithm)
-            for phase in range(means):
-                measured = {wire.ARRAYS: weighed} if phase == 0 else {}  # the loss is measured once
-                (mean,) = self.sums.averages(MEAN, self.task, measured)
-                check_mean(self.server, phase, mean)
-                self.sums.means.append(mean)
+            if known is not None and known.drawn == sorted(clients):
+                self.sums = known
+                known.go_on(self.connection)
+            else:
+                self.sums = MaskedSums(self.server, self.connection, clients)
+                self.sums.open(ahead.session)
+            self._sum_means(weighed)
             models = {wire.ARRAYS: arrays}
-            if means == 0 and weighed is not arrays:
+            if not self.sums.means and weighed is not arrays:
                 models[wire.WEIGHED] = weighed
+            if self._everyone_is_left():
+                self.sums.following = Session(self.sums.nodes, sums_of_round(self.server))
             size = len(self.server.theta)
-            return self.sums.begin(UPDATE, self.task, models, config, size)
+            return self.sums.begin(UPDATE, "update", self.task, models, config, size)
         except (TooFewError, UnusualError) as reason:
             self._skip(reason)
             return []
 
+    def _everyone_is_left(self) -> bool:
+        """All clients that have data: they will take part in the next round too."""
+        with_data = self.server.sizes > 0
+        return len(self.sums.clients) == int(with_data.sum())
+
+    def _sum_means(self, weighed: ArrayRecord) -> None:
+        """Those that are not known yet."""
+        sums = self.sums
+        for position, mean in enumerate(sums.means):
+            check_mean(self.server, position, mean)
+        for position in range(len(sums.means), number_of_means(self.server.algorithm)):
+            measured = {wire.ARRAYS: weighed} if position == 0 else {}  # the loss is measured once
+            total = sums.total(MEAN, f"mean {position + 1}", self.task, measured)
+            mean = total.numbers[0] / total.covered
+            check_mean(self.server, position, mean)
+            sums.means.append(mean)
+
     def collect(self, answers: Iterable[Message]) -> None:
         """Add the clients' masked, weighted updates."""
-        for reply in answers:
-            self.sums.add(reply)
+        if self.sums.running is not None:
+            self.sums.collect(answers)
 
     def close(self) -> tuple[Server, Record]:
         """The server after the step, and a record without any client's numbers."""
@@ -183,16 +170,15 @@ class PrivateRound:
             self._skip("no update was asked for")
         try:
             if self.sums.running:
-                size = len(server.theta)
-                entries, covered = self.sums.finish()
-                update = entries[:size]
-                numbers = joined(entries[size:])
-                total_objective, length, dual_change = numbers
-                objective = total_objective / covered
-                server = self._moved(update, length, dual_change)
+                total = self.sums.finish()
+                total_objective, _, _ = total.numbers
+                objective = total_objective / total.covered
+                server = self._moved(total)
                 weights[self.sums.clients] = np.nan  # known to each client alone
         except (TooFewError, UnusualError) as reason:
             self._skip(reason)
+        self.ahead = Ahead(session=self.sums.following)
+        self._log_stages(self.sums)
         record = Record(
             index=server.index,
             losses=np.full(everyone, np.nan),
@@ -204,43 +190,78 @@ class PrivateRound:
             reason=self.reason,
             clipped=self.server.oversized,
         )
-        following = server.index + 1
-        server = dataclasses.replace(server, index=following, oversized=())
-        return with_average(server, self.server.average), record
+        next_index = server.index + 1
+        server = dataclasses.replace(server, index=next_index, oversized=())
+        self.after = with_average(server, self.server.average)
+        return self.after, record
 
-    def ask_scores(self, deployed: ArrayRecord, current: ArrayRecord | None, config: Values) -> list[Message]:
-        """Mean and deviation of the clients' test scores. The sum is taken here, so no messages are left to send."""
+    def ask_scores(
+        self,
+        tested: Iterable[int],
+        deployed: ArrayRecord,
+        current: ArrayRecord | None,
+        config: Values,
+        following: Iterable[int] = (),
+        measure: str = "",
+    ) -> list[Message]:
+        """Mean and deviation of the clients' test scores. The sum is taken here, so no messages are left to send.
+
+        If just those who are tested take part in the `following` round, its first mean is summed along with them, of
+        the losses of the model in the record `measure`.
+        """
         index = self.server.index + 1
-        task = dataclasses.replace(self.task, index=index)
-        server = dataclasses.replace(self.server, index=index)
-        connection = self.connection
-        sums = MaskedSums(server, connection)
-        for client in connection.roster.tested():
-            if client in connection.nodes:
-                sums.clients.append(client)
+        task = dataclasses.replace(self.task, index=index, measure="")
+        judged = sorted(client for client in tested if client in self.connection.nodes)
+        is_same = sorted(following) == judged
+        is_measured = is_same and number_of_means(self.after.algorithm) > 0
+        if is_measured:
+            task = dataclasses.replace(task, measure=measure)
         kind = SCORE
         models = {wire.ARRAYS: deployed}
         if current is not None:
             kind = BOTH_SCORES
             models[wire.CURRENT] = current
         try:
-            averages = sums.averages(kind, task, models)
+            sums = self._sums_for_scores(judged, is_measured)
+            title = "scores and mean 1" if is_measured else "scores"
+            total = sums.total(kind, title, task, models)
         except TooFewError as reason:
             log(WARNING, "round %s: no scores: %s", index, reason)
+            return []
+        count = NUMBERS[kind]
+        averages = [number / total.covered_scores for number in total.numbers[:count]]
+        self.scores = _moments("", *averages[:2])
+        if current is not None:
+            self.scores.update(_moments("current-", *averages[2:]))
+        if is_measured:
+            mean = total.numbers[count] / total.covered
+            sums.means.append(mean)
+            self.ahead = Ahead(sums=sums)
         else:
-            self.scores = _moments("", *averages[:2])
-            if current is not None:
-                self.scores.update(_moments("current-", *averages[2:]))
+            self._log_stages(sums)
         return []
+
+    def _sums_for_scores(self, tested: list[int], is_measured: bool) -> MaskedSums:
+        """Under the next round's keys if its first mean is summed as well, else under this round's if they fit."""
+        sums = MaskedSums(self.after, self.connection, tested)
+        ready = None
+        if is_measured:
+            ready = self.ahead.session
+            self.ahead = Ahead()
+        elif not self.sums.lost:
+            ready = self.sums.session
+        sums.open(ready)
+        return sums
 
     def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
         """What the record says of the scores."""
         return {"scores": self.scores}
 
-    def _moved(self, total: Vector, length: float, dual_change: float) -> Server:
-        """The server after the step total / length."""
+    def _moved(self, total: Total) -> Server:
+        """The server after the step: the sum of updates divided by that of the lengths."""
         server = self.server
-        update = total / length if length > 0 else 0 * total
+        _, length, dual_change = total.numbers
+        update: Vector = total.vector / length if length > 0 else 0 * total.vector
         step = torch.from_numpy(update)
         counted = server.memory["counted"].clone()
         counted[self.sums.clients] = server.index + 1
@@ -254,7 +275,17 @@ class PrivateRound:
 
     def _skip(self, reason: object) -> None:
         self.sums.running = None
+        self.sums.following = None
         self.reason = str(reason)
+        lost = ", ".join(self.sums.lost)
+        if lost:
+            self.reason = f"{reason}; lost: {lost}"
+
+    def _log_stages(self, sums: MaskedSums) -> None:
+        """How long each stage took, and how many took part."""
+        stages = [stage.says for stage in sums.courier.stages]
+        number = self.server.index + 1
+        log(INFO, "round %s, private: %s", number, ", ".join(stages) or "nobody was asked")
 
 
 def _moments(prefix: str, mean: float, square: float) -> dict[str, float]:
@@ -264,125 +295,3 @@ def _moments(prefix: str, mean: float, square: float) -> dict[str, float]:
         f"{prefix}mean-accuracy": mean,
         f"{prefix}std-accuracy": variance**0.5,
     }
-
-
-class MaskedSums:
-    """Masked sums over the same clients, one after another. Who is lost on the way takes no further part."""
-
-    def __init__(self, server: Server, connection: Connection) -> None:
-        self.server = server
-        self.connection = connection
-        self.clients: list[int] = []  # who is left
-        self.dropped: list[int] = []
-        self.means: list[float] = []
-        self.coefficients: dict[int, float] = {}
-        self.running: SecureSum | None = None
-
-    def admit(self, clients: Iterable[int]) -> None:
-        """Those connected take part."""
-        for client in sorted(clients):
-            if client in self.connection.nodes:
-                self.clients.append(client)
-            else:
-                self._drop(client, "not connected")
-
-    def averages(self, kind: str, task: Task, models: Models) -> list[float]:
-        """Means over those who replied, of the numbers that `kind` asks for."""
-        messages = self.begin(kind, task, models, {})
-        for reply in self.connection.replies(messages):
-            self.add(reply)
-        entries, covered = self.finish()
-        return [number / covered for number in joined(entries)]
-
-    def begin(
-        self,
-        kind: str,
-        task: Task,
-        models: Models,
-        config: Values,
-        size: int = 0,
-    ) -> list[Message]:
-        """Open a masked sum over those left, and return the tasks for it."""
-        nodes = self.connection.nodes
-        self.running = SecureSum(
-            nodes=[nodes[client] for client in self.clients],
-            size=size + NUMBERS[kind] * len(RANGES),
-            ask=self.connection.replies,
-            lifetime=self.connection.timeout,
-            tell_errors=self.connection.roster.tell_errors,
-        )
-        try:
-            self.running.open()
-        finally:
-            self._drop_lost(self.running)
-        self._set_coefficients(kind)
-        contents = {}
-        for client in self.clients:
-            content = RecordDict(dict(models))
-            content[wire.CONFIG] = task.record(config)
-            masked_task = self._masked_task(kind, client)
-            content[RECORD] = masked_task.record()
-            contents[nodes[client]] = content
-        return self.running.tasks(contents)
-
-    def add(self, reply: Message) -> None:
-        """Add a client's masked vector."""
-        if self.running is not None:
-            self.running.add(reply)
-
-    def finish(self) -> tuple[Vector, float]:
-        """The sum, and how much of the coefficients those in it hold."""
-        finished = self.running
-        assert finished is not None
-        self.running = None
-        try:
-            entries = finished.close()
-        finally:
-            self._drop_lost(finished)
-        coefficients = [self.coefficients[client] for client in self.clients]
-        return entries, sum(coefficients)
-
-    def _set_coefficients(self, kind: str) -> None:
-        """c_i of those left: the algorithm's own, or 1/m for scores."""
-        sizes = self.server.sizes[self.clients].double()
-        shares = sizes / sizes.sum()
-        coefficients = torch.full_like(shares, 1 / len(shares))
-        if kind not in SCORES:
-            coefficients = self.server.algorithm.coefficients(shares)
-        by_client = zip(self.clients, coefficients.tolist(), strict=True)
-        self.coefficients = dict(by_client)
-
-    def _masked_task(self, kind: str, client: int) -> MaskedTask:
-        server = self.server
-        memory = server.memory
-        with_data = server.sizes > 0
-        clients = int(with_data.sum())
-        smooth = 1.0
-        if server.algorithm.uses_losses and server.smooth is not None:
-            smooth = server.smooth
-        return MaskedTask(
-            kind=kind,
-            algorithm=wire.algorithm_text(server.algorithm),
-            coefficient=self.coefficients[client],
-            means=list(self.means),
-            clients=clients,
-            since=int(memory["counted"][client]),
-            mean_dual=float(memory["dual_total"]) / clients,
-            smooth=smooth,
-        )
-
-    def _drop_lost(self, masked: SecureSum) -> None:
-        """Drop those whom a sum lost before they gave; who gave is in it, whatever came after."""
-        left = []
-        for client in self.clients:
-            node = self.connection.nodes[client]
-            lost_before_giving = node in masked.lost and node not in masked.gave
-            if lost_before_giving:
-                self._drop(client, masked.lost[node])
-            else:
-                left.append(client)
-        self.clients = left
-
-    def _drop(self, client: int, reason: object) -> None:
-        self.dropped.append(client)
-        self.connection.log_dropped(self.server.index, client, reason)

@@ -1,89 +1,69 @@
-"""Which node is which client, and asking them: tasks pushed one by one, replies pulled as they arrive."""
+"""Which node is which client."""
 
+import dataclasses
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any
 
 import torch
-from flwr.app import ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 from flwr.supercore import log
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.guard import Clip
 from ..core.server import Record
 from . import fields, wire
-
-Model = tuple[tuple[str, ...], tuple[str, ...]]  # names of parameters, and of buffers
-MOST_CLIENTS = 10**6
-AT_ONCE = 4  # replies pulled together: what the server holds of them at any moment
-SHORTEST_PAUSE = 0.02  # seconds between two looks for replies, growing while none arrive
-LONGEST_PAUSE = 1.0
-FACTS = {"partition-id", "num-partitions", "name", "train", "test", "parameters", "buffers"}
-
-
-def replies(
-    grid: Grid,
-    messages: Iterable[Message],
-    timeout: float,
-    ordered: bool = False,
-) -> Iterator[Message]:
-    """Replies as they arrive, few in memory at a time; those not there within `timeout` seconds are left out.
-
-    `ordered`: in the order of the messages, so that sums are the same to the bit; early replies wait with
-    Flower, not here.
-    """
-    waiting: list[str] = []
-    for message in messages:
-        pushed = grid.push_messages([message])
-        waiting += [name for name in pushed if name is not None]
-    deadline = time.monotonic() + timeout
-    together = 1 if ordered else AT_ONCE
-    pause = SHORTEST_PAUSE
-    while waiting:
-        late = time.monotonic() >= deadline
-        only_next = ordered and not late
-        reach = 1 if only_next else len(waiting)
-        arrived: set[str] = set()
-        for start in range(0, reach, together):
-            end = start + together
-            names = waiting[start:end]
-            pulled = list(grid.pull_messages(names))
-            arrived |= {message.metadata.reply_to_message_id for message in pulled}
-            while pulled:
-                yield pulled.pop(0)
-        waiting = [name for name in waiting if name not in arrived]
-        if late:
-            return
-        if arrived:
-            pause = SHORTEST_PAUSE
-        else:
-            pause = min(1.5 * pause, LONGEST_PAUSE)
-            time.sleep(pause)
+from .asking import LONGEST_PAUSE, SHORTEST_PAUSE, Heard, Waiting
+from .facts import Facts, Model, facts_in
+from .sites import Site, SiteList
 
 
 @dataclass
 class Roster:
     """Clients by position: their partition id, which batches and participation are drawn by.
 
-    Node ids are random and change when a node registers anew, so nodes are asked who they are.
+    Node ids are random and change when a node registers anew, so nodes are asked who they are. The first node that
+    claims a place holds it as long as it is connected; `sites` says to whom a place belongs.
     """
 
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
+    sites: SiteList | None = None
+    lazily: bool = False  # clients are met when they are drawn: those not met yet have no size
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
-    facts: dict[int, wire.Values] = field(default_factory=dict)  # position -> what the client told of itself
-    positions: dict[int, int] = field(default_factory=dict)  # node -> position
+    facts: dict[int, Facts] = field(default_factory=dict)  # position -> what the client told of itself at first
+    holders: dict[int, int] = field(default_factory=dict)  # position -> node, whether it is connected or not
     left_out: dict[int, str] = field(default_factory=dict)  # node -> reason
-    told: dict[int, wire.Values] = field(default_factory=dict)  # node -> what it told of itself
+    told: dict[int, Facts] = field(default_factory=dict)  # node -> what it told of itself
     model: Model | None = None  # what the clients' model trains and keeps
     settled: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
+    heard: Heard = field(default_factory=Heard)  # who answered, and who did not, since the last round ended
 
     def __post_init__(self) -> None:
+        if self.sites is not None:
+            self._check_sites(self.sites)
         self.stated = self.clients
+        self.present: set[int] = set()
+        self.refused: dict[int, str] = {}  # node -> whose place it claims; it may hold it once that one has gone
+        self.cut: list[Clip] = []  # sizes beyond the largest that a site may have
+        self._known_sites: dict[int, Site] = {}  # node -> site
+        self._asked: set[int] = set()  # nodes
+        self._questions: Waiting | None = None
+        self._unrecorded: list[str] = []
+        self._agreed_on = 0  # what so many nodes told
+        self.has_grown = False  # clients were met since this was last set
+
+    def _check_sites(self, sites: SiteList) -> None:
+        count = len(sites)
+        if self.clients not in (None, count):
+            raise InputError(f"clients={self.clients}, but {sites.path} lists {count} sites; leave `clients` out")
+        self.clients = count
 
     def gather(self, grid: Grid, wait: float, known: wire.Values | None = None) -> None:
         """Wait until all clients are there; `known` (an earlier header's clients) stands in for those that are not.
@@ -91,84 +71,216 @@ class Roster:
         A node that does not fit is left out and named; it ends the run only if there is no other.
         """
         deadline = time.monotonic() + wait
-        while not self._complete():
-            self.refresh(grid, wait)
-            failures = [f"node {node}: {reason}" for node, reason in self.left_out.items()]
-            if failures and not self.nodes:
-                raise InputError("clients could not be set up: " + "; ".join(failures))
+        while True:
+            self.refresh(grid, 0.0)
             if self._complete():
                 break
+            self._refuse_if_none_fits()
             if time.monotonic() >= deadline:
                 if known is not None and self.nodes:
                     break
                 wanted = "any" if self.clients is None else self.clients
                 connected = len(self.nodes)
-                left_out = "".join(f"; left out: {failure}" for failure in failures)
                 raise InputError(
                     f"{connected} of {wanted} clients connected within {wait:g} s; start the missing SuperNodes "
-                    'with --node-config "partition-id=K num-partitions=N", or give `clients` or a longer `wait`'
-                    f"{left_out}"
+                    'with --node-config "partition-id=K num-partitions=N", or give `clients`, `min_available` or a '
+                    f"longer `wait`{self.failures('; left out: ')}"
                 )
             time.sleep(0.2)
         self.settled = True
-        self._recall(known)
+        self.recall(known)
+
+    def settle(self) -> None:
+        """End the introduction of the first clients of a fleet."""
+        self._refuse_if_none_fits()
+        if self.model is None:
+            raise InputError("no client has answered who it is; give a longer `timeout`, or look at the clients' logs")
+        self.settled = True
+
+    def _refuse_if_none_fits(self) -> None:
+        failed = self.left_out or self.refused
+        if failed and not self.nodes and not self._awaited(self.present):
+            reasons = self.failures("; ").removeprefix("; ")
+            raise InputError(f"clients could not be set up: {reasons}")
+
+    def failures(self, before: str) -> str:
+        """Who was left out or refused, and why."""
+        parts = []
+        for node, reason in {**self.left_out, **self.refused}.items():
+            parts.append(f"{before}node {node}: {reason}")
+        return "".join(parts)
 
     def _complete(self) -> bool:
         if self.clients is None:
             return False
         return len(self.nodes) >= self.clients
 
-    def refresh(self, grid: Grid, timeout: float) -> None:
-        """Note who is connected, and ask new nodes who they are."""
-        present = set(grid.get_node_ids())
-        new = present - self.told.keys() - self.left_out.keys()
-        config = ConfigRecord({"server-round": 0})
-        questions = []
-        for node in sorted(new):
-            question = wire.message(node, wire.DESCRIBE, {}, config)
-            questions.append(question)
-        for reply in replies(grid, questions, timeout):
+    def refresh(
+        self,
+        grid: Grid,
+        timeout: float,
+        quorum: float = 1.0,
+        resting: Collection[int] = (),
+    ) -> None:
+        """Note who is connected, and ask new nodes who they are.
+
+        Waits for those that it asks, unless so large a part of the clients is connected without them.
+        """
+        self.look(grid)
+        new = [node for node in sorted(self.present) if node not in self._asked and node not in resting]
+        self.introduce(grid, new, timeout, lambda: self._has(quorum))
+
+    def _has(self, quorum: float) -> bool:
+        return self.clients is not None and len(self.nodes) >= math.ceil(quorum * self.clients)
+
+    def look(self, grid: Grid) -> None:
+        """Note who is connected; nodes that no site of the list stands for are left out unasked."""
+        self.present = set(grid.get_node_ids())
+        if self.sites is not None:
+            unknown_nodes = self.present - self._known_sites.keys() - self.left_out.keys()
+            self._known_sites |= self.sites.of(grid, unknown_nodes)
+            for node in sorted(unknown_nodes - self._known_sites.keys()):
+                self._leave_out(node, InputError(f"it is not in {self.sites.path.name}"))
+        self._enter()
+
+    def introduce(
+        self,
+        grid: Grid,
+        nodes: Iterable[int],
+        timeout: float,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Ask nodes who they are, each once, and wait until all have answered or `enough()`.
+
+        Answers that come later are taken when someone is asked the next time.
+        """
+        questions = self._questions
+        if questions is None or questions.grid is not grid:
+            questions = Waiting(grid, self.heard)
+            self._questions = questions
+            self._asked -= {node for node in self._asked if node not in self.told and node not in self.left_out}
+        asked = set()
+        messages = []
+        for node in nodes:
+            if node in self._asked or node in self.left_out:
+                continue
+            asked.add(node)
+            messages.append(wire.message(node, wire.DESCRIBE, {}, ConfigRecord({"server-round": 0})))
+        questions.push(messages)
+        self._asked |= asked
+        deadline = time.monotonic() + timeout
+        pause = SHORTEST_PAUSE
+        while True:
+            late = time.monotonic() >= deadline
+            self._hear(questions)
+            self._enter()
+            if late or enough() or not self._awaited(asked):
+                break
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE)
+        if late and timeout:
+            self.heard.silent.update(self._awaited(asked))
+
+    def _awaited(self, nodes: Collection[int]) -> set[int]:
+        """Of these nodes, those that were asked and have not answered."""
+        answered = self.told.keys() | self.left_out.keys()
+        return {node for node in nodes if node in self._asked and node not in answered and node in self.present}
+
+    def _hear(self, questions: Waiting) -> None:
+        for reply in questions.all():
             node = reply.metadata.src_node_id
             try:
                 fields.refuse_failure(reply, self.tell_errors)
-                self.told[node] = _facts(reply)
+                self.told[node] = facts_in(reply)
             except InputError as error:
                 self._leave_out(node, error)
+
+    def _enter(self) -> None:
+        """Give each connected node its place."""
         if not self.settled:
             self._agree()
         for node, facts in self.told.items():
-            if node in self.positions or node in self.left_out:
+            if node not in self.present or node in self.left_out or self.holders.get(facts.position) == node:
                 continue
             try:
-                self.positions[node] = self._entered(node, facts)
+                self._check(node, facts)
             except InputError as error:
                 self._leave_out(node, error)
-        self.nodes = {}
-        for node, position in self.positions.items():
-            if node in present:
-                self.nodes[position] = node
+                continue
+            self._claim(node, facts)
+        self.nodes = {position: node for position, node in self.holders.items() if node in self.present}
+
+    def _claim(self, node: int, facts: Facts) -> None:
+        """The place of the client on a node, if nobody connected holds it."""
+        position = facts.position
+        holder = self.holders.get(position)
+        if holder is not None and holder in self.present:
+            reason = f"partition-id={position} is held by node {holder}, which is connected"
+            if self.refused.get(node) != reason:
+                self.refused[node] = reason
+                self._unrecorded.append(f"node {node}: {reason}")
+                log(WARNING, "refused: node %s: %s", node, reason)
+            return
+        self.refused.pop(node, None)
+        self.holders[position] = node
+        if position not in self.facts:
+            self.facts[position] = self._as_listed(node, facts)
+            self.has_grown = True
+        log(INFO, "client %s (%s) is on node %s", position, self.facts[position].name, node)
+
+    def _as_listed(self, node: int, facts: Facts) -> Facts:
+        """With the name that the list of sites gives, and no more examples than it allows."""
+        site = self._known_sites.get(node)
+        if site is None:
+            return facts
+        train = facts.train
+        if site.largest is not None and train > site.largest:
+            self.cut.append(Clip(facts.position, "size", float(train), float(site.largest)))
+            text = "client %s says %s training examples, and %s allows %s: those count"
+            log(WARNING, text, facts.position, train, self.sites and self.sites.path.name, site.largest)
+            train = site.largest
+        name = site.name or facts.name
+        return dataclasses.replace(facts, name=name, train=train)
+
+    def is_of_no_use(self, node: int) -> bool:
+        """Whether a node is known to be refused, or to have no data to train on."""
+        if node in self.left_out or node in self.refused:
+            return True
+        facts = self.told.get(node)
+        return facts is not None and facts.train == 0
 
     def _leave_out(self, node: int, reason: InputError) -> None:
         self.left_out[node] = str(reason)
+        self._unrecorded.append(f"node {node}: {reason}")
         log(WARNING, "left out: node %s: %s", node, reason)
+
+    def noted(self, record: Record) -> Record:
+        """The record, with those that were refused since the last one, and sizes that were cut."""
+        refused = tuple(self._unrecorded)
+        clipped = (*self.cut, *record.clipped)
+        self._unrecorded = []
+        self.cut = []
+        return record.but(refused=refused, clipped=clipped)
 
     def _agree(self) -> None:
         """How many clients there are and what their model trains: what most nodes say. On a change all enter anew."""
+        if len(self.told) == self._agreed_on:
+            return
+        self._agreed_on = len(self.told)
         before = (self.clients, self.model)
         if self.stated is None:
-            partitions = [facts["num-partitions"] for facts in self.told.values()]
-            self.clients = _most_common(partitions) or None
-        models = [_model(facts) for facts in self.told.values()]
-        self.model = _most_common(models)
+            self.clients = _most_common(facts.partitions for facts in self.told.values()) or None
+        self.model = _most_common(facts.model for facts in self.told.values())
         if (self.clients, self.model) != before:
             for node in self.told:
                 self.left_out.pop(node, None)
-            self.positions = {}
+            self.holders = {}
             self.facts = {}
+            self.cut = []
 
-    def _entered(self, node: int, facts: wire.Values) -> int:
-        """The position of the client on a node."""
-        position = int(facts["partition-id"])
+    def _check(self, node: int, facts: Facts) -> None:
+        """Refuse a node without a place in this federation."""
+        position = facts.position
         if self.clients is None:
             raise InputError(
                 'it does not say how many clients there are; start it with --node-config "partition-id=K '
@@ -179,47 +291,61 @@ class Roster:
             raise InputError(
                 f"partition-id={position}, but there are {self.clients} clients; give each node one of 0 .. {last}"
             )
-        if _model(facts) != self.model:
+        if facts.model != self.model:
             raise InputError("its model trains other parameters than the other clients' models")
-        if position in self.positions.values():
-            older = self.nodes.get(position)
-            text = "nodes %s and %s both say partition-id=%s; the newer is asked"
-            log(WARNING, text, older, node, position)
-        self.facts.setdefault(position, dict(facts))
-        log(INFO, "client %s (%s) is on node %s", position, facts["name"], node)
-        return position
+        site = self._known_sites.get(node)
+        if site is not None and site.partition != position:
+            raise InputError(
+                f"it says partition-id={position}, and {self.sites and self.sites.path.name} gives it "
+                f"{site.partition}; start it with partition-id={site.partition}"
+            )
 
-    def _recall(self, known: wire.Values | None) -> None:
+    def recall(self, known: wire.Values | None) -> None:
         """Take from an earlier run's header the facts of clients that are not there."""
-        model = next(iter(self.facts.values()))  # the same for all: names of parameters and buffers
+        if known is None or self.model is None:
+            return
+        counts_right_answers = self.score_range() == (0.0, 1.0)
         for position in range(self.clients or 0):
-            if position in self.facts:
+            size = known["train"][position]
+            never_met = self.lazily and not size and not known["test"][position]
+            if position in self.facts or never_met:
                 continue
-            assert known is not None
-            name = known["names"][position]
-            self.facts[position] = {
-                **model,
-                "name": name,
-                "train": known["train"][position],
-                "test": known["test"][position],
-            }
-            log(WARNING, "client %s (%s) is not connected", position, name)
+            self.facts[position] = Facts(
+                position=position,
+                partitions=self.clients or 0,
+                name=known["names"][position],
+                train=size,
+                test=known["test"][position],
+                model=self.model,
+                counts_right_answers=counts_right_answers,
+            )
+            if not self.lazily:
+                log(WARNING, "client %s (%s) is not connected", position, self.name(position))
 
-    def column(self, fact: str) -> list[Any]:
-        """One fact of every client, by position."""
-        values = []
-        for position in range(self.clients or 0):
-            facts = self.facts[position]
-            values.append(facts[fact])
+    def name(self, client: int) -> str:
+        facts = self.facts.get(client)
+        return str(client) if facts is None else facts.name
+
+    def shape(self, arrays: ArrayRecord) -> wire.Shape:
+        """Which of the model's arrays travel, by what the clients' model trains and keeps."""
+        assert self.model is not None
+        parameters, buffers = self.model
+        return wire.Shape.of(arrays, parameters, buffers)
+
+    def names(self) -> list[str]:
+        return [self.name(position) for position in range(self.clients or 0)]
+
+    def column(self, fact: str) -> list[int]:
+        """How many examples every client has to train or to test, by position; 0 of those never met."""
+        values = [0] * (self.clients or 0)
+        for position, facts in self.facts.items():
+            values[position] = getattr(facts, fact)
         return values
 
     def score_range(self) -> tuple[float, float]:
         """Where scores lie: accuracies within 0 .. 1, where most clients say that theirs are."""
-        are_accuracies = [facts.get("counts-right-answers") is True for facts in self.facts.values()]
-        return (0.0, 1.0) if _most_common(are_accuracies) else (-math.inf, math.inf)
-
-    def name(self, client: int) -> str:
-        return str(self.facts[client]["name"])
+        are_accuracies = _most_common(facts.counts_right_answers for facts in self.facts.values())
+        return (0.0, 1.0) if are_accuracies else (-math.inf, math.inf)
 
     def sizes(self, earlier: wire.Values | None) -> Tensor:
         """[n] training-set sizes, which are fixed for a run: what its clients said at first counts."""
@@ -227,19 +353,12 @@ class Roster:
         if earlier is None or len(earlier["train"]) != len(sizes):
             return sizes
         at_first = torch.tensor(earlier["train"], dtype=torch.int64)
+        if self.lazily:
+            at_first = torch.where(at_first == 0, sizes, at_first)
         for position in (sizes != at_first).nonzero().flatten().tolist():
             text = "client %s says %s training examples, %s when the run began: those count"
             log(WARNING, text, position, int(sizes[position]), int(at_first[position]))
         return at_first
-
-    def log_guarded(self, record: Record) -> None:
-        """Whose numbers the guard has bounded, and why a round was skipped."""
-        for clip in record.clipped:
-            name = self.facts[clip.client]["name"]
-            place = (record.index, clip.client, name)
-            log(WARNING, "round %s: guard: client %s (%s): %s", *place, clip.says)
-        if record.skipped and record.reason is not None:
-            log(WARNING, "round %s is skipped: %s", record.index, record.reason)
 
     def tested(self) -> list[int]:
         """Clients that hold test data."""
@@ -252,7 +371,7 @@ class Roster:
     def describe(self) -> dict[str, Any]:
         """As a run's header keeps it."""
         return {
-            "names": self.column("name"),
+            "names": self.names(),
             "train": self.column("train"),
             "test": self.column("test"),
             "classes": None,
@@ -261,55 +380,7 @@ class Roster:
         }
 
 
-def _facts(reply: Message) -> wire.Values:
-    """What a client tells of itself, each field checked."""
-    facts: wire.Values = reply.content.config_records.get(wire.CONFIG, {})
-    if not facts.keys() >= FACTS:
-        raise InputError("it runs another client app; use evenfed.flower.client_app")
-    for name in ("partition-id", "num-partitions"):
-        fields.whole(facts, name, MOST_CLIENTS)
-    for name in ("train", "test"):
-        fields.whole(facts, name, int(fields.LARGEST_SIZE))
-    fields.names(facts, "buffers")
-    if not fields.names(facts, "parameters"):
-        raise InputError("its model has nothing to train")
-    if not isinstance(facts["name"], str):
-        raise InputError("its name is no text")
-    return facts
-
-
-def _model(facts: wire.Values) -> Model:
-    return tuple(facts["parameters"]), tuple(facts["buffers"])
-
-
-def _most_common(values: Sequence[Any]) -> Any:
+def _most_common(values: Iterable[Any]) -> Any:
     """The first of those that occur most often; None of none."""
-    if not values:
-        return None
-    return max(values, key=values.count)
-
-
-@dataclass(frozen=True)
-class Connection:
-    """How a round reaches its clients."""
-
-    grid: Grid
-    roster: Roster
-    timeout: float
-    ordered: bool
-
-    @property
-    def nodes(self) -> Mapping[int, int]:
-        """Client -> node, of those connected."""
-        return self.roster.nodes
-
-    def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
-        return replies(self.grid, messages, self.timeout, self.ordered)
-
-    def refuse_failure(self, reply: Message) -> None:
-        """Refuse a reply that reports a failure."""
-        fields.refuse_failure(reply, self.roster.tell_errors)
-
-    def log_dropped(self, index: int, client: int, reason: object, what: str = "dropped") -> None:
-        name = self.roster.name(client)
-        log(WARNING, "round %s: client %s (%s) is %s: %s", index, client, name, what, reason)
+    counts = Counter(values)
+    return max(counts, key=counts.__getitem__, default=None)

@@ -16,6 +16,7 @@ from ..comparison.plan import Variant
 from ..core.errors import InputError, unknown
 from ..settings import Settings, extended
 from ..simulate.problem import initial_model
+from . import habits
 from .client import ModelFunction
 from .metrics import EvaluateFunction
 from .place import place_of
@@ -34,6 +35,7 @@ OWN = (
     "private",
     "trips",
     "tell_errors",
+    "sites",
     "track",
 )
 
@@ -121,7 +123,7 @@ def options(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
     settings = [field.name for field in fields(Settings)]
     settings.remove("engine")  # it is Flower
     settings.remove("device")  # the clients choose their own
-    allowed = [*OWN, *settings]
+    allowed = [*OWN, *habits.names(), *settings]
     chosen = dict(defaults)
     for key, value in config.items():
         if key.startswith(PREFIX) and value != "":

@@ -1,15 +1,47 @@
 """Where a strategy stands: between rounds the server, within one what is open."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message
+from torch import Tensor
 
+from ..core.algorithm import Algorithm
 from ..core.average import Average, Model
 from ..core.server import Record, Server
 from ..core.step import with_average
+from ..settings import Settings
+from ..simulate.beginning import new_server
 from .plain import PlainRound
-from .private import PrivateRound
+from .private import Ahead, PrivateRound, check_run, with_private_memory
 from .wire import Shape
+
+
+def first_server(
+    algorithm: Algorithm,
+    settings: Settings,
+    shape: Shape,
+    arrays: ArrayRecord,
+    sizes: Tensor,
+    private: bool,
+) -> Server:
+    """The server before its first round, over clients of these sizes [n]."""
+    travelling = shape.chosen(arrays)
+    theta, buffers = shape.read(travelling)
+    server = new_server(
+        algorithm,
+        settings,
+        theta,
+        sizes,
+        layout=shape.layout,
+        buffers=buffers,
+    )
+    if not private:
+        return server
+    with_data = sizes > 0
+    count = settings.drawn(int(with_data.sum()))
+    check_run(count, shape)
+    return with_private_memory(server)
 
 
 class Standing:
@@ -23,6 +55,7 @@ class Standing:
         self.round: PlainRound | PrivateRound | None = None
         self.record: Record | None = None  # of the round, once its step is taken
         self.measured: dict[int, float] = {}  # losses at the model `weighed` of the next round, by client
+        self.ahead: Ahead | None = None  # what a private round has done for the next
         self.began = 0.0
 
     @property
@@ -48,6 +81,7 @@ class Standing:
         if arrays is self.arrays:
             return
         self.measured = {}  # of another model
+        self.ahead = None
         received, buffers = self.shape.read(arrays)
         theta = received.to(self.server.theta)
         server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
@@ -55,6 +89,12 @@ class Standing:
             server = with_average(server, self.average_before)
         self.server = server
         self.arrays = arrays
+
+    def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """To what the open round has asked, until it has enough of them."""
+        assert self.round is not None
+        enough = self.round.enough if isinstance(self.round, PlainRound) else None
+        return self.round.connection.replies(messages, enough)
 
     def close(self) -> Record:
         """Take the step of the open round."""

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
-from torch import Tensor, nn
+from torch import nn
 
 from ..callbacks import Callbacks
 from ..callbacks.progress import About
@@ -22,17 +22,20 @@ from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
 from ..settings import Settings
-from ..simulate.beginning import new_server
 from ..simulate.state import Run, State
 from . import wire
+from .connection import log_guarded
 from .fields import check_tell_errors
+from .habits import Habits
 from .journal import Journal, Sites
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .plain import PlainRound
-from .private import PrivateRound, check_algorithm, check_run, with_private_memory
-from .roster import Connection, Roster
-from .standing import Standing
+from .private import PrivateRound, check_algorithm
+from .roster import Roster
+from .sites import read_sites
+from .standing import Standing, first_server
+from .taking_part import Drawn, TakingPart
 from .telling import final_table, round_line
 from .trips import check_trips
 from .wire import Shape, Task
@@ -75,6 +78,7 @@ class FairStrategy(Strategy):
         resume: bool | None = None,
         label: str | None = None,
         clients: int | None = None,
+        sites: Path | str | None = None,
         wait: float = 600.0,
         timeout: float = 3600.0,
         ordered: bool = False,
@@ -88,6 +92,8 @@ class FairStrategy(Strategy):
         variant = Variant.of_entry(algorithm, label)
         self.algorithm = variant.algorithm
         self.label = variant.label
+        self.habits = Habits.taken_from(options)
+        self.habits.check_beside(ordered, private)
         chosen = {**variant.options, **options, "engine": "flower"}
         if trips == 1:
             chosen.setdefault("evaluate_every", 0)
@@ -113,7 +119,9 @@ class FairStrategy(Strategy):
         self.trips = trips
         self.ordered = ordered
         self.header = header
-        self.roster = Roster(clients, tell_errors=check_tell_errors(tell_errors))
+        listed = None if sites is None else read_sites(sites)
+        self.roster = Roster(clients, listed, tell_errors=check_tell_errors(tell_errors))
+        self.taking_part = TakingPart(self.habits, self.settings, self.roster, self.wait, self.timeout)
         self.module: nn.Module | None = None  # of the model's kind, for callbacks
         self.about: About | None = None  # what callbacks see of the clients, where more is known than they tell
         self.evaluate_fn: EvaluateFunction | None = None
@@ -185,6 +193,7 @@ class FairStrategy(Strategy):
             self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
         if timeout is not None:
             self.timeout = timeout
+            self.taking_part.timeout = timeout
         self.evaluate_fn = evaluate_fn
         self.journal.run = Run(self.label, self.algorithm, self.settings)
         outer.summary()
@@ -193,7 +202,7 @@ class FairStrategy(Strategy):
             result = result_of(self.records)
             if self.server.index == 0:
                 add_initial(result, evaluate_fn, self.deployed)
-            loop = Loop(outer, grid, self.journal, self._asking(grid, outer), train_config, evaluate_config)
+            loop = Loop(outer, grid, self.journal, self._asking(outer), train_config, evaluate_config)
             loop.run(arrays, result)
         finally:
             self.journal.close()
@@ -202,9 +211,9 @@ class FairStrategy(Strategy):
             log(INFO, "\t%s", line)
         return result
 
-    def _asking(self, grid: Grid, outer: Strategy) -> Callable[[Iterable[Message]], Iterable[Message]]:
+    def _asking(self, outer: Strategy) -> Callable[[Iterable[Message]], Iterable[Message]]:
         """How replies come: one by one, unless a wrapper reads them more than once."""
-        ask = self._connection(grid).replies
+        ask = self._standing.replies
         if outer is self:
             return ask
         return lambda messages: list(ask(messages))
@@ -229,10 +238,11 @@ class FairStrategy(Strategy):
         if self._begun is None:
             self._begin(arrays, grid)
         else:
-            self.roster.refresh(grid, self.timeout)
+            self.taking_part.next_round(grid, self._begun.server.index)
             self._begun.adopt(arrays)
         standing = self._standing
         standing.began = time.perf_counter()
+        drawn = self._drawn(standing, grid)
         server = standing.server
         settings = self.settings
         task = Task.of(
@@ -241,14 +251,22 @@ class FairStrategy(Strategy):
             settings=settings,
             algorithm=self.algorithm,
         )
-        connection = self._connection(grid)
+        connection = self.taking_part.connection(grid, server.index, self.ordered)
         if self.private:
-            standing.round = PrivateRound(server, standing.shape, task, connection)
+            standing.round = PrivateRound(server, standing.shape, task, connection, standing.ahead)
         else:
-            standing.round = PlainRound(server, standing.shape, task, connection, self.trips, standing.measured)
+            standing.round = PlainRound(
+                server,
+                standing.shape,
+                task,
+                connection,
+                self.trips,
+                standing.measured,
+                drawn.closing,
+            )
         standing.measured = {}
-        drawn = self._drawn(server)
-        return standing.round.open(drawn, standing.arrays, standing.weighed, config)
+        standing.ahead = None
+        return standing.round.open(drawn.ids, standing.arrays, standing.weighed, config)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -259,7 +277,7 @@ class FairStrategy(Strategy):
             raise InputError(f"round {server_round} was not configured; call configure_train first")
         standing.round.collect(replies)
         record = standing.close()
-        self.roster.log_guarded(record)
+        log_guarded(record, self.roster.name)
         return standing.arrays, train_metrics(record)
 
     def configure_evaluate(
@@ -269,7 +287,7 @@ class FairStrategy(Strategy):
         config: ConfigRecord,
         grid: Grid,
     ) -> Iterable[Message]:
-        """Ask every client that holds test data for its scores, in rounds that are due.
+        """Ask clients that hold test data for their scores, in rounds that are due.
 
         Of the model that the round deploys, and of the current one where that is another.
         """
@@ -285,67 +303,52 @@ class FairStrategy(Strategy):
             return []
         assert standing.round is not None
         current = None if self.settings.average is None else standing.arrays
-        if self.trips != 2 or last:
-            return standing.round.ask_scores(standing.deployed, current, config)
-        assert isinstance(standing.round, PlainRound)
+        tested = self.taking_part.judge(grid, standing.server)
+        standing.round.connection = self.taking_part.connection(grid, finished_rounds - 1, self.ordered)
+        asks_ahead = self.trips == 2 or self.private
+        if last or not asks_ahead:
+            return standing.round.ask_scores(tested, standing.deployed, current, config)
         weighed_is_sent_as = wire.ARRAYS
         if current is not None and self.settings.weigh_at == "current":
             weighed_is_sent_as = wire.CURRENT
-        following = self._drawn(standing.server).tolist()
-        return standing.round.ask_scores(standing.deployed, current, config, following, weighed_is_sent_as)
+        following = self._drawn(standing, grid).ids.tolist()
+        return standing.round.ask_scores(tested, standing.deployed, current, config, following, weighed_is_sent_as)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record and end the round: it is written down, with a checkpoint."""
         standing = self._standing
         assert standing.round is not None and standing.record is not None
         scores = standing.round.collect_scores(replies)
-        if isinstance(standing.round, PlainRound):
-            standing.measured = standing.round.measured
+        standing.measured = standing.round.measured
+        standing.ahead = standing.round.ahead
         seconds = time.perf_counter() - standing.began
         central = None
         if self.evaluate_fn is not None:
             central = self.evaluate_fn(standing.server.index, standing.deployed)
-        record = dataclasses.replace(standing.record, seconds=seconds, central=numbers_of(central), **scores)
+        record = self.roster.noted(standing.record)
+        record = dataclasses.replace(record, seconds=seconds, central=numbers_of(central), **scores)
+        self.taking_part.end_round(record.index)
         standing.round = None
         standing.record = None
         log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name))
         self.journal.after_round(record, standing.server)
         return score_metrics(record)
 
-    def _drawn(self, server: Server) -> Tensor:
+    def _drawn(self, standing: Standing, grid: Grid) -> Drawn:
         """Who takes part in the server's next round."""
-        with_data = server.sizes > 0
-        count = self.settings.drawn(int(with_data.sum()))
-        return server.draw(count)
-
-    def _connection(self, grid: Grid) -> Connection:
-        return Connection(grid, self.roster, self.timeout, self.ordered)
+        drawn = self.taking_part.draw(grid, standing.server)
+        standing.server = self.taking_part.sized(standing.server)
+        return drawn
 
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
         """Meet the clients, and stand where the run was left."""
         header = None if self.folder is None else self.folder.header()
         earlier_clients = None if header is None else header.clients
-        self.roster.gather(grid, self.wait, earlier_clients)
-        parameters = self.roster.column("parameters")[0]
-        buffer_names = self.roster.column("buffers")[0]
-        shape = Shape.of(arrays, parameters, buffer_names)
-        travelling = shape.chosen(arrays)
-        theta, buffers = shape.read(travelling)
+        self.taking_part.begin(grid, earlier_clients)
+        shape = self.roster.shape(arrays)
         sizes = self.roster.sizes(earlier_clients)
-        server = new_server(
-            self.algorithm,
-            self.settings,
-            theta,
-            sizes,
-            layout=shape.layout,
-            buffers=buffers,
-        )
-        if self.private:
-            with_data = sizes > 0
-            count = self.settings.drawn(int(with_data.sum()))
-            check_run(count, shape)
-            server = with_private_memory(server)
-        state = self.journal.begin(self._header(len(theta)), State(server), self.how, self._sites())
+        server = first_server(self.algorithm, self.settings, shape, arrays, sizes, self.private)
+        state = self.journal.begin(self._header(len(server.theta)), State(server), self.how, self._sites())
         self._begun = Standing(state.server, shape)
         return self._begun.arrays
 
@@ -354,7 +357,7 @@ class FairStrategy(Strategy):
         if self.about is not None:
             return self.about
         return Sites(
-            client_names=self.roster.column("name"),
+            client_names=self.roster.names(),
             judged=self.roster.tested() or None,
             module=self.module,
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..comparison.service import Service
 from ..core.server import Record
 from ..core.visible import visible
 
@@ -43,7 +44,10 @@ def round_line(record: Record, rounds: int | None, name: Name) -> str:
         parts.append(f"held back by the guard: {_names(held, name)}")
     if record.skipped:
         reason = record.reason or "nothing usable came back"
-        parts.append(f"skipped: {reason}")
+        cause = f" (because of {_names(record.caused_by, name)})" if record.caused_by else ""
+        parts.append(f"skipped: {reason}{cause}")
+    if record.refused:
+        parts.append(f"refused: {'; '.join(visible(reason) for reason in record.refused)}")
     told = ", ".join(parts)
     return f"round {number}{of_all}: {told}"
 
@@ -51,11 +55,17 @@ def round_line(record: Record, rounds: int | None, name: Name) -> str:
 def final_table(records: Sequence[Record], sizes: Sequence[float], name: Name) -> list[str]:
     """A row per client: size, last loss and accuracy that are known, mean weight, rounds in which it was dropped."""
     rows = [["client", "size", "loss", "accuracy", "mean weight", "rounds dropped"]]
+    service = Service.of(records, len(sizes))
     for client, size in enumerate(sizes):
         who = visible(name(client))
         count = f"{size:g}"
-        cells = _cells(records, client)
-        rows.append([who, count, *cells])
+        loss = service.loss[client]
+        accuracy = service.figure[client]
+        weight = service.weight[client]
+        shown = [f"{loss:.3g}", f"{accuracy:.1%}", f"{weight:.3f}"]
+        cells = ["-" if "nan" in cell else cell for cell in shown]
+        dropped = f"{service.dropped[client]:.0f}"
+        rows.append([who, count, *cells, dropped])
     widths = [0] * len(rows[0])
     for row in rows:
         for column, cell in enumerate(row):
@@ -70,24 +80,6 @@ def final_table(records: Sequence[Record], sizes: Sequence[float], name: Name) -
         line = "  ".join(padded)
         lines.append(line)
     return lines
-
-
-def _cells(records: Sequence[Record], client: int) -> list[str]:
-    """Loss, accuracy, mean weight and rounds dropped of one client."""
-    loss = math.nan
-    accuracy = math.nan
-    weights = []
-    dropped = 0
-    for record in records:
-        loss = _newer(record.losses, client, loss)
-        accuracy = _newer(record.accuracy, client, accuracy)
-        weight = _newer(record.weights, client, 0.0)
-        weights.append(weight)
-        dropped += client in record.dropped
-    mean_weight = float(np.mean(weights)) if weights else math.nan
-    shown = [f"{loss:.3g}", f"{accuracy:.1%}", f"{mean_weight:.3f}"]
-    cells = ["-" if "nan" in cell else cell for cell in shown]
-    return [*cells, str(dropped)]
 
 
 def _newer(column: Column | None, client: int, before: float) -> float:

@@ -98,6 +98,7 @@ class OneRound:
         dropped = sorted({*record.dropped, *self.failures})
         record = dataclasses.replace(record, dropped=tuple(dropped))
         if self.unmeasured:
-            record.losses[list(self.unmeasured)] = math.nan
-            record = dataclasses.replace(record, objective=math.nan)
+            losses = record.losses.copy()
+            losses[list(self.unmeasured)] = math.nan
+            record = dataclasses.replace(record, losses=losses, objective=math.nan)
         return after, record

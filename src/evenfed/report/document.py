@@ -7,10 +7,11 @@ from typing import Any
 
 from ..comparison import beside
 from ..comparison.findings import Findings, seeds_named
+from ..comparison.folder import RunFolder
 from ..comparison.header import Made
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from . import averaged, beside_paper, expected, guarded, held_out, paper, several
+from . import averaged, beside_paper, each_client, expected, guarded, held_out, paper, several
 from .against import against_tables, controls
 from .every_run import runs
 from .inequality import groups, inequality
@@ -74,7 +75,7 @@ class Report:
         (alone,) = comparisons
         late = Differences(comparisons, late=True)
         return cls(
-            title=alone.folder.resolve().name,
+            title=_title(alone),
             facts=_facts(alone),
             tables=_tables(late, beside_paper),
             about=_about(alone),
@@ -88,7 +89,10 @@ class Report:
         if len(self.findings) > 1:
             return replace(self, tables=self.tables[:1])
         (findings,) = self.findings
-        return replace(self, tables=[brief(findings)])
+        tables = [brief(findings)]
+        if each_client.is_of_one_run(findings):
+            tables.insert(0, each_client.table(findings))
+        return replace(self, tables=tables)
 
     @classmethod
     def _of_several(
@@ -122,12 +126,21 @@ class Report:
         )
 
 
+def _title(findings: Findings) -> str:
+    """The folder's name, or what is in it if it is one run's own."""
+    if RunFolder(findings.folder).header_path.exists():
+        return f"{findings.baseline.label}, {seeds_named(findings.seeds)}"
+    return findings.folder.resolve().name
+
+
 def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     """Averages of the last rounds first, then the last round."""
     findings = late.findings
     last = Differences([findings], late=False)
     averages = not findings.is_of_one_round
     tables = [overview(findings, late=averages)]
+    if each_client.is_of_one_run(findings):
+        tables.append(each_client.table(findings))
     if averages:
         tables += _tables_at(late)
     tables += _tables_at(last)

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from .. import losses, trees
+from .. import losses, scores, trees
 from ..client import Pool
 from ..core.errors import InputError, first_line
-from ..losses import LossFunction, per_example
+from ..lazy import expect_classes
+from ..losses import LossFunction, cross_entropy, per_example
+from ..metrics import Metric
 from .layers.recurrent import wherever_weights_lie
 
 EXAMPLES = 8  # tried together, then one by one
@@ -255,3 +257,50 @@ def _said(error: Exception) -> str:
 def _shape(tensor: Tensor) -> str:
     kind = str(tensor.dtype).removeprefix("torch.")
     return f"{list(tensor.shape)} ({kind})"
+
+
+def checked_functions(
+    model: nn.Module,
+    train: Pool,
+    judged: Pool | None,
+    loss: LossFunction | None,
+    score: LossFunction | None,
+    whole_client: Metric | None,
+) -> tuple[LossFunction, LossFunction | None]:
+    """The loss and the score, tried on a few examples of each kind: what cannot be right is refused."""
+    probes = []
+    highest = -1
+    for what, pool in (("training", train), ("test", judged)):
+        if pool is None or len(pool.targets) == 0:
+            continue
+        if loss is None:
+            check_class_targets(pool)
+            highest = max(highest, int(pool.targets.max()))
+        probes.append(Probe.of(model, pool, what))
+    chosen = loss or cross_entropy
+    for probe in probes:
+        if loss is None:
+            probe.check_classes(highest)
+            expect_classes(train, probe.outputs.shape[1])
+        probe.check_loss(chosen)
+    if whole_client is not None:
+        return chosen, None
+    if score is None and probes:
+        score = scores.default(chosen, probes[0].outputs, probes[0].targets)
+    if score is not None:
+        for probe in probes[-1:]:  # test data if there are any
+            probe.check_score(score)
+    return chosen, score
+
+
+def check_class_targets(pool: Pool) -> None:
+    dtype = pool.targets.dtype
+    if dtype != torch.int64:
+        kind = str(dtype).removeprefix("torch.")
+        raise InputError(
+            f"targets are {kind}; cross entropy takes whole class numbers (int64): convert them, or give `loss` for "
+            'another kind of target ("mse" for numbers, "binary" for 0 or 1)'
+        )
+    lowest = int(pool.targets.min())
+    if lowest < 0:
+        raise InputError(f"targets go down to {lowest}; class numbers start at 0")

@@ -11,17 +11,19 @@ from torch import Tensor
 
 from ..client import Pool
 from ..core.errors import InputError, first_line
+from ..core.few import per_client
 from ..core.server import Server
 from ..losses import Functions
 from ..metrics import Metric
 from .engines.worker import Worker
 from .problem import Engine, Problem, Question
+from .totals import class_totals
 
-Scores = dict[str, NDArray[np.float64]]  # [n], or [classes], by the record's field
+Scores = dict[str, NDArray[np.float64]]  # [n], or [classes], by the record's field, as a record keeps it
 
 
 def score(questions: Sequence[Question], problem: Problem, engine: Engine) -> list[Scores]:
-    """Of each question's models on all clients' test data; nothing without test data.
+    """Of each question's models on its clients' test data; nothing without test data.
 
     Test losses, accuracies where there is a score, recalls where that counts right answers about classes, and for
     sequences with padding also the accuracy over the positions that are not padding.
@@ -29,17 +31,19 @@ def score(questions: Sequence[Question], problem: Problem, engine: Engine) -> li
     judged = problem.judged
     if judged is None:
         return [{} for _ in questions]
-    counts = problem.label_counts
-    classes = None if counts is None else counts.shape[1]
+    classes = problem.judged_classes
     answers = engine.scores(questions, judged, _functions(problem), classes)
     scores = []
     for question, answer in zip(questions, answers, strict=True):
-        scored = _by_field(problem, answer.means)
-        if counts is not None and answer.by_class is not None:
-            recalls = answer.by_class / counts.sum(0)
-            scored["recalls"] = recalls.numpy()
+        ids = question.ids
+        scored = _by_field(problem, answer.means, ids)
         if problem.whole_client is not None:
             scored["accuracy"] = _of_whole_clients(problem.whole_client, question, problem, judged)
+        for field, values in scored.items():
+            scored[field] = per_client(len(judged.sizes), ids, values, rest=np.nan)
+        if classes is not None and answer.by_class is not None:
+            recalls = answer.by_class / class_totals(judged, classes, ids)
+            scored["recalls"] = recalls.numpy()
         scores.append(scored)
     return scores
 
@@ -75,7 +79,7 @@ def score_of_client(worker: Worker, client: int) -> dict[str, float]:
     means = torch.full((len(of_client), len(judged.sizes)), torch.nan, dtype=torch.float64)
     means[:, client] = torch.tensor(of_client, dtype=torch.float64)
     scored = {}
-    for name, values in _by_field(problem, means).items():
+    for name, values in _by_field(problem, means, torch.arange(len(judged.sizes))).items():
         scored[name] = float(values[client])
     if problem.whole_client is not None:
         scored["accuracy"] = value_of(problem.whole_client, worker, judged, client)
@@ -135,13 +139,13 @@ def _functions(problem: Problem) -> Functions:
     return tuple(functions)
 
 
-def _by_field(problem: Problem, means: Tensor) -> Scores:
-    """[len(functions), n] by the record's field."""
+def _by_field(problem: Problem, means: Tensor, ids: Tensor) -> Scores:
+    """[len(functions), len(ids)] by the record's field."""
     scored = {"test_losses": means[0].numpy()}
     if problem.score is not None:
         scored["accuracy"] = means[1].numpy()
         if problem.padding is not None:
-            unpadded = means[2] / problem.real_positions()
+            unpadded = means[2] / problem.real_positions()[ids]
             scored["unpadded"] = unpadded.numpy()
     return scored
 

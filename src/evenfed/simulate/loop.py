@@ -44,6 +44,7 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     batchings = [run.settings.batching for run in runs]
     check_training(problem, batchings)
     evaluation.check(problem)
+    scoring.panel(problem, settings)  # refuses more clients than there are
     augments = _augmentations(runs)
     for augment in augments:
         check_augmentation(problem, augment)
@@ -101,10 +102,11 @@ def rounds(
     every = settings.evaluate_every
     first = current[0].server.index
     leaders = twins.leaders(runs, states)
+    panel = scoring.panel(problem, settings)
     for finished in range(first + 1, settings.rounds + 1):
         is_last = finished == settings.rounds
         is_due = every > 0 and finished % every == 0
-        current, records = advance(runs, current, problem, engine, is_last or is_due, leaders)
+        current, records = advance(runs, current, problem, engine, panel if is_last or is_due else None, leaders)
         yield current, records
 
 
@@ -113,11 +115,12 @@ def advance(
     states: Sequence[State],
     problem: Problem,
     engine: Engine,
-    evaluate: bool,
+    panel: Tensor | None,
     leaders: Sequence[int] | None = None,
 ) -> Advanced:
     """One round of every run; runs share the engine's stacks but nothing else.
 
+    `panel`: the clients that are evaluated after it; None: nobody.
     `leaders`: for each run, the one that trains for it too; None: each trains for itself.
 
     A round that runs out of device memory has changed no state: it starts again with fewer clients at once.
@@ -126,7 +129,7 @@ def advance(
         leaders = range(len(runs))
     with arithmetic(runs[0].settings.precision):
         while True:
-            result = fitting(lambda: _advance(runs, states, problem, engine, evaluate, leaders))
+            result = fitting(lambda: _advance(runs, states, problem, engine, panel, leaders))
             if result is not None:
                 return result
             if not engine.shrink():
@@ -220,7 +223,7 @@ def _advance(
     states: Sequence[State],
     problem: Problem,
     engine: Engine,
-    evaluate: bool,
+    panel: Tensor | None,
     leaders: Sequence[int],
 ) -> Advanced:
     began = time.perf_counter()
@@ -234,12 +237,12 @@ def _advance(
         new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
-    if evaluate:
-        scores = scoring.score(new_states, problem, engine)
+    if panel is not None:
+        scores = scoring.score(new_states, problem, engine, panel)
     elapsed = time.perf_counter() - began
     seconds = elapsed / len(runs)
     for k, scored in enumerate(scores):
-        timed = dataclasses.replace(records[k], seconds=seconds)
+        timed = records[k].but(seconds=seconds)
         records[k] = scoring.with_scores(timed, scored)
     return new_states, records
 

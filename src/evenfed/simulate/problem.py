@@ -11,18 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from .. import losses, scores
-from ..client import Client, Pool, check_clients, names, only_pool
+from ..client import Client, Pool
 from ..core.average import Model as ServerModel
 from ..core.choices import function_of
 from ..core.errors import InputError
 from ..core.server import Moments, Update
 from ..core.vector import Layout
-from ..lazy import expect_classes, pools
+from ..lazy import pools
 from ..local.training import LocalTraining
-from ..losses import Functions, LossFunction, cross_entropy, per_example
+from ..losses import Functions, LossFunction, per_example
 from ..metrics import ACCURACY, LOSS, Metric
+from ..pooling import check_clients, names, only_pool
 from ..settings import BatchNorm, Settings
-from .checks import Probe, check_parameters
+from .checks import Probe, check_class_targets, check_parameters, checked_functions
 from .modes import evaluated_modules, put_in_training
 from .totals import class_count, client_means, label_counts
 
@@ -44,7 +45,7 @@ class Problem:
     judged: Pool | None  # what accuracy is measured on: test or validation examples
     loss: LossFunction
     score: LossFunction | None
-    client_names: list[str]
+    client_names: Sequence[str]
     device: torch.device
     evaluated: frozenset[str] = frozenset()  # modules that stay in evaluation mode while the model trains
     padding: int | None = None  # the target symbol that only fills up sequences
@@ -84,7 +85,7 @@ class Problem:
         model: nn.Module,
         train: Pool,
         judged: Pool | None,
-        client_names: list[str],
+        client_names: Sequence[str],
         settings: Settings,
         loss: LossFunction | str | None = None,
         score: Score | None = None,
@@ -106,7 +107,7 @@ class Problem:
         metric = score if isinstance(score, Metric) else ACCURACY
         whole_client = metric if metric.whole_client else None
         own_score = metric.function if isinstance(score, Metric) else function_of("score", score, scores.NAMED)
-        chosen_loss, chosen_score = _checked(model, train, judged, loss, own_score, whole_client)
+        chosen_loss, chosen_score = checked_functions(model, train, judged, loss, own_score, whole_client)
         return cls(
             model=model,
             layout=layout,
@@ -136,7 +137,7 @@ class Problem:
         pool = pool.to(self.device)
         probe = Probe.of(self.model, pool, what)
         if default_loss:
-            _check_class_targets(pool)
+            check_class_targets(pool)
             probe.check_classes(int(pool.targets.max()))
         probe.check_loss(self.loss)
         if self.score is not None:
@@ -158,11 +159,16 @@ class Problem:
         return theta_of(self, self.model)
 
     @cached_property
-    def label_counts(self) -> Tensor | None:
-        """[n, classes] of the judged examples. None unless clients are judged by right answers about whole classes."""
+    def judged_classes(self) -> int | None:
+        """Of the judged examples. None unless clients are judged by right answers about whole classes."""
         if self.judged is None or not scores.counts_right_answers(self.score):
             return None
-        return label_counts(self.judged, class_count(self.train, self.judged))
+        return class_count(self.train, self.judged)
+
+    @cached_property
+    def label_counts(self) -> Tensor | None:
+        """[n, classes] of the judged examples; None where there are no classes, or too many numbers."""
+        return None if self.judged is None else label_counts(self.judged, self.judged_classes)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
@@ -211,40 +217,6 @@ def _judged_alone(unseen: Sequence[Client]) -> list[Client]:
     return judged
 
 
-def _checked(
-    model: nn.Module,
-    train: Pool,
-    judged: Pool | None,
-    loss: LossFunction | None,
-    score: LossFunction | None,
-    whole_client: Metric | None,
-) -> tuple[LossFunction, LossFunction | None]:
-    """The loss and the score, tried on a few examples of each kind: what cannot be right is refused."""
-    probes = []
-    highest = -1
-    for what, pool in (("training", train), ("test", judged)):
-        if pool is None or len(pool.targets) == 0:
-            continue
-        if loss is None:
-            _check_class_targets(pool)
-            highest = max(highest, int(pool.targets.max()))
-        probes.append(Probe.of(model, pool, what))
-    chosen = loss or cross_entropy
-    for probe in probes:
-        if loss is None:
-            probe.check_classes(highest)
-            expect_classes(train, probe.outputs.shape[1])
-        probe.check_loss(chosen)
-    if whole_client is not None:
-        return chosen, None
-    if score is None and probes:
-        score = scores.default(chosen, probes[0].outputs, probes[0].targets)
-    if score is not None:
-        for probe in probes[-1:]:  # test data if there are any
-            probe.check_score(score)
-    return chosen, score
-
-
 def _judged_by(name: str | None, metric: Metric, score: object) -> Metric:
     """The score if there is one, else the loss, unless the settings name one of them."""
     if score is None and name == "accuracy":
@@ -253,19 +225,6 @@ def _judged_by(name: str | None, metric: Metric, score: object) -> Metric:
             "metric='loss'"
         )
     return LOSS if score is None or name == "loss" else metric
-
-
-def _check_class_targets(pool: Pool) -> None:
-    dtype = pool.targets.dtype
-    if dtype != torch.int64:
-        kind = str(dtype).removeprefix("torch.")
-        raise InputError(
-            f"targets are {kind}; cross entropy takes whole class numbers (int64): convert them, or give `loss` for "
-            'another kind of target ("mse" for numbers, "binary" for 0 or 1)'
-        )
-    lowest = int(pool.targets.min())
-    if lowest < 0:
-        raise InputError(f"targets go down to {lowest}; class numbers start at 0")
 
 
 @dataclass(frozen=True)

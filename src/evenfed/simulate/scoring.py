@@ -1,13 +1,15 @@
 """The scores of runs after a round, in their records."""
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ..core import streams
 from ..core.server import Record
+from ..settings import Settings
 from . import evaluation
 from .engines.arithmetic import arithmetic
 from .evaluation import Scores
@@ -15,14 +17,23 @@ from .problem import Engine, Problem, Question
 from .state import Run, State
 
 
-def score(states: Sequence[State], problem: Problem, engine: Engine) -> list[Scores]:
-    """Of every run, on all clients, of the model that serves each of them."""
-    everyone = torch.arange(len(problem.train.sizes))
+def panel(problem: Problem, settings: Settings) -> Tensor:
+    """Who is evaluated: everyone, or the same few clients in every round of every run, so that figures are paired."""
+    clients = len(problem.train.sizes)
+    if problem.judged is None or settings.evaluate_participation == 1.0:
+        return torch.arange(clients)
+    with_examples = torch.nonzero(problem.judged.sizes).flatten().numpy()
+    count = settings.evaluated(len(with_examples))
+    return torch.from_numpy(streams.panel(with_examples, count))
+
+
+def score(states: Sequence[State], problem: Problem, engine: Engine, ids: Tensor) -> list[Scores]:
+    """Of every run, on the clients `ids`, of the model that serves each of them."""
     judged = []
     current = []
     for state in states:
-        judged.append(state.judged(everyone))
-        current.append(state.current(everyone))
+        judged.append(state.judged(ids))
+        current.append(state.current(ids))
     answers = _answers([*judged, *current], problem, engine)
     scores = []
     for k, state in enumerate(states):
@@ -49,8 +60,7 @@ def _answers(questions: Sequence[Question | None], problem: Problem, engine: Eng
 
 def with_scores(record: Record, scored: Scores) -> Record:
     """The record with what was measured after its round."""
-    return dataclasses.replace(
-        record,
+    return record.but(
         accuracy=scored.get("accuracy"),
         test_losses=scored.get("test_losses"),
         recalls=scored.get("recalls"),
@@ -80,5 +90,5 @@ def evaluated(
     if is_evaluated:
         return record
     with arithmetic(run.settings.precision):
-        (scored,) = score([state], problem, engine)
+        (scored,) = score([state], problem, engine, panel(problem, run.settings))
     return with_scores(record, scored)

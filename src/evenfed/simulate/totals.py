@@ -7,6 +7,7 @@ from ..client import Pool
 from ..lazy import why_visited
 
 MOST_CLASSES = 1000
+MOST_COUNTS = 200_000  # numbers of examples by client and class that are kept
 
 
 def client_means(values: Tensor, sizes: Tensor) -> Tensor:
@@ -37,9 +38,17 @@ def class_count(train: Pool, judged: Pool) -> int | None:
     return classes if 1 < classes <= MOST_CLASSES else None
 
 
+def class_totals(pool: Pool, classes: int, ids: Tensor) -> Tensor:
+    """[classes] how many examples these clients have of each, on the CPU."""
+    targets = pool.targets
+    if len(ids) < len(pool.sizes):
+        targets = targets[pool.rows(ids).to(targets.device)]
+    return targets.bincount(minlength=classes).cpu()
+
+
 def label_counts(pool: Pool, classes: int | None) -> Tensor | None:
-    """[n, classes] of each client's examples, on the CPU; None if they have no classes."""
-    if classes is None:
+    """[n, classes] of each client's examples, on the CPU; None if they have no classes, or if there are too many."""
+    if classes is None or classes * len(pool.sizes) > MOST_COUNTS:
         return None
     clients = torch.arange(len(pool.sizes))
     owners = clients.repeat_interleave(pool.sizes)

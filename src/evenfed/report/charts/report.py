@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...comparison.findings import Findings
+from .. import each_client
 from ..document import Report
-from . import averaging, bars, clients, differences, over_rounds, trade_off, turns
+from . import averaging, bars, clients, differences, over_rounds, trade_off, turns, weights
 from .chart import Chart
 
 
 def of_report(report: Report) -> list[Chart]:
     """Differences; what averaging does, where entries deploy an average; of one comparison, the paper's bars."""
     charts: list[Chart | None] = []
+    if len(report.findings) == 1 and each_client.is_of_one_run(report.findings[0]):
+        return _of_one_run(report.findings[0])
     if report.pooled:
         charts.append(differences.chart(report.pooled))
         averaged = averaging.chart(report.pooled.comparisons)
@@ -25,6 +28,16 @@ def of_report(report: Report) -> list[Chart]:
         (findings,) = report.findings
         charts.append(bars.chart(findings, "mean-and-worst10", ("mean", "worst10"), report.papers))
         charts.append(bars.chart(findings, "worst20", ("worst20",), report.papers))
+    return [chart for chart in charts if chart is not None]
+
+
+def _of_one_run(findings: Findings) -> list[Chart]:
+    """Its clients from the worst served to the best, how that came about, and the weights they had."""
+    charts = [
+        clients.sorted_curves(findings),
+        over_rounds.chart([findings]),
+        weights.chart(findings),
+    ]
     return [chart for chart in charts if chart is not None]
 
 

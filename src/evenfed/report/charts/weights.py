@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...comparison.findings import Findings
+from ...comparison.findings import BASELINE, Findings
 from ...comparison.history import History
 from ...fairness import Vector
 from .chart import Chart, Row, Spec, spec_of
@@ -35,8 +35,8 @@ _TICK_HEIGHT = 11  # pixels
 
 
 def chart(findings: Findings) -> Chart | None:
-    """None where weights are not known, or nothing but the baseline was run."""
-    entries = [entry for entry in findings.planned if entry is not findings.baseline]
+    """None where weights are not known, or nothing but FedAvg was run, whose weights are 1."""
+    entries = [entry for entry in findings.planned if entry is not findings.baseline or entry.method != BASELINE]
     if findings.origin or not entries:
         return None
     people = People.of(findings)

@@ -57,13 +57,13 @@ class Vectorised(ABC):
         """Questions about the same clients are answered together: their models stacked, the data shared."""
         self.model.eval()
         answers: dict[int, Answer] = {}
-        groups: dict[tuple[int, ...], list[int]] = {}
+        groups: dict[bytes, list[int]] = {}
         with torch.no_grad(), self.rewritten():
             for k, question in enumerate(questions):
                 if question.models.ndim == 2:
                     answers[k] = self._own_models(question, pool, of, classes)
                 else:
-                    clients = tuple(question.ids.tolist())
+                    clients = question.ids.numpy().tobytes()
                     groups.setdefault(clients, []).append(k)
             for members in groups.values():
                 thetas = torch.stack([questions[k].models for k in members])

@@ -1,0 +1,57 @@
+"""How each client fared over the rounds of a run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.server import Record
+from ..fairness import Vector
+from ..metrics import ACCURACY, Metric
+
+
+@dataclass(frozen=True)
+class Service:
+    """One number per client in each array; NaN where none is known."""
+
+    loss: Vector  # the last one that the client reported, before a round
+    figure: Vector  # the last one that it was judged by, after a round
+    weight: Vector  # mean over all rounds
+    rounds: Vector  # in which it took part
+    dropped: Vector  # rounds in which it was dropped
+    clipped: Vector  # rounds in which the guard held it back
+
+    @classmethod
+    def of(
+        cls,
+        records: Sequence[Record],
+        clients: int,
+        metric: Metric = ACCURACY,
+        model_round: int | None = None,
+    ) -> "Service":
+        """Of these rounds; `model_round`: the round that the run's model is from, if not the last one."""
+        loss = np.full(clients, np.nan)
+        figure = np.full(clients, np.nan)
+        weight = np.zeros(clients)
+        rounds = np.zeros(clients)
+        dropped = np.zeros(clients)
+        clipped = np.zeros(clients)
+        for record in records:
+            _newer(loss, record.losses)
+            rounds[: len(record.losses)] += ~np.isnan(record.losses)
+            weight[: len(record.weights)] += np.nan_to_num(record.weights)
+            dropped[list(record.dropped)] += 1
+            clipped[sorted({clip.client for clip in record.clipped})] += 1
+            figures = metric.of(record)
+            is_of_model = model_round is None or record.index < model_round
+            if figures is not None and is_of_model:
+                _newer(figure, figures)
+        number = len(records) or np.nan
+        return cls(loss, figure, weight / number, rounds, dropped, clipped)
+
+
+def _newer(column: Vector, values: Vector) -> None:
+    """Put the values that are known in place of earlier ones; a client that came later is not among earlier values."""
+    first = column[: len(values)]
+    known = ~np.isnan(values)
+    first[known] = values[known]

@@ -1,0 +1,67 @@
+"""How a round reaches its clients."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from logging import WARNING
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+from flwr.supercore import log
+
+from ..core.server import Record
+from . import fields
+from .asking import Enough, replies
+from .roster import Roster
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The clients of a round, and asking them."""
+
+    grid: Grid
+    roster: Roster
+    timeout: float
+    ordered: bool
+    nodes: Mapping[int, int]  # client -> node, of those connected; those that rest are left out
+    absent: Mapping[int, str] = field(default_factory=dict)  # client -> why it is not asked, where that is known
+
+    def replies(
+        self,
+        messages: Iterable[Message],
+        enough: Enough | None = None,
+        ordered: bool | None = None,
+    ) -> Iterator[Message]:
+        return replies(
+            self.grid,
+            messages,
+            self.timeout,
+            self.ordered if ordered is None else ordered,
+            enough,
+            self.roster.heard,
+        )
+
+    def why_absent(self, client: int) -> str:
+        return self.absent.get(client, "not connected")
+
+    def is_silent(self, client: int) -> bool:
+        """Whether a client was waited for until the timeout, in this round."""
+        return self.nodes.get(client) in self.roster.heard.silent
+
+    def refuse_failure(self, reply: Message) -> None:
+        """Refuse a reply that reports a failure."""
+        fields.refuse_failure(reply, self.roster.tell_errors)
+
+    def log_dropped(self, index: int, client: int, reason: object, what: str = "dropped") -> None:
+        name = self.roster.name(client)
+        log(WARNING, "round %s: client %s (%s) is %s: %s", index, client, name, what, reason)
+
+
+def log_guarded(record: Record, name: Callable[[int], str]) -> None:
+    """Whose numbers the guard has bounded, and why a round was skipped."""
+    for clip in record.clipped:
+        place = (record.index, clip.client, name(clip.client))
+        log(WARNING, "round %s: guard: client %s (%s): %s", *place, clip.says)
+    if record.skipped and record.reason is not None:
+        log(WARNING, "round %s is skipped: %s", record.index, record.reason)
+        for client in record.caused_by:
+            log(WARNING, "round %s is skipped because of client %s (%s)", record.index, client, name(client))

@@ -1,0 +1,51 @@
+"""What a client tells of itself when it is asked who it is."""
+
+from dataclasses import dataclass
+
+from flwr.app import Message
+
+from ..core.errors import InputError
+from . import fields, wire
+
+Model = tuple[tuple[str, ...], tuple[str, ...]]  # names of parameters, and of buffers
+MOST_CLIENTS = 10**6
+FIELDS = {"partition-id", "num-partitions", "name", "train", "test", "parameters", "buffers"}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a client told of itself."""
+
+    position: int  # its partition-id
+    partitions: int  # how many clients it says there are
+    name: str
+    train: int  # training examples
+    test: int
+    model: Model
+    counts_right_answers: bool  # so that its score lies within 0 .. 1
+
+
+def facts_in(reply: Message) -> Facts:
+    """What a client tells of itself, each field checked."""
+    facts: wire.Values = reply.content.config_records.get(wire.CONFIG, {})
+    if not facts.keys() >= FIELDS:
+        raise InputError("it runs another client app; use evenfed.flower.client_app")
+    for name in ("partition-id", "num-partitions"):
+        fields.whole(facts, name, MOST_CLIENTS)
+    for name in ("train", "test"):
+        fields.whole(facts, name, int(fields.LARGEST_SIZE))
+    buffers = fields.names(facts, "buffers")
+    parameters = fields.names(facts, "parameters")
+    if not parameters:
+        raise InputError("its model has nothing to train")
+    if not isinstance(facts["name"], str):
+        raise InputError("its name is no text")
+    return Facts(
+        position=facts["partition-id"],
+        partitions=facts["num-partitions"],
+        name=facts["name"],
+        train=facts["train"],
+        test=facts["test"],
+        model=(tuple(parameters), tuple(buffers)),
+        counts_right_answers=facts.get("counts-right-answers") is True,
+    )

@@ -1,0 +1,173 @@
+"""How many clients a round asks, and when it closes: what large and unreliable fleets need."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..core.errors import InputError, check_whole
+from .asking import Enough
+
+# Flower's name -> evenfed's
+SYNONYMS = {
+    "fraction_train": "participation",
+    "fraction_evaluate": "evaluate_participation",
+    "min_available_nodes": "min_available",
+}
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Options of who takes part, beside `participation`."""
+
+    min_available: int | None = None  # None: wait for all clients; else rounds begin once so many are online
+    quorum: float = 1.0  # a trip closes once this part of those asked has answered
+    oversample: float = 1.0  # times as many are drawn as are needed; a round closes with the first
+    evaluate_participation: float | int = 1.0  # who is scored: a fraction, or a number of clients
+    min_train_nodes: int = 1  # at least so many are drawn, whatever the fraction
+    min_evaluate_nodes: int = 1
+    rest: int | None = None  # silent rounds in a row after which a client rests; 0: never. None: 1 in a fleet, else 2
+
+    def __post_init__(self) -> None:
+        if self.min_available is not None:
+            check_whole("min_available", self.min_available, 1)
+        check_whole("min_train_nodes", self.min_train_nodes, 0)
+        check_whole("min_evaluate_nodes", self.min_evaluate_nodes, 0)
+        if self.rest is not None:
+            check_whole("rest", self.rest, 0)
+        if not _is_number(self.quorum) or not 0 < self.quorum <= 1:
+            raise InputError(f"quorum={self.quorum!r}: give the part of those asked that closes a round, in (0, 1]")
+        if not _is_number(self.oversample) or not 1 <= self.oversample <= 10:
+            raise InputError(f"oversample={self.oversample!r}: give how many times more to draw, 1 .. 10, such as 1.3")
+        share = self.evaluate_participation
+        is_fraction = isinstance(share, float) and 0 <= share <= 1
+        is_count = isinstance(share, int) and not isinstance(share, bool) and share >= 0
+        if not is_fraction and not is_count:
+            raise InputError(
+                f"evaluate_participation={share!r}: give a fraction in [0, 1] such as 0.1, or a whole number of clients"
+            )
+
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> "Habits":
+        """The habits among a strategy's options, which leave them; Flower's names are put in evenfed's words."""
+        translate(options)
+        chosen = {}
+        for field in fields(cls):
+            if field.name in options:
+                chosen[field.name] = options.pop(field.name)
+        return cls(**chosen)
+
+    @property
+    def is_fleet(self) -> bool:
+        """Clients come and go: those online are drawn from, and met when they are drawn."""
+        return self.min_available is not None
+
+    @property
+    def closes_early(self) -> bool:
+        return self.quorum < 1 or self.oversample > 1
+
+    @property
+    def rests_after(self) -> int:
+        if self.rest is not None:
+            return self.rest
+        return 1 if self.is_fleet else 2
+
+    def check_beside(self, ordered: bool, private: bool) -> None:
+        """Refuse what contradicts these habits."""
+        if self.closes_early and ordered:
+            raise InputError(
+                f"ordered=True repeats a run to the bit; quorum={self.quorum:g} with oversample={self.oversample:g} "
+                "closes a round with whoever is first: choose one of them"
+            )
+        if private and (self.closes_early or self.is_fleet):
+            raise InputError(
+                "private=True: masks are made for the clients of a round, all of them known before it; leave out "
+                "min_available, quorum and oversample"
+            )
+
+    def closing(self, needed: int, eligible: int) -> "Closing":
+        """How many to draw of the eligible where so many are needed, and when their trips close."""
+        wanted = math.ceil(self.oversample * needed - _ROUNDING)
+        return Closing(self.quorum, min(wanted, eligible), needed)
+
+    def judged(self, eligible: int) -> int:
+        """How many clients to score."""
+        share = self.evaluate_participation
+        if not share:
+            return 0
+        count = round(share * eligible) if isinstance(share, float) else share
+        return min(eligible, max(1, count, self.min_evaluate_nodes))
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON stores it: those that are not the default."""
+        chosen = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                chosen[field.name] = value
+        return chosen
+
+
+@dataclass(frozen=True)
+class Closing:
+    """When the trips of one round close. Of the spare clients, half may be lost before the weights are known."""
+
+    quorum: float
+    drawn: int
+    needed: int
+
+    @property
+    def spare(self) -> int:
+        return max(0, self.drawn - self.needed)
+
+    @property
+    def is_early(self) -> bool:
+        """Whether a trip may close before everyone has answered."""
+        return self.quorum < 1 or self.spare > 0
+
+    def introductions(self, asked: int) -> Enough | None:
+        """Asking clients who they are."""
+        return self._enough(asked, asked - self.spare // 4)
+
+    def losses(self, asked: int, known: int = 0) -> Enough | None:
+        """Asking for losses, of which some are known already."""
+        half = math.ceil(self.spare / 2)
+        return self._enough(asked, self.drawn - half - known)
+
+    def updates(self, asked: int, measured: int) -> Enough | None:
+        """Asking to train, where so many losses gave the weights."""
+        if measured <= self.needed:
+            return self._enough(asked, asked)
+        wanted = math.ceil(asked * self.needed / measured - _ROUNDING)
+        return self._enough(asked, wanted)
+
+    def scores(self, asked: int) -> Enough | None:
+        return self._enough(asked, asked)
+
+    def _enough(self, asked: int, usable: int) -> Enough | None:
+        answered = math.ceil(self.quorum * asked - _ROUNDING)
+        if answered >= asked and usable >= asked:
+            return None
+        return Enough(answered=answered, usable=max(1, usable))
+
+
+def translate(options: dict[str, Any]) -> None:
+    """Put Flower's names of options in evenfed's words; both may be given if they say the same."""
+    for theirs, ours in SYNONYMS.items():
+        if theirs not in options:
+            continue
+        value = options.pop(theirs)
+        if theirs.startswith("fraction") and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if ours in options and options[ours] != value:
+            raise InputError(f"{theirs}={value!r} and {ours}={options[ours]!r} mean the same; give one of them")
+        options[ours] = value
+
+
+def names() -> tuple[str, ...]:
+    """All options of who takes part."""
+    return (*(field.name for field in fields(Habits)), *SYNONYMS)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,165 @@
+"""Which sites may join: a file that gives each its place, whatever the site says of itself.
+
+[[site]]
+partition = 0
+name = "ward 3"                  # optional
+key = "keys/ward-3.pub"          # the site's public key: a file beside this one, or its text; or node = 123
+largest = 5000                   # optional: more training examples than this are not believed
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from flwr.serverapp import Grid
+
+from ..core.errors import InputError, unknown
+from ..core.files import plain_file
+
+FIELDS = ("partition", "name", "key", "node", "largest")
+_PUBLIC = ("ssh-", "ecdsa-", "-----BEGIN")  # how the text of a key begins
+
+
+@dataclass(frozen=True)
+class Site:
+    """One line of the file."""
+
+    partition: int
+    name: str | None = None
+    key: bytes | None = None  # PEM, as Flower keeps it
+    node: int | None = None
+    largest: int | None = None  # training examples
+
+
+@dataclass(frozen=True)
+class SiteList:
+    """All sites that may join."""
+
+    path: Path
+    sites: tuple[Site, ...]
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+    @property
+    def have_keys(self) -> bool:
+        return any(site.key is not None for site in self.sites)
+
+    def of(self, grid: Grid, nodes: Iterable[int]) -> dict[int, Site]:
+        """Node -> its site, of those that are in the file."""
+        keys: Mapping[int, bytes] = _keys(grid) if self.have_keys else {}
+        by_key = {site.key: site for site in self.sites if site.key is not None}
+        by_node = {site.node: site for site in self.sites if site.node is not None}
+        known = {}
+        for node in nodes:
+            site = by_node.get(node) or by_key.get(keys.get(node, b""))
+            if site is not None:
+                known[node] = site
+        return known
+
+
+def _keys(grid: Grid) -> dict[int, bytes]:
+    """Node -> public key."""
+    keys = {}
+    for node in grid.get_nodes():
+        keys[node.node_id] = bytes(node.public_key)
+    return keys
+
+
+def read_sites(path: Path | str) -> SiteList:
+    """The file, checked: places 0 .. n-1, each given once."""
+    file = plain_file(Path(path))
+    if not file.exists():
+        raise InputError(f"sites={str(path)!r}: there is no such file; it lists a [[site]] for each that may join")
+    try:
+        tables = tomllib.loads(file.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not TOML: {error}") from None
+    rows = tables.get("site")
+    others = [name for name in tables if name != "site"]
+    if others or not isinstance(rows, list) or not rows:
+        raise InputError(f"{file}: give one [[site]] for each site, with partition and key (or node), and nothing else")
+    sites = []
+    for number, row in enumerate(rows, 1):
+        try:
+            sites.append(_site(row, file.parent))
+        except InputError as error:
+            raise InputError(f"{file}, site {number}: {error}") from None
+    _check_unlike(file, sites)
+    return SiteList(file, tuple(sites))
+
+
+def _site(row: Any, folder: Path) -> Site:
+    if not isinstance(row, dict):
+        raise InputError("it is no table; write [[site]]")
+    for field in row:
+        if field not in FIELDS:
+            raise unknown("field", field, FIELDS)
+    if ("key" in row) == ("node" in row):
+        raise InputError("give key or node, one of the two: who the site is")
+    if "partition" not in row:
+        raise InputError("partition is missing: its place, 0 .. n-1")
+    name = row.get("name")
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"name={name!r}: give text")
+    return Site(
+        partition=_whole(row, "partition", 0),
+        name=name,
+        key=_key(row["key"], folder) if "key" in row else None,
+        node=_whole(row, "node", 0) if "node" in row else None,
+        largest=_whole(row, "largest", 1) if "largest" in row else None,
+    )
+
+
+def _whole(row: Mapping[str, Any], name: str, least: int) -> int:
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name}={value!r}: give a whole number of at least {least}")
+    return value
+
+
+def _key(value: Any, folder: Path) -> bytes:
+    """A public key as Flower keeps it, from its text or a file."""
+    if not isinstance(value, str):
+        raise InputError(f"key={value!r}: give the path of a public key, or its text")
+    data = value.encode()
+    if not value.startswith(_PUBLIC):
+        file = plain_file(folder / value)
+        if not file.exists():
+            raise InputError(f"key={value!r}: there is no file {file}; give the site's public key (site-K/key.pub)")
+        data = file.read_bytes()
+    try:
+        if data.startswith(b"-----BEGIN PUBLIC"):
+            key: Any = serialization.load_pem_public_key(data)
+        else:
+            key = serialization.load_ssh_public_key(data)
+    except Exception as error:  # whatever unknown bytes may cause
+        kind = type(error).__name__
+        raise InputError(
+            f"key={value[:40]!r}: not a public key ({kind}); give site-K/key.pub, never site-K/key"
+        ) from None
+    pem: bytes = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return pem
+
+
+def _check_unlike(file: Path, sites: list[Site]) -> None:
+    count = len(sites)
+    partitions = sorted(site.partition for site in sites)
+    if partitions != list(range(count)):
+        listed = _listed(partitions)
+        raise InputError(f"{file}: partitions {listed}; {count} sites have the places 0 .. {count - 1}, each once")
+    for field in ("key", "node", "name"):
+        seen = set()
+        for site in sites:
+            value = getattr(site, field)
+            if value is not None and value in seen:
+                raise InputError(f"{file}: two sites have the same {field}; each has its own")
+            seen.add(value)
+
+
+def _listed(partitions: list[int]) -> str:
+    texts = [str(partition) for partition in partitions[:8]]
+    return ", ".join(texts)

@@ -1,0 +1,187 @@
+"""Who takes part: known sites, all of them waited for; or a fleet, of which those online are drawn and then met."""
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from logging import INFO, WARNING
+
+import numpy as np
+import torch
+from flwr.serverapp import Grid
+from flwr.supercore import log
+from torch import Tensor
+
+from ..core import streams
+from ..core.errors import InputError
+from ..core.server import Server
+from ..settings import Settings
+from . import wire
+from .connection import Connection
+from .habits import Closing, Habits
+from .resting import Resting
+from .roster import Roster
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Who is asked to take part in a round, and when its trips close."""
+
+    ids: Tensor
+    closing: Closing
+
+
+class TakingPart:
+    """Draws the clients of each round, and remembers who rests."""
+
+    def __init__(self, habits: Habits, settings: Settings, roster: Roster, wait: float, timeout: float) -> None:
+        self.habits = habits
+        self.settings = settings
+        self.roster = roster
+        self.wait = wait
+        self.timeout = timeout
+        self.resting = Resting(habits.rests_after)
+        roster.lazily = habits.is_fleet
+
+    def begin(self, grid: Grid, known: wire.Values | None) -> None:
+        """Meet the clients: all sites, or those of a fleet that the first round draws."""
+        if not self.habits.is_fleet:
+            self.roster.gather(grid, self.wait, known)
+            return
+        online = self._await_online(grid)
+        least = self.habits.min_available or 1
+        if len(online) < least:
+            raise InputError(
+                f"{len(online)} clients online within {self.wait:g} s, and min_available={least}; start more "
+                f"SuperNodes, or give a smaller min_available or a longer `wait`{self.roster.failures('; left out: ')}"
+            )
+        self._drawn_online(grid, self.settings.seed, 0)
+        self.roster.settle()
+        self.roster.recall(known)
+
+    def next_round(self, grid: Grid, index: int) -> None:
+        """Note who is connected."""
+        if not self.habits.is_fleet:
+            resting = self.resting.at(index)
+            self.roster.refresh(grid, self.timeout, self.habits.quorum, resting)
+            return
+        online = self._await_online(grid)
+        if len(online) < (self.habits.min_available or 1):
+            log(WARNING, "round %s: %s clients are online; it goes on with them", index, len(online))
+
+    def draw(self, grid: Grid, server: Server) -> Drawn:
+        """Who takes part in the server's next round; of a fleet, those that were not met yet are met now."""
+        if self.habits.is_fleet:
+            return self._drawn_online(grid, server.seed, server.index)
+        with_data = server.sizes > 0
+        eligible = int(with_data.sum())
+        needed = max(self.settings.drawn(eligible), self.habits.min_train_nodes)
+        if needed > eligible:
+            raise InputError(f"min_train_nodes={needed}, but only {eligible} clients have training data")
+        closing = self.habits.closing(needed, eligible)
+        return Drawn(server.draw(closing.drawn), closing)
+
+    def judge(self, grid: Grid, server: Server) -> list[int]:
+        """Who is scored. The same draw as that of the next round's clients, so that these are met once."""
+        if self.habits.is_fleet:
+            self.roster.look(grid)
+            nodes = self._online(server.index)
+            chosen = _sampled(nodes, server.seed, server.index, self.habits.judged(len(nodes)))
+            self._introduce(grid, chosen, Closing(self.habits.quorum, len(chosen), len(chosen)))
+            positions = self._positions(chosen)
+            has_test = self.roster.column("test")
+            return [client for client in positions if has_test[client]]
+        tested = self.roster.tested()
+        count = self.habits.judged(len(tested))
+        if count == len(tested):
+            return tested
+        among = np.array(tested, dtype=np.int64)
+        judged: list[int] = streams.sample(server.seed, server.index, among, count).tolist()
+        return judged
+
+    def sized(self, server: Server) -> Server:
+        """The server over all clients met so far."""
+        if not self.habits.is_fleet or not self.roster.has_grown:
+            return server
+        self.roster.has_grown = False
+        claimed = self.roster.sizes(None)
+        grown = server.with_sizes(claimed)
+        steps = self.settings.batching.local_steps(grown.sizes.numpy())
+        return dataclasses.replace(grown, local_steps=torch.as_tensor(steps, dtype=torch.int64))
+
+    def connection(self, grid: Grid, index: int, ordered: bool) -> Connection:
+        """To the clients that are connected and do not rest in this round."""
+        resting = self.resting.at(index)
+        nodes = {}
+        absent = {}
+        for client, node in self.roster.nodes.items():
+            if node in resting:
+                absent[client] = f"it did not answer in time and rests until round {resting[node]}"
+            else:
+                nodes[client] = node
+        return Connection(grid, self.roster, self.timeout, ordered, nodes, absent)
+
+    def end_round(self, index: int) -> None:
+        """Let those rest that did not answer."""
+        for node, rounds in self.resting.end_round(index, self.roster.heard).items():
+            log(INFO, "round %s: node %s did not answer in time and rests for %s rounds", index, node, rounds)
+
+    def _await_online(self, grid: Grid) -> set[int]:
+        """Wait until so many are online as a round wants."""
+        deadline = time.monotonic() + self.wait
+        least = self.habits.min_available or 1
+        while True:
+            self.roster.look(grid)
+            online = self.roster.present - self.roster.left_out.keys()
+            if len(online) >= least or time.monotonic() >= deadline:
+                return online
+            time.sleep(0.2)
+
+    def _online(self, index: int) -> list[int]:
+        """Nodes that can be drawn: online, awake, and not known to be of no use."""
+        roster = self.roster
+        resting = self.resting.at(index)
+        nodes = []
+        for node in sorted(roster.present):
+            if node not in resting and not roster.is_of_no_use(node):
+                nodes.append(node)
+        return nodes
+
+    def _drawn_online(self, grid: Grid, seed: int, index: int) -> Drawn:
+        nodes = self._online(index)
+        count = len(nodes)
+        participation = self.settings.participation
+        needed = max(1, round(participation * count)) if isinstance(participation, float) else participation
+        needed = min(count, max(needed, self.habits.min_train_nodes))
+        closing = self.habits.closing(needed, count)
+        chosen = _sampled(nodes, seed, index, closing.drawn)
+        self._introduce(grid, chosen, closing)
+        ids = torch.tensor(self._positions(chosen), dtype=torch.int64)
+        return Drawn(ids, closing)
+
+    def _introduce(self, grid: Grid, nodes: list[int], closing: Closing) -> None:
+        """Ask those of the nodes that are not known yet who they are."""
+        new = [node for node in nodes if node not in self.roster.told]
+        if not new:
+            return
+        enough = closing.introductions(len(new))
+
+        def has_enough() -> bool:
+            if enough is None:
+                return False
+            answered = sum(node in self.roster.told or node in self.roster.left_out for node in new)
+            usable = sum(node in self.roster.told for node in new)
+            return answered >= enough.answered or usable >= enough.usable
+
+        self.roster.introduce(grid, new, self.timeout, has_enough)
+
+    def _positions(self, nodes: list[int]) -> list[int]:
+        """The clients on these nodes, of those that hold their place."""
+        places = {node: position for position, node in self.roster.nodes.items()}
+        return sorted(places[node] for node in nodes if node in places)
+
+
+def _sampled(nodes: list[int], seed: int, index: int, count: int) -> list[int]:
+    """By a hash of the node's own id: a draw is the same as long as the same nodes are online."""
+    keys = streams.hashed(seed, index, streams.SAMPLING, np.array(nodes, dtype=np.uint64))
+    order = np.argsort(keys, kind="stable")
+    return [nodes[k] for k in order[:count].tolist()]
