@@ -41,17 +41,21 @@ class CropAndFlip:
                 "give a function of your own"
             )
         count, channels, height, width = batch.shape
-        down, right = draw.integers(2 * self.padding + 1, count, 2).unbind(-1)
+        shifts = draw.integers(2 * self.padding + 1, count, 2)
+        down, right = shifts.unbind(-1)
         is_mirrored = draw.integers(2, count).bool()
         border = [self.padding] * 4
         padded = F.pad(batch, border)
         row = torch.arange(height, device=batch.device)
         column = torch.arange(width, device=batch.device)
-        columns = torch.where(is_mirrored[:, None], width - 1 - column, column)
-        rows = (row + down[:, None])[:, None, :, None]
-        columns = (columns + right[:, None])[:, None, None, :]
-        whole_rows = padded.gather(2, rows.expand(-1, channels, -1, padded.shape[3]))
-        return whole_rows.gather(3, columns.expand(-1, channels, height, -1))
+        mirrored = width - 1 - column
+        columns = torch.where(is_mirrored[:, None], mirrored, column)
+        rows = row + down[:, None]
+        columns = columns + right[:, None]
+        rows = rows[:, None, :, None].expand(-1, channels, -1, padded.shape[3])
+        columns = columns[:, None, None, :].expand(-1, channels, height, -1)
+        whole_rows = padded.gather(2, rows)
+        return whole_rows.gather(3, columns)
 
 
 def crop_and_flip(padding: int = 4) -> CropAndFlip:

@@ -37,7 +37,8 @@ class AFL(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         eligible = round.population > 0
         ascent = memory["lambda"].clone()
-        ascent[round.ids] += self.lr_lambda * round.losses * (eligible.sum() / len(round.ids))
+        per_drawn = eligible.sum() / len(round.ids)
+        ascent[round.ids] += self.lr_lambda * round.losses * per_drawn
         mixture = ascent.clone()
         mixture[eligible] = project_simplex(ascent[eligible])
         drawn = mixture[round.ids]

@@ -37,9 +37,11 @@ class CLIMB(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         dual = memory["dual"].clone()
         n = (round.population > 0).sum()
-        weights = (1 + dual[round.ids] - dual.sum() / n) / len(round.ids)
+        own = dual[round.ids]
+        weights = (1 + own - dual.sum() / n) / len(round.ids)
         violation = round.losses - round.losses.mean() - self.epsilon
-        dual[round.ids] = (dual[round.ids] + self.lr_dual * violation / n).clamp(0, 100)
+        ascended = own + self.lr_dual * violation / n
+        dual[round.ids] = ascended.clamp(0, 100)
         return Plan(round.ids, weights), {"dual": dual}
 
     def coefficients(self, shares: Tensor) -> Tensor:
@@ -47,5 +49,7 @@ class CLIMB(Algorithm):
 
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)
-        dual = own.dual + self.lr_dual * (own.loss - mean_loss - self.epsilon) / own.clients
-        return Part(weight=1 + own.dual - own.mean_dual, objective=mean_loss, dual=dual.clamp(0, 100))
+        weight = 1 + own.dual - own.mean_dual
+        violation = own.loss - mean_loss - self.epsilon
+        dual = own.dual + self.lr_dual * violation / own.clients
+        return Part(weight, objective=mean_loss, dual=dual.clamp(0, 100))

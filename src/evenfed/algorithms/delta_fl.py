@@ -35,8 +35,10 @@ class DeltaFL(Algorithm):
             kept = torch.where(kept_tail(losses, shares, self.alpha), shares, 0.0)
             return kept / kept.sum()
         worst_first = losses.argsort(descending=True)
-        before = shares[worst_first].cumsum(0) - shares[worst_first]
-        taken = torch.minimum(shares[worst_first], (self.alpha - before).clamp(min=0))
+        own = shares[worst_first]
+        before = own.cumsum(0) - own
+        left = (self.alpha - before).clamp(min=0)
+        taken = torch.minimum(own, left)
         return torch.zeros_like(shares).scatter(0, worst_first, taken / taken.sum())
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:

@@ -38,16 +38,20 @@ class DRFA(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         mixture = memory["lambda"].numpy()
         drawn = len(round.ids)
-        draws = round.rng.choice(len(mixture), size=drawn, p=mixture / mixture.sum())
+        chances = mixture / mixture.sum()
+        draws = round.rng.choice(len(mixture), size=drawn, p=chances)
         ids, times = torch.from_numpy(draws).unique(return_counts=True)
-        steps = (round.rng.random() * round.local_steps[ids]).floor().long() + 1  # uniform in 1 .. τ
-        return Plan(ids, times.double() / drawn, snapshot_steps=steps, probe=round.ids), memory
+        moment = round.rng.random() * round.local_steps[ids]
+        steps = moment.floor().long() + 1  # uniform in 1 .. τ
+        weights = times.double() / drawn
+        return Plan(ids, weights, snapshot_steps=steps, probe=round.ids), memory
 
     def learn(self, round: Round, plan: Plan, probe_losses: Tensor, memory: Memory) -> Memory:
         assert plan.probe is not None
         eligible = round.population > 0
         tau = round.local_steps[plan.ids].double().mean()
         mixture = memory["lambda"].clone()
-        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * (eligible.sum() / len(plan.probe))
+        per_probed = eligible.sum() / len(plan.probe)
+        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * per_probed
         mixture[eligible] = project_simplex(mixture[eligible])
         return {"lambda": mixture}

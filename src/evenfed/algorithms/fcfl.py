@@ -38,7 +38,8 @@ class FCFL(Algorithm):
         return {"temperature": torch.tensor([self.temperature], dtype=torch.float64)}
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        return Plan(round.ids, (round.losses / memory["temperature"]).softmax(0)), memory
+        scaled = round.losses / memory["temperature"]
+        return Plan(round.ids, scaled.softmax(0)), memory
 
     def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         if round.index >= self.minimax_rounds:

@@ -32,18 +32,22 @@ class FedFV(Algorithm):
         return max(self.tau - 1, 0)
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        return Plan(round.ids, torch.full_like(round.shares, 1 / len(round.ids))), memory
+        uniform = torch.full_like(round.shares, 1 / len(round.ids))
+        return Plan(round.ids, uniform), memory
 
     def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         m = len(plan.ids)
         rows = torch.eye(len(gram), dtype=gram.dtype)  # each update as a mixture of all
         index = torch.arange(m)
         ascending = round.losses.argsort(stable=True)
-        first_kept = math.ceil((m - 1) * (1 - self.alpha)) if self.alpha > 0 else m
+        first_kept = m
+        if self.alpha > 0:
+            first_kept = math.ceil((m - 1) * (1 - self.alpha))
         movable = ~torch.isin(index, ascending[first_kept:])
         projected = rows[:m].clone()
         for j in ascending:  # the original δ_j, one after another, for all i at once
-            projected = off_conflict(projected, rows[j], gram, movable & (index != j))
+            others = movable & (index != j)
+            projected = off_conflict(projected, rows[j], gram, others)
         mean = projected.mean(0, keepdim=True)
         for age in range(self.tau - 1, -1, -1) if round.index + 1 >= self.tau else ():
             opposed = (ages == age) & (gram @ mean[0] < 0)

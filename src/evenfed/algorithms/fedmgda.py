@@ -33,7 +33,8 @@ class FedMGDA(Algorithm):
     )
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        return Plan(round.ids, torch.full_like(round.shares, 1 / len(round.ids))), memory
+        uniform = torch.full_like(round.shares, 1 / len(round.ids))
+        return Plan(round.ids, uniform), memory
 
     def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         norms = gram.diagonal().clamp(min=0).sqrt()
@@ -41,5 +42,6 @@ class FedMGDA(Algorithm):
         uniform = torch.full_like(norms, 1 / len(norms))
         low = (uniform - self.epsilon).clamp(min=0)
         high = (uniform + self.epsilon).clamp(max=1)
-        mixture = least_norm_mixture(gram * inverse * inverse[:, None], low, high)
+        normalised = gram * inverse * inverse[:, None]
+        mixture = least_norm_mixture(normalised, low, high)
         return mixture * inverse, memory

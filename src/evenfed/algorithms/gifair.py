@@ -28,6 +28,7 @@ class GiFair(Algorithm):
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
-        strength = self.strength * shares.min() / max(len(shares) - 1, 1)
+        others = max(len(shares) - 1, 1)
+        strength = self.strength * shares.min() / others
         gaps = (losses[:, None] - losses).abs().sum() / 2
         return shares @ losses + strength * gaps

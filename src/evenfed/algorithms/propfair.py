@@ -39,8 +39,13 @@ class PropFair(Algorithm):
         m = self.baseline
         eps = min(self.epsilon, m)
         beyond = m - loss < eps
-        inside = -torch.log1p(-torch.where(beyond, 0.0, loss) / m)
-        outside = loss / m if self.tail == "linear" else (loss - (m - eps)) / eps - math.log(eps / m)
+        kept_inside = torch.where(beyond, 0.0, loss)
+        inside = -torch.log1p(-kept_inside / m)
+        if self.tail == "linear":
+            outside = loss / m
+        else:
+            past_the_bend = loss - (m - eps)
+            outside = past_the_bend / eps - math.log(eps / m)
         return torch.where(beyond, outside, inside)
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:

@@ -34,21 +34,31 @@ class QFFL(Algorithm):
         return shares if self.share_weighted else shares.new_full(shares.shape, 1 / len(shares))
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
-        return self.coefficients(shares) @ _positive(losses) ** (self.q + 1) / (self.q + 1)
+        power = self.q + 1
+        c = self.coefficients(shares)
+        return c @ _positive(losses) ** power / power
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        weights = self.coefficients(round.shares) * _positive(round.losses) ** self.q
+        c = self.coefficients(round.shares)
+        f = _positive(round.losses)
+        weights = c * f**self.q
         return Plan(round.ids, weights / weights.sum()), memory
 
     def rescale(self, round: Round, plan: Plan, sq_norms: Tensor) -> float:
         f = _positive(round.losses)
         c = self.coefficients(round.shares)
-        return float((c @ f**self.q) / (c @ (self.q * f ** (self.q - 1) * sq_norms / round.lr + f**self.q)))
+        weights = f**self.q
+        curvature = self.q * f ** (self.q - 1) * sq_norms / round.lr
+        step = (c @ weights) / (c @ (curvature + weights))
+        return float(step)
 
     def private(self, own: Own, mean: Mean) -> Part:
         f = _positive(own.loss)
+        power = self.q + 1
         weight = f**self.q / mean(f**self.q)
-        return Part(weight, f ** (self.q + 1) / (self.q + 1), weight * (1 + self.q * own.sq_norm / (own.lr * f)))
+        objective = f**power / power
+        curvature = self.q * own.sq_norm / (own.lr * f)
+        return Part(weight, objective, weight * (1 + curvature))
 
 
 def _positive(losses: Tensor) -> Tensor:

@@ -40,4 +40,6 @@ class SemiVRed(Algorithm):
         excess = (own.loss - mean_loss).clamp(min=0)
         s = mean(excess).clamp(min=0)
         beta = capped(self.beta, self.safe, spread=s)
-        return Part(weight=1 + 2 * beta * (excess - s), objective=mean_loss + beta * excess**2)
+        weight = 1 + 2 * beta * (excess - s)
+        objective = mean_loss + beta * excess**2
+        return Part(weight, objective)

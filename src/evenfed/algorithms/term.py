@@ -30,11 +30,14 @@ class TERM(Algorithm):
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         if self.alpha == 0:
             return shares @ losses
-        return (self.alpha * losses + shares.log()).logsumexp(0) / self.alpha
+        exponents = self.alpha * losses + shares.log()
+        return exponents.logsumexp(0) / self.alpha
 
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)
-        tilt = (self.alpha * (own.loss - mean_loss)).clamp(max=STEEPEST).exp()
+        gap = own.loss - mean_loss
+        exponent = (self.alpha * gap).clamp(max=STEEPEST)
+        tilt = exponent.exp()
         z = mean(tilt)
         objective = mean_loss + z.log() / self.alpha if self.alpha else mean_loss
         return Part(weight=tilt / z, objective=objective)

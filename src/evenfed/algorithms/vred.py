@@ -43,4 +43,6 @@ class VRed(Algorithm):
             )
         mean_loss = mean(own.loss)
         gap = own.loss - mean_loss
-        return Part(weight=1 + 2 * self.beta * gap, objective=mean_loss + self.beta * gap**2)
+        weight = 1 + 2 * self.beta * gap
+        objective = mean_loss + self.beta * gap**2
+        return Part(weight, objective)

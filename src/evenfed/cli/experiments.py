@@ -41,7 +41,8 @@ def new(
     if file.exists():
         raise InputError(f"{file} exists already; choose another name, or remove it first")
     template = TEMPLATE.read_text()
-    text = template.format(file=file, data=_data_lines(data, file), model=json.dumps(model))
+    lines = _data_lines(data, file)
+    text = template.format(file=file, data=lines, model=json.dumps(model))
     try:
         file.write_text(text)
     except OSError as error:

@@ -25,7 +25,8 @@ def printed(arguments: Sequence[str]) -> str | None:
     try:
         kept = json.loads(_place(arguments).read_text())
         files = kept["files"]
-        is_valid = kept["package"] == _package() and files == states(map(Path, files))
+        same_package = kept["package"] == _package()
+        is_valid = same_package and files == states(map(Path, files))
         return str(kept["text"]) if is_valid else None
     except (OSError, ValueError, KeyError, TypeError):  # nothing is kept, or something else
         return None

@@ -85,7 +85,9 @@ class NoiseFloor:
             if floor is None:
                 continue
             for seed in floor.runs:
-                gap = self._figure(floor, seed, metric) - self._figure(findings.baseline, seed, metric)
+                again = self._figure(floor, seed, metric)
+                before = self._figure(findings.baseline, seed, metric)
+                gap = again - before
                 squares += gap**2
                 freedom += 1
         return squares, freedom
@@ -125,7 +127,8 @@ class NoiseFloor:
     def _figure(self, entry: Entry, seed: int, metric: str) -> float:
         key = (id(entry), seed)  # entries of several comparisons may share a label
         if key not in self._runs:
-            self._runs[key] = RunFigures(entry.figures(seed, self.late), entry.metric)
+            figures = entry.figures(seed, self.late)
+            self._runs[key] = RunFigures(figures, entry.metric)
         return self._runs[key][metric]
 
 

@@ -209,7 +209,8 @@ def _read_pickled(path: Path, kind: _Cifar) -> Batch:
     batch = read_batch(path)
     images: Any = batch.get("data")
     labels: Any = batch.get(kind.label_key)
-    are_images = isinstance(images, np.ndarray) and images.shape[1:] == (PIXELS,)
+    is_array = isinstance(images, np.ndarray)
+    are_images = is_array and images.shape[1:] == (PIXELS,)
     are_labels = isinstance(labels, list) and all(type(label) is int for label in labels)
     if not are_images or not are_labels or len(images) != len(labels):
         raise InputError(

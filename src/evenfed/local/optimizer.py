@@ -170,7 +170,8 @@ class Adam(Optimizer):
     ) -> Tensor:
         first, second = self.betas
         mean = first * moments[0] + (1 - first) * gradient
-        square = second * moments[1] + (1 - second) * gradient * gradient
+        fresh_square = (1 - second) * gradient * gradient
+        square = second * moments[1] + fresh_square
         moments[0].copy_(mean)
         moments[1].copy_(square)
         if self.amsgrad:

@@ -63,7 +63,9 @@ class Cosine:
 
     def __call__(self, index: int) -> float:
         done = min(1.0, index / self.rounds)
-        return self.final + (1 - self.final) * (1 + math.cos(math.pi * done)) / 2
+        angle = math.pi * done
+        above_final = (1 - self.final) * (1 + math.cos(angle)) / 2
+        return self.final + above_final
 
 
 _Shipped = type[Constant] | type[Step] | type[Exponential] | type[Cosine]

@@ -32,8 +32,10 @@ def _table(findings: Findings, pairs: Sequence[tuple[Entry, Entry]], late: bool)
     keys = [column.key for column in columns]
     lines = []
     for entry, current in pairs:
-        lines.append(Line(entry.label, _cells(entry, keys, late), DEPLOYED, entry.is_control))
-        lines.append(Line(entry.label, _cells(current, keys, late), CURRENT, entry.is_control))
+        deployed = _cells(entry, keys, late)
+        each_round = _cells(current, keys, late)
+        lines.append(Line(entry.label, deployed, DEPLOYED, entry.is_control))
+        lines.append(Line(entry.label, each_round, CURRENT, entry.is_control))
     note = joined(
         accuracy_note(findings),
         "Average: the mean of the models so far, which is deployed and which all other tables judge. Current model: "

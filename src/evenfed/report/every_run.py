@@ -84,7 +84,11 @@ def _run_cells(run: History) -> list[Cell]:
     cells = []
     for metric in judged_by(late=False):
         for fairness in (run.late_fairness, run.fairness):
-            cells.append(Cell() if fairness is None else Cell(unit * getattr(fairness, metric)))
+            if fairness is None:
+                cells.append(Cell())
+            else:
+                figure = getattr(fairness, metric)
+                cells.append(Cell(unit * figure))
     lasting = Cell()
     if run.lasting is not None:
         lasting = Cell(unit * run.lasting)

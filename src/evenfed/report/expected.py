@@ -52,7 +52,9 @@ def beside_measured(findings: Findings, late: bool) -> Table | None:
 def _explained(fit: Fit | None) -> list[Cell]:
     if fit is None:
         return [Cell(), Cell()]
-    return [Cell(100 * fit.classes, digits=0), Cell(100 * fit.noise, digits=0)]
+    classes = Cell(100 * fit.classes, digits=0)
+    noise = Cell(100 * fit.noise, digits=0)
+    return [classes, noise]
 
 
 def in_expected(comparisons: Sequence[Findings], late: bool) -> Differences | None:

@@ -56,7 +56,9 @@ def _pair(entry: Entry, baseline: Entry, late: bool) -> Vector:
     for seed in entry.runs:
         own.append(entry.figures(seed, late).mean(axis=0))
         theirs.append(baseline.figures(seed, late).mean(axis=0))
-    pair = np.stack([np.mean(own, axis=0), np.mean(theirs, axis=0)])
+    own_means = np.mean(own, axis=0)
+    their_means = np.mean(theirs, axis=0)
+    pair = np.stack([own_means, their_means])
     is_known = ~np.isnan(pair).any(axis=0)
     known: Vector = pair[:, is_known]
     return known

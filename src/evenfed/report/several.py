@@ -152,7 +152,8 @@ def _figures(
             run = by_seed[seed]
             fairness = run.late_fairness if late else run.fairness
             for k, metric in enumerate(METRICS):
-                figures[i, j, k] = run.metric.unit * getattr(fairness, metric)
+                figure = getattr(fairness, metric)
+                figures[i, j, k] = run.metric.unit * figure
     return figures
 
 

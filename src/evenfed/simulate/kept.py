@@ -59,5 +59,7 @@ def store(table: Moments, update: Update) -> None:
     assert left is not None
     ids = update.ids
     usable = left.values.isfinite().flatten(1).all(1)
-    table.values[ids] = torch.where(usable[:, None, None], left.values, table.values[ids])
-    table.taken[ids] = torch.where(usable, left.taken, table.taken[ids])
+    values = table.values[ids]
+    taken = table.taken[ids]
+    table.values[ids] = torch.where(usable[:, None, None], left.values, values)
+    table.taken[ids] = torch.where(usable, left.taken, taken)

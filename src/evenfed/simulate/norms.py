@@ -55,7 +55,9 @@ class OwnNorms:
         for name, index in places.items():
             if name.startswith(prefixes):
                 columns.append(index.flatten())
-        own_columns = torch.cat([torch.zeros(0, dtype=torch.int64), *columns]).to(theta.device)
+        none = torch.zeros(0, dtype=torch.int64)
+        own_columns = torch.cat([none, *columns])
+        own_columns = own_columns.to(theta.device)
         buffers = {}
         for name, buffer in server.buffers.items():
             if name.startswith(prefixes):

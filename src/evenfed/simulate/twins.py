@@ -30,7 +30,9 @@ def following(leader: State, before: State) -> State:
 
 
 def _train_alike(one: Run, other: Run) -> bool:
-    return one.algorithm == other.algorithm and _training(one.settings) == _training(other.settings)
+    if one.algorithm != other.algorithm:
+        return False
+    return _training(one.settings) == _training(other.settings)
 
 
 def _training(settings: Settings) -> Settings:

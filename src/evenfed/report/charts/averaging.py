@@ -159,7 +159,10 @@ def _axis(rows: Sequence[Row]) -> Axis:
     for row in rows:
         values = by_entry.setdefault(row["algorithm"], [])
         values += [row[name] for name in ("points", "low", "high") if name in row]
-    return Axis.of_differences([Extent(min(values), max(values)) for values in by_entry.values()])
+    extents = []
+    for values in by_entry.values():
+        extents.append(Extent(min(values), max(values)))
+    return Axis.of_differences(extents)
 
 
 def _panel(
@@ -210,8 +213,10 @@ def _layers(axis: Axis, x_options: Spec, y: Spec, are_several: bool) -> list[Spe
         "symbolOpacity": 1,
     }
     stages = list(_STAGES.values())
-    colour = category("model", scale=named_scale(dict(zip(stages, _COLOURS, strict=True))), legend=legend)
-    shape = category("model", scale=named_scale(dict(zip(stages, _SHAPES, strict=True))), legend=legend)
+    colours = dict(zip(stages, _COLOURS, strict=True))
+    shapes = dict(zip(stages, _SHAPES, strict=True))
+    colour = category("model", scale=named_scale(colours), legend=legend)
+    shape = category("model", scale=named_scale(shapes), legend=legend)
     x = quantity("shown", **x_options)
     on_each = [
         where("isValid(datum.points)"),
@@ -243,9 +248,10 @@ def _layers(axis: Axis, x_options: Spec, y: Spec, are_several: bool) -> list[Spe
         },
     }
     zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"x": {"datum": 0}}})
-    layers = [zero, intervals, {"transform": means, "layer": [marks, *beyond_edges(axis, x, y)]}]
+    dots = [marks, *beyond_edges(axis, x, y)]
+    layers = [zero, intervals, {"transform": means, "layer": dots}]
     if are_several:
-        layers += [ways, {"transform": on_each, "layer": [marks, *beyond_edges(axis, x, y)]}]
+        layers += [ways, {"transform": on_each, "layer": dots}]
     return layers
 
 

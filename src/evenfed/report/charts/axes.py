@@ -59,7 +59,9 @@ class Axis:
         cut = cls(0.0, 0.0)
         for extent in extents:
             whole = whole.around(extent.low, extent.high)
-            cut = cut.around(max(extent.low, -most), min(extent.high, most))
+            low = max(extent.low, -most)
+            high = min(extent.high, most)
+            cut = cut.around(low, high)
         axis = cut if whole.length > _WORTH * cut.length else whole
         return axis.widened(margin) if axis.length else cls(-1.0, 1.0)
 

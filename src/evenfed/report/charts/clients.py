@@ -119,12 +119,15 @@ class _Cast:
         unit = self.findings.metric.unit
         own = unit * own
         baselines = unit * baselines
-        known = np.flatnonzero(~np.isnan(own) & ~np.isnan(baselines))
+        is_missing = np.isnan(own) | np.isnan(baselines)
+        known = np.flatnonzero(~is_missing)
         if self.are_quantiles:
             yield from _quantiles(own[known], baselines[known])
             return
         for client in known.tolist():
-            yield {"client": self.people.names[client], **_figures(own[client], baselines[client])}
+            name = self.people.names[client]
+            figures = _figures(own[client], baselines[client])
+            yield {"client": name, **figures}
 
 
 def _figures(own: float, baselines: float) -> Row:
@@ -267,7 +270,8 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
         "encoding": {"x": x, "y": y, "tooltip": about},
     }
     zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"y": {"datum": 0}}})
-    drawing = panels(cast.labels, {"layer": [zero, spread, dots, one, *_beyond()]})
+    layers = [zero, spread, dots, one, *_beyond()]
+    drawing = panels(cast.labels, {"layer": layers})
     transform = [
         _over_seeds(),
         calculated("shown", axis.clamped("change")),

@@ -62,7 +62,8 @@ def _chosen(people: People) -> list[int]:
     if len(people) <= MOST_CLIENTS:
         return list(range(len(people)))
     order = np.argsort(people.train_sizes, kind="stable")
-    places = np.linspace(0, len(order) - 1, MOST_CLIENTS).round().astype(int)
+    evenly = np.linspace(0, len(order) - 1, MOST_CLIENTS)
+    places = evenly.round().astype(int)
     chosen: list[int] = order[places].tolist()
     return chosen
 

@@ -205,7 +205,8 @@ def _anywhere(
 def _everywhere(point: Point, area: Box) -> Iterator[Label]:
     """Labels on a grid over the whole picture, each with a line from its nearer end, or its middle."""
     rows = int((area.bottom - area.top) / LINE)
-    columns = int((area.right - area.left - point.width) / _GRID)
+    room = area.right - area.left - point.width
+    columns = int(room / _GRID)
     for row, column in product(range(rows), range(columns + 1)):
         left = area.left + _GRID * column
         right = left + point.width

@@ -156,7 +156,8 @@ def _spec(findings: Findings, rows: list[Row]) -> Spec:
         },
     }
     labels = [entry.label for entry in findings.planned]
-    drawing = panels(labels, {"layer": [beside, band, line, *_beyond(axis)]})
+    layers = [beside, band, line, *_beyond(axis)]
+    drawing = panels(labels, {"layer": layers})
     return spec_of({"transform": _by_round(), **drawing})
 
 

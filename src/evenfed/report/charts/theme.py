@@ -109,11 +109,13 @@ def looks(entries: Sequence[Entry]) -> dict[str, Look]:
     others = 0
     for entry in entries:
         if entry is entries[0] or entry.is_control:
-            found[entry.label] = Look(GREY, SHAPES[greys % len(SHAPES)])
+            shape = SHAPES[greys % len(SHAPES)]
+            found[entry.label] = Look(GREY, shape)
             greys += 1
             continue
         turn, place = divmod(others, len(PALETTE))
-        found[entry.label] = Look(PALETTE[place], SHAPES[turn % len(SHAPES)])
+        shape = SHAPES[turn % len(SHAPES)]
+        found[entry.label] = Look(PALETTE[place], shape)
         others += 1
     return found
 

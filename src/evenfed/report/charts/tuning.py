@@ -59,7 +59,8 @@ def _spec(tuned: Tuned) -> Spec:
     shapes = {}
     for position, label in enumerate(labels):
         colours[label] = PALETTE[position % len(PALETTE)]
-        shapes[label] = SHAPES[position // len(PALETTE) % len(SHAPES)]
+        turn = position // len(PALETTE)
+        shapes[label] = SHAPES[turn % len(SHAPES)]
     legend = {"title": None, "orient": "bottom", "columns": 4, "symbolOpacity": 1}
     colour = category("algorithm", scale=named_scale(colours), legend=legend)
     shape = category("algorithm", scale=named_scale(shapes), legend=legend)

@@ -81,7 +81,8 @@ def _groups(findings: Findings) -> Groups:
     means = findings.metric.sign * np.mean(of_seeds, axis=0)
     order = np.argsort(means, kind="stable")
     groups = np.empty(len(order), dtype=np.int64)
-    groups[order] = np.arange(len(order)) * _GROUPS // len(order)
+    places = np.arange(len(order))
+    groups[order] = places * _GROUPS // len(order)
     return groups
 
 

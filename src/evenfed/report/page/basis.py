@@ -46,7 +46,9 @@ class Basis:
 
     def is_compared(self, entry: Entry) -> bool:
         """Whether it has seeds in common with the baseline everywhere."""
-        return entry.label != self.baseline and self.differences.comparable(entry.label, self.baseline)
+        if entry.label == self.baseline:
+            return False
+        return self.differences.comparable(entry.label, self.baseline)
 
     def level(self, label: str, figure: str) -> float:
         """A figure as shown, its mean over federations and seeds."""

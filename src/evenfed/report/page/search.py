@@ -32,7 +32,9 @@ _COLUMNS = (
 def of_search(tuned: Tuned, folder: Path) -> Page:
     """`folder` holds the search's database and tuned.toml."""
     left = not_tuned(tuned)
-    facts = [f"{len(tuned.candidates)} candidates, chosen by {title(tuned.search.metric)} on {_judged_on(tuned)}."]
+    count = len(tuned.candidates)
+    metric = title(tuned.search.metric)
+    facts = [f"{count} candidates, chosen by {metric} on {_judged_on(tuned)}."]
     if left is not None:
         facts.append(left)
     return Page(
@@ -64,7 +66,8 @@ def _verdict(tuned: Tuned, folder: Path) -> Verdict:
     best = max(tuned.chosen.values(), key=rank)
     reached = level(metric, metric.unit * best.figures[by])
     values = values_of(best)
-    sentence = f"{best.label} with {values} has the best {title(by)} of {len(tuned.candidates)} candidates: {reached}."
+    count = len(tuned.candidates)
+    sentence = f"{best.label} with {values} has the best {title(by)} of {count} candidates: {reached}."
     confirm = (
         f"Not yet: the best of many looks better than it is. `evenfed compare {folder / 'tuned.toml'}` trains the "
         "chosen entries again and judges them on test data."
@@ -116,5 +119,8 @@ def _cells(metric: Metric, candidate: Candidate, names: Sequence[str]) -> list[C
     cells = []
     for name in names:
         value = candidate.figures.get(name)
-        cells.append(Cell() if value is None else Cell(metric.unit * value))
+        if value is None:
+            cells.append(Cell())
+        else:
+            cells.append(Cell(metric.unit * value))
     return cells

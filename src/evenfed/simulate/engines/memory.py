@@ -124,5 +124,6 @@ def _as_examples(rows: Tensor, shape: torch.Size) -> Tensor:
     leading = rows.shape[:-1]
     if len(shape) == 3:
         channels, height, width = shape
-        return rows.view(*leading, height, width, channels).movedim(-1, -3)
+        images = rows.view(*leading, height, width, channels)
+        return images.movedim(-1, -3)
     return rows.view(*leading, *shape)

@@ -32,7 +32,9 @@ class Network:
         self.precision = precision
         self.dtype = dtype
         self.compute = torch.bfloat16 if precision == "bf16" else dtype
-        self.live = lru_cache(partial(Live.of, model, problem.layout, trees.rows(problem.train.inputs, slice(2))))
+        two_examples = trees.rows(problem.train.inputs, slice(2))
+        make_live = partial(Live.of, model, problem.layout, two_examples)
+        self.live = lru_cache(make_live)
         self.plain: set[str] = set()  # convolutions that have no form of their own here
         implicit.has_kernels(problem.device.type, self.compute)  # tried out now: inside a trace it could not be
 

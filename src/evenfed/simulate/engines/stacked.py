@@ -167,7 +167,8 @@ class Stacked(Vectorised):
                 table = values_of(thetas[runs], targets[part], *x)  # [runs, rows, len(of)]
                 totals[runs].index_add_(1, owner[part], table)
                 if classes is not None:
-                    add_by_class(by_class[runs], table[:, :, -1], targets[part])
+                    right = table[:, :, -1]
+                    add_by_class(by_class[runs], right, targets[part])
         means = totals.mT / sizes.to(totals)
         return fetched(means, by_class, classes)
 
@@ -181,7 +182,8 @@ class Stacked(Vectorised):
         """Of each client's own model on its own rows, padded to the longest of a stack."""
         values_of = vmap(self.values(of))
         all_sizes = pool.sizes[question.ids]
-        means = torch.full((len(of), len(all_sizes)), torch.nan, dtype=torch.float64)
+        shape = (len(of), len(all_sizes))
+        means = torch.full(shape, torch.nan, dtype=torch.float64)
         by_class = torch.zeros(classes or 0, dtype=torch.float64)
         longest = max(1, int(all_sizes.max()))
         clients_at_once = min(self.slots, self.rows // longest)
@@ -200,7 +202,9 @@ class Stacked(Vectorised):
             totals = (table.mT * is_real[:, None]).sum(2)
             means[:, stack] = totals.T / sizes
             if classes is not None:
-                add_by_class(by_class, table[is_real][:, -1], y.cpu()[is_real])
+                right = table[is_real][:, -1]
+                labels = y.cpu()[is_real]
+                add_by_class(by_class, right, labels)
         return Answer(means, None if classes is None else by_class)
 
 
@@ -327,8 +331,10 @@ class Stack:
         if self.local.clip is not None:
             gradient *= clip_factor([gradient], self.local.clip)
         taken = self.moments.taken[:active, None]
-        moments = [self.moments.values[:active, m] for m in range(self.local.optimizer.moments)]
-        direction = self.local.optimizer.direction(thetas, gradient, moments, taken)
+        optimizer = self.local.optimizer
+        values = self.moments.values[:active]
+        moments = [values[:, m] for m in range(optimizer.moments)]
+        direction = optimizer.direction(thetas, gradient, moments, taken)
         thetas.addcmul_(direction, self.lr[:active], value=-1)
         taken += 1
 

@@ -126,7 +126,8 @@ class Step:
         moments: Moments,
     ) -> None:
         """Go on with these states of the slots' optimisers."""
-        parts = self.live.split(moments.values[..., self.live.columns])
+        live_values = moments.values[..., self.live.columns]
+        parts = self.live.split(live_values)
         for table, part in zip(self.moments, parts, strict=True):
             table[slots] = part
         self.taken[slots] = moments.taken[..., None]

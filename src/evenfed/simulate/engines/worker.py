@@ -174,7 +174,8 @@ class Worker:
             sizes=np.array([len(targets)]),
             batching=task.local.batching,
         )
-        keys = streams.step_keys(task.seed, task.index, client, np.arange(len(batches)))
+        steps = np.arange(len(batches))
+        keys = streams.step_keys(task.seed, task.index, client, steps)
         step_keys = torch.from_numpy(keys).to(problem.device)
         for step, rows in enumerate(batches, start=1):
             real = rows[rows >= 0]  # a short batch ends in -1

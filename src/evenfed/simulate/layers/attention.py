@@ -27,11 +27,16 @@ def attention(
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
     if enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+        heads = query.shape[-3]
+        per_key = heads // key.shape[-3]
+        per_value = heads // value.shape[-3]
+        key = key.repeat_interleave(per_key, -3)
+        value = value.repeat_interleave(per_value, -3)
     scores = (query * scale) @ key.transpose(-2, -1)
     if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        places = scores.shape[-2:]
+        all_pairs = torch.ones(places, dtype=torch.bool, device=scores.device)
+        attn_mask = all_pairs.tril()
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = torch.where(attn_mask, scores, float("-inf"))
     elif attn_mask is not None:

@@ -82,7 +82,8 @@ def _alpha_dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int
     """Dropped units take the value to which SELU saturates; mean and variance stay (Klambauer et al. 2017)."""
     if not train or p in (0, 1):
         return _dropped(masks, input, p, train, axes)
-    scale = 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p))
+    variance = (_ALPHA**2 * p + 1) * (1 - p)
+    scale = 1 / math.sqrt(variance)
     kept = _kept(masks, input, p, axes)
     shift = (kept - 1 + p) * (_ALPHA * scale)
     return input * kept * scale + shift
