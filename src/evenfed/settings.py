@@ -231,7 +231,9 @@ class Settings:
         except (RuntimeError, TypeError):
             device = None
         if device is None or device.type not in ("cpu", "cuda"):
-            raise InputError(f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto")
+            raise InputError(
+                f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto (compare and tune: also cuda:all)"
+            )
         if device.type == "cuda" and not torch.cuda.is_available():
             version = torch.__version__
             raise InputError(f"device='{name}': this torch ({version}) sees no GPU; use cpu or auto")
