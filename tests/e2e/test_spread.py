@@ -1,8 +1,10 @@
 """Comparisons and searches by several workers: the same folders and bits as by one process, whoever is lost."""
 
+import functools
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -15,7 +17,10 @@ from evenfed.comparison.folder import RunFolder
 from evenfed.comparison.parts import divided, parts_of
 from evenfed.core.errors import InputError
 from evenfed.simulate.state import Run
-from evenfed.spread.crew import Crew
+from evenfed.spread.crew import Crew, Watcher
+from evenfed.spread.errand import packed
+from evenfed.spread.on_ray import ray_places
+from evenfed.spread.options import Spread
 from worked_example import federation, small_model
 
 pytestmark = pytest.mark.slow
@@ -83,8 +88,9 @@ def test_a_worker_is_killed_and_another_goes_on_from_its_checkpoint_to_the_bit(t
     assert worker_of(tmp_path, 1) not in (killed[0], os.getpid())
     compared(tmp_path, rounds=4)  # one process keeps the parts
     assert worker_of(tmp_path, 0) == worker_of(tmp_path, 1) == os.getpid()
-    compared(alone, rounds=4)
-    same(alone, tmp_path)
+    longer = shutil.copytree(alone, tmp_path / "longer")
+    compared(longer, rounds=4)
+    same(longer, tmp_path)
 
 
 def test_slurm_jobs_that_are_processes_here(tmp_path, alone):
@@ -112,27 +118,52 @@ def test_an_interrupted_command(evenfed, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own
 def test_a_ray_cluster_of_two_nodes(tmp_path, alone):
-    """Each node has room for one worker."""
+    """Each node has room for one worker. One is lost: what ran there is done on the other."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    def at_work(place: Path, doomed: str) -> None:
+        import time
+
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        (place / node).write_text("here")
+        while node == doomed or not (place / "one is gone").exists():
+            time.sleep(0.05)
+
+    def lose() -> None:
+        wait_for(lambda: (work / second.node_id).exists() and len(list(work.iterdir())) == 2)
+        cluster.remove_node(second, allow_graceful=False)
+        (work / "one is gone").touch()
+
+    work = tmp_path / "work"
+    work.mkdir()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
-        cluster.add_node(num_cpus=1)
-        compared(tmp_path, cluster=cluster.address)
-        nodes = {node["NodeID"] for node in ray.nodes()}
-        assert len(nodes) == 2
-        same(alone, tmp_path)
-        assert worker_of(tmp_path, 0) != worker_of(tmp_path, 1)
+        second = cluster.add_node(num_cpus=1)
+        places = ray_places(Spread(cluster=cluster.address))
+        assert len(places) == 2
+        lost = []
+        watcher = Watcher()
+        watcher.lost = lambda errand, place, why: lost.append(why)
+        thread = threading.Thread(target=lose)
+        thread.start()
+        errands = [packed(functools.partial(at_work, work, second.node_id))] * 2
+        outcomes = Crew(errands, places, watcher, lambda: False).carry_out()
+        thread.join()
+        assert [outcome.kind for outcome in outcomes] == ["done", "done"] and len(lost) == 1
+        compared(tmp_path / "runs", cluster=cluster.address)
+        same(alone, tmp_path / "runs")
     finally:
         ray.shutdown()
         cluster.shutdown()
 
 
 def test_a_search_by_two_workers(tmp_path, evenfed):
-    arguments = ["tune", "--algorithms", "fedavg", "--rounds", 2, *SMALL, "--batch", 4, "--format", "json"]
+    arguments = ["tune", "--algorithms", "fedavg", "--rounds", 2, *SMALL, "--batch", 3, "--format", "json"]
     both = evenfed(*arguments, "--workers", 2, "--out", "both")
-    assert both.returncode == 0 and "2 batches of up to 4 candidates, 2 workers" in both.stderr
+    assert both.returncode == 0 and "2 batches of up to 3 candidates, 2 workers" in both.stderr
     one = evenfed(*arguments, "--out", "one")
     assert json.loads(both.stdout) == json.loads(one.stdout) and "6 of 6 candidates" in both.stderr
 

@@ -11,6 +11,8 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
         "evenfed compare @paper-cifar10 --quick": "the small form of one of the paper's",
         "evenfed compare --algorithms 'fedavg,semi_vred[beta=1,smooth=0.25]' --seeds 3": "these entries alone",
         "evenfed compare mine.toml --quiet --format json > table.json": "the table, for a program",
+        "evenfed compare mine.toml --device cuda:all": "one worker per GPU; --workers 4: processes",
+        "evenfed compare mine.toml --cluster slurm:partition=gpu,gpus=1 --workers 8": "eight SLURM jobs; auto: Ray",
     },
     "watch": {
         "evenfed watch runs/demo": "while `evenfed compare` runs in another window",
@@ -42,6 +44,7 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
         "evenfed tune mine.toml": "a grid, judged on a validation split",
         "evenfed tune mine.toml --method bayes --trials 30": "Bayesian search",
         "evenfed tune mine.toml --algorithms semi_vred --metric mean": "one entry, chosen by the mean",
+        "evenfed tune mine.toml --workers 4 --batch 6": "by four processes, six candidates at a time",
     },
     "data list": {"evenfed data list": "what there is, what is here, and its terms of use"},
     "data fetch": {"evenfed data fetch cifar10": "resumes a download that was stopped"},
