@@ -25,10 +25,13 @@ from typing import NamedTuple
 from command import wait_for
 from network import Watch
 
-COMMANDS = ["flwr", "flower-superexec", "flwr-clientapp", "flwr-serverapp"]
+COMMANDS = ["evenfed", "flwr", "flower-superexec", "flwr-clientapp", "flwr-serverapp"]
 MODULES = [
+    "evenfed.cli.commands",
+    "evenfed.flower.checking",
     "evenfed.flower.client",
     "evenfed.flower.server",
+    "evenfed.flower.signing",
     "evenfed.simulate.engines.reference",
     "httpcore",
     "safetensors.torch",

@@ -63,7 +63,10 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
     "flower deploy-files": {
         "evenfed flower deploy-files --server fed.example.org --sites north,south,west": "in the folder deploy",
         "evenfed flower deploy-files --server 192.0.2.7:443 --sites 12 --out ours": "another port; twelve sites",
+        "evenfed flower deploy-files --server fed.example.org --signed": "sites run signed apps alone",
     },
+    "flower sign": {"evenfed flower sign my-app --key release.key": "writes my-app.signature.json"},
+    "flower admit": {"evenfed flower admit my-app.signature.json": "on the server"},
     "pack": {"evenfed pack runs/mine results/mine": "a file small enough to commit"},
     "choose": {
         "evenfed choose runs/search --out confirm.toml": "the best entry of each method",

@@ -47,24 +47,25 @@ class Federation:
     port: int
     sites: tuple[str, ...]
     bin: str = BIN
+    signed: bool = False  # sites run apps alone that were signed with the release key
 
     @property
     def server(self) -> str:
         return f"{_bracketed(self.host)}:{self.port}"
 
 
-def federation(server: str, sites: str, bin_folder: str = BIN) -> Federation:
+def federation(server: str, sites: str, bin_folder: str = BIN, signed: bool = False) -> Federation:
     """As named on the command line.
 
     >>> federation("fed.example.org", "2")
-    Federation(host='fed.example.org', port=9092, sites=('site-0', 'site-1'), bin='/opt/evenfed/bin')
+    Federation(host='fed.example.org', port=9092, sites=('site-0', 'site-1'), bin='/opt/evenfed/bin', signed=False)
     >>> federation("[2001:db8::1]:443", "north,south").server
     '[2001:db8::1]:443'
     """
     host, port = _address(server)
     if not re.fullmatch(r"/[\w./+-]+", bin_folder, re.ASCII):
         raise InputError(f"--bin {bin_folder!r} is no absolute folder of plain characters; give one such as {BIN}")
-    return Federation(host, port, _names(sites), bin_folder.rstrip("/"))
+    return Federation(host, port, _names(sites), bin_folder.rstrip("/"), signed)
 
 
 def write_files(out: Path, chosen: Federation, force: bool = False) -> list[Path]:
@@ -73,15 +74,22 @@ def write_files(out: Path, chosen: Federation, force: bool = False) -> list[Path
     Where there are some already, `force` renews certificates and texts; the authority and the keys of sites stay.
     """
     _check_room(out, force)
+    if (out / "trusted.yaml").exists() and not chosen.signed:
+        raise InputError(f"{out} was made with --signed; give that again, or sites would no longer refuse other apps")
     folder = Folder(out)
     try:
+        _check_keys(folder, chosen)
         authority = _authority(folder)
         _server_files(folder, chosen, authority)
+        if chosen.signed:
+            _release_key(folder)
         for partition, site in enumerate(chosen.sites):
             _site_files(folder, chosen, site, partition)
+        _sites_file(folder, chosen)
         repeat = f"evenfed flower deploy-files --server {chosen.server} --sites {','.join(chosen.sites)}"
         words = _words(chosen)
-        words["REPEAT"] = f"{repeat} --out {shlex.quote(out.name)} --force"
+        signed = " --signed" if chosen.signed else ""
+        words["REPEAT"] = f"{repeat}{signed} --out {shlex.quote(out.name)} --force"
         folder.write("README.md", _text("README.md", words))
     except OSError as error:
         raise InputError(f"{out} cannot be written to ({error.strerror}); give another folder") from None
@@ -131,6 +139,14 @@ def _check_room(out: Path, force: bool) -> None:
         raise InputError(f"{out} is not empty; give a new folder")
 
 
+def _check_keys(folder: Folder, chosen: Federation) -> None:
+    """Those that sites have sent, before anything is written."""
+    for site in chosen.sites:
+        place = f"sites/{site}/key.pub"
+        if folder.has(place):
+            keys.read_public(folder.read(place), site)
+
+
 def _authority(folder: Folder) -> tuple[keys.Certificate, keys.PrivateKey]:
     if folder.has("ca.crt"):
         if not folder.has("ca.key"):
@@ -163,6 +179,24 @@ def _server_files(
     folder.write("server/config.toml", CONFIG)
 
 
+def _sites_file(folder: Folder, chosen: Federation) -> None:
+    """Who has which place, whatever a node says of itself."""
+    tables = []
+    for partition, site in enumerate(chosen.sites):
+        key = folder.read(f"server/sites/{site}.pub").decode().strip()
+        tables.append(f"[[site]]\npartition = {partition}\nname = \"{site}\"\nkey = '{key}'\n")
+    folder.write("server/sites.toml", "\n".join(tables))
+
+
+def _release_key(folder: Folder) -> None:
+    if folder.has("trusted.yaml"):
+        return
+    key = keys.new_release_key()
+    public = keys.ssh_public(key, "release").decode().strip()
+    folder.write("release.key", keys.ssh_private(key), private=True)
+    folder.write("trusted.yaml", f"{keys.key_name(key)}: '{public}'\n")
+
+
 def _site_files(folder: Folder, chosen: Federation, site: str, partition: int) -> None:
     place = f"sites/{site}"
     words = _words(chosen, site)
@@ -170,7 +204,8 @@ def _site_files(folder: Folder, chosen: Federation, site: str, partition: int) -
         key = keys.new_key()
         folder.write(f"{place}/key", keys.ssh_private(key), private=True)
         folder.write(f"{place}/key.pub", keys.ssh_public(key, site))
-    folder.write(f"server/sites/{site}.pub", folder.read(f"{place}/key.pub"))
+    public = keys.read_public(folder.read(f"{place}/key.pub"), site)
+    folder.write(f"server/sites/{site}.pub", public)
     if not folder.has(f"{place}/tls.key"):
         tls_key = keys.new_key()
         folder.write(f"{place}/tls.crt", keys.pem(keys.self_signed(site, LOOPBACK, tls_key)))
@@ -183,6 +218,8 @@ def _site_files(folder: Folder, chosen: Federation, site: str, partition: int) -
     for file in ("flower-supernode.service", "flower-superexec.service"):
         folder.write(f"{place}/{file}", _text(file, words))
     folder.write(f"{place}/install.sh", _text("site-install.sh", words))
+    if chosen.signed:
+        folder.write(f"{place}/trusted.yaml", folder.read("trusted.yaml"))
 
 
 def _words(chosen: Federation, site: str = "") -> dict[str, str]:
@@ -190,6 +227,7 @@ def _words(chosen: Federation, site: str = "") -> dict[str, str]:
     listen = str(chosen.port)
     if ":" in chosen.host:
         listen = f"[::]:{chosen.port}"
+    signing = _template("signing" if chosen.signed else "unsigned")
     return {
         "SERVER": chosen.server,
         "HOST": _bracketed(chosen.host),
@@ -198,6 +236,9 @@ def _words(chosen: Federation, site: str = "") -> dict[str, str]:
         "BIN": chosen.bin,
         "SITE": site,
         "FLEET": "|".join(FLEET),
+        "TRUST": "--trusted-entities /etc/flower-site/trusted.yaml \\" if chosen.signed else "",
+        "TRUSTED": 'install -m 644 trusted.yaml "$D/etc/flower-site"' if chosen.signed else "",
+        "SIGNING": filled(signing.strip(), {"BIN": chosen.bin}),
         "HARDENING": _template("hardening").strip(),
     }
 
@@ -208,7 +249,12 @@ def _template(name: str) -> str:
 
 
 def _text(name: str, words: dict[str, str]) -> str:
-    return filled(_template(name), words)
+    """The template, without lines that hold nothing but an empty word."""
+    lines = []
+    for line in _template(name).splitlines(keepends=True):
+        if words.get(line.strip()) != "":
+            lines.append(line)
+    return filled("".join(lines), words)
 
 
 def _bracketed(host: str) -> str:
@@ -239,7 +285,7 @@ def _is_host(host: str) -> bool:
     except ValueError:
         pass
     else:
-        return not address.is_unspecified
+        return not address.is_unspecified and "%" not in host
     labels = host.lower().split(".")
     named = all(re.fullmatch(_LABEL, label) for label in labels)
     only_numbers = labels[-1].isdigit()
@@ -259,7 +305,6 @@ def _names(sites: str) -> tuple[str, ...]:
             raise InputError(
                 f"--sites: {name!r} cannot name a site; use small letters, digits and '-', as in north-ward,south-ward"
             )
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"--sites: '{name}' is there twice; every site needs a name of its own")
+    if len(set(names)) < len(names):
+        raise InputError(f"--sites {sites}: one of them is there twice; every site needs a name of its own")
     return names
