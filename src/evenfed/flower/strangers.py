@@ -68,6 +68,7 @@ class Strangers:
     def __init__(self) -> None:
         self.positions: dict[int, int] = {}  # node -> position
         self.sizes: list[float] = []  # training examples; 0 until the client has told
+        self.judged_on: dict[int, float] = {}  # position -> test examples, of those that have told
         self.partitions: dict[int, int] = {}  # position -> partition-id, of those that have told
 
     def place(self, node: int) -> int:
