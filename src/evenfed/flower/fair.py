@@ -16,7 +16,6 @@ from flwr.serverapp.strategy import FedAvg, Result
 from flwr.supercore import log
 
 from ..callbacks import Callbacks
-from ..comparison.folder import RunFolder
 from ..comparison.plan import Variant
 from ..comparison.service import over
 from ..core.algorithm import Algorithm
@@ -70,7 +69,12 @@ class Fair(FedAvg):
     A reply that fails, or of which any field does not fit, is dropped from the round and named.
     """
 
-    timeout = 3600.0  # seconds to wait for replies, unless `start` is told
+    rounds: int | None = None  # how many there will be, where `start` was told
+    timeout = 3600.0  # seconds
+    evaluate_fn: EvaluateFunction | None = None
+    _began = 0.0  # the open round
+    _round: OneRound | None = None  # until its updates are in
+    _record: Record | None = None  # until its scores are in
 
     def __init__(
         self,
@@ -123,43 +127,14 @@ class Fair(FedAvg):
         self.keys = Keys(loss_from, size_from or weighted_by_key, score_from, score_range, loss_in)
         self.keys.check(trips)
         self.trips = trips
-        root = None if out is None else Path(out)
-        self.journal = Journal(
-            run=Run(self.label, self.algorithm, self.settings),
-            folder=None if root is None else RunFolder.at(root, self.label, self.settings.seed),
-            resume=resume,
-            shares=root,
-            listen=listen,
-        )
+        self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
         self.strangers = Strangers()
-        self.rounds: int | None = None  # how many there will be, where `start` was told
-        self.timeout = 3600.0
-        self.evaluate_fn: EvaluateFunction | None = None
-        self._began = 0.0  # the round
         self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
-        decides = {
-            "fraction_train": fraction_train,
-            "fraction_evaluate": fraction_evaluate,
-            "loss_from": loss_from,
-            "loss_in": loss_in,
-            "size_from": self.keys.size,
-            "score_from": score_from,
-            "local_steps": local_steps,
-            "buffers": list(buffers),
-            "trips": trips,
-        }
-        self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, decides)
-        self._hearing = Hearing(
-            algorithm=self.algorithm,
-            settings=self.settings,
-            keys=self.keys,
-            strangers=self.strangers,
-            weighted_by_key=weighted_by_key,
-            measured_before=measured_before,
-            tell_errors=fields.check_tell_errors(tell_errors),
-        )
-        self._round: OneRound | None = None
-        self._record: Record | None = None
+        drawn = {"fraction_train": fraction_train, "fraction_evaluate": fraction_evaluate, "trips": trips}
+        self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, drawn)
+        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key)
+        self._hearing.measured_before = measured_before
+        self._hearing.tell_errors = fields.check_tell_errors(tell_errors)
 
     @property
     def server(self) -> Server:

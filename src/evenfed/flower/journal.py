@@ -67,6 +67,22 @@ class Journal:
     restored: Server | None = None  # an earlier round's, whose model a callback made the result
     interrupted: Callable[[], object] = lambda: False  # whether to leave the run here, to be resumed later
 
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        out: Path | str | None,
+        resume: bool | None,
+        listen: Callbacks,
+        is_locked: bool = False,
+    ) -> "Journal":
+        """Of a run kept in `out`, if that is given; `is_locked`: a comparison has locked it already."""
+        if out is None:
+            return cls(run, resume=resume, listen=listen)
+        root = Path(out)
+        folder = RunFolder.at(root, run.label, run.settings.seed)
+        return cls(run, folder, resume, None if is_locked else root, listen)
+
     def __post_init__(self) -> None:
         if self.resume not in (None, True, False):
             raise InputError(f"resume={self.resume!r}: give true or false")

@@ -23,7 +23,7 @@ class Keeping:
     strangers: Strangers
     holding: Holding
     keys: Keys
-    decides: Table  # options that decide the result, beside those of the algorithm and the server
+    drawn: Table  # who is asked, and how often
     has_begun: bool = False
 
     def stand(self) -> Losses:
@@ -82,6 +82,14 @@ class Keeping:
             "algorithm": run.algorithm.name,
             "hyper_parameters": run.algorithm.describe(),
             "train": run.settings.describe(),
-            "fair": dict(self.decides),
+            "fair": {
+                **self.drawn,
+                "loss_from": self.keys.loss,
+                "loss_in": self.keys.loss_in,
+                "size_from": self.keys.size,
+                "score_from": self.keys.score,
+                "local_steps": self.holding.local_steps,
+                "buffers": list(self.holding.buffers),
+            },
             **self.journal.decides,
         }

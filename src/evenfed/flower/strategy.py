@@ -98,14 +98,8 @@ class FairStrategy(Strategy):
         if trips == 1:
             chosen.setdefault("evaluate_every", 0)
         self.settings = Settings.of(chosen)
-        root = None if out is None else Path(out)
-        self.journal = Journal(
-            run=Run(self.label, self.algorithm, self.settings),
-            folder=None if root is None else RunFolder.at(root, self.label, self.settings.seed),
-            resume=resume,
-            shares=root if header is None else None,  # a comparison, whose header this is, has locked it already
-            listen=listen,
-        )
+        run = Run(self.label, self.algorithm, self.settings)
+        self.journal = Journal.of(run, out, resume, listen, is_locked=header is not None)
         if clients is not None:
             check_whole("clients", clients, 1)
         self.wait = _seconds("wait", wait)
