@@ -6,10 +6,11 @@ from typing import Any
 from ..comparison.header import Header, Table
 from ..core.server import Record, Server
 from ..metrics import ACCURACY, Metric
+from ..simulate.checkpoint import notes_in
 from ..simulate.state import State
 from .holding import Holding
 from .journal import Journal, Sites
-from .remembering import Losses, clients_of, notes_of, recall, restored
+from .remembering import Losses, clients_of, notes_of, recall, recall_names, restored
 from .strangers import Keys, Strangers
 
 ENGINE = "flower: clients of their own"
@@ -31,13 +32,13 @@ class Keeping:
         journal = self.journal
         if journal.is_finished(self._config()):
             self.holding.stand(journal.ended_state().server)
-            recall(self.strangers, journal.clients)
+            recall_names(self.strangers, journal.clients)
             return {}
-        folder = journal.folder
-        header = None if folder is None else folder.header()
-        if folder is None or header is None or not folder.sound_checkpoints():
+        checkpoints = {} if journal.folder is None else journal.folder.sound_checkpoints()
+        if not checkpoints:
             return {}
-        recall(self.strangers, header.clients)
+        newest = max(checkpoints)
+        recall(self.strangers, notes_in(checkpoints[newest]))
         fresh = self.holding.sized(self.strangers.counts())
         server, losses = restored(self.begin(fresh))
         self.holding.stand(server)
@@ -65,7 +66,7 @@ class Keeping:
             return
         self.journal.clients = clients_of(self.strangers)
         self.journal.sites = self._sites()
-        self.journal.after_round(record, server, notes_of(server, losses))
+        self.journal.after_round(record, server, notes_of(server, self.strangers, losses))
 
     def _sites(self) -> Sites:
         """As callbacks see them."""

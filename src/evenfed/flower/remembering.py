@@ -18,7 +18,10 @@ from .strangers import Strangers
 Losses = dict[int, float]  # of the current model, by position
 Notes = Mapping[str, Tensor]
 
-_SIZES = "fair.sizes"
+_NUMBERS = 1 << 64  # of nodes
+_NODES = "fair.nodes"
+_CLIENTS = "fair.clients"  # size, test examples, partition-id
+_SIZES = "fair.sizes"  # as the server counts them
 _STEPS = "fair.local_steps"
 _MEASURED = "fair.measured"
 _RANDOM = "fair.random"
@@ -34,23 +37,39 @@ def clients_of(strangers: Strangers) -> dict[str, Any]:
         "classes": None,
         "split_seed": None,
         "notes": [],
-        "nodes": [str(node) for node in strangers.positions],  # text: other readers of JSON round whole numbers
-        "partitions": {str(position): partition for position, partition in strangers.partitions.items()},
     }
 
 
-def recall(strangers: Strangers, clients: Table) -> None:
-    """Know the clients of a run's header again, by their nodes."""
-    for position, node in enumerate(clients["nodes"]):
-        strangers.positions[int(node)] = position
+def recall(strangers: Strangers, notes: Notes) -> None:
+    """Know the clients of a checkpoint again, by their nodes."""
+    for position, node in enumerate(notes[_NODES].tolist()):
+        strangers.positions[node % _NUMBERS] = position
+    known = notes[_CLIENTS].tolist()
+    strangers.sizes = [size for size, _, _ in known]
+    for position, (_, judged_on, partition) in enumerate(known):
+        strangers.judged_on[position] = judged_on
+        if partition >= 0:
+            strangers.partitions[position] = int(partition)
+
+
+def recall_names(strangers: Strangers, clients: Table) -> None:
+    """The clients of a finished run's header, by their names."""
     strangers.sizes = [float(size) for size in clients["train"]]
-    strangers.judged_on = dict(enumerate(map(float, clients["test"])))
-    strangers.partitions = {int(position): int(partition) for position, partition in clients["partitions"].items()}
+    strangers.names = list(clients["names"])
 
 
-def notes_of(server: Server, measured: Losses) -> dict[str, Tensor]:
+def notes_of(server: Server, strangers: Strangers, measured: Losses) -> dict[str, Tensor]:
     """What the next round depends on beside the server's own state."""
+    nodes = []
+    clients = []
+    for node, position in strangers.positions.items():
+        nodes.append(node if node < _NUMBERS // 2 else node - _NUMBERS)
+        judged_on = strangers.judged_on.get(position, 0.0)
+        partition = strangers.partitions.get(position, -1)
+        clients.append((strangers.sizes[position], judged_on, float(partition)))
     return {
+        _NODES: torch.tensor(nodes, dtype=torch.int64),
+        _CLIENTS: torch.tensor(clients, dtype=torch.float64).reshape(-1, 3),
         _SIZES: server.sizes,
         _STEPS: server.local_steps,
         _MEASURED: torch.tensor([*measured.items()], dtype=torch.float64).reshape(-1, 2),
@@ -61,8 +80,6 @@ def notes_of(server: Server, measured: Losses) -> dict[str, Tensor]:
 def restored(state: State) -> tuple[Server, Losses]:
     """The server of a resumed run and the losses it had measured; Flower then draws the clients it would have drawn."""
     notes = state.notes
-    if _SIZES not in notes:  # its first round was not written
-        return state.server, {}
     server = dataclasses.replace(state.server, sizes=notes[_SIZES], local_steps=notes[_STEPS])
     measured = {int(position): loss for position, loss in notes[_MEASURED].tolist()}
     _set_random_state(notes[_RANDOM])
