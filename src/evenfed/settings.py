@@ -106,8 +106,6 @@ class Settings:
             raise InputError("batch_norm='local' needs the simulator; use engine='parallel', or 'shared' or 'frozen'")
         if self.start == "own":
             raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
-        if self.evaluate_participation != 1.0:
-            raise InputError("evaluate_participation needs the simulator; use engine='parallel', or leave it out")
 
     def _check_local(self) -> None:
         """The options of local training."""
