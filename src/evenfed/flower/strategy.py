@@ -329,9 +329,9 @@ class FairStrategy(Strategy):
         standing.round = None
         standing.record = None
         log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name))
-        self.journal.after_round(
-            record, standing.server, self.taking_part.newly_met(self.journal.is_last(standing.server))
-        )
+        is_last = standing.server.index >= self.settings.rounds
+        self.journal.clients = self.taking_part.newly_met(is_last) or self.journal.clients
+        self.journal.after_round(record, standing.server)
         return score_metrics(record)
 
     def _drawn(self, standing: Standing, grid: Grid) -> Drawn:
