@@ -27,11 +27,8 @@ from network import Watch
 
 COMMANDS = ["evenfed", "flwr", "flower-superexec", "flwr-clientapp", "flwr-serverapp"]
 MODULES = [
-    "evenfed.cli.commands",
-    "evenfed.flower.checking",
     "evenfed.flower.client",
     "evenfed.flower.server",
-    "evenfed.flower.signing",
     "evenfed.simulate.engines.reference",
     "httpcore",
     "safetensors.torch",
