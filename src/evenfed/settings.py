@@ -106,8 +106,6 @@ class Settings:
             raise InputError("batch_norm='local' needs the simulator; use engine='parallel', or 'shared' or 'frozen'")
         if self.start == "own":
             raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
-        if self.evaluate_participation != 1.0:
-            raise InputError("evaluate_participation needs the simulator; use engine='parallel', or leave it out")
 
     def _check_local(self) -> None:
         """The options of local training."""
@@ -231,7 +229,9 @@ class Settings:
         except (RuntimeError, TypeError):
             device = None
         if device is None or device.type not in ("cpu", "cuda"):
-            raise InputError(f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto")
+            raise InputError(
+                f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto (compare and tune: also cuda:all)"
+            )
         if device.type == "cuda" and not torch.cuda.is_available():
             version = torch.__version__
             raise InputError(f"device='{name}': this torch ({version}) sees no GPU; use cpu or auto")

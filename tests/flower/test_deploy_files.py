@@ -2,6 +2,7 @@
 
 import configparser
 import datetime
+import re
 import shutil
 import stat
 import subprocess
@@ -10,12 +11,21 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 
+from evenfed import InputError
+from evenfed.flower import keys
 from evenfed.flower.deploy import federation, write_files
+from evenfed.flower.sites import read_sites
 from machines import PATH, Machine
 
 NAMES = ("north", "south")
+SPKI = PublicFormat.SubjectPublicKeyInfo
 UNITS = {
     "server/flower-superlink.service": "flower",
     "sites/north/flower-supernode.service": "flower-node",
@@ -26,7 +36,7 @@ UNITS = {
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("files") / "deploy"
-    write_files(out, federation("fed.example.org:443", ",".join(NAMES), str(Path(sys.executable).parent)))
+    write_files(out, federation("fed.example.org:443", ",".join(NAMES), str(Path(sys.executable).parent), signed=True))
     return out
 
 
@@ -59,6 +69,7 @@ def test_private_files_are_their_owners_alone(made):
         assert not secret or mode == 0o600, path
     assert private == {
         "ca.key",
+        "release.key",
         "server/proxy.key",
         "server/superlink.key",
         *(f"sites/{name}/{file}" for name in NAMES for file in ("key", "tls.key", "secret")),
@@ -143,10 +154,31 @@ def test_nothing_is_overwritten_and_force_keeps_the_keys_and_adds_sites(evenfed,
 def test_a_site_may_send_its_public_key_alone(tmp_path):
     theirs = tmp_path / "deploy" / "sites" / "north" / "key.pub"
     theirs.parent.mkdir(parents=True)
-    theirs.write_text("ecdsa-sha2-nistp384 AAAA north\n")
+    theirs.write_text("ecdsa-sha2-nistp384 AAAA'\n")
+    with pytest.raises(InputError, match="is no key that Flower takes"):
+        write_files(tmp_path / "deploy", federation("fed.example.org", "north,south"))
+    assert [path for path in (tmp_path / "deploy").rglob("*") if path.is_file()] == [theirs]
+    theirs.write_bytes(keys.ssh_public(keys.new_key(), "a comment"))
     write_files(tmp_path / "deploy", federation("fed.example.org", "north,south"))
     assert not theirs.with_name("key").exists() and (tmp_path / "deploy/sites/south/key").exists()
-    assert (tmp_path / "deploy/server/sites/north.pub").read_text() == theirs.read_text()
+    registered = (tmp_path / "deploy/server/sites/north.pub").read_text()
+    assert registered.split() == [*theirs.read_text().split()[:2], "north"]
+    listed = read_sites(tmp_path / "deploy/server/sites.toml").sites
+    assert [(site.partition, site.name) for site in listed] == [(0, "north"), (1, "south")]
+    assert listed[0].key == load_ssh_public_key(theirs.read_bytes()).public_bytes(Encoding.PEM, SPKI)
+
+
+def test_sites_run_signed_apps_alone_if_that_is_asked_for(made, tmp_path):
+    assert "--trusted-entities" in unit(made / "sites/north/flower-supernode.service")["ExecStart"][0]
+    write_files(tmp_path / "deploy", federation("fed.example.org", "1"))
+    plain = tmp_path / "deploy"
+    assert "--trusted-entities" not in (plain / "sites/site-0/flower-supernode.service").read_text()
+    assert not (plain / "release.key").exists() and "--signed" in (plain / "README.md").read_text()
+    with pytest.raises(InputError, match="made with --signed"):
+        write_files(made, federation("fed.example.org:443", ",".join(NAMES)), force=True)
+    for path in (*made.rglob("*"), *plain.rglob("*")):
+        if path.is_file():
+            assert not re.search(r"\b(TRUST|TRUSTED|SIGNING|BIN|HOST|SERVER|SITE|PORT)\b", path.read_text()), path
 
 
 def test_the_key_is_one_that_flower_reads(made):
@@ -163,6 +195,7 @@ def test_the_key_is_one_that_flower_reads(made):
         (("--server", "fed.example.org;"), "is no host"),
         (("--server", "300.1.1.1"), "is no host"),
         (("--server", "0.0.0.0"), "is no host"),
+        (("--server", "fe80::1%eth0"), "is no host"),
         (("--server", "fed.example.org:8000"), "not 8000"),
         (("--server", "fed.example.org:99999"), "from 1 to 65535"),
         (("--server", "a.org", "--sites", "north,../south"), "cannot name a site"),

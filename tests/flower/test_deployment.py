@@ -91,6 +91,8 @@ def trained(deployment) -> SimpleNamespace:
         assert usual in settings
         settings = settings.replace(usual, here)
     (app / "pyproject.toml").write_text(settings)
+    (sign,) = (block for block in commands() if "flower sign" in block)
+    deployment.done(sign)
     train, again = (block for block in commands() if "flwr run" in block)
     results = deployment.server.place / "var" / "lib" / "flower" / "runs"
     first = deployment.typed("first", train)
@@ -159,6 +161,16 @@ def test_the_model_is_that_of_an_undisturbed_server_and_of_good_replies_alone(tr
         assert torch.allclose(trained.model[name], wanted, rtol=1e-5, atol=1e-6)
     right = [(model(site.test[0]).argmax(1) == site.test[1]).double().mean().item() for site in sites[:2]]
     assert np.allclose(trained.lines[1]["accuracy"][:2], right)
+
+
+def test_sites_refuse_an_app_that_was_changed_after_it_was_signed(trained, deployment):
+    with (deployment.folder / "wards" / "pyproject.toml").open("a") as settings:
+        settings.write("wait = 8.0\n")
+    train, _ = (block for block in commands() if "flwr run" in block)
+    run = deployment.typed("changed", train)
+    deployment.running["node-0"].says("The FAB could not be verified")
+    run.ended()
+    assert "clients could not be set up" in run.told() or "of 3 clients connected" in run.told(), run.told()
 
 
 def test_a_site_that_is_not_registered_is_refused(deployment, tmp_path):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from evenfed.comparison.reading import read
+from evenfed.comparison.search import Candidate
 from evenfed.comparison.statistics import Differences
-from evenfed.comparison.study import Candidate
 from evenfed.comparison.tune import front
 from evenfed.metrics import ACCURACY, LOSS
 from evenfed.report import charts

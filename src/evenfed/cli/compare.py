@@ -29,12 +29,30 @@ Full = Annotated[bool, typer.Option("--full", help="Print every table with every
 Quick = Annotated[bool, typer.Option("--quick", help="Run the small form of the experiment: minutes on 2 cores.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds per run.")]
 Assignments = Annotated[list[str], typer.Option("--set", help="Set one value, e.g. semi_vred.beta=0.5; repeatable.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or auto.")]
+Device = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda or auto; cuda:all, or some such as cuda:0,cuda:2, for one worker per GPU."),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Spread the runs over so many processes, or over so many workers of the cluster.")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Spread the runs over Ray (auto, or its address), or as SLURM jobs, e.g. slurm:partition=gpu,time=60."
+    ),
+]
 Precision = Annotated[str | None, typer.Option(help="GPU matmul precision: fp32, tf32 or bf16.")]
 Output = Annotated[Path, typer.Option(help="Output folder; reuse it to resume.")]
 SelectOn = Annotated[str | None, typer.Option(help="validation (default), or test as the paper did (results say so).")]
 ChosenBy = Annotated[
     str | None, typer.Option(help="Metric to choose by: worst10 (default), mean, worst, worst20, std or best10.")
+]
+
+
+Reuse = Annotated[list[Path], typer.Option(help="Take finished runs from this comparison, packed or not; repeatable.")]
+Track = Annotated[
+    list[str], typer.Option(help="Write to tensorboard, mlflow or wandb, or use early_stopping; repeatable.")
 ]
 
 
@@ -51,14 +69,12 @@ def compare(
     set: Assignments = [],
     engine: Annotated[str | None, typer.Option(help="parallel, reference or flower.")] = None,
     device: Device = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
     precision: Precision = None,
     out: Output = Path(rerun.OUT),
-    reuse: Annotated[
-        list[Path], typer.Option(help="Take finished runs from this comparison, packed or not; repeatable.")
-    ] = [],
-    track: Annotated[
-        list[str], typer.Option(help="Write to tensorboard, mlflow or wandb, or use early_stopping; repeatable.")
-    ] = [],
+    reuse: Reuse = [],
+    track: Track = [],
     full: Full = False,
     format: Annotated[Format, typer.Option(help="json prints only the table, on stdout.")] = Format.table,
     quiet: Quiet = False,
@@ -67,9 +83,11 @@ def compare(
     """Train several algorithms on the same clients and show how each serves the worst-served."""
     from ..callbacks.naming import chosen as callbacks_chosen
     from ..comparison.runner import files_read, findings_of
+    from ..spread.options import spread_of
     from . import training
 
     detail = detail_of(quiet, verbose)
+    spread, device = spread_of(device, workers, cluster)
     settings = {
         "rounds": rounds,
         "engine": engine,
@@ -82,7 +100,7 @@ def compare(
         assignments.insert(0, f"data.name='{data}'")
     chosen = training.experiment_of(experiment, quick, algorithms, seeds, settings, assignments)
     chosen = replace(chosen, track={**callbacks_chosen(track), **chosen.track})
-    training.train(chosen, out, reuse, detail)
+    training.train(chosen, out, reuse, detail, spread)
     if chosen.federations:
         findings_of_all = [findings_of(member, out) for member in chosen.members]
         training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json)
@@ -115,6 +133,8 @@ def tune(
     storage: Annotated[str | None, typer.Option(help="URL of a database shared by processes and machines.")] = None,
     batch: Annotated[int | None, typer.Option(help="Candidates trained together (default 12).")] = None,
     device: Device = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
     precision: Precision = None,
     out: Output = Path(rerun.OUT),
     format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
@@ -126,12 +146,15 @@ def tune(
     Options override the experiment's table `tune`. Its table `tune.grid` may give values to try.
     """
     from ..comparison import tune as tuning
-    from ..comparison.study import Search
+    from ..comparison.progress import shown_shares
+    from ..comparison.search import Search
     from ..report import tuning as result
     from ..report.files import prepare
+    from ..spread.options import spread_of
     from . import training
 
     detail = detail_of(quiet, verbose)
+    spread, device = spread_of(device, workers, cluster)
     settings = {"rounds": rounds, "device": device, "precision": precision}
     chosen = training.experiment_of(experiment, quick, algorithms, seeds, settings, set)
     table = dict(chosen.tune)
@@ -150,7 +173,8 @@ def tune(
     folder = out / f"{chosen.name}-tune"
     prepare(folder)
     show_progress, show_each = training.tuning_progress(detail)
-    tuned = tuning.tune(chosen, search, folder, show_progress, show_each)
+    with shown_shares(detail) as shares:
+        tuned = tuning.tune(chosen, search, folder, show_progress, show_each, spread, shares)
     result.write_toml(tuned, folder / "tuned.toml")
     if format is Format.json:
         description = result.describe(tuned)

@@ -11,6 +11,8 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
         "evenfed compare @paper-cifar10 --quick": "the small form of one of the paper's",
         "evenfed compare --algorithms 'fedavg,semi_vred[beta=1,smooth=0.25]' --seeds 3": "these entries alone",
         "evenfed compare mine.toml --quiet --format json > table.json": "the table, for a program",
+        "evenfed compare mine.toml --device cuda:all": "one worker per GPU; --workers 4: processes",
+        "evenfed compare mine.toml --cluster slurm:partition=gpu,gpus=1 --workers 8": "eight SLURM jobs; auto: Ray",
     },
     "watch": {
         "evenfed watch runs/demo": "while `evenfed compare` runs in another window",
@@ -42,6 +44,7 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
         "evenfed tune mine.toml": "a grid, judged on a validation split",
         "evenfed tune mine.toml --method bayes --trials 30": "Bayesian search",
         "evenfed tune mine.toml --algorithms semi_vred --metric mean": "one entry, chosen by the mean",
+        "evenfed tune mine.toml --workers 4 --batch 6": "by four processes, six candidates at a time",
     },
     "data list": {"evenfed data list": "what there is, what is here, and its terms of use"},
     "data fetch": {"evenfed data fetch cifar10": "resumes a download that was stopped"},
@@ -60,7 +63,10 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {  # command -> what to type -> what
     "flower deploy-files": {
         "evenfed flower deploy-files --server fed.example.org --sites north,south,west": "in the folder deploy",
         "evenfed flower deploy-files --server 192.0.2.7:443 --sites 12 --out ours": "another port; twelve sites",
+        "evenfed flower deploy-files --server fed.example.org --signed": "sites run signed apps alone",
     },
+    "flower sign": {"evenfed flower sign my-app --key release.key": "writes my-app.signature.json"},
+    "flower admit": {"evenfed flower admit my-app.signature.json": "on the server"},
     "pack": {"evenfed pack runs/mine results/mine": "a file small enough to commit"},
     "choose": {
         "evenfed choose runs/search --out confirm.toml": "the best entry of each method",

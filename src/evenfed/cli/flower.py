@@ -41,6 +41,9 @@ def deploy_files(
     bin_folder: Annotated[
         str, typer.Option("--bin", metavar="DIR", help="Where the machines have Flower's commands.")
     ] = "/opt/evenfed/bin",
+    signed: Annotated[
+        bool, typer.Option("--signed", help="Sites refuse apps that were not signed (evenfed flower sign).")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Renew certificates and units in DIR; the authority and keys stay.")
     ] = False,
@@ -49,9 +52,39 @@ def deploy_files(
     from ..flower.deploy import federation, write_files
 
     page = Page(highlight=False, soft_wrap=True)
-    for path in write_files(out, federation(server, sites, bin_folder), force):
+    for path in write_files(out, federation(server, sites, bin_folder, signed), force):
         page.print(str(path), markup=False)
-    page.print(f"\nRead {out / 'README.md'}: what goes where. ca.key belongs in a safe place.", markup=False)
+    safe = "ca.key and release.key belong" if signed else "ca.key belongs"
+    page.print(f"\nRead {out / 'README.md'}: what goes where. {safe} in a safe place.", markup=False)
+
+
+@flower_app.command(epilog=examples.of("flower sign"))
+def sign(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The release key of `deploy-files --signed`.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the signature goes; default: NAME.signature.json.")
+    ] = None,
+) -> None:
+    """Sign an app as it is now, for sites that run signed apps alone."""
+    from ..flower.signing import sign_app
+
+    path = sign_app(folder, key, out)
+    Page(highlight=False, soft_wrap=True).print(str(path), markup=False)
+
+
+@flower_app.command(epilog=examples.of("flower admit"))
+def admit(
+    signature: Annotated[Path, typer.Argument(metavar="FILE", help="What `evenfed flower sign` wrote.")],
+    database: Annotated[Path, typer.Option(metavar="FILE", help="The SuperLink's database.")] = Path(
+        "/var/lib/flower/superlink.db"
+    ),
+) -> None:
+    """Let the SuperLink of this machine pass an app's signature on to the sites, which verify it."""
+    from ..flower.admission import admit as let_in
+
+    name = let_in(signature, database)
+    Page(highlight=False, soft_wrap=True).print(f"{name} is admitted as it was signed.", markup=False)
 
 
 @flower_app.command(epilog=examples.of("flower check"))
@@ -65,7 +98,9 @@ def check(
 
     report = check_app(folder, sites, run_config)
     if report.rows:
-        console().print(_table(report.rows, "loss before" if report.own else "training loss"))
+        loss_title = "loss before" if report.own else "training loss"
+        table = _table(report.rows, loss_title)
+        console().print(table)
     for note in report.notes:
         say(f"note: {note}")
     for sentence in report.sentences():
@@ -77,13 +112,23 @@ def check(
 def _table(rows: "list[Row]", loss_title: str) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("site")
-    for title in ("name", "train", "test", loss_title, "accuracy", "seconds"):
-        table.add_column(title, justify="left" if title == "name" else "right")
+    table.add_column("name")
+    for title in ("train", "test", loss_title, "accuracy", "seconds"):
+        table.add_column(title, justify="right")
     for row in rows:
-        accuracy = "-" if row.accuracy is None else f"{row.accuracy:.3f}"
-        loss = "-" if row.loss is None else f"{row.loss:.4g}"
-        train = "-" if row.train is None else str(row.train)
-        test = "-" if row.test is None else str(row.test)
-        name = Text(visible(row.name))
-        table.add_row(str(row.site), name, train, test, loss, accuracy, f"{row.seconds:.2f}")
+        table.add_row(
+            str(row.site),
+            Text(visible(row.name)),
+            _shown(row.train, "d"),
+            _shown(row.test, "d"),
+            _shown(row.loss, ".4g"),
+            _shown(row.accuracy, ".3f"),
+            _shown(row.seconds, ".2f"),
+        )
     return table
+
+
+def _shown(value: float | None, form: str) -> str:
+    if value is None:
+        return "-"
+    return format(value, form)

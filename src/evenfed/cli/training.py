@@ -12,10 +12,10 @@ from ..comparison.experiment import DEMO, Experiment
 from ..comparison.federations import expanded
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.plan import parse_list, value_of, with_baseline
-from ..comparison.progress import live, progress_page
-from ..comparison.runner import Introduction, complete, take_over
+from ..comparison.progress import live, progress_page, shown_shares
+from ..comparison.runner import Introduction, complete, complete_by_workers, take_over
 from ..comparison.runs import seed_list
-from ..comparison.study import Candidate
+from ..comparison.search import Candidate
 from ..comparison.tune import Tuned
 from ..core.detail import Detail
 from ..data import Federation
@@ -28,6 +28,7 @@ from ..report.document import Report
 from ..report.files import PAGE, prepare, write_page, write_report, write_search_page
 from ..report.tables import brief, summary
 from ..report.write import FORMATS, pages, terminal
+from ..spread.options import Spread
 from .console import NOT_DRAWN, console, say
 
 
@@ -46,8 +47,17 @@ def prints_the_same(experiment: Experiment) -> bool:
     return are_built_in and not has_cautions
 
 
-def train(experiment: Experiment, out: Path, reuse: Sequence[Path], detail: Detail) -> None:
-    """Carry out what is left of the experiment, on each of its federations, after taking over runs of others."""
+def train(
+    experiment: Experiment,
+    out: Path,
+    reuse: Sequence[Path],
+    detail: Detail,
+    spread: Spread | None = None,
+) -> None:
+    """Carry out what is left of the experiment, on each of its federations, after taking over runs of others.
+
+    `spread`: over which workers, if not in this process.
+    """
     for member in experiment.members:
         for folder in expanded(reuse):
             labels = take_over(member, out, folder)
@@ -56,8 +66,12 @@ def train(experiment: Experiment, out: Path, reuse: Sequence[Path], detail: Deta
             if detail is not Detail.QUIET:
                 say(f"taken from {folder}{target}: {taken}")
         introduction = _introduction(out / experiment.name, detail)
-        with live(detail) as progress:
-            complete(member, out, progress, introduction)
+        if spread is None:
+            with live(detail) as progress:
+                complete(member, out, progress, introduction)
+        else:
+            with shown_shares(detail) as shares:
+                complete_by_workers(member, out, spread, shares, introduction)
 
 
 def _introduction(folder: Path, detail: Detail) -> Introduction:

@@ -14,6 +14,7 @@ from ..callbacks import Callback, Callbacks, callback_list
 from ..callbacks.naming import deciding
 from ..client import Client
 from ..core.algorithm import Algorithm
+from ..core.detail import Detail
 from ..core.errors import InputError, Interruption
 from ..core.server import Record
 from ..losses import LossFunction
@@ -21,13 +22,15 @@ from ..settings import Settings
 from ..simulate.drawn import Drawn, drawn_by
 from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
+from ..spread.options import Spread, spread_of
 from . import identity
 from .driver import Training, drive
 from .folder import RunFolder, read_order, write_order
 from .header import Header
 from .lock import locked
+from .parts import Part, held, parts_of, places_in, train_parts
 from .plan import Variant, with_baseline
-from .progress import Told, shown
+from .progress import Told, shown, shown_shares, silence, wanted_detail
 from .result import Comparison, Result
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
 from .session import train_in, unfinished
@@ -108,6 +111,8 @@ def compare(
     callbacks: Callbacks = (),
     out: str | Path | None = None,
     progress: bool | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
     **options: Any,
 ) -> Comparison:
     """Train every algorithm with every seed on the same clients. All runs share the engine.
@@ -120,6 +125,9 @@ def compare(
     `noise_floor`: train FedAvg once more to show what chance alone does: from the same initial models with its batches
     in another order ("batches"), with other seeds ("seeds"), "both", or False. True: "batches"; "seeds" where a client
     has one batch only (`batch_size=None`).
+    `workers`: spread the runs over so many processes; `device="cuda:all"` (or "cuda:0,cuda:2"): over one per GPU;
+    `cluster`: over a Ray cluster ("auto" or its address) or as SLURM jobs ("slurm:partition=gpu,time=60"). All need
+    `out`, in a folder that every worker sees. Callbacks run in the workers.
     Other options: see `train`.
 
     >>> import torch, evenfed
@@ -132,15 +140,22 @@ def compare(
     for name in ("seed", "batch_seed"):
         if name in options:
             raise InputError(f"compare takes `seeds` (a number or a list), not `{name}`")
+    spread, device = spread_of(options.get("device"), workers, cluster)
+    if spread is not None and device is not None:
+        options["device"] = device
     shared = Settings.of(options)
     variants = with_baseline(_variants(algorithms))
     numbers = seed_list(seeds)
     runs, floor = plan_runs(variants, numbers, shared, check_noise_floor(noise_floor))
-    first_model = initial_model(model, numbers[0])
-    problem = Problem.of(first_model, clients, shared, loss, score, unseen, test)
-    drawn = drawn_by(problem, model)
+    subject = _Subject(model, numbers[0], clients, loss, score, unseen, test)
+    spreading = None
+    here = shared
+    if spread is not None:
+        spreading = _Spreading(spread, subject, shared)
+        here = dataclasses.replace(shared, device="cpu")  # workers train, each on its own device
+    problem, drawn = subject.under(here)
     _warn(runs, clients)
-    work = _Work(problem, callback_list(callbacks), progress, drawn)
+    work = _Work(problem, callback_list(callbacks), progress, drawn, spreading)
     results = work.results(runs + floor, out)
     by_label: dict[str, list[Result]] = {}
     for result in results[: len(runs)]:
@@ -182,6 +197,76 @@ def _variants(algorithms: Entries) -> list[Variant]:
 
 
 @dataclass(frozen=True)
+class _Subject:
+    """What `compare` was given to train, and to judge by."""
+
+    model: nn.Module | Callable[[], nn.Module]
+    first_seed: int
+    clients: Sequence[Client]
+    loss: LossFunction | str | None
+    score: Score | None
+    unseen: Sequence[Client]
+    test: Any
+
+    def under(self, settings: Settings) -> tuple[Problem, Drawn | None]:
+        """The problem on the settings' device, and the initial models by seed if a function makes them."""
+        first_model = initial_model(self.model, self.first_seed)
+        problem = Problem.of(first_model, self.clients, settings, self.loss, self.score, self.unseen, self.test)
+        return problem, drawn_by(problem, self.model)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One part of a comparison, as a worker carries it out."""
+
+    subject: _Subject
+    settings: Settings
+    callbacks: Sequence[Callback]
+    headers: Mapping[str, Header]
+    root: Path
+    part: Part
+
+    def __call__(self) -> None:
+        problem, drawn = self.subject.under(self.settings)
+        headers = {}
+        for name, header in self.headers.items():
+            headers[name] = dataclasses.replace(header, device=str(problem.device))
+        part = self.part
+        with held(self.root, part):
+            train_in(self.root, part.runs, problem, headers, drawn, silence, self.callbacks, part.planned)
+
+
+@dataclass(frozen=True)
+class _Spreading:
+    """Over which workers, and what they are given."""
+
+    spread: Spread
+    subject: _Subject
+    settings: Settings
+
+    def train(
+        self,
+        root: Path,
+        runs: Sequence[Run],
+        waiting: Sequence[Run],
+        headers: Mapping[str, Header],
+        callbacks: Sequence[Callback],
+        detail: Detail,
+    ) -> None:
+        """Have the waiting runs trained."""
+        root = root.resolve()
+
+        def share(part: Part) -> _Share:
+            own = {name: headers[name] for name in part.names}
+            return _Share(self.subject, self.settings, callbacks, own, root, part)
+
+        places = places_in(root, self.spread, len(waiting))
+        parts = parts_of(root, runs, waiting, len(places))
+        with shown_shares(detail) as shares:
+            train_parts(root, parts, places, share, shares)
+
+
+@dataclass(frozen=True)
 class _Work:
     """Runs on one problem, in memory or in a folder."""
 
@@ -189,25 +274,41 @@ class _Work:
     callbacks: Sequence[Callback]
     progress: bool | None = None
     drawn: Drawn | None = None  # the initial model by seed, if it is not the problem's
+    spreading: _Spreading | None = None  # over workers; None: this process trains
 
     def results(self, runs: list[Run], out: str | Path | None) -> list[Result]:
         """Train the runs, or what is left of them in the folder `out`."""
+        if out is None and self.spreading is not None:
+            raise InputError("workers write their runs to a folder; give one with out='runs/mine', say")
         if out is None:
             return self._in_memory(runs)
         root = Path(out)
-        with locked(root), shown(self.progress) as listen:
+        with locked(root):
             headers = identity.headers(runs, self.problem, self.drawn, deciding(self.callbacks))
             configs = {name: header.config for name, header in headers.items()}
             waiting = unfinished(root, runs, configs)
             _check_initial(root, runs, headers)
             try:
                 if waiting:
-                    train_in(root, waiting, self.problem, headers, self.drawn, listen, self.callbacks)
+                    self._train(root, runs, waiting, headers)
             except Interruption:
                 raise KeyboardInterrupt(
                     f"stopped; every finished round is kept in {root}. Make the same call again to go on from there"
                 ) from None
             return [self._from_disk(root, run) for run in runs]
+
+    def _train(self, root: Path, runs: Sequence[Run], waiting: Sequence[Run], headers: Mapping[str, Header]) -> None:
+        """Train the waiting runs; those that were spread over workers stay in their parts."""
+        if self.spreading is not None:
+            self.spreading.train(root, runs, waiting, headers, self.callbacks, wanted_detail(self.progress))
+            return
+        parts = parts_of(root, runs, waiting, 0)
+        with shown(self.progress) as listen:
+            if not parts:
+                train_in(root, waiting, self.problem, headers, self.drawn, listen, self.callbacks)
+            for part in parts:
+                with held(root, part):
+                    train_in(root, part.runs, self.problem, headers, self.drawn, listen, self.callbacks, part.planned)
 
     def _in_memory(self, runs: list[Run]) -> list[Result]:
         trainings = [Training.start(run, self.problem, self.drawn) for run in runs]

@@ -1,10 +1,11 @@
 """The one driver of rounds: `train`, `compare`, `evenfed compare` and `evenfed tune` all train through it."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from ..callbacks import Callback, Progress
 from ..callbacks.telling import tell
@@ -17,6 +18,12 @@ from ..simulate.scoring import evaluated
 from ..simulate.state import Run, State
 
 EngineKey = tuple[str, str, int]  # precision, treatment of BatchNorm, and which problem
+
+
+def engine_key(run: Run, problem: Problem) -> EngineKey:
+    """Runs that have it in common can share an engine."""
+    settings = run.settings
+    return settings.precision, settings.batch_norm, id(problem)
 
 
 @dataclass(eq=False)
@@ -42,9 +49,7 @@ class Training:
 
     @property
     def engine_key(self) -> EngineKey:
-        """Runs that have it in common can share an engine."""
-        settings = self.run.settings
-        return settings.precision, settings.batch_norm, id(self.problem)
+        return engine_key(self.run, self.problem)
 
     @property
     def rounds_done(self) -> int:
@@ -81,19 +86,27 @@ class Sink:
         """A callback raised an error, which ends the training: save what there is."""
 
 
+SizedFor = Mapping[EngineKey, Sequence[Run]]
+
+
 def drive(
     trainings: Sequence[Training],
     sink: Sink,
     callbacks: Sequence[Callback] = (),
+    sized_for: SizedFor = MappingProxyType({}),
 ) -> None:
-    """Train all runs to their last round. Those at the same round that compute alike go together."""
+    """Train all runs to their last round. Those at the same round that compute alike go together.
+
+    `sized_for`: the runs that an engine is chosen and sized for, if not for those it trains.
+    """
     groups: dict[tuple[int, EngineKey], list[Training]] = {}
     for training in sorted(trainings, key=lambda training: -training.rounds_done):
         key = (training.rounds_done, training.engine_key)
         groups.setdefault(key, []).append(training)
     with closed(callbacks):
-        for group in groups.values():
-            _drive_group(group, sink, callbacks)
+        for (_, engine_key), group in groups.items():
+            runs = [training.run for training in group]
+            _drive_group(group, sized_for.get(engine_key, runs), sink, callbacks)
 
 
 @contextmanager
@@ -106,11 +119,10 @@ def closed(callbacks: Sequence[Callback]) -> Iterator[None]:
             callback.close()
 
 
-def _drive_group(group: Group, sink: Sink, callbacks: Sequence[Callback]) -> None:
+def _drive_group(group: Group, sized_for: Sequence[Run], sink: Sink, callbacks: Sequence[Callback]) -> None:
     """A function of its own so that one group's engine is gone before the next group's is made."""
     problem = group[0].problem
-    runs = [training.run for training in group]
-    engine = engine_for(problem, runs)
+    engine = engine_for(problem, sized_for)
     for training in group:
         training.engine = engine.how
     watched = Watched(problem, engine, sink, callbacks)

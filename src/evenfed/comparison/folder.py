@@ -33,10 +33,11 @@ from ..simulate.state import Run, State
 from . import client_table, reached, record_json
 from .client_table import resolved
 from .configuration import differences
-from .header import Header
+from .header import Header, Table
 from .history import History
 from .lines import Lines, chained
 from .reached import Reached, with_reached
+from .service import over
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class RunFolder:
         shares = sizes / sizes.sum()
         judged_by = Metric.from_json(header.metric)
         return History(
-            records,
+            over(records, len(sizes)),
             shares,
             header.last_rounds,
             header.model_round,
@@ -291,9 +292,15 @@ class RunFolder:
         state: State,
         engine: str | None = None,
         stopped: str | None = None,
+        clients: Table | None = None,
     ) -> None:
-        """Append the rounds, then write a checkpoint: a checkpoint has all its lines."""
+        """Append the rounds, then write a checkpoint: a checkpoint has all its lines.
+
+        `clients`: in place of the header's, where a run meets more of them.
+        """
         header = self._own_header()
+        if clients is not None and clients != header.clients:
+            self._write_header(dataclasses.replace(header, clients=clients))
         texts = self.lines.written(records)
         if texts:
             self.lines.append(texts)

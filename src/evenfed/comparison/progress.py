@@ -113,23 +113,27 @@ class Live:
             self._show_bar(total)
 
     def _show_bar(self, total: int) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
         if self.bar is None:
-            self.bar = Progress(
-                TextColumn("round {task.completed} of {task.total}"),
-                BarColumn(),
-                TextColumn("{task.fields[pace]}"),
-                TimeRemainingColumn(),
-                console=self.page,
-                transient=True,
-            )
+            self.bar = _bar(self.page)
             self.bar.start()
         self.task = self.bar.add_task("", total=total, pace="")
 
     def stop(self) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+
+def _bar(page: "Console") -> "Progress":
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("round {task.completed} of {task.total}"),
+        BarColumn(),
+        TextColumn("{task.fields[pace]}"),
+        TimeRemainingColumn(),
+        console=page,
+        transient=True,
+    )
 
 
 class _Detailed(Live):
@@ -181,11 +185,87 @@ class _Rewritten(Live):
             sys.stderr.flush()
 
 
+class Shares:
+    """Rounds of all runs that workers train, whoever trains them; sayings of workers between. This one is silent."""
+
+    def begin(self, rounds: int, runs: int, parts: int) -> None:
+        """So many rounds are left, of so many runs in so many parts."""
+
+    def tell(self, done: int) -> None:
+        """So many of them are done."""
+
+    def say(self, line: str, detail: bool = False) -> None:
+        """A line of its own. `detail`: only for those who want to see everything."""
+
+
+class _ShownShares(Shares):
+    """A bar in a terminal, else a line for every tenth."""
+
+    def __init__(self, page: "Console", detail: Detail) -> None:
+        self.page = page
+        self.detail = detail
+        self.bar: Progress | None = None
+        self.task: TaskID | None = None
+        self.total = 1
+        self.share_printed = 0.0
+        self.began = 0.0
+
+    def begin(self, rounds: int, runs: int, parts: int) -> None:
+        self.total = max(1, rounds)
+        self.began = time.monotonic()
+        divided = "1 part" if parts == 1 else f"{parts} parts"
+        self.page.print(f"{runs} runs in {divided}, one worker each; {rounds} rounds in all")
+        if self.page.is_terminal:
+            self.bar = _bar(self.page)
+            self.bar.start()
+            self.task = self.bar.add_task("", total=self.total, pace="")
+
+    def tell(self, done: int) -> None:
+        pace = done / max(time.monotonic() - self.began, 1e-9)
+        shown_pace = f"{pace:.0f} rounds/s"
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=done, pace=shown_pace)
+            return
+        share = done / self.total
+        if done and (share >= 1 > self.share_printed or share >= self.share_printed + 0.1):
+            self.share_printed = share
+            left = (self.total - done) / pace
+            self.page.print(f"round {done} of {self.total} over all runs, {shown_pace}, {left:.0f} s left")
+
+    def say(self, line: str, detail: bool = False) -> None:
+        if self.detail is Detail.VERBOSE or not detail:
+            self.page.print(line, markup=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+@contextmanager
+def shown_shares(detail: Detail) -> Iterator[Shares]:
+    """Progress of workers while the block runs."""
+    if detail is Detail.QUIET:
+        yield Shares()
+        return
+    shares = _ShownShares(progress_page(), detail)
+    try:
+        yield shares
+    finally:
+        shares.stop()
+
+
+def wanted_detail(wanted: bool | None) -> Detail:
+    """How much a call from Python says; None: as much as usual if someone is there to see it."""
+    if wanted is None:
+        wanted = _in_notebook() or _is_terminal()
+    return Detail.NORMAL if wanted else Detail.QUIET
+
+
 @contextmanager
 def live(detail: Detail = Detail.NORMAL) -> Iterator[Listener]:
     """Progress of a command while the block runs."""
     if detail is Detail.QUIET:
-        yield _silence
+        yield silence
         return
     kind = _Detailed if detail is Detail.VERBOSE else Live
     progress = kind(progress_page())
@@ -202,7 +282,7 @@ def shown(wanted: bool | None) -> Iterator[Listener]:
     if wanted is None:
         wanted = notebook or _is_terminal()
     if not wanted:
-        yield _silence
+        yield silence
         return
     page = progress_page()
     progress = _Rewritten(page, talks=False) if notebook else Live(page, talks=False)
@@ -224,7 +304,7 @@ class Told(Sink):
         self.listen(runs, records, group[0].engine)
 
 
-def _silence(runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
+def silence(runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
     pass
 
 

@@ -17,6 +17,7 @@ from ..core.errors import InputError, Interruption
 from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
 from ..simulate.state import Run
+from ..spread.options import Spread
 from .configuration import differences
 from .driver import Listener, closed
 from .experiment import Experiment
@@ -25,6 +26,8 @@ from .folder import RunFolder
 from .header import Header, Table, as_rows
 from .lock import locked
 from .pack import unpacked
+from .parts import Part, held, parts_of, places_in, train_parts
+from .progress import Shares, silence
 from .reading import read_runs
 from .session import stop_requested, train_in, unfinished
 
@@ -45,17 +48,66 @@ def run(experiment: Experiment, out: Path, listen: Listener, introduce: Introduc
 
 
 def complete(experiment: Experiment, out: Path, listen: Listener, introduce: Introduction = _nothing) -> None:
-    """Carry out what is left of the experiment's runs in `out`."""
+    """Carry out what is left of the experiment's runs in `out`, in this process.
+
+    Runs that were spread over workers stay in their parts, one after another.
+    """
     root = out / experiment.name
+    with locked(root):
+        waiting = _waiting(experiment, root)
+        if not waiting:
+            return
+        parts = parts_of(root, _runs_of(experiment), waiting, 0)
+        federation = federate(experiment.data)
+        introduce(federation)
+        if experiment.train.engine == "flower":
+            _run_on_flower(experiment, federation, waiting, root, listen)
+        elif not parts:
+            _run_here(experiment, federation, waiting, root, listen)
+        for part in parts:
+            with held(root, part):
+                _run_here(experiment, federation, part.runs, root, listen, part.planned)
+
+
+def complete_by_workers(
+    experiment: Experiment,
+    out: Path,
+    spread: Spread,
+    shares: Shares,
+    introduce: Introduction = _nothing,
+) -> None:
+    """Carry out what is left of the experiment's runs in `out`, by several workers: the same folders and bits."""
+    if experiment.train.engine == "flower":
+        raise InputError("engine='flower' has workers of its own; leave out --workers and --cluster, or use 'parallel'")
+    root = (out / experiment.name).resolve()
+    with locked(root):
+        waiting = _waiting(experiment, root)
+        if not waiting:
+            return
+        introduce(federate(experiment.data))
+        places = places_in(root, spread, len(waiting))
+        parts = parts_of(root, _runs_of(experiment), waiting, len(places))
+        train_parts(root, parts, places, lambda part: _Share(experiment, root, part), shares)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One part of the experiment, as a worker carries it out."""
+
+    experiment: Experiment
+    root: Path
+    part: Part
+
+    def __call__(self) -> None:
+        with held(self.root, self.part):
+            federation = federate(self.experiment.data)
+            _run_here(self.experiment, federation, self.part.runs, self.root, silence, self.part.planned)
+
+
+def _waiting(experiment: Experiment, root: Path) -> list[Run]:
     runs = _runs_of(experiment)
     configs = {planned.name: experiment.config(planned) for planned in runs}
-    with locked(root):
-        waiting = unfinished(root, runs, configs)
-        if waiting:
-            federation = federate(experiment.data)
-            introduce(federation)
-            carry_out = _run_on_flower if experiment.train.engine == "flower" else _run_here
-            carry_out(experiment, federation, waiting, root, listen)
+    return unfinished(root, runs, configs)
 
 
 def findings_of(experiment: Experiment, out: Path) -> Findings:
@@ -129,12 +181,13 @@ def _run_here(
     runs: Sequence[Run],
     root: Path,
     listen: Listener,
+    planned: Sequence[Run] = (),
 ) -> None:
-    """Train in this process."""
+    """Train in this process. `planned`: all runs of the comparison, if others train some of them."""
     problem, initial = experiment.problem(federation, federation.judged)
     clients = federation.describe()
-    headers = {planned.name: _header(experiment, planned, clients, problem) for planned in runs}
-    train_in(root, runs, problem, headers, initial, listen, by_name(experiment.track))
+    headers = {run.name: _header(experiment, run, clients, problem) for run in runs}
+    train_in(root, runs, problem, headers, initial, listen, by_name(experiment.track), planned)
 
 
 def _run_on_flower(

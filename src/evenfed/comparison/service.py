@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.server import Record
+from ..core.server import PER_CLIENT, Record
 from ..fairness import Vector
 from ..metrics import ACCURACY, Metric
 
@@ -48,6 +48,25 @@ class Service:
                 _newer(figure, figures)
         number = len(records) or np.nan
         return cls(loss, figure, weight / number, rounds, dropped, clipped)
+
+
+def over(records: Sequence[Record], clients: int) -> list[Record]:
+    """The records over all clients of a run; those that it met later are unknown in earlier rounds."""
+    return [_widened(record, clients) for record in records]
+
+
+def _widened(record: Record, clients: int) -> Record:
+    kept = record.kept("losses")
+    if not isinstance(kept, np.ndarray) or len(kept) >= clients:
+        return record
+    changes = {}
+    for field in PER_CLIENT:
+        values = record.kept(field)
+        if isinstance(values, np.ndarray):
+            missing = clients - len(values)
+            unknown = 0.0 if field == "weights" else np.nan
+            changes[field] = np.pad(values, (0, missing), constant_values=unknown)
+    return record.but(**changes)
 
 
 def _newer(column: Vector, values: Vector) -> None:

@@ -16,7 +16,7 @@ from ..simulate.problem import Problem
 from ..simulate.state import Run
 from .configuration import Configuration
 from .disk import Disk, StopRequested
-from .driver import EngineKey, Listener, Training, drive
+from .driver import EngineKey, Listener, Training, drive, engine_key
 from .folder import RunFolder
 from .header import Header
 
@@ -45,10 +45,12 @@ def train_in(
     drawn: Drawn | None,
     listen: Listener,
     callbacks: Sequence[Callback] = (),
+    planned: Sequence[Run] = (),
 ) -> None:
     """Train runs from where their folders left them; usually all stand at the same round and share the engine.
 
-    `headers`: by the run's name. Raises `Interruption` after a Ctrl-C, when all is on disk.
+    `headers`: by the run's name. `planned`: the runs that engines are sized for, if others train some of them.
+    Raises `Interruption` after a Ctrl-C, when all is on disk.
     """
     checkpoint_seconds = float(os.environ.get("EVENFED_CHECKPOINT_SECONDS", "2"))
     trainings = [Training.start(run, problem, drawn) for run in runs]
@@ -61,7 +63,16 @@ def train_in(
             _stand(training, RunFolder.of(root, training.run), at)
     with stop_requested() as stop, ThreadPoolExecutor(1) as background:
         disk = Disk(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
-        drive(trainings, disk, callbacks)
+        drive(trainings, disk, callbacks, _by_engine(planned, problem, drawn))
+
+
+def _by_engine(runs: Sequence[Run], problem: Problem, drawn: Drawn | None) -> dict[EngineKey, list[Run]]:
+    """The runs that could share an engine."""
+    sharing: dict[EngineKey, list[Run]] = {}
+    for run in runs:
+        own = problem if drawn is None else drawn.problem(run.settings.seed)
+        sharing.setdefault(engine_key(run, own), []).append(run)
+    return sharing
 
 
 def _stand(training: Training, folder: RunFolder, at: int) -> None:
@@ -112,7 +123,7 @@ class _Standing:
 
 
 @contextmanager
-def stop_requested() -> Iterator[StopRequested]:
+def stop_requested(saying: bytes = _STOPPING) -> Iterator[StopRequested]:
     """Ctrl-C or a termination signal asks to stop after the round; a second one stops at once."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # signals reach the main thread only
@@ -124,7 +135,7 @@ def stop_requested() -> Iterator[StopRequested]:
             raise KeyboardInterrupt
         signals.append(number)
         with suppress(OSError):  # who reads it may be gone
-            os.write(2, _STOPPING)  # not print: the signal may have come in the middle of one
+            os.write(2, saying)  # not print: the signal may have come in the middle of one
 
     handlers = {}
     for number in (signal.SIGINT, signal.SIGTERM):

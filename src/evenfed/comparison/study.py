@@ -1,10 +1,9 @@
-"""What a search tries, and the Optuna studies that hand it out and remember what came of it.
+"""The Optuna studies that hand out what a search tries, and remember what came of it.
 
 Studies live in a database (SQLite in the output folder by default), so they survive a kill and can be shared by
 processes and machines.
 """
 
-import dataclasses
 import fcntl
 import hashlib
 import itertools
@@ -12,75 +11,23 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from ..core.errors import InputError, first_line, unknown
+from ..core.errors import InputError, first_line
 from ..core.visible import without_passwords
-from ..metrics import ACCURACY, Metric
 from .experiment import Experiment
-from .history import METRICS
-from .space import Choices, Grid, Space
+from .search import Candidate, Figures, Search, Values
+from .space import Choices, Space
 
 if TYPE_CHECKING:
     import optuna
 
-BATCH = 12
 STALE_SECONDS = 300.0  # without a heartbeat before a trial's worker counts as dead
 HEARTBEAT_SECONDS = STALE_SECONDS / 10
-
-Values = dict[str, Any]  # of a candidate, by hyper-parameter or option
-Figures = dict[str, float]  # what a candidate scored, by metric
-
-
-@dataclass(frozen=True)
-class Search:
-    """How to search, and what to choose by."""
-
-    method: Literal["grid", "bayes"] = "grid"
-    trials: int = 20  # per entry, for method = "bayes"
-    select_on: Literal["validation", "test"] = "validation"
-    metric: str = "worst10"
-    storage: str | None = None  # a database's URL; None: SQLite in the output folder
-    batch: int = BATCH  # candidates trained together
-    judged_by: Metric = ACCURACY  # what clients are judged by, which the metric is of
-    grid: Grid = field(default_factory=dict)  # values to try by name, beside or instead of those declared
-
-    @classmethod
-    def of(cls, table: Mapping[str, Any]) -> "Search":
-        """From a table [tune] of an experiment."""
-        allowed = [option.name for option in dataclasses.fields(cls) if option.name != "judged_by"]
-        for name in table:
-            if name not in allowed:
-                raise unknown("key of tune", name, allowed)
-        return cls(**table)
-
-    def __post_init__(self) -> None:
-        _check_choice("method", self.method, ("grid", "bayes"))
-        _check_choice("select-on", self.select_on, ("validation", "test"))
-        _check_choice("metric", self.metric, METRICS)
-        _check_positive("trials", self.trials)
-        _check_positive("batch", self.batch)
-        if not isinstance(self.grid, Mapping):
-            raise InputError(f"tune.grid = {self.grid!r}; give a table of lists, e.g. [tune.grid]")
-
-    def rank(self, figures: Figures) -> tuple[float, float]:
-        """What is compared: the metric, and the mean where it ties."""
-        sign = self.judged_by.sign
-        score = -figures["std"] if self.metric == "std" else sign * figures[self.metric]
-        return score, sign * figures["mean"]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One finished trial: what was tried, and its scores (mean over seeds, last rounds)."""
-
-    label: str
-    values: Values
-    figures: Figures
 
 
 def load_optuna() -> Any:
@@ -102,46 +49,61 @@ class _Entry:
     search: Search
     study: "optuna.Study"
     states: Any  # optuna.trial.TrialState
+    errand: str | None = None  # which worker of a spread search this is
 
     def trials(self, *states: Any) -> "list[optuna.trial.FrozenTrial]":
         return self.study.get_trials(deepcopy=False, states=states)
 
-    def enqueue(self, values: Values, skip_if_exists: bool = False) -> None:
+    def enqueue(self, values: Values, position: int | None, skip_if_exists: bool = False) -> None:
+        """`position`: in the grids of all entries, which decides who trains together."""
         point = dict(values)
-        self.study.enqueue_trial(point, {"planned": point}, skip_if_exists)
+        self.study.enqueue_trial(point, {"planned": point, "position": position}, skip_if_exists)
 
-    def enqueue_grid(self) -> None:
+    def enqueue_grid(self, first: int) -> int:
+        """All points of the grid, from position `first` on; the position after the last."""
+        position = first
         for values in itertools.product(*self.space.values()):
             point = zip(self.space, values, strict=True)
-            self.enqueue(dict(point), skip_if_exists=True)
+            self.enqueue(dict(point), position, skip_if_exists=True)
+            position += 1
+        return position
 
     def revive(self) -> None:
-        """Hand out again the trials of workers that died."""
+        """Hand out again the trials of workers that died, or in whose place this one has come."""
         storage = self.study._storage
         for trial in self.trials(self.states.RUNNING):
-            if not _is_abandoned(trial):
+            is_own = self.errand is not None and trial.user_attrs.get("errand") == self.errand
+            if not is_own and not _is_abandoned(trial):
                 continue
             storage.set_trial_state_values(trial._trial_id, self.states.FAIL)
             values = trial.user_attrs.get("planned", trial.params)
             if values:
-                self.enqueue(values)
+                self.enqueue(values, _position(trial))
 
     def next_job(self) -> "Job | None":
-        """A candidate that no one else works on."""
+        """A candidate of a Bayesian search that no one else works on."""
         states = self.states
-        is_grid = self.search.method == "grid"
-        waiting = self.trials(states.WAITING)
-        if not waiting:
+        if not self.trials(states.WAITING):
             begun = self.trials(states.COMPLETE, states.RUNNING)
-            if is_grid or len(begun) >= self.search.trials:
+            if len(begun) >= self.search.trials:
                 return None
-        trial = self.study.ask()
-        if is_grid and "planned" not in trial.user_attrs:
-            self.study.tell(trial, state=states.FAIL)  # another machine took the last one
+        return self._begun(self.study.ask())
+
+    def taken(self, trial: "optuna.trial.FrozenTrial") -> "Job | None":
+        """A waiting candidate of a grid; None if another machine was faster."""
+        optuna = load_optuna()
+        try:
+            is_free = self.study._storage.set_trial_state_values(trial._trial_id, self.states.RUNNING)
+        except optuna.exceptions.UpdateFinishedTrialError:
             return None
+        return self._begun(optuna.Trial(self.study, trial._trial_id)) if is_free else None
+
+    def _begun(self, trial: "optuna.Trial") -> "Job":
         host = socket.gethostname()
         process = os.getpid()
         trial.set_user_attr("worker", f"{host}:{process}")
+        if self.errand is not None:
+            trial.set_user_attr("errand", self.errand)
         job = Job(self, trial, self._suggest(trial))
         job.beat()
         return job
@@ -154,6 +116,12 @@ class _Entry:
             else:
                 values[name] = _between(trial, name, choices)
         return values
+
+
+def _position(trial: "optuna.trial.FrozenTrial | optuna.Trial") -> int:
+    """Where a candidate stands in the grid; an older version did not say, and took them as they came."""
+    position = trial.user_attrs.get("position")
+    return trial.number if position is None else int(position)
 
 
 def _are_numbers(choices: Choices) -> bool:
@@ -204,7 +172,7 @@ class Job:
         """Stopped before it was finished: let whoever resumes try the same values again."""
         entry = self.entry
         entry.study.tell(self.trial, state=entry.states.FAIL)
-        entry.enqueue(self.values)
+        entry.enqueue(self.values, _position(self.trial))
 
 
 class Studies:
@@ -217,12 +185,14 @@ class Studies:
         search: Search,
         spaces: Mapping[str, Space],
         out: Path,
+        errand: str | None = None,
     ) -> None:
         database = (out / "tune.db").resolve()
         self.search = search
         self.storage = search.storage or f"sqlite:///{database}"
         self.states = optuna.trial.TrialState
         self.entries: list[_Entry] = []
+        position = 0
         with self._alone():
             for variant in experiment.variants:
                 label = variant.label
@@ -232,14 +202,18 @@ class Studies:
                     search=search,
                     study=self._open(optuna, experiment, label, spaces[label]),
                     states=self.states,
+                    errand=errand,
                 )
                 self.entries.append(entry)
                 entry.revive()
                 if search.method == "grid":
-                    entry.enqueue_grid()
+                    position = entry.enqueue_grid(position)
 
     def batches(self) -> Iterator[list[Job]]:
-        """Candidates that no one else works on, up to `search.batch` at a time, over all entries."""
+        """Candidates that no one else works on, up to `search.batch` at a time, over all entries.
+
+        Those of a grid come in batches that its order fixes: who else works on it changes no bit of a result.
+        """
         while True:
             with self._alone():
                 batch = self._next_batch()
@@ -253,8 +227,10 @@ class Studies:
         finished = 0
         unfinished = 0
         for entry in self.entries:
-            finished += len(entry.trials(states.COMPLETE))
-            unfinished += len(entry.trials(states.WAITING, states.RUNNING))
+            trials = entry.trials(states.COMPLETE, states.WAITING, states.RUNNING)  # at one moment
+            complete = sum(trial.state == states.COMPLETE for trial in trials)
+            finished += complete
+            unfinished += len(trials) - complete
         total = finished + unfinished
         if self.search.method == "bayes":
             total = self.search.trials * len(self.entries)
@@ -264,7 +240,7 @@ class Studies:
         """All that are finished, by this process or another."""
         candidates = []
         for entry in self.entries:
-            for trial in entry.trials(self.states.COMPLETE):
+            for trial in sorted(entry.trials(self.states.COMPLETE), key=_position):
                 figures = trial.user_attrs["figures"]
                 candidate = Candidate(entry.label, trial.params, figures)
                 candidates.append(candidate)
@@ -301,6 +277,8 @@ class Studies:
             raise
 
     def _next_batch(self) -> list[Job]:
+        if self.search.method == "grid":
+            return self._next_of_grid()
         batch: list[Job] = []
         for entry in self.entries:
             while len(batch) < self.search.batch:
@@ -309,6 +287,25 @@ class Studies:
                     break
                 batch.append(job)
         return batch
+
+    def _next_of_grid(self) -> list[Job]:
+        """The first batch that is waiting, or what is left of it."""
+        while True:
+            batches: dict[int, list[tuple[int, _Entry, optuna.trial.FrozenTrial]]] = {}
+            for entry in self.entries:
+                for trial in entry.trials(self.states.WAITING):
+                    position = _position(trial)
+                    together = batches.setdefault(position // self.search.batch, [])
+                    together.append((position, entry, trial))
+            if not batches:
+                return []
+            jobs = []
+            for _, entry, trial in sorted(batches[min(batches)], key=lambda candidate: candidate[0]):
+                job = entry.taken(trial)
+                if job is not None:
+                    jobs.append(job)
+            if jobs:
+                return jobs
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -361,13 +358,3 @@ def _is_abandoned(trial: "optuna.trial.FrozenTrial") -> bool:
     if host != socket.gethostname():
         return False
     return not Path(f"/proc/{process}").exists()
-
-
-def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise unknown(name, str(value), allowed)
-
-
-def _check_positive(name: str, value: int) -> None:
-    if type(value) is not int or value < 1:
-        raise InputError(f"{name}={value}: give a whole number, at least 1")

@@ -17,11 +17,15 @@ from ..core.errors import InputError
 from ..data import federate
 from ..settings import VARIANT
 from ..simulate.state import Run
+from ..spread.options import Spread
 from .driver import Group, Sink, Training, drive
 from .experiment import Experiment
 from .history import METRICS, History
+from .progress import Shares
+from .search import Candidate, Figures, Search
+from .searching import Searched, share_out
 from .space import Space, check_grid, space_of, untuned
-from .study import HEARTBEAT_SECONDS, Candidate, Figures, Job, Search, Studies, load_optuna
+from .study import HEARTBEAT_SECONDS, Job, Studies, load_optuna
 
 
 @dataclass(frozen=True)
@@ -54,50 +58,101 @@ def tune(
     out: Path,
     listen: Callable[[int, int], None],
     listen_to_each: Callable[[Candidate], None] | None = None,
+    spread: Spread | None = None,
+    shares: Shares = Shares(),
 ) -> Tuned:
     """Carry out what is left of the search in its database; `listen(finished, all)` is called after each batch.
 
-    `listen_to_each` is given every candidate that was trained, before that.
+    `listen_to_each` is given every candidate that was trained, before that. `spread`: over which workers, if not in
+    this process; `shares` is told what becomes of them.
     """
-    optuna = load_optuna()
-    judge = experiment.data.judge
-    if judge != "test":
-        raise InputError(
-            f"data.judge='{judge}': a search sets aside its own validation examples; leave judge at "
-            "'test', and say --select-on validation or test"
+    if spread is None:
+        desk = _Desk.opened(experiment, search, out)
+        desk.work(listen, listen_to_each)
+    else:
+        train = dataclasses.replace(experiment.train, device="cpu")  # workers train, each on its own device
+        desk = _Desk.opened(dataclasses.replace(experiment, train=train), search, out)
+        share_out(
+            out=out,
+            spread=spread,
+            studies=desk.studies,
+            errand_of=lambda name: _Share(experiment, search, out.resolve(), name),
+            watcher=Searched(desk.studies, listen, listen_to_each, shares),
         )
-    check_grid(search.grid, experiment.variants)
-    out.mkdir(parents=True, exist_ok=True)
-    bench = _Bench(_with_validation(experiment, search), search)
-    search = dataclasses.replace(search, judged_by=bench.problem.metric)
-    spaces = bench.spaces()
-    studies = Studies(
-        optuna=optuna,
-        experiment=bench.experiment,
-        search=search,
-        spaces=spaces,
-        out=out,
-    )
-    for batch in studies.batches():
-        try:
-            figures = bench.carry_out(batch)
-        except BaseException:
-            for job in batch:
-                job.put_back()
-            raise
-        for job, scores in zip(batch, figures, strict=True):
-            job.finish(scores)
-            if listen_to_each is not None:
-                candidate = Candidate(job.label, job.values, scores)
-                listen_to_each(candidate)
-        finished, total = studies.progress()
-        listen(finished, total)
     left = {}
     for variant in experiment.variants:
-        values = untuned(variant, spaces[variant.label])
+        values = untuned(variant, desk.spaces[variant.label])
         if values:
             left[variant.label] = values
-    return _choose(studies.candidates(), experiment, search, left)
+    return _choose(desk.studies.candidates(), experiment, desk.studies.search, left)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A worker's part of a search: whatever no one else works on. `name`: under which it is started again."""
+
+    experiment: Experiment
+    search: Search
+    out: Path
+    name: str
+
+    def __call__(self) -> None:
+        desk = _Desk.opened(self.experiment, self.search, self.out, self.name)
+        desk.work(lambda finished, total: None, None)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What one process needs to take part in a search."""
+
+    bench: "_Bench"
+    studies: Studies
+    spaces: dict[str, Space]
+
+    @classmethod
+    def opened(cls, experiment: Experiment, search: Search, out: Path, errand: str | None = None) -> "_Desk":
+        optuna = load_optuna()
+        judge = experiment.data.judge
+        if judge != "test":
+            raise InputError(
+                f"data.judge='{judge}': a search sets aside its own validation examples; leave judge at "
+                "'test', and say --select-on validation or test"
+            )
+        check_grid(search.grid, experiment.variants)
+        out.mkdir(parents=True, exist_ok=True)
+        bench = _Bench(_with_validation(experiment, search), search)
+        search = dataclasses.replace(search, judged_by=bench.problem.metric)
+        spaces = bench.spaces()
+        studies = Studies(
+            optuna=optuna,
+            experiment=bench.experiment,
+            search=search,
+            spaces=spaces,
+            out=out,
+            errand=errand,
+        )
+        return cls(bench, studies, spaces)
+
+    def work(
+        self,
+        listen: Callable[[int, int], None],
+        listen_to_each: Callable[[Candidate], None] | None,
+    ) -> None:
+        """Train batches until none is left."""
+        for batch in self.studies.batches():
+            try:
+                figures = self.bench.carry_out(batch)
+            except BaseException:
+                for job in batch:
+                    job.put_back()
+                raise
+            for job, scores in zip(batch, figures, strict=True):
+                job.finish(scores)
+                if listen_to_each is not None:
+                    candidate = Candidate(job.label, job.values, scores)
+                    listen_to_each(candidate)
+            finished, total = self.studies.progress()
+            listen(finished, total)
 
 
 def front(candidates: Sequence[Candidate], sign: int = 1) -> list[Candidate]:

@@ -22,8 +22,13 @@ from .project import Project, loaded, read_project, told
 from .rehearsal import Rehearsal, contexts_of, first_model, order
 from .server import initial_arrays
 
-# a run that writes nothing, begins anew, and whose losses are seen
-OWN_RUN = {"evenfed.out": False, "evenfed.resume": "", "evenfed.track": "", "evenfed.private": False}
+OWN_RUN: dict[str, Any] = {  # writes nothing, begins anew, has no nodes with keys, and its losses are seen
+    "evenfed.out": False,
+    "evenfed.resume": "",
+    "evenfed.track": "",
+    "evenfed.sites": "",
+    "evenfed.private": False,
+}
 OTHERS = "the client app is not evenfed's: each site trained as its app says, and the loss is that of training"
 MOST_SITES = 1000
 
@@ -75,86 +80,142 @@ def check_app(folder: Path, sites: int, run_config: str = "") -> Report:
     if sites > MOST_SITES:
         raise InputError(f"--sites {sites}: at most {MOST_SITES} are tried")
     project = read_project(folder, run_config)
-    report = Report()
     with _quietly(), loaded(project) as (client, server):
-        report.own = isinstance(client, SiteApp)
-        if isinstance(client, SiteApp):
-            _check_own(project, client, server, sites, report)
+        own = isinstance(client, SiteApp)
+        config = {**project.run_config, **OWN_RUN} if own else project.run_config
+        trial = Trial(project, client, server, config, contexts_of(sites, config), Report(own))
+        if own:
+            trial.of_own_app()
         else:
-            _check_others(project, client, server, sites, report)
-    return report
+            trial.of_any_app()
+    return trial.report
 
 
-def _check_own(project: Project, client: SiteApp, server: ServerApp, sites: int, report: Report) -> None:
-    """evenfed's client app: each site's data first, then the server's model at each site."""
-    run_config = {**project.run_config, **OWN_RUN}
-    contexts = contexts_of(sites, run_config)
-    facts: dict[int, wire.Values] = {}
-    for node, context in contexts.items():
-        site = node - 1
+@dataclass(frozen=True)
+class Trial:
+    """An app with a context for each site, by node."""
+
+    project: Project
+    client: ClientApp
+    server: ServerApp
+    run_config: Mapping[str, Any]
+    contexts: Mapping[int, Context]
+    report: Report
+
+    def of_own_app(self) -> None:
+        """evenfed's client app: each site's data first, then the server's model at each site."""
+        facts: dict[int, wire.Values] = {}
+        for node in self.contexts:
+            with self._blaming(node):
+                facts[node] = self._facts(node)
+        _check_names(facts, self.report)
+        if self.report.faults:
+            return  # what the server would say follows from them
+        message = self._first(_has_model)
+        if message is None:
+            return
+        for node in self.contexts:
+            with self._blaming(node):
+                row = self._one_step(node, message, facts[node])
+                self._keep(row)
+
+    def of_any_app(self) -> None:
+        """The server's first train message, to each site."""
+        self.report.notes.append(OTHERS)
+        message = self._first(_trains)
+        if message is None:
+            return
+        for node in self.contexts:
+            with self._blaming(node):
+                row = self._whole_training(node, message)
+                self._keep(row)
+
+    @contextmanager
+    def _blaming(self, node: int | None) -> Iterator[None]:
+        """What fails is this site's fault, or the app's."""
         try:
-            facts[node] = _facts(client, node, context)
+            yield
         except Exception as error:
-            report.fault(told(error, project), site)
-    _check_names(facts, report)
-    if report.faults:
-        return  # what the server would say follows from them
-    message = _sent(project, client, server, contexts, run_config, report, _has_model)
-    if message is None:
-        return
-    try:
-        _check_model(client, message)
-    except Exception as error:
-        report.fault(told(error, project))
-        return
-    for node, context in contexts.items():
-        site = node - 1
-        try:
-            row = _one_step(client, node, context, message, facts[node])
-        except Exception as error:
-            report.fault(told(error, project), site)
-        else:
-            report.rows.append(row)
-            _check_row(row, report)
+            site = None if node is None else node - 1
+            sentence = told(error, self.project)
+            self.report.fault(sentence, site)
 
+    def _keep(self, row: Row) -> None:
+        self.report.rows.append(row)
+        _check_row(row, self.report)
 
-def _check_others(project: Project, client: ClientApp, server: ServerApp, sites: int, report: Report) -> None:
-    """Any other client app: the server's first train message, to each site."""
-    report.notes.append(OTHERS)
-    contexts = contexts_of(sites, project.run_config)
-    message = _sent(project, client, server, contexts, project.run_config, report, _trains)
-    if message is None:
-        return
-    for node, context in contexts.items():
-        site = node - 1
-        try:
-            row = _whole_training(client, node, context, message)
-        except Exception as error:
-            report.fault(told(error, project), site)
-        else:
-            report.rows.append(row)
-            _check_row(row, report)
+    def _ask(self, kind: str, node: int, content: RecordDict) -> Message:
+        message = order(kind, node, content)
+        return self.client(message, self.contexts[node])
 
-
-def _sent(
-    project: Project,
-    client: ClientApp,
-    server: ServerApp,
-    contexts: Mapping[int, Context],
-    run_config: Mapping[str, Any],
-    report: Report,
-    is_wanted: Callable[[Message], bool],
-) -> Message | None:
-    """The server's first model, from the real server app."""
-    grid = Rehearsal(client, contexts, is_wanted)
-    try:
-        message = first_model(server, grid, run_config)
-    except Exception as error:
-        report.fault(f"the server app: {told(error, project)}")
+    def _first(self, is_wanted: Callable[[Message], bool]) -> Message | None:
+        """The server's first model, from the real server app; None where that shows a fault."""
+        grid = Rehearsal(self.client, self.contexts, is_wanted)
+        with self._blaming(None):
+            message = self._from_server(grid)
+            if isinstance(self.client, SiteApp):
+                _check_model(self.client, message)
+            return message
         return None
-    if message is None:
-        report.fault("the server app ended without sending a model to the sites")
-    return message
+
+    def _from_server(self, grid: Rehearsal) -> Message:
+        try:
+            message = first_model(self.server, grid, self.run_config)
+        except Exception as error:
+            sentence = told(error, self.project)
+            raise InputError(f"the server app: {sentence}") from None
+        if message is None:
+            raise InputError("the server app ended without sending a model to the sites")
+        return message
+
+    def _facts(self, node: int) -> wire.Values:
+        """What the site says of itself: loads its data and builds its model."""
+        reply = self._ask(wire.DESCRIBE, node, RecordDict())
+        return reply.content.config_records[wire.CONFIG]
+
+    def _one_step(self, node: int, message: Message, facts: wire.Values) -> Row:
+        """Loss, one local step, and the score after it, by the messages of a round."""
+        began = time.monotonic()
+        sent = message.content.array_records[wire.ARRAYS]
+        task = wire.Task.read(message)
+        config = dataclasses.replace(task, local_steps=1, measure="").record()
+        content = RecordDict({wire.ARRAYS: sent, wire.CONFIG: config})
+        measured = self._ask(wire.LOSS, node, content)
+        trained = self._ask(wire.TRAIN, node, content)
+        arrays = trained.content.array_records[wire.ARRAYS]
+        shape = wire.Shape.of(sent, facts["parameters"], facts["buffers"])
+        shape.read(arrays)  # refuses what the server would drop
+        content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: config})
+        evaluated = self._ask(wire.EVALUATE, node, content)
+        return Row(
+            site=node - 1,
+            name=str(facts["name"]),
+            train=int(facts["train"]),
+            test=int(facts["test"]),
+            loss=wire.number(measured, "loss"),
+            accuracy=wire.number(evaluated, "accuracy"),
+            seconds=time.monotonic() - began,
+        )
+
+    def _whole_training(self, node: int, message: Message) -> Row:
+        """Training and evaluation as the app does them."""
+        began = time.monotonic()
+        trained = self._ask(message.metadata.message_type, node, message.content)
+        metrics = _metrics(trained)
+        content = RecordDict(dict(message.content))
+        for name, arrays in trained.content.array_records.items():
+            content[name] = arrays
+        evaluated = self._ask(wire.EVALUATE, node, content)
+        scores = _metrics(evaluated)
+        return Row(
+            site=node - 1,
+            name=str(node - 1),
+            train=_count(metrics),
+            test=_count(scores),
+            loss=_named(metrics, "loss"),
+            accuracy=_named(scores, "acc"),
+            seconds=time.monotonic() - began,
+        )
 
 
 def _check_model(client: SiteApp, message: Message) -> None:
@@ -182,65 +243,6 @@ def _trains(message: Message) -> bool:
     return kind.partition(".")[0] == wire.TRAIN
 
 
-def _facts(client: SiteApp, node: int, context: Context) -> wire.Values:
-    """What the site says of itself: loads its data and builds its model."""
-    reply = client(order(wire.DESCRIBE, node, RecordDict()), context)
-    return reply.content.config_records[wire.CONFIG]
-
-
-def _one_step(
-    client: SiteApp,
-    node: int,
-    context: Context,
-    message: Message,
-    facts: wire.Values,
-) -> Row:
-    """Loss, one local step, and the score after it, by the messages of a round."""
-    began = time.monotonic()
-    task = wire.Task.read(message)
-    shape = wire.Shape.of(message.content.array_records[wire.ARRAYS], facts["parameters"], facts["buffers"])
-    config = dataclasses.replace(task, local_steps=1, measure="").record()
-    content = RecordDict({wire.ARRAYS: message.content.array_records[wire.ARRAYS], wire.CONFIG: config})
-    measured = client(order(wire.LOSS, node, content), context)
-    trained = client(order(wire.TRAIN, node, content), context)
-    arrays = trained.content.array_records[wire.ARRAYS]
-    shape.read(arrays)  # refuses what the server would drop
-    judged = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: config})
-    evaluated = client(order(wire.EVALUATE, node, judged), context)
-    return Row(
-        site=node - 1,
-        name=str(facts["name"]),
-        train=int(facts["train"]),
-        test=int(facts["test"]),
-        loss=wire.number(measured, "loss"),
-        accuracy=wire.number(evaluated, "accuracy"),
-        seconds=time.monotonic() - began,
-    )
-
-
-def _whole_training(client: ClientApp, node: int, context: Context, message: Message) -> Row:
-    """Training and evaluation as the app does them."""
-    began = time.monotonic()
-    trained = client(order(message.metadata.message_type, node, message.content), context)
-    metrics = _metrics(trained)
-    content = RecordDict(dict(message.content))
-    for name, arrays in trained.content.array_records.items():
-        content[name] = arrays
-    evaluated = client(order(wire.EVALUATE, node, content), context)
-    scores = _metrics(evaluated)
-    train = _named(metrics, "examples")
-    test = _named(scores, "examples")
-    return Row(
-        site=node - 1,
-        name=str(node - 1),
-        train=None if train is None else int(train),
-        test=None if test is None else int(test),
-        loss=_named(metrics, "loss"),
-        accuracy=_named(scores, "acc"),
-        seconds=time.monotonic() - began,
-    )
-
-
 def _metrics(reply: Message) -> dict[str, Any]:
     if reply.has_error():
         raise InputError(reply.error.reason)
@@ -248,6 +250,11 @@ def _metrics(reply: Message) -> dict[str, Any]:
     for record in reply.content.metric_records.values():
         metrics.update(record)
     return metrics
+
+
+def _count(metrics: Mapping[str, Any]) -> int | None:
+    count = _named(metrics, "examples")
+    return None if count is None else int(count)
 
 
 def _named(metrics: Mapping[str, Any], part: str) -> float | None:

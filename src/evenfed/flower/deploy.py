@@ -4,11 +4,13 @@ import ipaddress
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from ..core.errors import InputError
+from ..core.files import BESIDE
 from . import keys
 from .filling import filled
 from .quiet import quiet_env
@@ -29,6 +31,16 @@ FLEET = (
     "pull-object",
     "confirm-message-received",
 )
+SERVER_FILES = {  # name -> template
+    "nginx.conf": "nginx.conf",
+    "flower-superlink.service": "flower-superlink.service",
+    "install.sh": "server-install.sh",
+}
+SITE_FILES = {
+    "flower-supernode.service": "flower-supernode.service",
+    "flower-superexec.service": "flower-superexec.service",
+    "install.sh": "site-install.sh",
+}
 CONFIG = """[superlink]
 default = "ours"
 
@@ -47,24 +59,25 @@ class Federation:
     port: int
     sites: tuple[str, ...]
     bin: str = BIN
+    signed: bool = False  # sites run apps alone that were signed with the release key
 
     @property
     def server(self) -> str:
         return f"{_bracketed(self.host)}:{self.port}"
 
 
-def federation(server: str, sites: str, bin_folder: str = BIN) -> Federation:
+def federation(server: str, sites: str, bin_folder: str = BIN, signed: bool = False) -> Federation:
     """As named on the command line.
 
     >>> federation("fed.example.org", "2")
-    Federation(host='fed.example.org', port=9092, sites=('site-0', 'site-1'), bin='/opt/evenfed/bin')
+    Federation(host='fed.example.org', port=9092, sites=('site-0', 'site-1'), bin='/opt/evenfed/bin', signed=False)
     >>> federation("[2001:db8::1]:443", "north,south").server
     '[2001:db8::1]:443'
     """
     host, port = _address(server)
     if not re.fullmatch(r"/[\w./+-]+", bin_folder, re.ASCII):
         raise InputError(f"--bin {bin_folder!r} is no absolute folder of plain characters; give one such as {BIN}")
-    return Federation(host, port, _names(sites), bin_folder.rstrip("/"))
+    return Federation(host, port, _names(sites), bin_folder.rstrip("/"), signed)
 
 
 def write_files(out: Path, chosen: Federation, force: bool = False) -> list[Path]:
@@ -73,46 +86,52 @@ def write_files(out: Path, chosen: Federation, force: bool = False) -> list[Path
     Where there are some already, `force` renews certificates and texts; the authority and the keys of sites stay.
     """
     _check_room(out, force)
-    folder = Folder(out)
+    folder = Folder(out, [])
+    if folder.has("trusted.yaml") and not chosen.signed:
+        raise InputError(f"{out} was made with --signed; give that again, or sites would no longer refuse other apps")
     try:
-        authority = _authority(folder)
-        _server_files(folder, chosen, authority)
-        for partition, site in enumerate(chosen.sites):
-            _site_files(folder, chosen, site, partition)
-        repeat = f"evenfed flower deploy-files --server {chosen.server} --sites {','.join(chosen.sites)}"
-        words = _words(chosen)
-        words["REPEAT"] = f"{repeat} --out {shlex.quote(out.name)} --force"
-        folder.write("README.md", _text("README.md", words))
+        _check_keys(folder, chosen)
+        _write(folder, chosen)
     except OSError as error:
         raise InputError(f"{out} cannot be written to ({error.strerror}); give another folder") from None
     return folder.written
 
 
+@dataclass(frozen=True)
 class Folder:
     """Where files go; what is private can be read by its owner alone from its first byte on."""
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        self.written: list[Path] = []
+    path: Path
+    written: list[Path]
 
-    def write(self, place: str, content: bytes | str, private: bool = False) -> None:
-        path = self.out / place
-        self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".new")
+    def below(self, place: str) -> "Folder":
+        return Folder(self.path / place, self.written)
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """A public file."""
+        self._write(name, content, 0o644)
+
+    def write_private(self, name: str, content: bytes) -> None:
+        self._write(name, content, 0o600)
+
+    def _write(self, name: str, content: bytes | str, mode: int) -> None:
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self.path / name
+        beside = path.with_name(name + BESIDE)
         beside.unlink(missing_ok=True)
-        mode = 0o600 if private else 0o644
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        if isinstance(content, str):
+            content = content.encode()
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(content)
         beside.replace(path)
         self.written.append(path)
 
-    def has(self, place: str) -> bool:
-        return (self.out / place).exists()
+    def has(self, name: str) -> bool:
+        return (self.path / name).exists()
 
-    def read(self, place: str) -> bytes:
-        return (self.out / place).read_bytes()
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
 
 
 def _check_room(out: Path, force: bool) -> None:
@@ -131,58 +150,102 @@ def _check_room(out: Path, force: bool) -> None:
         raise InputError(f"{out} is not empty; give a new folder")
 
 
+def _check_keys(folder: Folder, chosen: Federation) -> None:
+    """Those that sites have sent, before anything is written."""
+    for site in chosen.sites:
+        own = folder.below(f"sites/{site}")
+        if own.has("key.pub"):
+            keys.read_public(own.read("key.pub"), site)
+
+
+def _write(folder: Folder, chosen: Federation) -> None:
+    issuer, issuer_key = _authority(folder)
+    if chosen.signed:
+        _release_key(folder)
+    server = folder.below("server")
+    for name, hosts in (("proxy", [chosen.host]), ("superlink", LOOPBACK)):
+        key = keys.new_key()
+        certificate = keys.certificate(name, hosts, key, issuer, issuer_key)
+        server.write_private(f"{name}.key", keys.pem(key))
+        server.write(f"{name}.crt", keys.pem(certificate))
+    places = []
+    for partition, site in enumerate(chosen.sites):
+        own = folder.below(f"sites/{site}")
+        public = _site_keys(own, site)
+        server.below("sites").write(f"{site}.pub", public)
+        places.append(_place(partition, site, public))
+        node_config = f"partition-id={partition} num-partitions={len(chosen.sites)}"
+        own.write("site.env", f"NODE_CONFIG='{node_config}'\n")
+        own.write("ca.crt", keys.pem(issuer))
+        if chosen.signed:
+            own.write("trusted.yaml", folder.read("trusted.yaml"))
+        _write_texts(own, SITE_FILES, _words(chosen, site))
+    server.write("sites.toml", "\n".join(places))
+    server.write("config.toml", CONFIG)
+    server.write("ca.crt", keys.pem(issuer))
+    words = _words(chosen)
+    _write_texts(server, SERVER_FILES, words)
+    words["REPEAT"] = _repeated(folder, chosen)
+    folder.write("README.md", _text("README.md", words))
+
+
 def _authority(folder: Folder) -> tuple[keys.Certificate, keys.PrivateKey]:
     if folder.has("ca.crt"):
         if not folder.has("ca.key"):
-            raise InputError(f"{folder.out / 'ca.key'} is missing; put it back while certificates are renewed")
+            raise InputError(f"{folder.path / 'ca.key'} is missing; put it back while certificates are renewed")
         return keys.read_authority(folder.read("ca.crt"), folder.read("ca.key"))
     key = keys.new_key()
     certificate = keys.authority(key)
-    folder.write("ca.key", keys.pem(key), private=True)
+    folder.write_private("ca.key", keys.pem(key))
     folder.write("ca.crt", keys.pem(certificate))
     return certificate, key
 
 
-def _server_files(
-    folder: Folder,
-    chosen: Federation,
-    authority: tuple[keys.Certificate, keys.PrivateKey],
-) -> None:
-    words = _words(chosen)
-    issuer, issuer_key = authority
-    folder.write("server/ca.crt", keys.pem(issuer))
-    for name, hosts in (("proxy", [chosen.host]), ("superlink", LOOPBACK)):
-        key = keys.new_key()
-        certificate = keys.certificate(name, hosts, key, issuer, issuer_key)
-        folder.write(f"server/{name}.key", keys.pem(key), private=True)
-        folder.write(f"server/{name}.crt", keys.pem(certificate))
-    for file in ("nginx.conf", "flower-superlink.service"):
-        folder.write(f"server/{file}", _text(file, words))
-    folder.write("server/install.sh", _text("server-install.sh", words))
-    folder.write("server/quiet.env", quiet_env())
-    folder.write("server/config.toml", CONFIG)
+def _release_key(folder: Folder) -> None:
+    if folder.has("trusted.yaml"):
+        return
+    key = keys.new_release_key()
+    name = keys.key_name(key)
+    public = keys.ssh_public(key, "release").decode().strip()
+    folder.write_private("release.key", keys.ssh_private(key))
+    folder.write("trusted.yaml", f"{name}: '{public}'\n")
 
 
-def _site_files(folder: Folder, chosen: Federation, site: str, partition: int) -> None:
-    place = f"sites/{site}"
-    words = _words(chosen, site)
-    if not folder.has(f"{place}/key.pub"):
+def _site_keys(own: Folder, site: str) -> bytes:
+    """What the site has kept, else new; returns its public key."""
+    if not own.has("key.pub"):
         key = keys.new_key()
-        folder.write(f"{place}/key", keys.ssh_private(key), private=True)
-        folder.write(f"{place}/key.pub", keys.ssh_public(key, site))
-    folder.write(f"server/sites/{site}.pub", folder.read(f"{place}/key.pub"))
-    if not folder.has(f"{place}/tls.key"):
+        own.write_private("key", keys.ssh_private(key))
+        own.write("key.pub", keys.ssh_public(key, site))
+    if not own.has("tls.key"):
         tls_key = keys.new_key()
-        folder.write(f"{place}/tls.crt", keys.pem(keys.self_signed(site, LOOPBACK, tls_key)))
-        folder.write(f"{place}/tls.key", keys.pem(tls_key), private=True)
-        folder.write(f"{place}/secret", keys.new_secret(), private=True)
-    folder.write(f"{place}/ca.crt", folder.read("ca.crt"))
-    node_config = f"partition-id={partition} num-partitions={len(chosen.sites)}"
-    folder.write(f"{place}/site.env", f"NODE_CONFIG='{node_config}'\n")
-    folder.write(f"{place}/quiet.env", quiet_env())
-    for file in ("flower-supernode.service", "flower-superexec.service"):
-        folder.write(f"{place}/{file}", _text(file, words))
-    folder.write(f"{place}/install.sh", _text("site-install.sh", words))
+        certificate = keys.self_signed(site, LOOPBACK, tls_key)
+        own.write("tls.crt", keys.pem(certificate))
+        own.write_private("secret", keys.new_secret())
+        own.write_private("tls.key", keys.pem(tls_key))
+    return keys.read_public(own.read("key.pub"), site)
+
+
+def _place(partition: int, site: str, public: bytes) -> str:
+    """Who has which place, whatever a node says of itself: a table of sites.toml."""
+    key = public.decode().strip()
+    return f"[[site]]\npartition = {partition}\nname = \"{site}\"\nkey = '{key}'\n"
+
+
+def _write_texts(folder: Folder, files: Mapping[str, str], words: dict[str, str]) -> None:
+    for name, template in files.items():
+        folder.write(name, _text(template, words))
+    folder.write("quiet.env", quiet_env())
+
+
+def _repeated(folder: Folder, chosen: Federation) -> str:
+    """The command that renews all this."""
+    words = ["evenfed", "flower", "deploy-files", "--server", chosen.server]
+    words += ["--sites", ",".join(chosen.sites)]
+    if chosen.signed:
+        words.append("--signed")
+    words += ["--out", folder.path.name, "--force"]
+    return shlex.join(words)
 
 
 def _words(chosen: Federation, site: str = "") -> dict[str, str]:
@@ -190,14 +253,19 @@ def _words(chosen: Federation, site: str = "") -> dict[str, str]:
     listen = str(chosen.port)
     if ":" in chosen.host:
         listen = f"[::]:{chosen.port}"
+    signing = _template("signing" if chosen.signed else "unsigned")
     return {
         "SERVER": chosen.server,
         "HOST": _bracketed(chosen.host),
         "PORT": str(chosen.port),
         "LISTEN": listen,
         "BIN": chosen.bin,
+        "VENV": str(Path(chosen.bin).parent),
         "SITE": site,
         "FLEET": "|".join(FLEET),
+        "TRUST": "--trusted-entities /etc/flower-site/trusted.yaml \\" if chosen.signed else "",
+        "TRUSTED": 'install -m 644 trusted.yaml "$D/etc/flower-site"' if chosen.signed else "",
+        "SIGNING": filled(signing.strip(), {"BIN": chosen.bin}),
         "HARDENING": _template("hardening").strip(),
     }
 
@@ -208,7 +276,12 @@ def _template(name: str) -> str:
 
 
 def _text(name: str, words: dict[str, str]) -> str:
-    return filled(_template(name), words)
+    """The template, without lines that hold nothing but an empty word."""
+    lines = []
+    for line in _template(name).splitlines(keepends=True):
+        if words.get(line.strip()) != "":
+            lines.append(line)
+    return filled("".join(lines), words)
 
 
 def _bracketed(host: str) -> str:
@@ -239,7 +312,7 @@ def _is_host(host: str) -> bool:
     except ValueError:
         pass
     else:
-        return not address.is_unspecified
+        return not address.is_unspecified and "%" not in host
     labels = host.lower().split(".")
     named = all(re.fullmatch(_LABEL, label) for label in labels)
     only_numbers = labels[-1].isdigit()
@@ -259,7 +332,6 @@ def _names(sites: str) -> tuple[str, ...]:
             raise InputError(
                 f"--sites: {name!r} cannot name a site; use small letters, digits and '-', as in north-ward,south-ward"
             )
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"--sites: '{name}' is there twice; every site needs a name of its own")
+    if len(set(names)) < len(names):
+        raise InputError(f"--sites {sites}: one of them is there twice; every site needs a name of its own")
     return names

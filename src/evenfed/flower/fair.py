@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,28 +15,30 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 from flwr.supercore import log
 
+from ..callbacks import Callbacks
 from ..comparison.plan import Variant
+from ..comparison.service import over
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.server import Record, Server
+from ..simulate.state import Run
 from . import fields, wire
 from .fields import aggregated
 from .frame import BUFFERS
+from .hearing import Hearing
 from .holding import Holding
-from .strangers import ASKED, LOSS, Keys, LossIn, Strangers, check_strangers, server_settings
+from .journal import Journal
+from .keeping import Keeping
+from .loop import Loop
+from .metrics import EvaluateFunction, add_initial, numbers_of, result_of
+from .remembering import skipped
+from .strangers import ASKED, Keys, LossIn, Strangers, check_strangers, server_settings
 from .telling import final_table, round_line
 from .trips import OneRound, check_trips
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord] | None
 RECEIVER = attrgetter("metadata.dst_node_id")
 SENDER = attrgetter("metadata.src_node_id")
-
-DURING = (
-    "'{loss}' does not say at which model it was measured; Flower's usual clients average it over batches while they "
-    "train, and weights from it are those of a model that has moved. The loss of the model as received: "
-    "ClientApp(mods=[evenfed.flower.loss_before]), or app = evenfed.flower.extend(app, model=..., data=...). If yours "
-    "is that one: Fair(measured_before=True)"
-)
 
 
 class Fair(FedAvg):
@@ -57,13 +61,20 @@ class Fair(FedAvg):
       `lr` may also stand in the configuration that clients get.
     * `buffers`: patterns of the names of arrays that are not trained. They are averaged by size.
     * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
-    * `listen(record)` is called after every round.
+    * `out`: a run folder is kept in out/<label>/seed-<seed>, with a checkpoint every round; the same call resumes from
+      there. `resume`: as of `FairStrategy`. Clients are known again by their nodes' ids.
+    * `listen`: callbacks, as `evenfed.train` takes them.
     * `options`: smooth, average, server_lr, server_optimizer, as in `evenfed.Settings`.
 
     A reply that fails, or of which any field does not fit, is dropped from the round and named.
     """
 
-    timeout = 3600.0  # seconds to wait for replies, unless `start` is told
+    rounds: int | None = None  # how many there will be, where `start` was told
+    timeout = 3600.0  # seconds
+    evaluate_fn: EvaluateFunction | None = None
+    _began = 0.0  # the open round
+    _round: OneRound | None = None  # until its updates are in
+    _record: Record | None = None  # until its scores are in
 
     def __init__(
         self,
@@ -79,7 +90,9 @@ class Fair(FedAvg):
         local_steps: int | None = None,
         buffers: Sequence[str] = BUFFERS,
         tell_errors: bool = False,
-        listen: Callable[[Record], None] | None = None,
+        out: Path | str | None = None,
+        resume: bool | None = None,
+        listen: Callbacks = (),
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 2,
@@ -114,17 +127,14 @@ class Fair(FedAvg):
         self.keys = Keys(loss_from, size_from or weighted_by_key, score_from, score_range, loss_in)
         self.keys.check(trips)
         self.trips = trips
-        self.measured_before = measured_before
-        self.tell_errors = fields.check_tell_errors(tell_errors)
-        self.listen = listen
+        self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
         self.strangers = Strangers()
-        self.records: list[Record] = []
-        self.rounds: int | None = None  # how many there will be, where `start` was told
         self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
-        self._measured: dict[int, float] = {}  # losses of the current model, by position
-        self._round: OneRound | None = None
-        self._record: Record | None = None
-        self._told: set[str] = set()  # what is said once
+        drawn = {"fraction_train": fraction_train, "fraction_evaluate": fraction_evaluate, "trips": trips}
+        self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, drawn)
+        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key)
+        self._hearing.measured_before = measured_before
+        self._hearing.tell_errors = fields.check_tell_errors(tell_errors)
 
     @property
     def server(self) -> Server:
@@ -136,7 +146,14 @@ class Fair(FedAvg):
     @property
     def deployed(self) -> ArrayRecord:
         """The model that serves clients: the average if one is kept, else the current one."""
+        if self.journal.restored is not None:
+            return self._holding.frame.arrays(self.journal.restored.current)
         return self._holding.deployed
+
+    @property
+    def records(self) -> list[Record]:
+        """Of all rounds so far."""
+        return self.journal.records
 
     def summary(self) -> None:
         """Log what is run."""
@@ -154,28 +171,32 @@ class Fair(FedAvg):
         timeout: float = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        evaluate_fn: EvaluateFunction | None = None,
     ) -> Result:
-        """Flower's own loop, and a table of the clients at its end.
+        """Flower's own rounds, and a table of the clients at their end.
 
         With `average`, the result's arrays and those that `evaluate_fn` gets are of the average.
         """
         self.rounds = num_rounds
         self.timeout = timeout
+        self.evaluate_fn = evaluate_fn
+        settings = dataclasses.replace(self.settings, rounds=num_rounds)
+        self.journal.run = Run(self.label, self.algorithm, settings)
+        self.summary()
+        self._holding.adopt(initial_arrays)
 
-        def of_deployed(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            assert evaluate_fn is not None
-            return evaluate_fn(server_round, self.deployed if server_round else arrays)
+        def ask(messages: Iterable[Message]) -> Iterable[Message]:
+            return grid.send_and_receive(messages, timeout=timeout)
 
-        result = super().start(
-            grid,
-            initial_arrays,
-            num_rounds,
-            timeout,
-            train_config,
-            evaluate_config,
-            of_deployed if evaluate_fn else None,
-        )
+        try:
+            self._hearing.losses = self._keeping.stand()
+            result = result_of(self.records)
+            if not self.records:
+                add_initial(result, evaluate_fn, initial_arrays)
+            loop = Loop(self, grid, self.journal, ask, train_config, evaluate_config)
+            loop.run(self._holding.arrays, result)
+        finally:
+            self.journal.close()
         result.arrays = self.deployed
         for line in final_table(self.records, self.strangers.sizes, self.strangers.name):
             log(INFO, "\t%s", line)
@@ -189,9 +210,12 @@ class Fair(FedAvg):
         grid: Grid,
     ) -> Iterable[Message]:
         """FedAvg's messages; only to clients with a weight, where losses and sizes are known before."""
+        if self.rounds is None and self.journal.folder is not None:
+            raise InputError("`out` needs Fair's own `start`, which knows where a run was left; leave it out here")
+        self._began = time.perf_counter()
         holding = self._holding
         if holding.adopt(arrays):
-            self._measured = {}  # of another model
+            self._hearing.losses = {}  # of another model
         holding.set_rate(config)
         config[ASKED] = self.keys.loss
         messages = {}
@@ -201,8 +225,8 @@ class Fair(FedAvg):
         if self.trips == 3 or self.keys.loss_in == "evaluate":
             self._ask_losses(messages, arrays, config, grid)
         drawn = sorted(messages)
-        losses = {position: self._measured[position] for position in drawn if position in self._measured}
-        self._measured = {}
+        losses = {position: self._hearing.losses[position] for position in drawn if position in self._hearing.losses}
+        self._hearing.losses = {}
         self._round = OneRound(drawn, losses)
         if len(losses) == len(drawn) and drawn and self.strangers.have_sizes(drawn):
             server = holding.sized(self.strangers.counts())
@@ -225,7 +249,7 @@ class Fair(FedAvg):
                 continue
             round.awaited.remove(position)
             try:
-                self._take(reply, position, round, holding)
+                self._hearing.take(reply, position, round, holding)
             except InputError as error:
                 round.failures[position] = str(error)
                 continue
@@ -234,12 +258,18 @@ class Fair(FedAvg):
             round.failures[position] = "no reply"
         for position, reason in round.failures.items():
             log(WARNING, "round %s: %s is dropped: %s", server_round, self.strangers.name(position), reason)
-        if not contents:
+        if not any(self.strangers.sizes):  # nobody has ever replied
+            self._record = skipped(holding.skipped, len(self.strangers.sizes), round.failures)
+            holding.skipped += 1
             return None, None
         before = holding.sized(self.strangers.counts())
+        if not self._keeping.has_begun:
+            self._keeping.begin(before)
         after, record = round.close(before)
         holding.go_on(after)
         self._record = record
+        if not contents:
+            return holding.arrays, None
         metrics = aggregated(self.train_metrics_aggr_fn, contents, self.weighted_by_key)
         metrics["dropped"] = len(record.dropped)
         if not math.isnan(record.objective):
@@ -256,7 +286,7 @@ class Fair(FedAvg):
     ) -> Iterable[Message]:
         """FedAvg's messages, about the model that the round deploys; with one trip after the last round only."""
         if self._holding.adopt(arrays):
-            self._measured = {}  # of another model
+            self._hearing.losses = {}  # of another model
         is_last = self.rounds is None or server_round >= self.rounds
         if self.trips == 1 and not is_last:
             return []
@@ -271,7 +301,7 @@ class Fair(FedAvg):
         for reply in replies:
             position = self.strangers.place(reply.metadata.src_node_id)
             try:
-                score = self._scored(reply, position)
+                score = self._hearing.score(reply, position)
             except InputError as error:
                 log(WARNING, "round %s: the score of %s: %s", server_round, self.strangers.name(position), error)
                 continue
@@ -279,7 +309,7 @@ class Fair(FedAvg):
             if score is not None:
                 scores[position] = score
         if contents and not scores:
-            self._say_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
+            self._hearing.say_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
         metrics = None
         if contents:
             metrics = aggregated(self.evaluate_metrics_aggr_fn, contents, self.weighted_by_key)
@@ -290,57 +320,21 @@ class Fair(FedAvg):
         return metrics
 
     def _end_round(self, record: Record, scores: dict[int, float]) -> None:
+        """Complete the record and write it down."""
+        clients = len(self.strangers.sizes)
+        (record,) = over([record], clients)
         if scores:
-            accuracy = np.full(len(self.strangers.sizes), np.nan)
+            accuracy = np.full(clients, np.nan)
             for position, score in scores.items():
                 accuracy[position] = score
-            record = dataclasses.replace(record, accuracy=accuracy)
+            record = record.but(accuracy=accuracy)
+        central = None
+        if self.evaluate_fn is not None:
+            central = numbers_of(self.evaluate_fn(record.index + 1, self.deployed))
+        record = record.but(central=central, seconds=time.perf_counter() - self._began)
         self._record = None
-        self.records.append(record)
         log(INFO, "%s", round_line(record, self.rounds, self.strangers.name))
-        if self.listen is not None:
-            self.listen(record)
-
-    def _take(
-        self,
-        reply: Message,
-        position: int,
-        round: OneRound,
-        holding: Holding,
-    ) -> None:
-        """Read a train reply and give its update to the round; refused where any of its fields does not fit."""
-        fields.refuse_failure(reply, self.tell_errors)
-        trained = holding.frame.read(fields.model(reply))
-        size = self.keys.size_of(reply)
-        loss = round.losses.get(position)
-        if loss is None:
-            loss, measured_before = self.keys.loss_of(reply, self.algorithm)
-            if self.algorithm.uses_losses and not (measured_before or self.measured_before):
-                self._say_once(DURING.format(loss=self.keys.loss))
-        self.strangers.note(position, reply)
-        is_known = self.strangers.sizes[position] > 0
-        is_fixed = self.settings.guarding() is not None  # for the run: what a client said first counts
-        if not is_known or not is_fixed:
-            self.strangers.sizes[position] = size
-        round.take(holding.update(position, trained), loss)
-
-    def _scored(self, reply: Message, position: int) -> float | None:
-        """The score in an evaluate reply; a loss that comes with it serves the next round."""
-        fields.refuse_failure(reply, self.tell_errors)
-        score = self.keys.score_of(reply)
-        self._keep_loss(reply, position)
-        return score
-
-    def _keep_loss(self, reply: Message, position: int) -> None:
-        """Keep the loss in an evaluate or query reply, if it is of the model that clients train next."""
-        if self.settings.average is not None and reply.metadata.message_type == MessageType.EVALUATE:
-            return
-        loss, measured_before = None, False
-        if self.keys.loss_in == "evaluate" or LOSS in fields.metrics(reply):
-            loss, measured_before = self.keys.loss_of(reply, self.algorithm)
-        self.strangers.note(position, reply)
-        if loss is not None and (measured_before or self.keys.loss_in == "evaluate"):
-            self._measured[position] = loss
+        self._keeping.after_round(record, self._hearing.losses)
 
     def _ask_losses(
         self,
@@ -354,15 +348,14 @@ class Fair(FedAvg):
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         questions = []
         for position, message in messages.items():
-            if position not in self._measured:
+            if position not in self._hearing.losses:
                 node = message.metadata.dst_node_id
                 questions.append(Message(content, dst_node_id=node, message_type=kind))
         reasons = {}
         for reply in grid.send_and_receive(questions, timeout=self.timeout) if questions else ():
             position = self.strangers.place(reply.metadata.src_node_id)
             try:
-                fields.refuse_failure(reply, self.tell_errors)
-                self._keep_loss(reply, position)
+                self._hearing.loss(reply, position)
             except InputError as error:
                 reasons[position] = str(error)
         for position, reason in reasons.items():
@@ -372,8 +365,3 @@ class Fair(FedAvg):
                 "trips=3: no client answered a question for its loss; let client apps end with app = "
                 "evenfed.flower.extend(app, model=..., data=...), or use trips=2"
             )
-
-    def _say_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            log(WARNING, "%s", text)

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..core.errors import InputError, check_whole
+from ..core.errors import InputError, check_whole, unknown
+from ..settings import Settings
 from .asking import Enough
 
 # Flower's name -> evenfed's
@@ -23,10 +24,10 @@ class Habits:
     min_available: int | None = None  # None: wait for all clients; else rounds begin once so many are online
     quorum: float = 1.0  # a trip closes once this part of those asked has answered
     oversample: float = 1.0  # times as many are drawn as are needed; a round closes with the first
-    evaluate_participation: float | int = 1.0  # who is scored: a fraction, or a number of clients
     min_train_nodes: int = 1  # at least so many are drawn, whatever the fraction
     min_evaluate_nodes: int = 1
     rest: int | None = None  # silent rounds in a row after which a client rests; 0: never. None: 1 in a fleet, else 2
+    never_scored: bool = False  # evaluate_participation=0
 
     def __post_init__(self) -> None:
         if self.min_available is not None:
@@ -39,13 +40,6 @@ class Habits:
             raise InputError(f"quorum={self.quorum!r}: give the part of those asked that closes a round, in (0, 1]")
         if not _is_number(self.oversample) or not 1 <= self.oversample <= 10:
             raise InputError(f"oversample={self.oversample!r}: give how many times more to draw, 1 .. 10, such as 1.3")
-        share = self.evaluate_participation
-        is_fraction = isinstance(share, float) and 0 <= share <= 1
-        is_count = isinstance(share, int) and not isinstance(share, bool) and share >= 0
-        if not is_fraction and not is_count:
-            raise InputError(
-                f"evaluate_participation={share!r}: give a fraction in [0, 1] such as 0.1, or a whole number of clients"
-            )
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> "Habits":
@@ -55,6 +49,14 @@ class Habits:
         for field in fields(cls):
             if field.name in options:
                 chosen[field.name] = options.pop(field.name)
+        share = options.get("evaluate_participation")
+        if _is_number(share) and share == 0:
+            del options["evaluate_participation"]
+            chosen["never_scored"] = True
+        allowed = [*names(), *(field.name for field in fields(Settings))]
+        for name in options:
+            if name not in allowed:
+                raise unknown("option", name, allowed)
         return cls(**chosen)
 
     @property
@@ -89,14 +91,6 @@ class Habits:
         """How many to draw of the eligible where so many are needed, and when their trips close."""
         wanted = math.ceil(self.oversample * needed - _ROUNDING)
         return Closing(self.quorum, min(wanted, eligible), needed)
-
-    def judged(self, eligible: int) -> int:
-        """How many clients to score."""
-        share = self.evaluate_participation
-        if not share:
-            return 0
-        count = round(share * eligible) if isinstance(share, float) else share
-        return min(eligible, max(1, count, self.min_evaluate_nodes))
 
     def describe(self) -> dict[str, Any]:
         """As JSON stores it: those that are not the default."""
@@ -166,8 +160,16 @@ def translate(options: dict[str, Any]) -> None:
 
 def names() -> tuple[str, ...]:
     """All options of who takes part."""
-    return (*(field.name for field in fields(Habits)), *SYNONYMS)
+    own = [field.name for field in fields(Habits) if field.name != "never_scored"]
+    return (*own, *SYNONYMS)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time to wait, checked."""
+    if not _is_number(value) or not value > 0:
+        raise InputError(f"{name}={value!r}: give a number of seconds above 0")
+    return float(value)

@@ -34,6 +34,7 @@ class Holding:
         self.buffers = buffers  # patterns of names that are not trained
         self.server: Server | None = None
         self.average_before: Average | None = None
+        self.skipped = 0  # rounds before there was a server
         self._frame: Frame | None = None
         self._first: Model | None = None  # until there is a server
         self._arrays: ArrayRecord | None = None
@@ -83,6 +84,11 @@ class Holding:
         self.server = server
         return True
 
+    def stand(self, server: Server) -> None:
+        """Where an earlier process left the run."""
+        self.server = server
+        self._arrays = self.frame.arrays(server.current)
+
     def go_on(self, server: Server) -> None:
         """From the server after a round."""
         if self.server is not None:
@@ -125,6 +131,7 @@ class Holding:
             sizes=counted,
             memory=self.algorithm.init(counted / counted.sum()),
             oversized=oversized,
+            index=self.skipped,
         )
         return self.server
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from logging import INFO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from flwr.supercore import log
@@ -24,6 +25,8 @@ from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..metrics import ACCURACY, Metric
 from ..simulate.state import Run, State
+
+Notes = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,25 @@ class Journal:
     listen: Callbacks = ()
     records: list[Record] = field(default_factory=list)  # of all rounds so far
     stopped: str | None = None  # why a callback ended the run
+    postponed: list[Record] = field(default_factory=list)  # rounds before there was a server to write down
     restored: Server | None = None  # an earlier round's, whose model a callback made the result
     interrupted: Callable[[], object] = lambda: False  # whether to leave the run here, to be resumed later
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        out: Path | str | None,
+        resume: bool | None,
+        listen: Callbacks,
+        is_locked: bool = False,
+    ) -> "Journal":
+        """Of a run kept in `out`, if that is given; `is_locked`: a comparison has locked it already."""
+        if out is None:
+            return cls(run, resume=resume, listen=listen)
+        root = Path(out)
+        folder = RunFolder.at(root, run.label, run.settings.seed)
+        return cls(run, folder, resume, None if is_locked else root, listen)
 
     def __post_init__(self) -> None:
         if self.resume not in (None, True, False):
@@ -77,7 +97,7 @@ class Journal:
         self.sites: About = Sites([])
         self.clients: Table = {"names": [], "train": []}
         self.is_over = False  # all rounds are done, or a callback has ended it
-        self._notes: Mapping[str, Tensor] = {}  # what callbacks keep with the run
+        self._notes: Notes = {}  # what callbacks keep with the run
         self._locks = ExitStack()
         self._is_locked = False
 
@@ -158,12 +178,12 @@ class Journal:
             state = self.folder.resumed(fresh)
             self.folder.sweep()
             at = state.server.index
-            if at:
+            if at and self.folder.header() is not None:
                 log(INFO, "goes on from round %s of %s", at, self.folder.path)
                 self.stopped = self.folder.stop_reason(at, rounds)
             begun = dataclasses.replace(header, engine=engine, extra={"flwr": version("flwr")})
             self.folder.begin(begun, state)
-            self.records = list(self.folder.history().records)
+            self.records = [*self.folder.history().records, *self.postponed]
         progress = self._progress(state, self.records[-1] if self.records else None)
         for callback in self.callbacks:
             callback.start([progress])
@@ -172,20 +192,28 @@ class Journal:
             self._end(progress)  # before a kill, which came before that was noted
         return state
 
-    def after_round(self, record: Record, server: Server) -> None:
-        """Tell callbacks, then write the round down: what they note belongs to its checkpoint."""
-        progress = self._progress(State(server, notes=self._notes), record)
+    def after_round(self, record: Record, server: Server, notes: Notes = MappingProxyType({})) -> None:
+        """Tell callbacks, then write the round down: what they note belongs to its checkpoint, beside our `notes`."""
+        kept = {**self._notes, **notes}
+        progress = self._progress(State(server, notes=kept), record)
         errors = tell(self.callbacks, progress)
         self._notes = progress.notes
         self.stopped = progress.stopped
         self.records.append(record)
         if self.folder is not None:
-            self.folder.save([record], progress.state, stopped=self.stopped)
+            rounds = [*self.postponed, record]
+            self.folder.save(rounds, progress.state, stopped=self.stopped, clients=self.clients)
+            self.postponed = []
             self.folder.forget(keep=server.index)
         if errors:
             raise errors[0]
         if server.index >= self.run.settings.rounds or self.stopped is not None:
             self._end(progress)
+
+    def postpone(self, record: Record) -> None:
+        """Keep a round that nobody replied to, until there is a server to write it down with."""
+        self.records.append(record)
+        self.postponed.append(record)
 
     def close(self) -> None:
         """The run is over here, also after an error."""

@@ -1,10 +1,12 @@
 """Keys and certificates of a deployment, by the package `cryptography`, which Flower brings."""
 
 import datetime
+import hashlib
 import ipaddress
 import secrets
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
@@ -88,11 +90,40 @@ def ssh_private(key: PrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
 
 
 def ssh_public(key: PrivateKey | ed25519.Ed25519PrivateKey, comment: str) -> bytes:
-    public = key.public_key().public_bytes(
+    return _ssh_line(key.public_key(), comment)
+
+
+def _ssh_line(key: ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey, comment: str) -> bytes:
+    public = key.public_bytes(
         serialization.Encoding.OpenSSH,
         serialization.PublicFormat.OpenSSH,
     )
     return public + f" {comment}\n".encode()
+
+
+def read_public(text: bytes, site: str) -> bytes:
+    """A site's public key, which it may have made itself, with the site's name as its comment."""
+    try:
+        key = serialization.load_ssh_public_key(text)
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise InputError(
+            f"sites/{site}/key.pub is no key that Flower takes; the site makes one: ssh-keygen -t ecdsa -b 384 -f key"
+        )
+    return _ssh_line(key, site)
+
+
+def new_release_key() -> ed25519.Ed25519PrivateKey:
+    """Signs apps; Flower takes Ed25519 alone for that."""
+    return ed25519.Ed25519PrivateKey.generate()
+
+
+def key_name(key: ed25519.Ed25519PrivateKey) -> str:
+    """What signatures and `--trusted-entities` call the key."""
+    public = key.public_key().public_bytes_raw()
+    digest = hashlib.sha256(public).hexdigest()
+    return f"release-{digest[:16]}"
 
 
 def read_authority(certificate_pem: bytes, key_pem: bytes) -> tuple[Certificate, PrivateKey]:

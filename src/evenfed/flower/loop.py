@@ -25,10 +25,12 @@ class Loop:
     def run(self, arrays: ArrayRecord, result: Result) -> None:
         """All rounds that are left, from the model `arrays`; their metrics go into the result."""
         number = self.journal.rounds_done
-        while not self.journal.is_over:
+        rounds = self.journal.run.settings.rounds
+        while not self.journal.is_over and number < rounds:
             number += 1
             arrays = self._round(number, arrays, result)
-            central = central_metrics(self.journal.records[-1])
+            records = self.journal.records
+            central = central_metrics(records[-1]) if records else None
             if central is not None:
                 result.evaluate_metrics_serverapp[number] = central
             if self.journal.interrupted():

@@ -68,6 +68,8 @@ class Strangers:
     def __init__(self) -> None:
         self.positions: dict[int, int] = {}  # node -> position
         self.sizes: list[float] = []  # training examples; 0 until the client has told
+        self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
+        self.judged_on: dict[int, float] = {}  # position -> test examples, of those that have told
         self.partitions: dict[int, int] = {}  # position -> partition-id, of those that have told
 
     def place(self, node: int) -> int:
@@ -80,6 +82,8 @@ class Strangers:
     def name(self, position: int) -> str:
         if position in self.partitions:
             return f"client {self.partitions[position]}"
+        if self.names:
+            return self.names[position]
         nodes = list(self.positions)
         return f"node {nodes[position]}"
 

@@ -26,7 +26,7 @@ from ..simulate.state import Run, State
 from . import wire
 from .connection import log_guarded
 from .fields import check_tell_errors
-from .habits import Habits
+from .habits import Habits, seconds
 from .journal import Journal, Sites
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
@@ -55,6 +55,7 @@ class FairStrategy(Strategy):
     * `resume`: true demands a run in `out` to go on with; a finished one ends at once with its result, before any
       client is asked. false refuses to go on. By default an unfinished run goes on and a finished one is refused.
     * `clients`: how many there are (default: the nodes' num-partitions).
+    * `sites`: a file that lists who may join, by key or node id (docs/flower.md).
     * `wait`: seconds to wait for them to connect.
     * `timeout`: seconds to wait for replies, after which a client is dropped from the round.
     * `ordered`: fold replies in the clients' order; runs then repeat to the bit.
@@ -66,6 +67,9 @@ class FairStrategy(Strategy):
     * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
     * `listen`: callbacks, as `evenfed.train` takes them: a function of a `Progress`, called after every round, or an
       `evenfed.callbacks.Callback`, or several.
+
+    For large fleets (docs/flower.md): `min_available`, `quorum`, `oversample`, `rest`, `min_train_nodes`,
+    `min_evaluate_nodes`; and Flower's names `fraction_train`, `fraction_evaluate`, `min_available_nodes`.
 
     With `average`, clients are judged by the average, which is also the run's result; they train the current model.
     """
@@ -98,18 +102,12 @@ class FairStrategy(Strategy):
         if trips == 1:
             chosen.setdefault("evaluate_every", 0)
         self.settings = Settings.of(chosen)
-        root = None if out is None else Path(out)
-        self.journal = Journal(
-            run=Run(self.label, self.algorithm, self.settings),
-            folder=None if root is None else RunFolder.at(root, self.label, self.settings.seed),
-            resume=resume,
-            shares=root if header is None else None,  # a comparison, whose header this is, has locked it already
-            listen=listen,
-        )
+        run = Run(self.label, self.algorithm, self.settings)
+        self.journal = Journal.of(run, out, resume, listen, is_locked=header is not None)
         if clients is not None:
             check_whole("clients", clients, 1)
-        self.wait = _seconds("wait", wait)
-        self.timeout = _seconds("timeout", timeout)
+        self.wait = seconds("wait", wait)
+        self.timeout = seconds("timeout", timeout)
         if not isinstance(private, bool):
             raise InputError(f"private={private!r}: give true or false")
         if private:
@@ -321,16 +319,18 @@ class FairStrategy(Strategy):
         scores = standing.round.collect_scores(replies)
         standing.measured = standing.round.measured
         standing.ahead = standing.round.ahead
-        seconds = time.perf_counter() - standing.began
+        took = time.perf_counter() - standing.began
         central = None
         if self.evaluate_fn is not None:
             central = self.evaluate_fn(standing.server.index, standing.deployed)
         record = self.roster.noted(standing.record)
-        record = dataclasses.replace(record, seconds=seconds, central=numbers_of(central), **scores)
+        record = dataclasses.replace(record, seconds=took, central=numbers_of(central), **scores)
         self.taking_part.end_round(record.index)
         standing.round = None
         standing.record = None
         log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name))
+        is_last = standing.server.index >= self.settings.rounds
+        self.journal.clients = self.taking_part.newly_met(is_last) or self.journal.clients
         self.journal.after_round(record, standing.server)
         return score_metrics(record)
 
@@ -389,10 +389,3 @@ class FairStrategy(Strategy):
             clients=self.roster.describe(),
             device="the clients' own",
         )
-
-
-def _seconds(name: str, value: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not value > 0:
-        raise InputError(f"{name}={value!r}: give a number of seconds above 0")
-    return float(value)

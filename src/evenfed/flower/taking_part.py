@@ -4,6 +4,7 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from logging import INFO, WARNING
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 from torch import Tensor
 
+from ..comparison.client_table import MOST_INLINE
 from ..core import streams
 from ..core.errors import InputError
 from ..core.server import Server
@@ -39,6 +41,7 @@ class TakingPart:
         self.roster = roster
         self.wait = wait
         self.timeout = timeout
+        self._told = 0  # clients
         self.resting = Resting(habits.rests_after)
         roster.lazily = habits.is_fleet
 
@@ -81,22 +84,26 @@ class TakingPart:
         return Drawn(server.draw(closing.drawn), closing)
 
     def judge(self, grid: Grid, server: Server) -> list[int]:
-        """Who is scored. The same draw as that of the next round's clients, so that these are met once."""
+        """Who is scored: of sites the same in every round; of a fleet those online, drawn as the next round's are."""
+        if self.habits.never_scored:
+            return []
+        least = self.habits.min_evaluate_nodes
+        share = self.settings.evaluate_participation
         if self.habits.is_fleet:
             self.roster.look(grid)
             nodes = self._online(server.index)
-            chosen = _sampled(nodes, server.seed, server.index, self.habits.judged(len(nodes)))
+            wanted = max(_part(share, len(nodes)), least)
+            chosen = _sampled(nodes, server.seed, server.index, wanted)
             self._introduce(grid, chosen, Closing(self.habits.quorum, len(chosen), len(chosen)))
             positions = self._positions(chosen)
             has_test = self.roster.column("test")
             return [client for client in positions if has_test[client]]
         tested = self.roster.tested()
-        count = self.habits.judged(len(tested))
-        if count == len(tested):
+        if share == 1.0 or not tested:
             return tested
-        among = np.array(tested, dtype=np.int64)
-        judged: list[int] = streams.sample(server.seed, server.index, among, count).tolist()
-        return judged
+        count = max(self.settings.evaluated(len(tested)), least)
+        panel: list[int] = streams.panel(np.array(tested, dtype=np.int64), count).tolist()
+        return panel
 
     def sized(self, server: Server) -> Server:
         """The server over all clients met so far."""
@@ -107,6 +114,15 @@ class TakingPart:
         grown = server.with_sizes(claimed)
         steps = self.settings.batching.local_steps(grown.sizes.numpy())
         return dataclasses.replace(grown, local_steps=torch.as_tensor(steps, dtype=torch.int64))
+
+    def newly_met(self, is_last: bool) -> dict[str, Any] | None:
+        """All clients, if some were met since this was last asked; of very many after the last round only."""
+        known = len(self.roster.facts)
+        clients = self.roster.clients or 0
+        if not self.habits.is_fleet or known == self._told or (clients > MOST_INLINE and not is_last):
+            return None
+        self._told = known
+        return self.roster.describe()
 
     def connection(self, grid: Grid, index: int, ordered: bool) -> Connection:
         """To the clients that are connected and do not rest in this round."""
@@ -149,9 +165,8 @@ class TakingPart:
     def _drawn_online(self, grid: Grid, seed: int, index: int) -> Drawn:
         nodes = self._online(index)
         count = len(nodes)
-        participation = self.settings.participation
-        needed = max(1, round(participation * count)) if isinstance(participation, float) else participation
-        needed = min(count, max(needed, self.habits.min_train_nodes))
+        wanted = _part(self.settings.participation, count)
+        needed = min(count, max(wanted, self.habits.min_train_nodes))
         closing = self.habits.closing(needed, count)
         chosen = _sampled(nodes, seed, index, closing.drawn)
         self._introduce(grid, chosen, closing)
@@ -178,6 +193,13 @@ class TakingPart:
         """The clients on these nodes, of those that hold their place."""
         places = {node: position for position, node in self.roster.nodes.items()}
         return sorted(places[node] for node in nodes if node in places)
+
+
+def _part(share: float | int, count: int) -> int:
+    """So many of those online: a fraction of them, or a number."""
+    if isinstance(share, float):
+        return max(1, round(share * count))
+    return share
 
 
 def _sampled(nodes: list[int], seed: int, index: int, count: int) -> list[int]:

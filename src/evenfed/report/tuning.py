@@ -10,7 +10,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..comparison.study import Candidate
+from ..comparison.search import Candidate
 from ..comparison.tune import Tuned, tables
 from ..core.errors import InputError
 from ..experiments import shown

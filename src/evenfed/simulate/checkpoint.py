@@ -124,6 +124,12 @@ def texts_in(path: Path) -> dict[str, str]:
     return metadata
 
 
+def notes_in(path: Path) -> Tensors:
+    """What callbacks and strategies have kept in a checkpoint, by name."""
+    tensors, _ = read(path)
+    return _part(tensors, "notes")
+
+
 def layout_in(path: Path) -> Layout | None:
     """How the parameters lie in the vectors of a checkpoint; None if an older version wrote it."""
     _, metadata = read(path)

@@ -34,7 +34,10 @@ Advanced = tuple[list[State], list[Record]]  # the new states, and the round's r
 
 
 def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
-    """The engine that the runs ask for; the parallel one is sized for as many clients as train at once."""
+    """The engine that the runs ask for; the parallel one is sized for as many clients as train at once.
+
+    `runs` may be more than this process trains: whoever trains some of them does so as if it trained all.
+    """
     settings = runs[0].settings
     problem = problem.under(settings.batch_norm)
     if settings.engine == "flower":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...comparison.history import METRICS
-from ...comparison.study import Candidate
+from ...comparison.search import Candidate
 from ...comparison.tune import Tuned
 from ...core.visible import visible
 from ...metrics import Metric

@@ -1,0 +1,224 @@
+"""A comparison in parts, each trained by one worker: which runs go together is fixed in the folder.
+
+Who shares a stack may change a result's last bits. So the parts are written down when they are made, and kept: neither
+the number of workers that come later, nor a kill, nor a single process that finishes the rest changes who trains with
+whom. Engines are sized for all runs that were divided together, as in one process.
+"""
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.errors import DamageWarning, InputError, Interruption
+from ..core.files import plain_file, replace_text
+from ..simulate.state import Run
+from ..spread.crew import Crew, Place, Watcher, raise_failures
+from ..spread.errand import Errand, Outcome, packed
+from ..spread.local import local_places
+from ..spread.options import SLURM, SLURM_JOBS, Spread
+from .folder import RunFolder
+from .lock import locked
+from .progress import Shares
+from .session import stop_requested
+
+_FOLDER = ".parts"
+_PATIENCE = 60.0  # seconds that a worker waits for one that was left behind
+_KEPT = "what the others have trained is kept; make the same call again to go on"
+
+Division = list[list[str]]  # the names of the runs of each part
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs that train together, by one worker at a time."""
+
+    number: int
+    runs: tuple[Run, ...]  # those with rounds left to do
+    planned: tuple[Run, ...]  # all that were divided with them
+
+    @property
+    def names(self) -> list[str]:
+        return [run.name for run in self.runs]
+
+
+def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int) -> list[Part]:
+    """The waiting runs in their parts; new ones are divided into `count` parts. Empty: the folder knows of no parts.
+
+    `runs`: all of the comparison.
+    """
+    path = root / _FOLDER / "parts.json"
+    divisions = _read(path)
+    known = {name for division in divisions for names in division for name in names}
+    fresh = [run.name for run in waiting if run.name not in known]
+    if not divisions and count == 0:
+        return []
+    if fresh:
+        divisions.append(divided(fresh, max(1, count)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, json.dumps(divisions, indent=1) + "\n")
+    by_name = {run.name: run for run in runs}
+    left = {run.name for run in waiting}
+    parts = []
+    number = 0
+    for division in divisions:
+        together = [name for names in division for name in names]
+        planned = tuple(by_name[name] for name in together if name in by_name)
+        for names in division:
+            own = tuple(by_name[name] for name in names if name in left)
+            if own:
+                parts.append(Part(number, own, planned))
+            number += 1
+    return parts
+
+
+def divided(names: Sequence[str], count: int) -> Division:
+    """In order, into parts of nearly equal size.
+
+    >>> divided(["a", "b", "c", "d", "e"], 2)
+    [['a', 'b', 'c'], ['d', 'e']]
+    """
+    count = min(count, len(names))
+    size, more = divmod(len(names), count)
+    parts = []
+    start = 0
+    for number in range(count):
+        end = start + size + (number < more)
+        parts.append(list(names[start:end]))
+        start = end
+    return parts
+
+
+def _read(path: Path) -> list[Division]:
+    if not path.exists():
+        return []
+    try:
+        divisions = json.loads(plain_file(path).read_text())
+        for division in divisions:
+            for names in division:
+                if not all(isinstance(name, str) for name in names):
+                    raise TypeError
+    except (ValueError, TypeError):
+        raise InputError(f"{path} does not say which runs go together; remove it, or choose another folder") from None
+    return list(divisions)
+
+
+@contextmanager
+def held(root: Path, part: Part) -> Iterator[None]:
+    """One process at a time trains a part. A worker that was left behind is given time to save and end."""
+    place = root / _FOLDER / f"part-{part.number}"
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        holding = locked(place)
+        try:
+            holding.__enter__()
+            break
+        except InputError:
+            if time.monotonic() > deadline or not place.is_dir():
+                raise
+            time.sleep(0.2)
+    try:
+        yield
+    finally:
+        holding.__exit__(None, None, None)
+
+
+def places_in(root: Path, spread: Spread, runs: int) -> list[Place]:
+    """Where workers can be started for so many runs."""
+    if spread.cluster is None:
+        return local_places(spread.devices)
+    if spread.cluster == SLURM:
+        from ..spread.on_slurm import slurm_places
+
+        return slurm_places(spread, min(runs, spread.workers or SLURM_JOBS), root / _FOLDER / SLURM)
+    from ..spread.on_ray import ray_places
+
+    return ray_places(spread)
+
+
+def train_parts(
+    root: Path,
+    parts: Sequence[Part],
+    places: Sequence[Place],
+    errand_of: Callable[[Part], Errand],
+    shares: Shares,
+) -> None:
+    """Have all parts trained by workers. Raises `Interruption` after a Ctrl-C, when all is on disk.
+
+    A part that fails does not end the others; its sentence is raised when they are done.
+    """
+    errands = [packed(errand_of(part)) for part in parts]
+    with stop_requested() as stop:
+        outcomes = Crew(errands, places, _Watched(root, parts, shares), stop).carry_out()
+        if stop():
+            raise Interruption
+    raise_failures(outcomes, _KEPT)
+
+
+class _Watched(Watcher):
+    """Shows how far the parts are, by the checkpoints in their runs' folders."""
+
+    def __init__(self, root: Path, parts: Sequence[Part], shares: Shares) -> None:
+        self.root = root
+        self.parts = parts
+        self.shares = shares
+        self.looked_at = 0.0
+        self.begun_with = self._rounds_done()
+        rounds = 0
+        for part in parts:
+            rounds += sum(run.settings.rounds for run in part.runs)
+        shares.begin(rounds - self.begun_with, sum(len(part.runs) for part in parts), len(parts))
+
+    def standing(self, errand: int) -> int:
+        return _rounds_done(self.root, self.parts[errand])
+
+    def started(self, errand: int, place: str) -> None:
+        self.shares.say(f"{place}: {_counted(self.parts[errand])}", detail=True)
+
+    def lost(self, errand: int, place: str, why: str) -> None:
+        runs = _counted(self.parts[errand])
+        self.shares.say(f"{place} was lost: {why}; another worker goes on with its {runs} from their checkpoints")
+
+    def ended(self, errand: int, place: str, outcome: Outcome) -> None:
+        for sentence in outcome.damage:
+            warnings.warn(sentence, DamageWarning, stacklevel=2)
+        if outcome.trace:
+            path = self.root / _FOLDER / f"part-{self.parts[errand].number}" / "error.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(path, outcome.trace)
+            self.shares.say(f"{place} failed: {outcome.message} (where: {path})")
+        elif outcome.message:
+            self.shares.say(f"{place} failed: {outcome.message}")
+        self._tell()
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if now - self.looked_at >= 1:
+            self._tell()
+            self.looked_at = time.monotonic()
+
+    def _tell(self) -> None:
+        self.shares.tell(self._rounds_done() - self.begun_with)
+
+    def _rounds_done(self) -> int:
+        return sum(_rounds_done(self.root, part) for part in self.parts)
+
+
+def _rounds_done(root: Path, part: Part) -> int:
+    """Rounds of all runs of the part, as far as they are saved."""
+    total = 0
+    for run in part.runs:
+        total += max(RunFolder.of(root, run).checkpoints(), default=0)
+    return total
+
+
+def _counted(part: Part) -> str:
+    names = ", ".join(part.names[:3])
+    more = len(part.names) - 3
+    if more > 0:
+        names += f" and {more} more"
+    runs = "1 run" if len(part.runs) == 1 else f"{len(part.runs)} runs"
+    return f"{runs} ({names})"

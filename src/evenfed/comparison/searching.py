@@ -1,0 +1,108 @@
+"""A search by several workers: each takes batches of candidates from the database that they share."""
+
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from ..core.errors import InputError
+from ..spread.crew import Crew, Watcher, raise_failures
+from ..spread.errand import Errand, Outcome, packed
+from ..spread.options import Spread
+from .parts import places_in
+from .progress import Shares
+from .search import Candidate
+from .session import stop_requested
+from .study import Studies
+
+_STOPPING = b"\nstopping; candidates in training are put back\n"
+_KEPT = "candidates that are finished are kept; run the same command again to go on"
+
+
+def share_out(
+    out: Path,
+    spread: Spread,
+    studies: Studies,
+    errand_of: Callable[[str], Errand],
+    watcher: "Searched",
+) -> None:
+    """Have all candidates trained. `errand_of`: a worker's work, under a name that its successors take over."""
+    if spread.cluster is not None and studies.storage.startswith("sqlite") and studies.search.storage is not None:
+        raise InputError(
+            f"storage='{studies.search.storage}': machines of a cluster cannot share SQLite; give the URL of a "
+            "database server, such as postgresql://host/db"
+        )
+    finished, total = studies.progress()
+    batches = -(-(total - finished) // studies.search.batch)
+    if batches == 0:
+        return
+    places = places_in(out, spread, batches)
+    count = min(len(places), batches)
+    search = uuid.uuid4().hex
+    errands = [packed(errand_of(f"{search}/{number}")) for number in range(count)]
+    watcher.begin(batches, count)
+    with stop_requested(_STOPPING) as stop:
+        outcomes = Crew(errands, places[:count], watcher, stop).carry_out()
+        if stop():
+            raise KeyboardInterrupt
+    raise_failures(outcomes, _KEPT)
+
+
+class Searched(Watcher):
+    """Shows how far a search is, by its database."""
+
+    def __init__(
+        self,
+        studies: Studies,
+        listen: Callable[[int, int], None],
+        listen_to_each: Callable[[Candidate], None] | None,
+        shares: Shares,
+    ) -> None:
+        self.studies = studies
+        self.listen = listen
+        self.listen_to_each = listen_to_each
+        self.shares = shares
+        self.looked_at = 0.0
+        self.finished = studies.progress()[0]
+        self.told = {_key(candidate) for candidate in studies.candidates()}
+
+    def begin(self, batches: int, workers: int) -> None:
+        size = self.studies.search.batch
+        shared = "1 worker" if workers == 1 else f"{workers} workers"
+        self.shares.say(f"{batches} batches of up to {size} candidates, {shared}; --batch makes them smaller")
+
+    def standing(self, errand: int) -> int:
+        return self.studies.progress()[0]
+
+    def started(self, errand: int, place: str) -> None:
+        self.shares.say(f"{place}: started", detail=True)
+
+    def lost(self, errand: int, place: str, why: str) -> None:
+        self.shares.say(f"{place} was lost: {why}; another worker trains its candidates")
+
+    def ended(self, errand: int, place: str, outcome: Outcome) -> None:
+        if outcome.message:
+            self.shares.say(f"{place} failed: {outcome.message}")
+        self._tell()
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if now - self.looked_at >= 1:
+            self._tell()
+            self.looked_at = time.monotonic()
+
+    def _tell(self) -> None:
+        finished, total = self.studies.progress()
+        if finished == self.finished:
+            return
+        self.finished = finished
+        if self.listen_to_each is not None:
+            for candidate in self.studies.candidates():
+                if _key(candidate) not in self.told:
+                    self.listen_to_each(candidate)
+                    self.told.add(_key(candidate))
+        self.listen(finished, total)
+
+
+def _key(candidate: Candidate) -> str:
+    return f"{candidate.label} {sorted(candidate.values.items())}"

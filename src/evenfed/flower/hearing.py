@@ -1,0 +1,92 @@
+"""What `Fair` hears from clients of other people: updates, losses and scores, each field checked."""
+
+import contextlib
+from dataclasses import dataclass, field
+from logging import WARNING
+
+from flwr.app import Message, MessageType
+from flwr.supercore import log
+
+from ..core.algorithm import Algorithm
+from ..core.errors import InputError
+from ..settings import Settings
+from . import fields
+from .holding import Holding
+from .strangers import LOSS, Keys, Strangers
+from .trips import OneRound
+
+DURING = (
+    "'{loss}' does not say at which model it was measured; Flower's usual clients average it over batches while they "
+    "train, and weights from it are those of a model that has moved. The loss of the model as received: "
+    "ClientApp(mods=[evenfed.flower.loss_before]), or app = evenfed.flower.extend(app, model=..., data=...). If yours "
+    "is that one: Fair(measured_before=True)"
+)
+
+
+@dataclass
+class Hearing:
+    """Reads replies; a client's losses of the current model are kept until the round that they serve."""
+
+    algorithm: Algorithm
+    settings: Settings
+    keys: Keys
+    strangers: Strangers
+    weighted_by_key: str
+    measured_before: bool = False  # the client's own loss is of the model it received
+    tell_errors: bool = False
+    losses: dict[int, float] = field(default_factory=dict)  # of the current model, by position
+    said: set[str] = field(default_factory=set)  # what is said once
+
+    def take(
+        self,
+        reply: Message,
+        position: int,
+        round: OneRound,
+        holding: Holding,
+    ) -> None:
+        """Read a train reply and give its update to the round; refused where any of its fields does not fit."""
+        fields.refuse_failure(reply, self.tell_errors)
+        trained = holding.frame.read(fields.model(reply))
+        size = self.keys.size_of(reply)
+        loss = round.losses.get(position)
+        if loss is None:
+            loss, measured_before = self.keys.loss_of(reply, self.algorithm)
+            if self.algorithm.uses_losses and not (measured_before or self.measured_before):
+                self.say_once(DURING.format(loss=self.keys.loss))
+        self.strangers.note(position, reply)
+        is_known = self.strangers.sizes[position] > 0
+        is_fixed = self.settings.guarding() is not None  # for the run: what a client said first counts
+        if not is_known or not is_fixed:
+            self.strangers.sizes[position] = size
+        round.take(holding.update(position, trained), loss)
+
+    def score(self, reply: Message, position: int) -> float | None:
+        """The score in an evaluate reply; a loss that comes with it serves the next round."""
+        fields.refuse_failure(reply, self.tell_errors)
+        score = self.keys.score_of(reply)
+        self._keep_loss(reply, position)
+        with contextlib.suppress(InputError):  # only told, never used
+            judged_on = fields.number(fields.metrics(reply), self.weighted_by_key, least=0)
+            self.strangers.judged_on[position] = judged_on or 0.0
+        return score
+
+    def loss(self, reply: Message, position: int) -> None:
+        """Keep the loss in a reply to a question for it."""
+        fields.refuse_failure(reply, self.tell_errors)
+        self._keep_loss(reply, position)
+
+    def say_once(self, text: str) -> None:
+        if text not in self.said:
+            self.said.add(text)
+            log(WARNING, "%s", text)
+
+    def _keep_loss(self, reply: Message, position: int) -> None:
+        """Keep the loss in an evaluate or query reply, if it is of the model that clients train next."""
+        if self.settings.average is not None and reply.metadata.message_type == MessageType.EVALUATE:
+            return
+        loss, measured_before = None, False
+        if self.keys.loss_in == "evaluate" or LOSS in fields.metrics(reply):
+            loss, measured_before = self.keys.loss_of(reply, self.algorithm)
+        self.strangers.note(position, reply)
+        if loss is not None and (measured_before or self.keys.loss_in == "evaluate"):
+            self.losses[position] = loss
