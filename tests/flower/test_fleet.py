@@ -8,7 +8,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 import evenfed
-from evenfed.flower import FairStrategy, asking, wire
+from evenfed.flower import Fair, FairStrategy, asking, wire
 from evenfed.flower.habits import Closing, Habits
 from evenfed.flower.server import options
 from fleet_grid import FleetGrid, node_of
@@ -264,3 +264,37 @@ def test_habits_that_cannot_be_are_refused(chosen, told):
 def test_too_few_online_at_the_beginning_are_told():
     with pytest.raises(evenfed.InputError, match=r"6 clients online within 0.1 s, and min_available=7"):
         fleet(phones(), min_available=7, wait=0.1)
+
+
+def fair(grid, rounds=2, timeout=LONG, **chosen):
+    strategy = Fair("semi_vred", guard="off", trips=1, measured_before=True, **chosen)
+    began = time.monotonic()
+    strategy.start(grid, grid.start(), rounds, timeout)
+    assert time.monotonic() - began < LONG / 2
+    return strategy
+
+
+def test_fair_closes_with_a_quorum_and_with_the_first_of_those_drawn():
+    by_quorum = fair(phones(mute=[3], kinds=("train",)), quorum=0.8)
+    grid = phones(mute=[0, 5], kinds=("train",))
+    first = fair(grid, participation=0.7, oversample=1.5)
+    assert len(grid.asked("train")) == 12 and max(grid.pushes) == 6
+    for record in (*by_quorum.records, *first.records):
+        assert record.weights.sum() == pytest.approx(1) and not record.skipped
+    assert [len(record.dropped) for record in (*by_quorum.records, *first.records)] == [1, 1, 2, 2]
+
+
+def test_fair_lets_mute_clients_rest():
+    grid = phones(mute=[3])
+    strategy = fair(grid, rounds=4, timeout=0.1, rest=1, fraction_evaluate=0.0)
+    assert [len(record.dropped) for record in strategy.records] == [1, 0, 1, 0]
+    assert grid.asked("train").count(3) == 2
+
+
+def test_fair_takes_either_name():
+    strategy = Fair("fedavg", participation=0.5, min_available=3)
+    assert (strategy.fraction_train, strategy.min_available_nodes) == (0.5, 3)
+    with pytest.raises(evenfed.InputError, match=r"fraction_train=0.2 and participation=0.5 mean the same"):
+        Fair("fedavg", participation=0.5, fraction_train=0.2)
+    with pytest.raises(evenfed.InputError, match=r"participation=3: Fair draws as FedAvg does"):
+        Fair("fedavg", participation=3)

@@ -25,12 +25,14 @@ from ..simulate.state import Run
 from . import fields, wire
 from .fields import aggregated
 from .frame import BUFFERS
+from .habits import Habits
 from .hearing import Hearing
 from .holding import Holding
 from .journal import Journal
 from .keeping import Keeping
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of
+from .patience import Patience, in_fedavgs_words
 from .remembering import skipped
 from .strangers import ASKED, Keys, LossIn, Strangers, check_strangers, server_settings
 from .telling import final_table, round_line
@@ -64,6 +66,7 @@ class Fair(FedAvg):
     * `out`: a run folder is kept in out/<label>/seed-<seed>, with a checkpoint every round; the same call resumes from
       there. `resume`: as of `FairStrategy`. Clients are known again by their nodes' ids.
     * `listen`: callbacks, as `evenfed.train` takes them.
+    * `quorum`, `oversample`, `rest`: when a round closes and who rests, as of `FairStrategy` (docs/flower.md).
     * `options`: smooth, average, server_lr, server_optimizer, as in `evenfed.Settings`.
 
     A reply that fails, or of which any field does not fit, is dropped from the round and named.
@@ -105,12 +108,16 @@ class Fair(FedAvg):
         evaluate_metrics_aggr_fn: Aggregation = None,
         **options: Any,
     ) -> None:
+        drawn: dict[str, Any] = {
+            "fraction_train": fraction_train,
+            "fraction_evaluate": fraction_evaluate,
+            "min_available_nodes": min_available_nodes,
+        }
+        in_fedavgs_words(options, drawn)
         super().__init__(
-            fraction_train=fraction_train,
-            fraction_evaluate=fraction_evaluate,
+            **drawn,
             min_train_nodes=min_train_nodes,
             min_evaluate_nodes=min_evaluate_nodes,
-            min_available_nodes=min_available_nodes,
             weighted_by_key=weighted_by_key,
             arrayrecord_key=arrayrecord_key,
             configrecord_key=configrecord_key,
@@ -120,6 +127,7 @@ class Fair(FedAvg):
         variant = Variant.of_entry(algorithm)
         self.algorithm = variant.algorithm
         self.label = variant.label
+        self._patience = Patience(Habits.taken_from(options))
         chosen = {**variant.options, **options}
         self.settings = server_settings(chosen)
         check_strangers(self.algorithm, local_steps)
@@ -130,8 +138,8 @@ class Fair(FedAvg):
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
         self.strangers = Strangers()
         self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
-        drawn = {"fraction_train": fraction_train, "fraction_evaluate": fraction_evaluate, "trips": trips}
-        self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, drawn)
+        decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
+        self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, decisive)
         self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key)
         self._hearing.measured_before = measured_before
         self._hearing.tell_errors = fields.check_tell_errors(tell_errors)
@@ -186,7 +194,7 @@ class Fair(FedAvg):
         self._holding.adopt(initial_arrays)
 
         def ask(messages: Iterable[Message]) -> Iterable[Message]:
-            return grid.send_and_receive(messages, timeout=timeout)
+            return self._patience.ask(grid, messages, timeout)
 
         try:
             self._hearing.losses = self._keeping.stand()
@@ -219,7 +227,7 @@ class Fair(FedAvg):
         holding.set_rate(config)
         config[ASKED] = self.keys.loss
         messages = {}
-        for message in sorted(super().configure_train(server_round, arrays, config, grid), key=RECEIVER):
+        for message in sorted(self._tasks(server_round, arrays, config, grid), key=RECEIVER):
             position = self.strangers.place(message.metadata.dst_node_id)
             messages[position] = message
         if self.trips == 3 or self.keys.loss_in == "evaluate":
@@ -231,7 +239,25 @@ class Fair(FedAvg):
         if len(losses) == len(drawn) and drawn and self.strangers.have_sizes(drawn):
             server = holding.sized(self.strangers.counts())
             drawn = self._round.open(server)
+        self._patience.enough = self._patience.closing.updates(len(drawn), measured=len(messages))
         return [messages[position] for position in drawn]
+
+    def _tasks(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> Iterable[Message]:
+        """FedAvg's messages to more clients than are needed, where they are oversampled, and to none that rests."""
+        least = max(self.min_train_nodes, self.min_available_nodes)
+        awake = self._patience.awake(grid, server_round - 1, least)
+        least_as_given = self.min_train_nodes
+        self.min_train_nodes = self._patience.draw(len(list(awake.get_node_ids())), self.fraction_train, least_as_given)
+        try:
+            return super().configure_train(server_round, arrays, config, awake)
+        finally:
+            self.min_train_nodes = least_as_given
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -292,7 +318,11 @@ class Fair(FedAvg):
             return []
         if self.trips == 2:
             config[ASKED] = self.keys.loss
-        return super().configure_evaluate(server_round, self.deployed, config, grid)
+        least = max(self.min_evaluate_nodes, self.min_available_nodes)
+        awake = self._patience.awake(grid, server_round - 1, least)
+        messages = list(super().configure_evaluate(server_round, self.deployed, config, awake))
+        self._patience.enough = self._patience.closing.scores(len(messages))
+        return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record, and say in a line how the round went."""
@@ -333,6 +363,7 @@ class Fair(FedAvg):
             central = numbers_of(self.evaluate_fn(record.index + 1, self.deployed))
         record = record.but(central=central, seconds=time.perf_counter() - self._began)
         self._record = None
+        self._patience.end_round(record.index)
         log(INFO, "%s", round_line(record, self.rounds, self.strangers.name))
         self._keeping.after_round(record, self._hearing.losses)
 
@@ -352,7 +383,8 @@ class Fair(FedAvg):
                 node = message.metadata.dst_node_id
                 questions.append(Message(content, dst_node_id=node, message_type=kind))
         reasons = {}
-        for reply in grid.send_and_receive(questions, timeout=self.timeout) if questions else ():
+        self._patience.enough = self._patience.closing.losses(len(questions), len(messages) - len(questions))
+        for reply in self._patience.ask(grid, questions, self.timeout):
             position = self.strangers.place(reply.metadata.src_node_id)
             try:
                 self._hearing.loss(reply, position)

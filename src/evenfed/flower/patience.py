@@ -1,0 +1,97 @@
+"""How `Fair` asks its clients: more than it needs, until enough have answered, and not those that rest."""
+
+from collections.abc import Iterable, Set
+from logging import INFO
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+from flwr.supercore import log
+
+from ..core.errors import InputError
+from .asking import Enough, Heard, replies
+from .habits import Closing, Habits
+from .resting import Resting
+
+
+class Patience:
+    """The habits of a strategy that draws nodes as FedAvg does."""
+
+    def __init__(self, habits: Habits) -> None:
+        self.habits = habits
+        self.resting = Resting(habits.rests_after)
+        self.heard = Heard()
+        self.closing = Closing(1.0, 0, 0)
+        self.enough: Enough | None = None  # of the messages that are sent next
+
+    def ask(self, grid: Grid, messages: Iterable[Message], timeout: float) -> list[Message]:
+        """The replies until there are enough of them, or the time is over."""
+        return list(replies(grid, messages, timeout, enough=self.enough, heard=self.heard))
+
+    def draw(self, online: int, fraction: float, least: int) -> int:
+        """How many to draw where FedAvg would draw the fraction, or the least."""
+        needed = max(int(online * fraction), least)
+        self.closing = self.habits.closing(needed, max(online, needed))
+        return self.closing.drawn
+
+    def awake(self, grid: Grid, index: int, least: int) -> "Awake":
+        """The grid without the nodes that rest or have cost this round a timeout, unless too few are left."""
+        left_alone = {*self.resting.at(index), *self.heard.silent}
+        return Awake(grid, left_alone, least)
+
+    def end_round(self, index: int) -> None:
+        for node, rounds in self.resting.end_round(index, self.heard).items():
+            log(INFO, "round %s: node %s did not answer in time and rests for %s rounds", index + 1, node, rounds)
+
+
+class Awake(Grid):
+    """A grid of which some nodes are left alone, as long as so many others are online."""
+
+    def __init__(self, grid: Grid, left_alone: Set[int], least: int) -> None:
+        self.grid = grid
+        self.left_alone = left_alone
+        self.least = least
+
+    def get_node_ids(self) -> Iterable[int]:
+        online = list(self.grid.get_node_ids())
+        awake = [node for node in online if node not in self.left_alone]
+        return awake if len(awake) >= self.least else online
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self.grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self.grid.send_and_receive(messages, timeout=timeout)
+
+    def set_run(self, run: Any) -> None:
+        self.grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self.grid.run
+
+    def create_message(self, *args: Any, **options: Any) -> Message:
+        return self.grid.create_message(*args, **options)
+
+
+FEDAVGS = {
+    "participation": ("fraction_train", 1.0),
+    "evaluate_participation": ("fraction_evaluate", 1.0),
+    "min_available": ("min_available_nodes", 2),
+}
+
+
+def in_fedavgs_words(options: dict[str, Any], given: dict[str, Any]) -> None:
+    """Put evenfed's names of FedAvg's arguments into `given`; both may be given if they say the same."""
+    for ours, (theirs, default) in FEDAVGS.items():
+        if ours not in options:
+            continue
+        value = options.pop(ours)
+        if given[theirs] not in (default, value):
+            raise InputError(f"{theirs}={given[theirs]!r} and {ours}={value!r} mean the same; give one of them")
+        if theirs.startswith("fraction") and not (isinstance(value, float) and 0 <= value <= 1):
+            raise InputError(f"{ours}={value!r}: Fair draws as FedAvg does; give a fraction in [0, 1]")
+        given[theirs] = value
