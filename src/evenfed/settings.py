@@ -230,7 +230,7 @@ class Settings:
             device = None
         if device is None or device.type not in ("cpu", "cuda"):
             raise InputError(
-                f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto (compare and tune: also cuda:all)"
+                f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto (compare, tune: --device cuda:all)"
             )
         if device.type == "cuda" and not torch.cuda.is_available():
             version = torch.__version__

@@ -18,7 +18,6 @@ from evenfed.comparison.parts import divided, parts_of
 from evenfed.core.errors import InputError
 from evenfed.simulate.state import Run
 from evenfed.spread.crew import Crew, Watcher
-from evenfed.spread.errand import packed
 from evenfed.spread.on_ray import ray_places
 from evenfed.spread.options import Spread
 from worked_example import federation, small_model
@@ -149,7 +148,7 @@ def test_a_ray_cluster_of_two_nodes(tmp_path, alone):
         watcher.lost = lambda errand, place, why: lost.append(why)
         thread = threading.Thread(target=lose)
         thread.start()
-        errands = [packed(functools.partial(at_work, work, second.node_id))] * 2
+        errands = [functools.partial(at_work, work, second.node_id)] * 2
         outcomes = Crew(errands, places, watcher, lambda: False).carry_out()
         thread.join()
         assert [outcome.kind for outcome in outcomes] == ["done", "done"] and len(lost) == 1

@@ -42,7 +42,7 @@ class Noted(Watcher):
 
 def carried_out(errands, workers=2, watcher=None, stop=lambda: False):
     places = [LocalPlace(f"worker {number}", "cpu", 1) for number in range(workers)]
-    return Crew([packed(errand) for errand in errands], places, watcher or Noted(), stop).carry_out()
+    return Crew(errands, places, watcher or Noted(), stop).carry_out()
 
 
 # Errands are sent by value: a worker does not have this module.

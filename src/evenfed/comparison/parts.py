@@ -17,7 +17,7 @@ from ..core.errors import DamageWarning, InputError, Interruption
 from ..core.files import plain_file, replace_text
 from ..simulate.state import Run
 from ..spread.crew import Crew, Place, Watcher, raise_failures
-from ..spread.errand import Errand, Outcome, packed
+from ..spread.errand import Errand, Outcome
 from ..spread.local import local_places
 from ..spread.options import SLURM, SLURM_JOBS, Spread
 from .folder import RunFolder
@@ -150,7 +150,7 @@ def train_parts(
 
     A part that fails does not end the others; its sentence is raised when they are done.
     """
-    errands = [packed(errand_of(part)) for part in parts]
+    errands = [errand_of(part) for part in parts]
     with stop_requested() as stop:
         outcomes = Crew(errands, places, _Watched(root, parts, shares), stop).carry_out()
         if stop():

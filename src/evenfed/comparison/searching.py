@@ -5,9 +5,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from ..core.errors import InputError
 from ..spread.crew import Crew, Watcher, raise_failures
-from ..spread.errand import Errand, Outcome, packed
+from ..spread.errand import Errand, Outcome
 from ..spread.options import Spread
 from .parts import places_in
 from .progress import Shares
@@ -27,11 +26,6 @@ def share_out(
     watcher: "Searched",
 ) -> None:
     """Have all candidates trained. `errand_of`: a worker's work, under a name that its successors take over."""
-    if spread.cluster is not None and studies.storage.startswith("sqlite") and studies.search.storage is not None:
-        raise InputError(
-            f"storage='{studies.search.storage}': machines of a cluster cannot share SQLite; give the URL of a "
-            "database server, such as postgresql://host/db"
-        )
     finished, total = studies.progress()
     batches = -(-(total - finished) // studies.search.batch)
     if batches == 0:
@@ -39,8 +33,10 @@ def share_out(
     places = places_in(out, spread, batches)
     count = min(len(places), batches)
     search = uuid.uuid4().hex
-    errands = [packed(errand_of(f"{search}/{number}")) for number in range(count)]
+    errands = [errand_of(f"{search}/{number}") for number in range(count)]
     watcher.begin(batches, count)
+    if spread.cluster is not None and studies.storage.startswith("sqlite"):
+        watcher.shares.say("! the study is in SQLite, which network file systems may damage; --storage names a server")
     with stop_requested(_STOPPING) as stop:
         outcomes = Crew(errands, places[:count], watcher, stop).carry_out()
         if stop():

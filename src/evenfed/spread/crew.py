@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.errors import InputError
-from .errand import Outcome
+from .errand import Errand, Outcome, packed
 
 POLL_SECONDS = 0.1
 MOST_LOSSES = 3  # of one errand in a row, without any progress between
@@ -77,9 +77,12 @@ class _Losses:
 
 @dataclass
 class Crew:
-    """Carries out all errands, each by one worker at a time. `stop()` says whether the user wants to stop."""
+    """Carries out all errands, each by one worker at a time. `stop()` says whether the user wants to stop.
 
-    errands: Sequence[bytes]
+    An errand is packed when it is handed out: with its data it may be large.
+    """
+
+    errands: Sequence[Errand]
     places: Sequence[Place]
     watcher: Watcher
     stop: Callable[[], bool]
@@ -126,7 +129,7 @@ class Crew:
         for post in sorted(self.posts, key=lambda post: post.losses >= 2):
             if post.job is None and self.waiting:
                 errand = self.waiting.popleft()
-                post.job = post.place.start(self.errands[errand])
+                post.job = post.place.start(packed(self.errands[errand]))
                 post.errand = errand
                 self.watcher.started(errand, post.place.name)
 
