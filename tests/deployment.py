@@ -75,7 +75,7 @@ class Deployment:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.running = folder, dict[str, Running]()
-        names = ("superlink", "node-0", "others", "preloaded")
+        names = ("superlink", "others", "preloaded")
         self.watches = {name: Watch(folder / f"watch-{name}") for name in names}
         self.preloaded = Preloaded(folder / "preloaded", self.watches["preloaded"])
         self.bin = folder / "bin"

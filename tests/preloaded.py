@@ -25,7 +25,7 @@ from typing import NamedTuple
 from command import wait_for
 from network import Watch
 
-COMMANDS = ["evenfed", "flwr", "flower-superexec", "flwr-clientapp", "flwr-serverapp"]
+COMMANDS = ["evenfed", "flwr", "flower-superexec", "flower-supernode", "flwr-clientapp", "flwr-serverapp"]
 MODULES = [
     "evenfed.flower.client",
     "evenfed.flower.server",
