@@ -16,6 +16,7 @@ from evenfed.comparison.record_json import from_json, to_json
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.document import Report
 from evenfed.report.write import markdown
+from worked_example import federation, small_model
 
 CPU = {"device": "cpu", "rounds": 3, "lr": 0.05}
 ENGINES = pytest.mark.parametrize("engine", ["parallel", "reference"])
@@ -238,3 +239,24 @@ def test_groups_inside_clients_are_fairlearns():
     short = evenfed.Client((answers, truths), (answers, truths), groups=labels[:3])
     with pytest.raises(evenfed.InputError, match=r"groups \[3\] for 8 test examples"):
         result.groups([short, other])
+
+
+def test_auroc_is_scikit_learns_of_two_classes_and_of_several():
+    draw = np.random.default_rng(0)
+    targets = draw.integers(0, 2, 40)
+    logits = draw.integers(0, 5, (40, 2)).astype(np.float64)  # with ties
+    wanted = roc_auc_score(targets, logits[:, 1] - logits[:, 0])
+    assert evenfed.scores.auroc(logits, targets) == pytest.approx(wanted)
+    assert evenfed.scores.auroc(logits[:, 1] - logits[:, 0], targets) == pytest.approx(wanted)
+    several = draw.integers(0, 3, 40)
+    likelihoods = draw.dirichlet(np.ones(3), 40)
+    found = evenfed.scores.auroc(np.log(likelihoods), several)
+    assert found == pytest.approx(roc_auc_score(several, likelihoods, multi_class="ovr"))
+    assert np.isnan(evenfed.scores.auroc(logits, np.ones(40, dtype=int)))
+
+
+def test_auroc_is_chosen_by_name():
+    result = evenfed.train(small_model(), federation(), score="auroc", **CPU)
+    assert result.metric.name == "AUROC" and 0 <= result.fairness.worst <= result.fairness.mean <= 1
+    with pytest.raises(evenfed.InputError, match="did you mean 'auroc'"):
+        evenfed.train(small_model(), federation(), score="aurok", **CPU)

@@ -1,10 +1,14 @@
-"""Scores per example. Give one of them, its name, or a function of your own as `score`."""
+"""Scores per example, or of a whole client. Give one of them, its name, or a function of your own as `score`."""
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from .core.errors import unknown
 from .losses import LossFunction, aligned, takes_logits
+from .metrics import Metric
 
 
 def top1(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -28,12 +32,59 @@ def binary(outputs: Tensor, targets: Tensor) -> Tensor:
     return correct.to(outputs.dtype)
 
 
-NAMED: dict[str, LossFunction] = {"top1": top1, "binary": binary}
+def auroc(outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+    """The area under the ROC curve of all test examples of a client; by its name `score="auroc"`.
+
+    `outputs`: one number per example, or one per class. Of more than two classes, the mean over the classes that the
+    targets hold, each against all others, of likelihoods. NaN if they hold one class alone.
+
+    >>> auroc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))
+    0.75
+    """
+    classes = np.unique(targets)
+    if len(classes) < 2:
+        return float("nan")
+    table = np.asarray(outputs, dtype=np.float64).reshape(len(targets), -1)
+    if table.shape[1] == 1:
+        return _area(table[:, 0], targets > 0.5)
+    if table.shape[1] == 2:
+        return _area(table[:, 1] - table[:, 0], targets == 1)
+    likelihoods = np.exp(table - table.max(1, keepdims=True))
+    likelihoods /= likelihoods.sum(1, keepdims=True)
+    areas = []
+    for label in classes.astype(np.int64).tolist():
+        areas.append(_area(likelihoods[:, label], targets == label))
+    return float(np.mean(areas))
+
+
+def _area(values: NDArray[np.float64], is_positive: NDArray[np.bool_]) -> float:
+    """How often a positive example's value is above a negative one's; equal ones count half."""
+    _, positions, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks = last - (counts - 1) / 2
+    positive = int(is_positive.sum())
+    negative = len(values) - positive
+    above = ranks[positions][is_positive].sum() - positive * (positive + 1) / 2
+    return float(above / (positive * negative))
+
+
+NAMED: dict[str, LossFunction | Metric] = {
+    "top1": top1,
+    "binary": binary,
+    "auroc": Metric(auroc, name="AUROC", whole_client=True),
+}
+
+
+def named(name: str) -> LossFunction | Metric:
+    """The score of this name."""
+    if name not in NAMED:
+        raise unknown("score", name, NAMED)
+    return NAMED[name]
 
 
 def counts_right_answers(score: LossFunction | None) -> bool:
     """Whether a score is known to be 1 for a right answer and 0 for a wrong one."""
-    return score in NAMED.values()
+    return score in (top1, binary)
 
 
 def default(loss: LossFunction, outputs: Any, targets: Tensor) -> LossFunction | None:

@@ -1,6 +1,6 @@
 """What a model is trained on and judged by, as an experiment's file names it: `loss` and `score` of [train]."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from ..core.errors import InputError, unknown
 from ..data import Federation
 
 KEYS = ("loss", "score")
-_KNOWN = {"loss": losses.NAMED, "score": scores.NAMED}
+_KNOWN: dict[str, Mapping[str, Any]] = {"loss": losses.NAMED, "score": scores.NAMED}
 _ONE_OUTPUT = ("binary", "mse", "mae")  # losses of one number per target, not of a score per class
 
 
@@ -49,7 +49,7 @@ class Objective:
         """The functions by key, as `Problem.on` and Flower's client app take them; one's own are imported."""
         functions: dict[str, Any] = {}
         for key, name in self.describe().items():
-            known: Mapping[str, Callable[..., Any]] = _KNOWN[key]
+            known: Mapping[str, Any] = _KNOWN[key]
             functions[key] = known[name] if name in known else models.imported(name, key, "module.function")
         return functions
 

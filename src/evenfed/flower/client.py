@@ -100,7 +100,7 @@ class Site:
         client = self._client(context)
         task = wire.Task(run="", index=0, seed=0)  # any: nothing is trained
         problem = self._desk(client, context, task).problem
-        evaluation.check(problem)
+        evaluation.check_alone(problem)
         model = problem.model
         trained = []
         for name, parameter in model.named_parameters():
@@ -118,6 +118,8 @@ class Site:
             "parameters": trained,
             "buffers": list(buffers),
             "counts-right-answers": self.score is None,  # so that its score lies within 0 .. 1
+            "metric": problem.metric.name,
+            "higher-is-better": problem.metric.higher_is_better,
         }
         content = RecordDict({wire.CONFIG: ConfigRecord(facts)})
         return Message(content, reply_to=message)
@@ -325,7 +327,7 @@ def _masked_scores(reply: Message, names: Sequence[str], coefficient: float) -> 
     numbers = []
     for name in names:
         score = wire.number(reply, name)
-        if score is None:
+        if score is None or not math.isfinite(score):
             raise InputError("this client has no test score")
         numbers += [coefficient * score, coefficient * score**2]
     return numbers

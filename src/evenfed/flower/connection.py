@@ -51,6 +51,15 @@ class Connection:
         """Refuse a reply that reports a failure."""
         fields.refuse_failure(reply, self.roster.tell_errors)
 
+    def log_unscored(self, client: int) -> None:
+        """Say once that a client's test data give no score."""
+        roster = self.roster
+        if client in roster.unscored:
+            return
+        roster.unscored.add(client)
+        text = "client %s (%s) has no %s: it is not defined on its test data, such as AUROC on one class alone"
+        log(WARNING, text, client, roster.name(client), roster.metric().name)
+
     def log_dropped(self, index: int, client: int, reason: object, what: str = "dropped") -> None:
         name = self.roster.name(client)
         log(WARNING, "round %s: client %s (%s) is %s: %s", index, client, name, what, reason)

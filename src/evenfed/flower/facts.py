@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from flwr.app import Message
 
 from ..core.errors import InputError
+from ..metrics import ACCURACY, Metric
 from . import fields, wire
 
 Model = tuple[tuple[str, ...], tuple[str, ...]]  # names of parameters, and of buffers
 MOST_CLIENTS = 10**6
+LONGEST_NAME = 60  # characters, of a metric
 FIELDS = {"partition-id", "num-partitions", "name", "train", "test", "parameters", "buffers"}
 
 
@@ -23,6 +25,7 @@ class Facts:
     test: int
     model: Model
     counts_right_answers: bool  # so that its score lies within 0 .. 1
+    metric: Metric = ACCURACY  # what it is judged by
 
 
 def facts_in(reply: Message) -> Facts:
@@ -48,4 +51,15 @@ def facts_in(reply: Message) -> Facts:
         test=facts["test"],
         model=(tuple(parameters), tuple(buffers)),
         counts_right_answers=facts.get("counts-right-answers") is True,
+        metric=_metric(facts),
     )
+
+
+def _metric(facts: wire.Values) -> Metric:
+    """What a client is judged by, as it says; accuracy if it says nothing."""
+    if "metric" not in facts:
+        return ACCURACY
+    name = facts["metric"]
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise InputError("the name of its metric is no short text")
+    return Metric(name=name, higher_is_better=facts.get("higher-is-better") is not False)

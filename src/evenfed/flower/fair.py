@@ -206,7 +206,7 @@ class Fair(FedAvg):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.strangers.sizes, self.strangers.name):
+        for line in final_table(self.records, self.strangers.sizes, self.strangers.name, self.keys.metric):
             log(INFO, "\t%s", line)
         return result
 
@@ -364,7 +364,7 @@ class Fair(FedAvg):
         record = record.but(central=central, seconds=time.perf_counter() - self._began)
         self._record = None
         self._patience.end_round(record.index)
-        log(INFO, "%s", round_line(record, self.rounds, self.strangers.name))
+        log(INFO, "%s", round_line(record, self.rounds, self.strangers.name, self.keys.metric))
         self._keeping.after_round(record, self._hearing.losses)
 
     def _ask_losses(

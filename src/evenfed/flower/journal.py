@@ -154,6 +154,7 @@ class Journal:
         if state is None:
             raise InputError(f"{self.folder.path} holds a finished run without its model; choose another `out`")
         self.clients = header.clients
+        self.sites = Sites(header.clients["names"], Metric.from_json(header.metric) or ACCURACY)
         self.records = list(self.folder.history().records)
         self.stopped = header.stopped
         self.is_over = True

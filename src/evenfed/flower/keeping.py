@@ -5,7 +5,6 @@ from typing import Any
 
 from ..comparison.header import Header, Table
 from ..core.server import Record, Server
-from ..metrics import ACCURACY, Metric
 from ..simulate.checkpoint import notes_in
 from ..simulate.state import State
 from .holding import Holding
@@ -71,8 +70,7 @@ class Keeping:
     def _sites(self) -> Sites:
         """As callbacks see them."""
         names = [self.strangers.name(position) for position in range(len(self.strangers.sizes))]
-        is_share = self.keys.score_range == (0.0, 1.0)
-        return Sites(names, ACCURACY if is_share else Metric(name=self.keys.score))
+        return Sites(names, self.keys.metric)
 
     def _config(self) -> dict[str, Any]:
         """All that decides the result, as far as the server does."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..core.server import Record
+from ..metrics import ACCURACY, Metric
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]  # of a round's number and its model
 
@@ -28,16 +29,18 @@ def train_metrics(record: Record) -> MetricRecord:
     return MetricRecord(metrics)
 
 
-def score_metrics(record: Record) -> MetricRecord | None:
+def score_metrics(record: Record, metric: Metric = ACCURACY) -> MetricRecord | None:
     """How well clients are served after a round; None if it was not evaluated."""
     metrics: dict[str, Any] = dict(record.scores or {})
-    for prefix, accuracies in (("", record.accuracy), ("current-", record.current)):
-        if accuracies is None:
+    current = record.current_losses if metric.is_loss else record.current
+    for prefix, figures in (("", metric.of(record)), ("current-", current)):
+        if figures is None:
             continue
-        known = _known(accuracies)
+        known = _known(figures)
         if len(known):
-            metrics[f"{prefix}mean-accuracy"] = float(known.mean())
-            metrics[f"{prefix}worst-accuracy"] = float(known.min())
+            worst = known.min() if metric.higher_is_better else known.max()
+            metrics[f"{prefix}mean-{metric.name}"] = float(known.mean())
+            metrics[f"{prefix}worst-{metric.name}"] = float(worst)
     return MetricRecord(metrics) if metrics else None
 
 
@@ -71,13 +74,13 @@ def add_initial(result: Result, evaluate_fn: EvaluateFunction | None, arrays: Ar
         result.evaluate_metrics_serverapp[0] = MetricRecord(dict(numbers))
 
 
-def result_of(records: Iterable[Record]) -> Result:
+def result_of(records: Iterable[Record], metric: Metric = ACCURACY) -> Result:
     """As Flower's strategies return it, of rounds that are done; its model is not among them."""
     result = Result(arrays=ArrayRecord())
     for record in records:
         number = record.index + 1
         result.train_metrics_clientapp[number] = train_metrics(record)
-        scores = score_metrics(record)
+        scores = score_metrics(record, metric)
         if scores is not None:
             result.evaluate_metrics_clientapp[number] = scores
         central = central_metrics(record)

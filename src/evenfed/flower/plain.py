@@ -192,6 +192,8 @@ class PlainRound:
             for name in SCORES:
                 value = wire.number(reply, name)
                 if value is None or not math.isfinite(value):
+                    if name == "accuracy" and value is not None:
+                        self.connection.log_unscored(client)
                     continue
                 if name in ACCURACIES and not least <= value <= most:
                     self._log_not_scored(client, f"its score {value:g} is not within 0 .. 1")

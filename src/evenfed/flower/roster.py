@@ -18,6 +18,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.guard import Clip
 from ..core.server import Record
+from ..metrics import ACCURACY, Metric
 from . import fields, wire
 from .asking import LONGEST_PAUSE, SHORTEST_PAUSE, Heard, Waiting
 from .facts import Facts, Model, facts_in
@@ -44,6 +45,7 @@ class Roster:
     settled: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
     heard: Heard = field(default_factory=Heard)  # who answered, and who did not, since the last round ended
+    unscored: set[int] = field(default_factory=set)  # clients of which it was said that they have no score
 
     def __post_init__(self) -> None:
         if self.sites is not None:
@@ -318,6 +320,7 @@ class Roster:
                 test=known["test"][position],
                 model=self.model,
                 counts_right_answers=counts_right_answers,
+                metric=self.metric(),
             )
             if not self.lazily:
                 log(WARNING, "client %s (%s) is not connected", position, self.name(position))
@@ -346,6 +349,11 @@ class Roster:
         """Where scores lie: accuracies within 0 .. 1, where most clients say that theirs are."""
         are_accuracies = _most_common(facts.counts_right_answers for facts in self.facts.values())
         return (0.0, 1.0) if are_accuracies else (-math.inf, math.inf)
+
+    def metric(self) -> Metric:
+        """What clients are judged by, as most of those say that hold test data."""
+        named = _most_common(facts.metric for facts in self.facts.values() if facts.test)
+        return named or ACCURACY
 
     def sizes(self, earlier: wire.Values | None) -> Tensor:
         """[n] training-set sizes, which are fixed for a run: what its clients said at first counts."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole, unknown
+from ..metrics import ACCURACY, Metric
 from ..settings import Settings
 from . import fields
 
@@ -33,6 +34,12 @@ class Keys:
     score: str
     score_range: tuple[float, float]
     loss_in: LossIn  # the kind of replies that hold it
+
+    @property
+    def metric(self) -> Metric:
+        """What clients are judged by: accuracy, if the score is called so and lies within 0 .. 1."""
+        is_share = self.score_range == (0.0, 1.0) and "acc" in self.score.lower()
+        return ACCURACY if is_share else Metric(name=self.score)
 
     def check(self, trips: int) -> None:
         choices = get_args(LossIn)

@@ -197,7 +197,7 @@ class FairStrategy(Strategy):
         outer.summary()
         try:
             arrays = self._stand(initial_arrays, grid)
-            result = result_of(self.records)
+            result = result_of(self.records, self.journal.sites.metric)
             if self.server.index == 0:
                 add_initial(result, evaluate_fn, self.deployed)
             loop = Loop(outer, grid, self.journal, self._asking(outer), train_config, evaluate_config)
@@ -205,7 +205,7 @@ class FairStrategy(Strategy):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.journal.sizes, self.journal.name):
+        for line in final_table(self.records, self.journal.sizes, self.journal.name, self.journal.sites.metric):
             log(INFO, "\t%s", line)
         return result
 
@@ -328,11 +328,11 @@ class FairStrategy(Strategy):
         self.taking_part.end_round(record.index)
         standing.round = None
         standing.record = None
-        log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name))
+        log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name, self.journal.sites.metric))
         is_last = standing.server.index >= self.settings.rounds
         self.journal.clients = self.taking_part.newly_met(is_last) or self.journal.clients
         self.journal.after_round(record, standing.server)
-        return score_metrics(record)
+        return score_metrics(record, self.journal.sites.metric)
 
     def _drawn(self, standing: Standing, grid: Grid) -> Drawn:
         """Who takes part in the server's next round."""
@@ -358,6 +358,7 @@ class FairStrategy(Strategy):
             return self.about
         return Sites(
             client_names=self.roster.names(),
+            metric=self.roster.metric(),
             judged=self.roster.tested() or None,
             module=self.module,
         )
@@ -387,5 +388,6 @@ class FairStrategy(Strategy):
             seed=self.settings.seed,
             config={**self._config(), "model": {"parameters": parameters}},
             clients=self.roster.describe(),
+            metric=self.roster.metric().recorded,
             device="the clients' own",
         )

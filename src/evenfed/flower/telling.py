@@ -9,12 +9,18 @@ from numpy.typing import NDArray
 from ..comparison.service import Service
 from ..core.server import Record
 from ..core.visible import visible
+from ..metrics import ACCURACY, Metric
 
 Column = NDArray[np.float64]  # one number per client
 Name = Callable[[int], str]  # of a client, by its position
 
 
-def round_line(record: Record, rounds: int | None, name: Name) -> str:
+def round_line(
+    record: Record,
+    rounds: int | None,
+    name: Name,
+    metric: Metric = ACCURACY,
+) -> str:
     """One round in one line.
 
     >>> record = Record(2, np.array([0.2, 0.54]), np.array([0.4, 0.6]), 0.41, 0, accuracy=np.array([0.95, 0.83]))
@@ -26,10 +32,10 @@ def round_line(record: Record, rounds: int | None, name: Name) -> str:
     parts = []
     if not math.isnan(record.objective):
         parts.append(f"objective {record.objective:.3g}")
-    worst = _worst(record)
+    worst = _worst(record, metric)
     if worst is not None:
         who = visible(name(worst))
-        service = _service(record, worst)
+        service = _service(record, worst, metric)
         parts.append(f"worst {who} ({service})")
     scores = record.scores or {}
     for title, value in scores.items():
@@ -52,20 +58,24 @@ def round_line(record: Record, rounds: int | None, name: Name) -> str:
     return f"round {number}{of_all}: {told}"
 
 
-def final_table(records: Sequence[Record], sizes: Sequence[float], name: Name) -> list[str]:
+def final_table(
+    records: Sequence[Record],
+    sizes: Sequence[float],
+    name: Name,
+    metric: Metric = ACCURACY,
+) -> list[str]:
     """A row per client: size, last loss and accuracy that are known, mean weight, rounds in which it was dropped."""
-    rows = [["client", "size", "loss", "accuracy", "mean weight", "rounds dropped"]]
-    service = Service.of(records, len(sizes))
+    judged_by = "test loss" if metric.is_loss else visible(metric.name)
+    rows = [["client", "size", "loss", judged_by, "mean weight", "rounds dropped"]]
+    service = Service.of(records, len(sizes), metric)
     for client, size in enumerate(sizes):
         who = visible(name(client))
         count = f"{size:g}"
-        loss = service.loss[client]
-        accuracy = service.figure[client]
-        weight = service.weight[client]
-        shown = [f"{loss:.3g}", f"{accuracy:.1%}", f"{weight:.3f}"]
-        cells = ["-" if "nan" in cell else cell for cell in shown]
-        dropped = f"{service.dropped[client]:.0f}"
-        rows.append([who, count, *cells, dropped])
+        loss = _cell(service.loss[client], ".3g")
+        figure = _cell(service.figure[client], ".1%" if metric.is_share else ".3f")
+        weight = _cell(service.weight[client], ".3f")
+        dropped = _cell(service.dropped[client], ".0f")
+        rows.append([who, count, loss, figure, weight, dropped])
     widths = [0] * len(rows[0])
     for row in rows:
         for column, cell in enumerate(row):
@@ -82,6 +92,10 @@ def final_table(records: Sequence[Record], sizes: Sequence[float], name: Name) -
     return lines
 
 
+def _cell(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else format(value, form)
+
+
 def _newer(column: Column | None, client: int, before: float) -> float:
     """The client's number in this column, if it has one."""
     if column is None or client >= len(column):
@@ -95,26 +109,32 @@ def _names(clients: Sequence[int], name: Name) -> str:
     return ", ".join(names) or "none"
 
 
-def _worst(record: Record) -> int | None:
-    """The client with the lowest accuracy; where none is known, with the highest loss."""
-    accuracy = record.accuracy
-    if accuracy is not None and not np.isnan(accuracy).all():
-        lowest = np.nanargmin(accuracy)
-        return int(lowest)
+def _worst(record: Record, metric: Metric) -> int | None:
+    """The client that is judged worst; where no figure is known, with the highest loss."""
+    figures = metric.of(record)
+    if figures is not None and not np.isnan(figures).all():
+        worst = np.nanargmin(metric.sign * figures)
+        return int(worst)
     if np.isnan(record.losses).all():
         return None
     highest = np.nanargmax(record.losses)
     return int(highest)
 
 
-def _service(record: Record, client: int) -> str:
-    """How well a client was served: its loss before the round, its accuracy after it."""
+def _service(record: Record, client: int, metric: Metric) -> str:
+    """How well a client was served: its loss before the round, its figure after it."""
     loss = _newer(record.losses, client, math.nan)
-    accuracy = _newer(record.accuracy, client, math.nan)
+    figure = _newer(metric.of(record), client, math.nan)
     parts = []
     if not math.isnan(loss):
         parts.append(f"loss {loss:.2f}")
-    if not math.isnan(accuracy):
-        percent = 100 * accuracy
+    if math.isnan(figure):
+        return ", ".join(parts)
+    if metric.is_share:
+        percent = 100 * figure
         parts.append(f"accuracy {percent:.0f} %")
+    elif metric.is_loss:
+        parts.append(f"test loss {figure:.2f}")
+    else:
+        parts.append(f"{visible(metric.name)} {figure:.3f}")
     return ", ".join(parts)

@@ -119,6 +119,21 @@ def check(problem: Problem) -> None:
     )
 
 
+def check_alone(problem: Problem) -> None:
+    """The same of one client by itself, which may have no value: a ValueError or NaN is none."""
+    metric = problem.whole_client
+    pool = problem.judged
+    if metric is None or pool is None:
+        return
+    worker = Worker(problem)
+    for client in torch.nonzero(pool.sizes).flatten().tolist():
+        try:
+            value_of(metric, worker, pool, client)
+        except Exception as error:
+            said = first_line(error)
+            raise InputError(f"the metric '{metric.name}' fails ({type(error).__name__}: {said})") from None
+
+
 def value_of(metric: Metric, worker: Worker, pool: Pool, client: int) -> float:
     """The metric of one client at the loaded model; NaN if it has none."""
     if int(pool.sizes[client]) == 0:

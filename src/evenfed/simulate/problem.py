@@ -104,9 +104,11 @@ class Problem:
         if judged is not None:
             judged = judged.to(device)
         loss = function_of("loss", loss, losses.NAMED)
+        if isinstance(score, str):
+            score = scores.named(score)
         metric = score if isinstance(score, Metric) else ACCURACY
         whole_client = metric if metric.whole_client else None
-        own_score = metric.function if isinstance(score, Metric) else function_of("score", score, scores.NAMED)
+        own_score = metric.function if isinstance(score, Metric) else function_of("score", score, {})
         chosen_loss, chosen_score = checked_functions(model, train, judged, loss, own_score, whole_client)
         return cls(
             model=model,
