@@ -1,5 +1,6 @@
 """What trackers write, read back with the trackers' own readers; runs on disk that stop, fail and resume."""
 
+import dataclasses
 import json
 import struct
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import evenfed
-from evenfed.callbacks import Callback, EarlyStopping, MLflow, TensorBoard, WandB, naming
+from evenfed.callbacks import Callback, EarlyStopping, MLflow, TensorBoard, WandB, naming, tensorboard
 from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.runner import run
 from test_callbacks import CPU, clients, model
@@ -120,6 +121,28 @@ def wandb_records(file: Path) -> list:
             records.append(record)
             parts = b""
     return records
+
+
+@pytest.mark.slow
+def test_names_are_text_in_trackers(tmp_path):
+    from mlflow.tracking import MlflowClient
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    names = ["=1+1", "ward\x1b[31m", "c"]
+    named = [dataclasses.replace(client, name=name) for client, name in zip(clients(), names, strict=True)]
+    store = str(tmp_path / "store")
+    trackers = [MLflow(store=store, clients_every=1), TensorBoard(tmp_path / "logs")]
+    evenfed.train(model(), named, "semi_vred[beta=1]", rounds=1, callbacks=trackers, out=tmp_path / "out", **CPU)
+    client = MlflowClient(tracking_uri=store)
+    (made,) = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    page = Path(client.download_artifacts(made.info.run_id, "clients/round-00001.csv", str(tmp_path))).read_text()
+    assert [line.partition(",")[0] for line in page.splitlines()] == ["client", "'=1+1", r"ward\x1b[31m", "c"]
+    (folder,) = {path.parent for path in (tmp_path / "logs").rglob("events*")}
+    log = EventAccumulator(str(folder)).Reload()
+    (tag,) = log.Tags()["tensors"]
+    table = log.Tensors(tag)[0].tensor_proto.string_val[0].decode()
+    assert "| label | semi_vred[beta=1] |" in table
+    assert tensorboard._cell("<b>|*x*\n") == r"\<b>\|\*x\*\\n"
 
 
 @pytest.mark.slow

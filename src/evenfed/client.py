@@ -212,12 +212,7 @@ def _tensor(values: Any, where: str, dtype: torch.dtype) -> Tensor:
         tensor = examples.as_tensor(values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: cannot become a tensor ({error}); give a tensor or an array of numbers") from None
-    if tensor.is_meta:
-        raise InputError(f"{where}: a tensor on the meta device, which holds no values; give one with values")
-    if tensor.is_nested or tensor.layout is not torch.strided:
-        raise InputError(f"{where}: a sparse or nested tensor; give a dense one: to_dense(), or padded to one length")
-    if tensor.ndim == 0:
-        raise InputError(f"{where}: a single number; give one row per example")
+    examples.check_rows(tensor, where)
     if tensor.is_floating_point():
         tensor = tensor.to(dtype)
         _check_finite(tensor, where)

@@ -4,6 +4,7 @@ No package is imported for it: a data frame or a Hugging Face dataset is known b
 """
 
 import mmap
+import tokenize
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from .core.errors import InputError, first_line
 from .core.files import plain_file
 
 TARGETS = ("label", "labels", "target", "y")  # what a target column is called if nobody says
+DAMAGES = (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError)  # numpy's, of a file that is not whole
 NUMBERS = "biuf"  # numpy's kinds
 FORMS = (
     "a pair (inputs, targets), a torch or Hugging Face dataset, a data frame, a folder with x.npy and y.npy, or a "
@@ -103,6 +105,16 @@ def as_tensor(values: Any) -> Tensor:
         return torch.as_tensor(array)
 
 
+def check_rows(tensor: Tensor, where: str) -> None:
+    """Refuse a tensor that is not dense, holds no values, or has no rows."""
+    if tensor.is_meta:
+        raise InputError(f"{where}: a tensor on the meta device, which holds no values; give one with values")
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        raise InputError(f"{where}: a sparse or nested tensor; give a dense one: to_dense(), or padded to one length")
+    if tensor.ndim == 0:
+        raise InputError(f"{where}: a single number; give one row per example")
+
+
 def _comes_from(package: str, part: Any) -> bool:
     for base in type(part).__mro__:
         root = base.__module__.partition(".")[0]
@@ -118,11 +130,13 @@ def _mapped(folder: Path, where: str) -> Pair:
         file = folder / name
         try:
             array = np.load(plain_file(file), mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        except DAMAGES as error:
             raise InputError(
                 f"{where}: {file} cannot be read ({first_line(error)}); give a folder with x.npy and y.npy, as "
                 "np.save writes them"
             ) from None
+        if array.ndim == 0:
+            raise InputError(f"{where}: {file} holds a single number; give one row per example")
         arrays.append(array)
     inputs, targets = arrays
     return inputs, targets

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .core import markup
+from .core.errors import InputError, first_line
 
 Vector = NDArray[np.float64]
 
@@ -20,6 +21,17 @@ OSCILLATES_BELOW = -0.85
 _NAN = float("nan")
 _TITLES = {"worst10": "worst 10 %", "worst20": "worst 20 %", "best10": "best 10 %"}
 _ROUNDING = 1e-9  # a smaller gain is arithmetic: averages of the same accuracies in another order
+
+
+def _vector(figures: ArrayLike) -> Vector:
+    """[n] what the user gives, as numbers."""
+    try:
+        values = np.asarray(figures, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"figures of clients: no numbers ({first_line(error)}); give one number per client") from None
+    if values.ndim != 1:
+        raise InputError(f"figures of clients: the shape {values.shape}; give one number per client")
+    return values
 
 
 @dataclass(frozen=True)
@@ -45,8 +57,7 @@ class Fairness:
         >>> Fairness.of([0.1, 0.9, 0.5], higher_is_better=False).worst
         0.9
         """
-        values = np.asarray(figures, dtype=np.float64)
-        values = np.sort(values)
+        values = np.sort(_vector(figures))
         if not higher_is_better:
             values = values[::-1]
         known = ~np.isnan(values)
@@ -107,8 +118,7 @@ class Inequality:
         >>> Inequality.of([0.5, 0.5]).gini, Inequality.of([0.5, 0.5]).entropy
         (0.0, 1.0)
         """
-        values = np.asarray(figures, dtype=np.float64)
-        values = np.sort(values)
+        values = np.sort(_vector(figures))
         known = ~np.isnan(values)
         values = values[known]
         if len(values) == 0:
@@ -122,7 +132,7 @@ class Inequality:
             gap_max_min=float(values[-1] - values[0]),
         )
         total = float(values.sum())
-        if values[0] < 0 or not total > 0:
+        if values[0] < 0 or not 0 < total < np.inf:
             return gaps
         shares = values / total
         jain = _jain(shares)
@@ -234,8 +244,10 @@ class Suppression:
         >>> effect.suffering, effect.improved, effect.well_performing, effect.degraded, round(effect.well_gain, 6)
         (2, 0.5, 1, 1.0, -0.2)
         """
-        ours = np.asarray(figures, dtype=np.float64)
-        base = np.asarray(fedavg, dtype=np.float64)
+        ours = _vector(figures)
+        base = _vector(fedavg)
+        if len(ours) != len(base):
+            raise InputError(f"{len(ours)} figures and {len(base)} of FedAvg; give one of each per client")
         unknown = np.isnan(ours) | np.isnan(base)
         known = ~unknown
         base = base[known]

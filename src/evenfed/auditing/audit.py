@@ -13,7 +13,7 @@ from ..comparison.intervals import Difference
 from ..comparison.pack import PACKED
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, check_text, unknown
 from . import roles
 from .provenance import Provenance
 from .reading import Options, Reading
@@ -144,7 +144,7 @@ def audit(
     (0.7, 1.0)
     """
     options = Options(baseline, lower_is_better, unit, missing, last_rounds)
-    metrics = [metric] if isinstance(metric, str) else list(metric or ())
+    metrics = _metrics(metric)
     own = _own_runs(source, metrics)
     if own is not None:
         findings = own.with_last_rounds(last_rounds)
@@ -158,6 +158,8 @@ def audit(
         roles.SIZE: size,
         roles.GROUP: group,
     }
+    for role, column in given.items():
+        check_text(role, column)
     typed = {
         "baseline": baseline,
         "metric": metrics or None,
@@ -177,6 +179,17 @@ def audit(
     for name in names:
         by_metric[name or "score"] = reading.findings(name)
     return Audit(by_metric)
+
+
+def _metrics(metric: Any) -> list[str]:
+    """The names asked for."""
+    if metric is None or isinstance(metric, str):
+        return [metric] if metric else []
+    if not isinstance(metric, Sequence):
+        raise InputError(f"metric={metric!r}: give the name of a column, or several")
+    for name in metric:
+        check_text("metric", name)
+    return list(metric)
 
 
 def _own_runs(source: Any, metrics: Sequence[str]) -> Findings | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from ..comparison.findings import Findings
 from ..comparison.origin import Origin
 from ..comparison.showing import counted
-from ..core.errors import check_whole, unknown
+from ..core.errors import InputError, check_text, check_whole, unknown
 from ..metrics import Metric
 from . import roles
 from .assemble import Assembly
@@ -30,6 +30,9 @@ class Options:
     last_rounds: int | None = None
 
     def __post_init__(self) -> None:
+        check_text("baseline", self.baseline)
+        if self.lower_is_better not in (None, True, False):
+            raise InputError(f"lower_is_better={self.lower_is_better!r}: give True or False")
         units = [unit.value for unit in Unit]
         if self.missing not in MISSING:
             raise unknown("missing", str(self.missing), MISSING)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError, check_whole, first_line
+from ..core.visible import in_sheet, visible
 from .measures import configuration, missing, numbers, per_client, remember, remembered
 from .progress import Callback, Progress
 
@@ -126,10 +127,10 @@ class MLflow(Callback):
             earlier = self.client.get_run(run_id)
             self.client.update_run(run_id, status="RUNNING")
             return _Open(run_id, logged=int(earlier.data.metrics.get("round", 0)))
-        made = self.client.create_run(experiment_id, run_name=run.run.name)
+        made = self.client.create_run(experiment_id, run_name=visible(run.run.name))
         run_id = made.info.run_id
         for name, value in configuration(run).items():
-            self.client.log_param(run_id, name, str(value)[:500])
+            self.client.log_param(run_id, name, visible(str(value))[:500])
         remember(run, "mlflow", {self.store: run_id})
         return _Open(run_id, logged=0)
 
@@ -139,7 +140,7 @@ class MLflow(Callback):
         writer = csv.writer(page)
         writer.writerow(["client", *columns])
         for name, *values in zip(progress.client_names, *columns.values(), strict=True):
-            writer.writerow([name, *values])
+            writer.writerow([in_sheet(name), *values])
         file = f"clients/round-{progress.round:05}.csv"
         self.client.log_text(under_way.run_id, page.getvalue(), file)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
+from ..core.visible import name_in_markdown
 from .measures import configuration, finite, missing, numbers, per_client
 from .progress import Callback, Progress
 
@@ -34,7 +35,7 @@ class TensorBoard(Callback):
             self.writers[run.run.name] = writer
             if run.round == 0:
                 options = configuration(run)
-                lines = [f"| {name} | {value} |" for name, value in options.items()]
+                lines = [f"| {name} | {_cell(value)} |" for name, value in options.items()]
                 table = "\n".join(["| option | value |", "|---|---|", *lines])
                 writer.add_text("configuration", table, 0)
 
@@ -62,3 +63,9 @@ class TensorBoard(Callback):
         if run.folder is None:
             raise InputError("TensorBoard: no folder to write to; give TensorBoard('logs')")
         return run.folder / "tensorboard"
+
+
+def _cell(value: Any) -> str:
+    """As Markdown shows it in a table."""
+    shown = name_in_markdown(str(value))
+    return shown.replace("|", "\\|")

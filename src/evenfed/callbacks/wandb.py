@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..core.errors import InputError, first_line, unknown
+from ..core.visible import visible
 from .measures import configuration, finite, missing, numbers, per_client, remember, remembered
 from .progress import Callback, Progress
 
@@ -44,8 +45,8 @@ class WandB(Callback):
                 opened = wandb.init(
                     project=self.project,
                     id=identity,
-                    name=run.run.name,
-                    group=run.label,
+                    name=visible(run.run.name),
+                    group=visible(run.label),
                     dir=str(self.folder),
                     mode=self.mode,
                     config=dict(configuration(run)),

@@ -35,6 +35,7 @@ from .client_table import resolved
 from .configuration import differences
 from .header import Header, Table
 from .history import History
+from .layout import check_records
 from .lines import Lines, chained
 from .reached import Reached, with_reached
 from .service import over
@@ -120,7 +121,12 @@ class RunFolder:
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
         texts = self._all_lines(header) if header.finished else self.lines.whole()
-        return self.history_of(header, self.lines.records(texts))
+        records = self.lines.records(texts)
+        try:
+            check_records(records, len(header.clients["train"]))
+        except ValueError as error:
+            raise DamageError(f"{self.lines.path} is damaged: {error}") from None
+        return self.history_of(header, records)
 
     @staticmethod
     def history_of(header: Header, records: Sequence[Record]) -> History:

@@ -12,13 +12,11 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.few import MANY
 from ..settings import Settings
-from . import client_table, provenance
+from . import client_table, layout, provenance
 
 Table = Mapping[str, Any]
 FORMAT = 2  # of run folders; a header without a number is older
 FORMAT_OF_FEW = 1  # where neither rounds nor clients lie in files of their own
-_REQUIRED = {"clients", "config", "started", "versions"}
-_REQUIRED_IN_CONFIG = {"data", "train"}
 
 
 @dataclass(frozen=True, order=True)
@@ -60,14 +58,11 @@ class Header:
     def from_json(cls, data: Table) -> "Header":
         """From the file's content. Options that did not exist when it was written have their defaults."""
         number = data.get("format", 0)
-        if number > FORMAT:
+        if isinstance(number, int) and number > FORMAT:
             raise InputError(
                 f"it has format {number}, of a newer version of evenfed; this one reads formats up to {FORMAT}: upgrade"
             )
-        missing = _REQUIRED - data.keys()
-        missing |= _REQUIRED_IN_CONFIG - data["config"].keys()
-        if missing:
-            raise KeyError(", ".join(sorted(missing)))
+        layout.check_header(data)
         known: dict[str, Any] = {}
         source = {}
         extra = {}
@@ -136,7 +131,7 @@ class Header:
         made = []
         for source in (*self.earlier, self.provenance):
             version = source["versions"]["evenfed"]
-            session = Made(source["started"], version, source["commit"])
+            session = Made(source["started"], version, source.get("commit"))
             made.append(session)
         return made
 

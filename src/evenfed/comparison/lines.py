@@ -96,7 +96,7 @@ class Lines:
         for line, text in enumerate(texts, start=first):
             try:
                 record = record_json.from_json(json.loads(text), self.columns)
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 raise DamageError(f"{self.path} is damaged: line {line + 1} cannot be read; {_ADVICE}") from None
             self._check_round(line, record.index)
             records.append(record)
@@ -131,5 +131,5 @@ def _index(text: str) -> int | None:
     """The round that a line is of; None if it says none."""
     try:
         return int(json.loads(text)["index"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None

@@ -164,8 +164,8 @@ def _settings(train: Table) -> Settings:
 
 def _algorithm(header: Header) -> Algorithm:
     """The algorithm by its name; one that is not known here can be read but not run."""
-    name = str(header.config["algorithm"])
-    values: Mapping[str, Any] = header.config["hyper_parameters"]
+    name = str(header.config.get("algorithm", header.label))
+    values: Mapping[str, Any] = header.config.get("hyper_parameters", {})
     try:
         return algorithms.get(name, **values)
     except InputError:

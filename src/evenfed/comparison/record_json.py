@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.few import MANY, Few, Kept, per_client
-from ..core.guard import Clip
+from ..core.guard import WHAT, Clip
 from ..core.server import PER_CLIENT, Record
 from ..fairness import Vector
 from .columns import Columns, Stored
@@ -58,16 +58,16 @@ def from_json(data: Mapping[str, Any], columns: Columns | None = None) -> Record
         return _kept(value, columns) if isinstance(value, Mapping) else _array_or_none(value)
 
     return Record(
-        index=data["index"],
+        index=int(data["index"]),
         losses=of_clients("losses"),
         weights=of_clients("weights"),
         objective=_number(data["objective"]),
-        negative_weights=data["negative_weights"],
-        dropped=tuple(data["dropped"]),
-        skipped=data["skipped"],
-        reason=data.get("reason"),
-        caused_by=tuple(data.get("caused_by", ())),
-        refused=tuple(data.get("refused", ())),
+        negative_weights=int(data["negative_weights"]),
+        dropped=_clients(data["dropped"]),
+        skipped=bool(data["skipped"]),
+        reason=_text_or_none(data.get("reason")),
+        caused_by=_clients(data.get("caused_by", ())),
+        refused=tuple(map(str, data.get("refused", ()))),
         clipped=_clips(data.get("clipped", ())),
         seconds=_number(data["seconds"]),
         accuracy=of_clients("accuracy"),
@@ -76,8 +76,8 @@ def from_json(data: Mapping[str, Any], columns: Columns | None = None) -> Record
         current_losses=of_clients("current_losses"),
         unseen=_array_or_none(data.get("unseen")),
         unseen_losses=_array_or_none(data.get("unseen_losses")),
-        global_accuracy=data.get("global_accuracy"),
-        global_loss=data.get("global_loss"),
+        global_accuracy=_number_or_none(data.get("global_accuracy")),
+        global_loss=_number_or_none(data.get("global_loss")),
         recalls=_array_or_none(data.get("recalls")),
         unpadded=of_clients("unpadded"),
         scores=_numbers_or_none(data.get("scores")),
@@ -151,12 +151,26 @@ def _plain(value: Any) -> Any:
 def _clips(rows: Sequence[Sequence[Any]]) -> tuple[Clip, ...]:
     clips = []
     for client, what, reported, counted in rows:
-        clips.append(Clip(client, what, _number(reported), _number(counted)))
+        if what not in WHAT:
+            raise ValueError(f"the guard bounds no {what}")
+        clips.append(Clip(int(client), what, _number(reported), _number(counted)))
     return tuple(clips)
 
 
+def _clients(ids: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(map(int, ids))
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
 def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
+    return float("nan") if value is None else float(value)
 
 
 def _numbers_or_none(values: Mapping[str, float | None] | None) -> dict[str, float] | None:

@@ -43,6 +43,12 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} '{given}'; {hint}: {choices}")
 
 
+def check_text(name: str, value: Any) -> None:
+    """Refuse what is neither a text nor None."""
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{name}={value!r}: give a text")
+
+
 def first_line(error: BaseException) -> str:
     """The first line of another library's error, to quote in a sentence."""
     text = str(error).strip()

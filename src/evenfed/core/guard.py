@@ -32,11 +32,14 @@ _HALF = 0.5  # of all weight
 _HALVINGS = 100  # of an interval, to a float's precision
 
 
+WHAT = ("loss", "weight", "update", "buffers", "size")  # of a client can be bounded
+
+
 class Clip(NamedTuple):
     """One number of one client that counted for less than was reported."""
 
     client: int
-    what: str  # loss, weight, update, buffers or size
+    what: str  # one of WHAT
     reported: float
     counted: float
 

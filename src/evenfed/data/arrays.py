@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import examples
 from ..client import Client
-from ..core.errors import InputError, check_whole, unknown
+from ..core.errors import InputError, check_whole, first_line, unknown
 from . import partition as partitions
 from .options import PARTITIONS, DataSettings
 from .partition import Parts, Rows
@@ -58,8 +58,7 @@ def federate(
     check_whole("clients", clients, 1)
     check_whole("shards_per_client", shards_per_client, 1)
     check_whole("seed", seed, 0)
-    if not concentration > 0:
-        raise InputError(f"concentration={concentration!r}: it must be a number above 0")
+    _check_concentration(concentration)
     x, owners = _without_owners(x, owners, partition)
     data = Examples.of(x, y)
     if partition == "natural":
@@ -89,8 +88,10 @@ class Examples:
             inputs, targets = examples.pair(x, where, y)
         else:
             inputs, targets = examples.pair((x, y), where)
-        inputs = _each(_array, inputs)
-        targets = _array(targets)
+        inputs = _each(partial(_array, where=where), inputs)
+        targets = _array(targets, where="y")
+        if not _arrays(inputs):
+            raise InputError(f"{where}: no array at all; give at least one, with one row per example")
         count = len(targets)
         for part in _arrays(inputs):
             if len(part) != count:
@@ -173,10 +174,20 @@ def _check_share(share: Any) -> None:
         raise InputError(f"test={share!r}: it must be at least 0 and below 1, e.g. 0.2")
 
 
+def _check_concentration(concentration: Any) -> None:
+    is_number = isinstance(concentration, int | float)
+    is_flag = isinstance(concentration, bool)
+    if not is_number or is_flag or not concentration > 0:
+        raise InputError(f"concentration={concentration!r}: it must be a number above 0")
+
+
 def _natural(data: Examples, owners: Any) -> tuple[Parts, list[str]]:
-    values, members = np.unique(owners, return_inverse=True)
-    if len(owners) != len(data):
-        raise InputError(f"owners has {len(owners)} entries for {len(data)} examples; give one for each")
+    if owners.shape != (len(data),):
+        raise InputError(f"owners has the shape {owners.shape} for {len(data)} examples; give one for each")
+    try:
+        values, members = np.unique(owners, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"owners cannot be compared ({first_line(error)}); give one number or name each") from None
     parts, ids = partitions.natural(members, clients=0, least=1, seed=0)
     return parts, [str(values[k]) for k in ids]
 
@@ -213,7 +224,7 @@ def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
         has = "owners=" if has_owners else "no owners="
         raise InputError(f"partition='{partition}' with {has}: owners go with 'natural', and 'natural' needs them")
     if not isinstance(owners, str):
-        return x, np.asarray(owners)
+        return x, owners if owners is None else _array(owners, where="owners")
     columns = getattr(x, "columns", ())
     names = getattr(x, "column_names", columns)
     if owners not in names:
@@ -247,10 +258,19 @@ def _are_classes(values: NDArray[Any]) -> bool:
     return len(distinct) * FEWEST_REPEATS <= len(values)
 
 
-def _array(values: Any) -> Any:
-    if isinstance(values, Tensor | np.ndarray):
+def _array(values: Any, where: str) -> Any:
+    """An array or a tensor with a row for each example."""
+    if isinstance(values, Tensor):
+        examples.check_rows(values, where)
         return values
-    return np.asarray(values)
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = first_line(error)
+        raise InputError(f"{where}: cannot become an array ({reason}); give one row per example") from None
+    if array.ndim == 0:
+        raise InputError(f"{where}: a single {type(values).__name__}; give an array with one row per example")
+    return array
 
 
 def _arrays(inputs: Any) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..core.files import plain_file
+from ..examples import DAMAGES
 from .archive import check_room
 from .dataset import Dataset
 
@@ -24,9 +25,7 @@ MOST_CLASSES = 1_000_000  # more are identifiers or hashes
 # What half a file raises; a TypeError: it holds one bare array, which is no context manager. NotImplementedError and
 # RuntimeError: a zip method that Python lacks, and a password.
 _DAMAGES = (
-    ValueError,
-    OSError,
-    EOFError,
+    *DAMAGES,
     TypeError,
     zipfile.BadZipFile,
     zlib.error,

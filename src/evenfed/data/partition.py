@@ -13,6 +13,7 @@ from ..core.errors import InputError
 
 Rows = NDArray[np.int64]
 Parts = list[Rows]  # one per client
+_LARGEST_SEED = 2**32 - 1  # that numpy's legacy generator takes
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,18 @@ def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Pa
     >>> [len(s.train) for s in splits[:10]]
     [1129, 960, 285, 693, 1044, 889, 587, 1596, 705, 567]
     """
+    if seed > _LARGEST_SEED:
+        raise InputError(f"seed={seed} of a dirichlet partition: give a whole number of at most {_LARGEST_SEED}")
     rng = np.random.RandomState(seed)  # the legacy generator: the authors' splits come from it
     prior = np.full(clients, concentration)
     parts: list[Parts] = [[] for _ in range(clients)]  # of each client, class by class
     for label in np.unique(labels):
         is_of_class = labels == label
         rows = np.flatnonzero(is_of_class)
-        proportions = rng.dirichlet(prior)
+        with np.errstate(all="ignore"):
+            proportions = rng.dirichlet(prior)
+        if not np.isfinite(proportions).all():
+            raise InputError(f"concentration={concentration:g}: nothing can be drawn from it; give e.g. 0.01 to 100")
         shares = proportions * len(rows)
         counts = np.floor(shares).astype(np.int64)
         remainder = len(rows) - counts.sum()
@@ -85,6 +91,11 @@ def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> Par
     """
     by_class = np.argsort(labels, kind="stable")
     total = clients * shards_per_client
+    if total > len(labels):
+        raise InputError(
+            f"{clients} clients with {shards_per_client} shards each, of {len(labels):,} examples; give fewer clients "
+            "or shards_per_client, at most one shard per example"
+        )
     pieces = np.array_split(by_class, total)
     rng = np.random.default_rng(seed)
     order = rng.permutation(total)

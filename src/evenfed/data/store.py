@@ -15,7 +15,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, first_line, unknown
+from ..examples import DAMAGES
 from .catalogue import SOURCES
 from .dataset import Dataset, digits
 
@@ -119,7 +120,7 @@ def read(name: str) -> Dataset:
         classes=meta["classes"],
         owners=owners,
         owner_names=tuple(meta["owner_names"]),
-        padding=meta["padding"],
+        padding=meta.get("padding"),
         notes=tuple(meta["notes"]),
     )
 
@@ -279,14 +280,34 @@ def _meta(name: str) -> dict[str, Any]:
             known = {*SOURCES, *names()}
             raise unknown("data set", name, sorted(known))
         raise InputError(f"data set '{name}' is not in {root()}; {source.how_to_get}")
-    text = path.read_text(encoding="utf-8")
-    meta: dict[str, Any] = json.loads(text)
-    version = meta.get("format")
+    try:
+        meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version = meta.get("format")
+    except (ValueError, AttributeError) as error:
+        raise _damaged(path, first_line(error)) from None
     if version != FORMAT:
         raise InputError(
             f"{path} has format {version}, this version reads {FORMAT}: remove {path.parent} and add the data set again"
         )
+    _check_meta(meta, path)
     return meta
+
+
+def _check_meta(meta: Mapping[str, Any], path: Path) -> None:
+    """Refuse what has not all that `write` has written."""
+    is_whole = isinstance(meta.get("classes"), int)
+    for key in ("owner_names", "notes"):
+        is_whole = is_whole and isinstance(meta.get(key), list)
+    headers = meta.get("arrays")
+    if not is_whole or not isinstance(headers, dict) or not {"inputs", "targets"} <= headers.keys():
+        raise _damaged(path, "parts of it are missing")
+    if not headers.keys() <= {"inputs", "targets", "owners"}:
+        raise _damaged(path, "it names other arrays")
+    for header in headers.values():
+        if not isinstance(header, dict) or not {"shape", "dtype", "sha256"} <= header.keys():
+            raise _damaged(path, "parts of an array's header are missing")
+        if not isinstance(header["shape"], list):
+            raise _damaged(path, "an array has no shape")
 
 
 def _mapped(name: str, which: str, headers: Mapping[str, Header]) -> Array:
@@ -294,7 +315,7 @@ def _mapped(name: str, which: str, headers: Mapping[str, Header]) -> Array:
     header = headers[which]
     try:
         array: Array = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
+    except DAMAGES as error:
         raise _damaged(path, str(error)) from error
     shape = tuple(header["shape"])
     kind = array.dtype.str

@@ -6,11 +6,11 @@ from logging import WARNING
 
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
 from ..core.server import Record
 from . import fields
 from .asking import Enough, replies
+from .logs import log
 from .roster import Roster
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
-from flwr.supercore import log
 
 from ..callbacks import Callbacks
 from ..comparison.plan import Variant
@@ -30,6 +29,7 @@ from .hearing import Hearing
 from .holding import Holding
 from .journal import Journal
 from .keeping import Keeping
+from .logs import log
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of
 from .patience import Patience, in_fedavgs_words

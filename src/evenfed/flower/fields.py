@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
-from flwr.supercore import log
 from torch import Tensor
 
 from ..core.errors import InputError
 from ..core.visible import visible
+from .logs import log
 
 Facts = Mapping[str, Any]  # what a client tells of itself
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from logging import WARNING
 
 from flwr.app import Message, MessageType
-from flwr.supercore import log
 
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..settings import Settings
 from . import fields
 from .holding import Holding
+from .logs import log
 from .strangers import LOSS, Keys, Strangers
 from .trips import OneRound
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from flwr.supercore import log
 from torch import Tensor, nn
 
 from ..callbacks import Callbacks, Progress, callback_list
@@ -25,6 +24,7 @@ from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..metrics import ACCURACY, Metric
 from ..simulate.state import Run, State
+from .logs import log
 
 Notes = Mapping[str, Tensor]
 

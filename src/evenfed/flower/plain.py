@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message
-from flwr.supercore import log
 from torch import Tensor
 
 from ..core.errors import InputError
@@ -21,6 +20,7 @@ from . import fields, wire
 from .asking import Enough
 from .connection import Connection
 from .habits import Closing
+from .logs import log
 from .trips import HeldUpdates
 from .wire import Models, Shape, Task, Values
 

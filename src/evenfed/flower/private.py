@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message
-from flwr.supercore import log
 from torch import Tensor
 
 from ..algorithms import get, names
@@ -23,6 +22,7 @@ from ..core.step import with_average
 from ..core.sums import number_of_means
 from . import wire
 from .connection import Connection
+from .logs import log
 from .masked import BOTH_SCORES, MEAN, NUMBERS, SCORE, UPDATE, MaskedSums, Total, sums_of_round
 from .masking import LEAST
 from .masks import Vector

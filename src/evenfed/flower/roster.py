@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
-from flwr.supercore import log
 from torch import Tensor
 
 from ..core.errors import InputError
@@ -22,6 +21,7 @@ from ..metrics import ACCURACY, Metric
 from . import fields, wire
 from .asking import LONGEST_PAUSE, SHORTEST_PAUSE, Heard, Waiting
 from .facts import Facts, Model, facts_in
+from .logs import log
 from .sites import Site, SiteList
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from flwr.supercore import log
 from torch import nn
 
 from ..callbacks import Callbacks
@@ -28,6 +27,7 @@ from .connection import log_guarded
 from .fields import check_tell_errors
 from .habits import Habits, seconds
 from .journal import Journal, Sites
+from .logs import log
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .plain import PlainRound

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.serverapp import Grid
-from flwr.supercore import log
 from torch import Tensor
 
 from ..comparison.client_table import MOST_INLINE
@@ -20,6 +19,7 @@ from ..settings import Settings
 from . import wire
 from .connection import Connection
 from .habits import Closing, Habits
+from .logs import log
 from .resting import Resting
 from .roster import Roster
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from ..comparison.beside import names_of
 from ..comparison.findings import Entry, Findings
-from ..core.guard import Clip
+from ..core.guard import WHAT, Clip
 from .table import Cell, Column, Line, Table
 
-WHAT = ("loss", "weight", "update", "buffers", "size")
 LEFT_OUT = "left out"
 _MOST = 10  # clients shown of an entry
 _NOTE = (
