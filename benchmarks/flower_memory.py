@@ -1,6 +1,7 @@
 """Peak memory of a Flower server that aggregates replies of a 10-million-parameter model: evenfed and stock FedAvg.
 
     python benchmarks/flower_memory.py            # all of it, in 5 to 15 minutes; at most 9 GB
+    python benchmarks/flower_memory.py "one trip, VRed"       # some servers; the others' figures stay as they are
 
 Each figure is a process of its own. Replies come from a Grid that makes one when it is pulled, as the SuperLink
 hands over what waits on its disk; so the server app alone is measured. Stock FedAvg is run as far as 9 GB allow.
@@ -20,7 +21,14 @@ import page
 
 HERE = Path(__file__).parent
 PARTS, SIZE = 10, 1_000_000
-REPLIES = {"evenfed": (10, 100, 1000), "stock FedAvg": (10, 50, 100)}
+REPLIES = {
+    "evenfed": (10, 100, 1000),
+    "one trip, FedAvg": (10, 50),
+    "one trip, VRed": (10, 50),
+    "one trip, Semi-VRed": (10, 50),
+    "stock FedAvg": (10, 50, 100),
+}
+ONE_TRIP = {"one trip, FedAvg": "fedavg", "one trip, VRed": "vred", "one trip, Semi-VRed": "semi_vred"}
 LIMIT_GB = 9
 
 
@@ -49,7 +57,8 @@ def serve(system: str, count: int) -> dict[str, float]:
             content = {"metrics": MetricRecord({"loss": 1.0 + node / count})}
         else:
             fresh = {n: Array("float32", (SIZE,), trained.stype, bytes(bytearray(trained.data))) for n in names}
-            content = {"arrays": ArrayRecord(fresh), "metrics": MetricRecord({"num-examples": 10})}
+            metrics = MetricRecord({"num-examples": 10, "loss": 1.0 + node / count})
+            content = {"arrays": ArrayRecord(fresh), "metrics": metrics}
         return Message(RecordDict(content), reply_to=order)
 
     class Replies(Grid):
@@ -80,19 +89,24 @@ def serve(system: str, count: int) -> dict[str, float]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if system == "evenfed":
         FairStrategy("semi_vred", rounds=1).start(Replies(), start)
+    elif system in ONE_TRIP:
+        FairStrategy(ONE_TRIP[system], rounds=1, trips=1, guard="off").start(Replies(), start)
     else:
         FedAvg(fraction_evaluate=0.0, min_available_nodes=count).start(Replies(), start, num_rounds=1)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"replies": count, "peak_mib": after / 1024, "above_start_mib": (after - before) / 1024}
 
 
-def main() -> None:
-    """All figures, each in a process of its own."""
+def main(systems: list[str]) -> None:
+    """The figures of these servers, each in a process of its own."""
     from evenfed.comparison.provenance import provenance
 
-    found: dict[str, list[dict[str, float]]] = {system: [] for system in REPLIES}
-    for system, counts in REPLIES.items():
-        for count in counts:
+    path = HERE / "results" / "flower_memory.json"
+    earlier = json.loads(path.read_text())["systems"] if path.exists() else {}
+    found: dict[str, list[dict[str, float]]] = {system: earlier.get(system, []) for system in REPLIES}
+    for system in systems:
+        found[system] = []
+        for count in REPLIES[system]:
             told = subprocess.run(
                 [sys.executable, __file__, "--one", system, str(count)], capture_output=True, text=True, check=True
             )
@@ -101,7 +115,6 @@ def main() -> None:
     about = provenance()
     about["versions"]["flwr"] = version("flwr")
     written = {"parameters": PARTS * SIZE, "reply_mib": PARTS * SIZE * 4 / 2**20, **about, "systems": found}
-    path = HERE / "results" / "flower_memory.json"
     path.write_text(json.dumps(written, indent=1) + "\n")
     _into_readme(found)
 
@@ -117,8 +130,9 @@ def _into_readme(found: dict[str, list[dict[str, float]]]) -> None:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--one", nargs=2)
-    chosen = arguments.parse_args().one
-    if chosen:
-        print(json.dumps(serve(chosen[0], int(chosen[1]))))
+    arguments.add_argument("systems", nargs="*", choices=[*REPLIES, []])
+    given = arguments.parse_args()
+    if given.one:
+        print(json.dumps(serve(given.one[0], int(given.one[1]))))
     else:
-        main()
+        main(given.systems or list(REPLIES))

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -129,6 +130,7 @@ def seconds_per_round(row: str, rounds: int, folder: Path, values: dict[str, str
 
 def main() -> None:
     rounds = int(sys.argv[1]) if sys.argv[1:] else 4
+    signal.signal(signal.SIGTERM, lambda *given: sys.exit(1))  # so that the processes end with this one
     with ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
         folder = Path(place)

@@ -19,6 +19,7 @@ from .comparison.api import train
 from .core.algorithm import Algorithm, Own, Part, Plan, build, check_declared
 from .core.errors import InputError
 from .core.round import close_round, open_round
+from .core.running import RunningSums, can_run
 from .core.server import Record, Server, Update
 from .core.sums import number_of_means, parts
 
@@ -37,6 +38,7 @@ def check_algorithm(algorithm: Algorithm, seed: int = 0) -> None:
             case = _Case.drawn(rng, n, spread)
             record = check.one_round(case)
             check.weights(case, record)
+            check.terms(case)
             check.order(case, record, rng.permutation(n))
     check.empty_clients(rng)
     check.partial_participation()
@@ -158,6 +160,26 @@ class _Check:
             error = abs(total - 1)
             complaint = f"weights sum to {total}; declare sums_to_one = False ({case})"
             self.require(error < 1e-9, complaint)
+
+    def terms(self, case: _Case) -> None:
+        """Sums of updates, taken before the weights are known, end in the same model."""
+        width = case.deltas.shape[1]
+        server = self.start(case.sizes, width)
+        if not can_run(server):
+            return
+        turn = open_round(server, case.losses)
+        updates = []
+        for client in turn.plan.ids.tolist():
+            updates.append(Update(client, case.deltas[client]))
+        wanted, _ = close_round(turn, updates)
+        running = RunningSums(server)
+        everyone = len(case.sizes)
+        running.drawn = torch.arange(everyone)
+        for client in reversed(range(everyone)):
+            running.add(Update(client, case.deltas[client]), float(case.losses[client]))
+        after, _ = running.folded(server).close()
+        is_same = torch.allclose(after.theta, wanted.theta, rtol=1e-7, atol=1e-9)
+        self.require(is_same, f"sums by `terms` give another step than the weights ({case})")
 
     def order(self, case: _Case, record: Record, order: np.ndarray) -> None:
         """Renaming the clients renames the weights; algorithms that draw clients at random are left out."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import evenfed
-from evenfed.flower import FairStrategy, client_app
+from evenfed.flower import FairStrategy, client_app, trips
 from local_grid import LocalGrid, assert_same, on_flower, sites
 from worked_example import federation, small_model
 
@@ -41,15 +41,28 @@ def test_two_trips_are_three_to_the_bit(options):
     assert len(asked(grid, "query.loss")) == drawn * (1 + rounds_without_scores)
 
 
-EVERY_WAY_TO_FOLD = ["qffl", "fedfv", "ditto", "delta_fl[alpha=0.3]"]
-
-
-@pytest.mark.parametrize("algorithm", EVERY_WAY_TO_FOLD)
-def test_one_trip_is_three_to_the_bit(algorithm):
-    three, _, _ = short(algorithm, evaluate_every=0)
-    one, _, grid = short(algorithm, trips=1)
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [("fedfv", {}), ("delta_fl[alpha=0.3]", {}), ("qffl", {"guard": "on"}), ("semi_vred", {"on_disk": True})],
+)
+def test_one_trip_is_three_to_the_bit_where_updates_are_held(algorithm, options, monkeypatch):
+    if options.pop("on_disk", False):
+        monkeypatch.setattr(trips, "MOST_HELD", 1500)  # bytes: the first update, no further one
+    three, _, _ = short(algorithm, evaluate_every=0, **options)
+    one, _, grid = short(algorithm, trips=1, **options)
     assert_same_run(one, three)
     assert asked(grid, "train") == [0, 1, 2, 0, 1, 2] and not asked(grid, "query.loss")
+
+
+@pytest.mark.parametrize("algorithm", ["ditto", "vred[beta=2]"])
+def test_one_trip_is_three_to_rounding_where_updates_are_summed(algorithm, monkeypatch):
+    def held(*given):
+        raise AssertionError("an update was held")
+
+    three, _, _ = short(algorithm, evaluate_every=0)
+    monkeypatch.setattr(trips.HeldUpdates, "add", held)
+    one, _, _ = short(algorithm, trips=1)
+    assert_same(one, three, exact=False)
 
 
 def assert_same_run(found, wanted):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, Terms, hyper
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,15 @@ class CLIMB(Algorithm):
 
     def coefficients(self, shares: Tensor) -> Tensor:
         return torch.full_like(shares, 1 / len(shares))
+
+    def terms(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        sizes: Tensor,
+        memory: Memory,
+    ) -> Terms:
+        return Terms(torch.stack([torch.ones_like(sizes), memory["dual"][ids]]))
 
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from ..core.algorithm import Algorithm, Mean, Own, Part, hyper
+from torch import Tensor
+
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Terms, hyper
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,15 @@ class Ditto(Algorithm):
 
     def personal(self) -> float:
         return self.lam
+
+    def terms(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        sizes: Tensor,
+        memory: Memory,
+    ) -> Terms:
+        return Terms(sizes[None])
 
     def private(self, own: Own, mean: Mean) -> Part:
         return Part(weight=1.0, objective=own.loss)

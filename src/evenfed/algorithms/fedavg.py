@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from ..core.algorithm import Algorithm, Mean, Own, Part
+from torch import Tensor
+
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Terms
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,15 @@ class FedAvg(Algorithm):
 
     reference = "McMahan et al., 2017"
     uses_losses = False
+
+    def terms(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        sizes: Tensor,
+        memory: Memory,
+    ) -> Terms:
+        return Terms(sizes[None])
 
     def private(self, own: Own, mean: Mean) -> Part:
         return Part(weight=1.0, objective=own.loss)

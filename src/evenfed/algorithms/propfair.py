@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, Terms, hyper
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,15 @@ class PropFair(Algorithm):
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         return Plan(round.ids, round.shares), memory
+
+    def terms(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        sizes: Tensor,
+        memory: Memory,
+    ) -> Terms:
+        return Terms(sizes[None])
 
     def private(self, own: Own, mean: Mean) -> Part:
         return Part(weight=1.0, objective=self.local_loss(own.loss))

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, Terms, hyper
 from ..core.errors import InputError
 
 
@@ -51,6 +52,17 @@ class QFFL(Algorithm):
         curvature = self.q * f ** (self.q - 1) * sq_norms / round.lr
         step = (c @ weights) / (c @ (curvature + weights))
         return float(step)
+
+    def terms(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        sizes: Tensor,
+        memory: Memory,
+    ) -> Terms:
+        scale = sizes if self.share_weighted else torch.ones_like(sizes)
+        row = scale * _positive(losses) ** self.q
+        return Terms(row[None])
 
     def private(self, own: Own, mean: Mean) -> Part:
         f = _positive(own.loss)

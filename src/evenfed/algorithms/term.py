@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Own, Part, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Terms, hyper
 
 STEEPEST = 34.0  # largest exponent of a private tilt: e^34 times the mean's weight, within what a masked sum carries
 
@@ -32,6 +32,15 @@ class TERM(Algorithm):
             return shares @ losses
         exponents = self.alpha * losses + shares.log()
         return exponents.logsumexp(0) / self.alpha
+
+    def terms(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        sizes: Tensor,
+        memory: Memory,
+    ) -> Terms:
+        return Terms(sizes[None], exponents=self.alpha * losses)
 
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Own, Part, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Terms, hyper
 from ..core.errors import InputError
 from ..core.maths import capped
 
@@ -34,6 +35,15 @@ class VRed(Algorithm):
         mean = shares @ losses
         beta = capped(self.beta, self.safe, spread=mean - losses.min())
         return mean + beta * shares @ (losses - mean) ** 2
+
+    def terms(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        sizes: Tensor,
+        memory: Memory,
+    ) -> Terms:
+        return Terms(torch.stack([sizes, sizes * losses]))
 
     def private(self, own: Own, mean: Mean) -> Part:
         if self.safe is not None:

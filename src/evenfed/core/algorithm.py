@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -65,6 +65,13 @@ class Part:
     objective: Number
     length: Number = 1.0
     dual: Number = 0.0  # the client's multiplier after the round
+
+
+class Terms(NamedTuple):
+    """Numbers of some clients, each from what that client has by itself."""
+
+    rows: Tensor  # [k, m]
+    exponents: Tensor | None = None  # [m] a column stands for itself times e to this
 
 
 def hyper(
@@ -141,6 +148,20 @@ class Algorithm:
         """Who trains with which weight; by default everyone, with the gradient of `objective`."""
         weights = gradient(self, round.losses, round.shares)
         return Plan(round.ids, weights, personal=self.personal()), memory
+
+    def terms(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        sizes: Tensor,
+        memory: Memory,
+    ) -> Terms | None:
+        """For clients `ids` [m]: k numbers each, of which the weights are one combination, the same for all clients.
+
+        Where losses come with the updates, k sums of updates then serve instead of every single one. None, the
+        default: weights need all losses first.
+        """
+        return None
 
     def personal(self) -> float | None:
         """Strength of the tie between each client's own model and the global one; None: clients have no own model."""

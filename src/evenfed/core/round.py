@@ -137,17 +137,24 @@ def _guarded_plan(server: Server, plan: Plan, memory: Memory) -> tuple[Plan, Mem
     return dataclasses.replace(plan, weights=weights), memory, clipped
 
 
-def _smooth(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tensor]:
-    """s_i <- (1 - a) s_i + a f_i for those who take part; a client's first loss starts its average."""
+def smoothed_losses(server: Server, ids: Tensor, measured: Tensor) -> Tensor:
+    """(1 - a) s_i + a f_i for those who take part, if the server smooths; a client's first loss starts its average."""
     a = server.smooth
     table = server.smoothed
+    if table is None:
+        return measured
     assert a is not None
-    assert table is not None
     before = table[ids]
     is_first = before.isnan()
     average = (1 - a) * before + a * measured
-    average = torch.where(is_first, measured, average)
-    table = table.clone()
+    return torch.where(is_first, measured, average)
+
+
+def _smooth(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tensor]:
+    """The server that remembers the smoothed losses, and these."""
+    assert server.smoothed is not None
+    average = smoothed_losses(server, ids, measured)
+    table = server.smoothed.clone()
     table[ids] = average
     server = dataclasses.replace(server, smoothed=table)
     return server, average

@@ -21,7 +21,7 @@ from .asking import Enough
 from .connection import Connection
 from .habits import Closing
 from .logs import log
-from .trips import HeldUpdates
+from .trips import Waiting, waiting_for_losses
 from .wire import Models, Shape, Task, Values
 
 Losses = Mapping[int, float]  # by client
@@ -51,7 +51,7 @@ class PlainRound:
         self.task = task
         self.connection = connection
         self.measured = dict(measured)  # losses that came with the last round's scores; with this round's, later
-        self.waiting: HeldUpdates | None = HeldUpdates() if trips == 1 else None
+        self.waiting = waiting_for_losses(server) if trips == 1 else None
         self.ahead = None  # nothing but losses is known of the next round
         self.fold: Fold | None = None
         self.closing = closing
@@ -89,7 +89,7 @@ class PlainRound:
 
     def _open_late(
         self,
-        waiting: HeldUpdates,
+        waiting: Waiting,
         drawn: Tensor,
         arrays: ArrayRecord,
         config: Values,

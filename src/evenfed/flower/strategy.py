@@ -63,7 +63,8 @@ class FairStrategy(Strategy):
       (docs/private.md).
     * `trips`: how often a client is asked per round. 3: for its loss, to train, for its score. 2: score and next loss
       are of the same model and asked for together; the result is equal to the bit. 1: the loss comes with the update;
-      updates are held until all are in, and the last round alone is scored, unless `evaluate_every` says otherwise.
+      updates are summed or held until all are in, and the last round alone is scored, unless `evaluate_every` says
+      otherwise.
     * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
     * `listen`: callbacks, as `evenfed.train` takes them: a function of a `Progress`, called after every round, or an
       `evenfed.callbacks.Callback`, or several.

@@ -2,6 +2,9 @@
 
 import dataclasses
 import math
+import os
+import tempfile
+from typing import IO
 
 import torch
 
@@ -9,8 +12,11 @@ from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.fold import Fold
 from ..core.round import open_round
+from ..core.running import RunningSums, can_run
 from ..core.server import Record, Server, Update
 from ..settings import Settings
+
+MOST_HELD = 256 * 2**20  # bytes of updates in memory; the rest wait in a file
 
 
 def check_trips(
@@ -36,17 +42,40 @@ def check_trips(
 
 
 class HeldUpdates:
-    """Updates whose weights are not known yet, since the losses of the round come with them."""
+    """Updates whose weights are not known yet, since the losses of the round come with them.
+
+    Those that memory is not to hold wait in a temporary file.
+    """
 
     def __init__(self) -> None:
         self.drawn = torch.zeros(0, dtype=torch.int64)
         self.losses: dict[int, float] = {}
         self.updates: dict[int, Update] = {}
+        self.held = 0  # bytes in memory
+        self.file: IO[bytes] | None = None
+        self.places: dict[int, int] = {}  # client -> where its update begins in the file
 
     def add(self, update: Update, loss: float) -> None:
         client = int(update.ids)
         self.losses[client] = loss
-        self.updates[client] = update
+        size = _bytes_of(update)
+        if self.held + size <= MOST_HELD:
+            self.held += size
+            self.updates[client] = update
+            return
+        if self.file is None:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 - it has no name, and goes with this object
+        self.places[client] = self.file.seek(0, os.SEEK_END)
+        torch.save(dict(vars(update)), self.file)
+
+    def _taken(self, client: int) -> Update:
+        """A client's update, which waits no longer."""
+        if client in self.updates:
+            return self.updates.pop(client)
+        assert self.file is not None
+        self.file.seek(self.places[client])
+        fields = torch.load(self.file, weights_only=True)
+        return Update(**fields)
 
     def folded(self, server: Server) -> Fold:
         """The round, opened with the losses that came; the updates are folded in the order they were asked for."""
@@ -55,8 +84,22 @@ class HeldUpdates:
         turn = open_round(server, losses, self.drawn)
         fold = Fold(turn)
         for client in turn.plan.ids.tolist():
-            fold.add(self.updates.pop(client))
+            fold.add(self._taken(client))
         return fold
+
+
+Waiting = HeldUpdates | RunningSums
+
+
+def waiting_for_losses(server: Server) -> Waiting:
+    """What takes updates before their weights are known: a few sums where the algorithm allows it, else all of them."""
+    return RunningSums(server) if can_run(server) else HeldUpdates()
+
+
+def _bytes_of(update: Update) -> int:
+    """Of the arrays of one update."""
+    tensors = [update.delta, update.snapshot, *(update.buffers or {}).values()]
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
 class OneRound:
