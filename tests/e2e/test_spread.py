@@ -187,3 +187,19 @@ def test_parts_are_kept_and_new_runs_are_divided_anew(tmp_path):
     (tmp_path / ".parts" / "parts.json").write_text("[[3]]")
     with pytest.raises(InputError, match="does not say which runs go together"):
         parts_of(tmp_path, runs, runs, 2)
+
+
+def test_a_part_trains_on_the_engine_of_the_whole_comparison(tmp_path):
+    """Two clients per run: a part of one run alone would not be stacked."""
+    whole = tmp_path / "whole"
+    options = {"participation": 2, "seeds": 1}
+    compared(whole, **options)
+    names = [f"{label}, seed 0" for label in ("fedavg", "vred", "ditto", "fedavg-other-batches")]
+    parts = tmp_path / "parts"
+    (parts / ".parts").mkdir(parents=True)
+    (parts / ".parts" / "parts.json").write_text(json.dumps([[[name] for name in names]]))
+    compared(parts, **options)
+    for run in RunFolder.all_in(whole):
+        engine = header_of(RunFolder(parts / run.path.relative_to(whole)))["engine"]
+        assert engine == header_of(run)["engine"] and "stacked" in engine
+    assert (parts / ".parts" / "part-1" / ".lock").exists()

@@ -222,7 +222,8 @@ class _ShownShares(Shares):
 
     def tell(self, done: int) -> None:
         pace = done / max(time.monotonic() - self.began, 1e-9)
-        shown_pace = f"{pace:.0f} rounds/s"
+        digits = 0 if pace >= 10 else 1
+        shown_pace = f"{pace:.{digits}f} rounds/s"
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, pace=shown_pace)
             return

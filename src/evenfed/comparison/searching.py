@@ -64,8 +64,9 @@ class Searched(Watcher):
 
     def begin(self, batches: int, workers: int) -> None:
         size = self.studies.search.batch
+        left = "1 batch" if batches == 1 else f"{batches} batches"
         shared = "1 worker" if workers == 1 else f"{workers} workers"
-        self.shares.say(f"{batches} batches of up to {size} candidates, {shared}; --batch makes them smaller")
+        self.shares.say(f"{left} of up to {size} candidates, {shared}; a smaller --batch makes more of them")
 
     def standing(self, errand: int) -> int:
         return self.studies.progress()[0]

@@ -12,6 +12,7 @@ from ..core.errors import InputError, check_whole, unknown
 
 ALL_GPUS = "cuda:all"
 SLURM = "slurm"
+MOST_WORKERS = 10_000
 SLURM_JOBS = 8  # at most, unless `workers` says how many
 _GPU = re.compile(r"cuda:(\d+)")
 _SLURM_OPTIONS = {
@@ -43,6 +44,8 @@ def spread_of(device: str | None, workers: int | None, cluster: str | None) -> t
     """
     if workers is not None:
         check_whole("workers", workers, 1)
+        if workers > MOST_WORKERS:
+            raise InputError(f"workers={workers}: give at most {MOST_WORKERS}; more than there are runs have no work")
     names_several = isinstance(device, str) and (device == ALL_GPUS or "," in device)
     if cluster is not None:
         if names_several:
