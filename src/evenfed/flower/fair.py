@@ -108,11 +108,8 @@ class Fair(FedAvg):
         evaluate_metrics_aggr_fn: Aggregation = None,
         **options: Any,
     ) -> None:
-        drawn: dict[str, Any] = {
-            "fraction_train": fraction_train,
-            "fraction_evaluate": fraction_evaluate,
-            "min_available_nodes": min_available_nodes,
-        }
+        drawn: dict[str, Any] = {"fraction_train": fraction_train, "fraction_evaluate": fraction_evaluate}
+        drawn["min_available_nodes"] = min_available_nodes
         in_fedavgs_words(options, drawn)
         super().__init__(
             **drawn,
@@ -140,9 +137,8 @@ class Fair(FedAvg):
         self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, decisive)
-        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key)
-        self._hearing.measured_before = measured_before
-        self._hearing.tell_errors = fields.check_tell_errors(tell_errors)
+        told = (measured_before, fields.check_tell_errors(tell_errors))
+        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *told)
 
     @property
     def server(self) -> Server:
