@@ -78,8 +78,8 @@ def own_lines(source: str) -> int:
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "src/evenfed/algorithms").glob("[a-z]*.py")), ids=lambda p: p.stem)
-def test_an_algorithm_is_a_file_of_under_forty_lines(file):
-    assert own_lines(file.read_text()) < 40
+def test_an_algorithm_is_a_file_of_at_most_fifty_lines(file):
+    assert own_lines(file.read_text()) <= 50
 
 
 def test_functions_and_modules_stay_short():

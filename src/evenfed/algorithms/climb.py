@@ -47,13 +47,7 @@ class CLIMB(Algorithm):
     def coefficients(self, shares: Tensor) -> Tensor:
         return torch.full_like(shares, 1 / len(shares))
 
-    def terms(
-        self,
-        ids: Tensor,
-        losses: Tensor,
-        sizes: Tensor,
-        memory: Memory,
-    ) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
         return Terms(torch.stack([torch.ones_like(sizes), memory["dual"][ids]]))
 
     def private(self, own: Own, mean: Mean) -> Part:

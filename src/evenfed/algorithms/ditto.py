@@ -29,13 +29,7 @@ class Ditto(Algorithm):
     def personal(self) -> float:
         return self.lam
 
-    def terms(
-        self,
-        ids: Tensor,
-        losses: Tensor,
-        sizes: Tensor,
-        memory: Memory,
-    ) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
         return Terms(sizes[None])
 
     def private(self, own: Own, mean: Mean) -> Part:

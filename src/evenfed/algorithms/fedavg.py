@@ -17,13 +17,7 @@ class FedAvg(Algorithm):
     reference = "McMahan et al., 2017"
     uses_losses = False
 
-    def terms(
-        self,
-        ids: Tensor,
-        losses: Tensor,
-        sizes: Tensor,
-        memory: Memory,
-    ) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
         return Terms(sizes[None])
 
     def private(self, own: Own, mean: Mean) -> Part:

@@ -54,13 +54,7 @@ class PropFair(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         return Plan(round.ids, round.shares), memory
 
-    def terms(
-        self,
-        ids: Tensor,
-        losses: Tensor,
-        sizes: Tensor,
-        memory: Memory,
-    ) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
         return Terms(sizes[None])
 
     def private(self, own: Own, mean: Mean) -> Part:

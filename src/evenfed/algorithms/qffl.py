@@ -35,14 +35,10 @@ class QFFL(Algorithm):
         return shares if self.share_weighted else shares.new_full(shares.shape, 1 / len(shares))
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
-        power = self.q + 1
-        c = self.coefficients(shares)
-        return c @ _positive(losses) ** power / power
+        return self.coefficients(shares) @ _positive(losses) ** (self.q + 1) / (self.q + 1)
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        c = self.coefficients(round.shares)
-        f = _positive(round.losses)
-        weights = c * f**self.q
+        weights = self.coefficients(round.shares) * _positive(round.losses) ** self.q
         return Plan(round.ids, weights / weights.sum()), memory
 
     def rescale(self, round: Round, plan: Plan, sq_norms: Tensor) -> float:
@@ -53,13 +49,7 @@ class QFFL(Algorithm):
         step = (c @ weights) / (c @ (curvature + weights))
         return float(step)
 
-    def terms(
-        self,
-        ids: Tensor,
-        losses: Tensor,
-        sizes: Tensor,
-        memory: Memory,
-    ) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
         scale = sizes if self.share_weighted else torch.ones_like(sizes)
         row = scale * _positive(losses) ** self.q
         return Terms(row[None])

@@ -33,13 +33,7 @@ class TERM(Algorithm):
         exponents = self.alpha * losses + shares.log()
         return exponents.logsumexp(0) / self.alpha
 
-    def terms(
-        self,
-        ids: Tensor,
-        losses: Tensor,
-        sizes: Tensor,
-        memory: Memory,
-    ) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
         return Terms(sizes[None], exponents=self.alpha * losses)
 
     def private(self, own: Own, mean: Mean) -> Part:

@@ -36,13 +36,7 @@ class VRed(Algorithm):
         beta = capped(self.beta, self.safe, spread=mean - losses.min())
         return mean + beta * shares @ (losses - mean) ** 2
 
-    def terms(
-        self,
-        ids: Tensor,
-        losses: Tensor,
-        sizes: Tensor,
-        memory: Memory,
-    ) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
         return Terms(torch.stack([sizes, sizes * losses]))
 
     def private(self, own: Own, mean: Mean) -> Part:
