@@ -4,6 +4,7 @@ import json
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -71,6 +72,10 @@ def test_a_folder_of_fair_is_read_and_ends_at_once_when_finished(tmp_path):
     assert history.records[0].central == central and len(history.records[0].losses) == len(SIZES)
     assert len(strategy.records[0].losses) < len(SIZES) and not math.isnan(history.moved)
     assert sorted(folder.header().train_sizes) == sorted(SIZES)
+    late = history.late_figures  # each client is evaluated now and then
+    each = np.array([record.accuracy for record in history.records])
+    is_known = ~np.isnan(each).all(0)
+    assert is_known.any() and np.allclose(late[is_known], np.nanmean(each[:, is_known], axis=0))
     again = fair(out=tmp_path, resume=True, **LATER)
     grid.contexts.clear()
     found = again.start(grid, start, 6, 1.0, config)

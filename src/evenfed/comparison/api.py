@@ -25,9 +25,10 @@ from ..simulate.state import Run, State
 from ..spread.options import Spread, spread_of
 from . import identity
 from .driver import Training, drive
-from .folder import RunFolder, read_order, write_order
+from .folder import RunFolder
 from .header import Header
 from .lock import locked
+from .order import read_order, write_order
 from .parts import Part, held, parts_of, places_in, train_parts
 from .plan import Variant, with_baseline
 from .progress import Told, shown, shown_shares, silence, wanted_detail

@@ -76,7 +76,7 @@ def breakdown(records: Sequence[Record]) -> str | None:
 
 
 def mean_over(several: Sequence[Vector | Kept]) -> Vector:
-    """[n] each client's mean over evaluations."""
+    """[n] each client's mean over the evaluations that it has a figure of; NaN without any."""
     first = several[0]
     if isinstance(first, Few):
         same = [each for each in several if isinstance(each, Few) and np.array_equal(each.ids, first.ids)]
@@ -85,6 +85,11 @@ def mean_over(several: Sequence[Vector | Kept]) -> Vector:
             return Few(first.clients, first.ids, means, first.rest).dense()
     tables = [each if isinstance(each, np.ndarray) else each.dense() for each in several]
     mean: Vector = np.mean(tables, axis=0)
+    for client in np.flatnonzero(np.isnan(mean)).tolist():  # not evaluated every time
+        figures = np.array([table[client] for table in tables])
+        known = figures[~np.isnan(figures)]
+        if len(known):
+            mean[client] = known.mean()
     return mean
 
 

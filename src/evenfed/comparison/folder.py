@@ -121,12 +121,12 @@ class RunFolder:
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
         texts = self._all_lines(header) if header.finished else self.lines.whole()
-        records = self.lines.records(texts)
+        history = self.history_of(header, self.lines.records(texts))
         try:
-            check_records(records, len(header.clients["train"]))
+            check_records(history.records, len(header.clients["train"]))
         except ValueError as error:
             raise DamageError(f"{self.lines.path} is damaged: {error}") from None
-        return self.history_of(header, records)
+        return history
 
     @staticmethod
     def history_of(header: Header, records: Sequence[Record]) -> History:
@@ -134,8 +134,10 @@ class RunFolder:
         sizes = np.asarray(header.clients["train"], dtype=np.float64)
         shares = sizes / sizes.sum()
         judged_by = Metric.from_json(header.metric)
+        if header.meets_clients:
+            records = over(records, len(sizes))
         return History(
-            over(records, len(sizes)),
+            records,
             shares,
             header.last_rounds,
             header.model_round,
@@ -384,23 +386,3 @@ class RunFolder:
         clients = client_table.stored(header.clients, self.path, header.label_counts)
         text = json.dumps(header.to_json(clients), indent=1)
         replace_text(self.header_path, text + "\n")
-
-
-_ORDER = "comparison.json"
-
-
-def write_order(root: Path, labels: Sequence[str]) -> None:
-    """Note that a folder holds a comparison, and the order of its entries."""
-    text = json.dumps({"labels": list(labels)}, indent=1)
-    replace_text(root / _ORDER, text + "\n")
-
-
-def read_order(root: Path) -> list[str] | None:
-    """The labels in their order; None if a folder does not say that it holds a comparison."""
-    path = root / _ORDER
-    if not path.exists():
-        return None
-    try:
-        return list(json.loads(plain_file(path).read_text())["labels"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read ({error}); remove it, and entries are in alphabetical order") from None

@@ -148,6 +148,11 @@ class Header:
         return options
 
     @property
+    def meets_clients(self) -> bool:
+        """Whether the run learnt of clients from round to round, so that earlier rounds say nothing of later ones."""
+        return "fair" in self.config
+
+    @property
     def rounds(self) -> int:
         return int(self.train["rounds"])
 

@@ -16,9 +16,10 @@ from ..core.errors import InputError, check_whole
 from ..core.naming import Stored, restored
 from ..settings import Settings
 from ..simulate.state import State
-from .folder import RunFolder, read_order
+from .folder import RunFolder
 from .header import Header, Table
 from .identity import frozen_hash
+from .order import read_order
 from .pack import unpacked
 from .restoring import state_in
 from .result import Comparison, Result

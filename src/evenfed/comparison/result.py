@@ -23,12 +23,13 @@ from ..simulate.problem import loaded
 from ..simulate.state import State
 from . import groups, showing
 from .expected import Expected
-from .folder import RunFolder, write_order
+from .folder import RunFolder
 from .frame import Rounds, frame
 from .header import Header
 from .history import History, Row, row
 from .identity import frozen_hash
 from .lock import locked
+from .order import write_order
 from .runs import FLOOR_NAMES
 
 if TYPE_CHECKING:
