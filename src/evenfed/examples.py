@@ -156,7 +156,12 @@ def _of_loader(loader: "DataLoader[Any]", where: str, target: str | None) -> Pai
     return _of_dataset(dataset, where, target, loader.collate_fn)
 
 
-def _of_dataset(dataset: Any, where: str, target: str | None, collate: Any = default_collate) -> Pair:
+def _of_dataset(
+    dataset: Any,
+    where: str,
+    target: str | None,
+    collate: Any = default_collate,
+) -> Pair:
     """All items of a map-style dataset: (input, target), several inputs and a target, or a dict."""
     kind = type(dataset).__name__
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
@@ -231,7 +236,12 @@ def _column_or_matrix(targets: Any, where: str) -> Any:
     return _features(targets, where)
 
 
-def _numbers(column: Any, name: str, where: str, is_target: bool) -> Any:
+def _numbers(
+    column: Any,
+    name: str,
+    where: str,
+    is_target: bool,
+) -> Any:
     """A data frame's column without gaps; yes and no become 1 and 0."""
     gaps = int(column.isna().sum())
     if gaps:

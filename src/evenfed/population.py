@@ -135,7 +135,12 @@ def _pair(given: Examples, what: str) -> tuple[Any, Any]:
     return inputs, targets
 
 
-def _counts(sizes: Any, pair: tuple[Any, Any], name: str, what: str) -> Tensor:
+def _counts(
+    sizes: Any,
+    pair: tuple[Any, Any],
+    name: str,
+    what: str,
+) -> Tensor:
     """The rows of each client, which together are all there are."""
     counts = np.asarray(sizes)
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or len(counts) == 0 or counts.min() < 0:

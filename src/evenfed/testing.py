@@ -55,7 +55,12 @@ class _Case:
     deltas: Tensor  # [n, D]
 
     @classmethod
-    def drawn(cls, rng: np.random.Generator, n: int, spread: float) -> "_Case":
+    def drawn(
+        cls,
+        rng: np.random.Generator,
+        n: int,
+        spread: float,
+    ) -> "_Case":
         """Random; with a spread of zero all losses are equal."""
         gaps = rng.gamma(2.0, 1 + spread, n)
         if spread == 0:
@@ -92,7 +97,12 @@ class _Check:
         if not bool(holds):
             raise AssertionError(f"{self.algorithm}: {complaint}")
 
-    def start(self, sizes: list[int], width: int, seed: int = 0) -> Server:
+    def start(
+        self,
+        sizes: list[int],
+        width: int,
+        seed: int = 0,
+    ) -> Server:
         """A model of zeros before the first round."""
         return Server.start(
             self.algorithm,
@@ -181,7 +191,12 @@ class _Check:
         is_same = torch.allclose(after.theta, wanted.theta, rtol=1e-7, atol=1e-9)
         self.require(is_same, f"sums by `terms` give another step than the weights ({case})")
 
-    def order(self, case: _Case, record: Record, order: np.ndarray) -> None:
+    def order(
+        self,
+        case: _Case,
+        record: Record,
+        order: np.ndarray,
+    ) -> None:
         """Renaming the clients renames the weights; algorithms that draw clients at random are left out."""
         distinct = case.losses.unique()
         if len(distinct) < len(case.losses):
@@ -302,7 +317,12 @@ class _Check:
             clients.append(own)
         return parts(self.algorithm, clients, c.tolist())
 
-    def _same(self, what: str, private: Tensor, plain: Tensor) -> None:
+    def _same(
+        self,
+        what: str,
+        private: Tensor,
+        plain: Tensor,
+    ) -> None:
         equal = torch.allclose(private, plain, rtol=1e-9, atol=1e-12)
         self.require(equal, f"`private` gives the {what} {private.tolist()}, a plain round {plain.tolist()}")
 

@@ -75,7 +75,12 @@ class ManyClients(Mapping[str, Any]):
 class _Stored(ManyClients):
     """The same, in a file that is read when a column is asked for."""
 
-    def __init__(self, path: Path, reference: Table, rest: Table) -> None:
+    def __init__(
+        self,
+        path: Path,
+        reference: Table,
+        rest: Table,
+    ) -> None:
         super().__init__({}, rest)
         self.path = path
         self.reference = reference

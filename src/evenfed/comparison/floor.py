@@ -124,7 +124,12 @@ class NoiseFloor:
                 figures[run] = self._figure(entry, seed, metric)
         return figures
 
-    def _figure(self, entry: Entry, seed: int, metric: str) -> float:
+    def _figure(
+        self,
+        entry: Entry,
+        seed: int,
+        metric: str,
+    ) -> float:
         key = (id(entry), seed)  # entries of several comparisons may share a label
         if key not in self._runs:
             figures = entry.figures(seed, self.late)

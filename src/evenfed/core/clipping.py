@@ -34,7 +34,12 @@ class Arrived(NamedTuple):
 class Clipping:
     """Judges the updates of one round."""
 
-    def __init__(self, server: Server, guard: Guard, heard: Heard) -> None:
+    def __init__(
+        self,
+        server: Server,
+        guard: Guard,
+        heard: Heard,
+    ) -> None:
         self.guard = guard
         self.heard = heard
         self.index = server.index
@@ -78,7 +83,13 @@ class Clipping:
         self.usual_drift = heard.usual_drift()
         return waiting
 
-    def heard_of(self, heard: Heard, ids: Tensor, norms: Tensor, drifts: Tensor) -> Heard:
+    def heard_of(
+        self,
+        heard: Heard,
+        ids: Tensor,
+        norms: Tensor,
+        drifts: Tensor,
+    ) -> Heard:
         """With the lengths that these clients report."""
         scale = self.scale[ids]
         return heard.with_norms(
@@ -114,7 +125,12 @@ class Clipping:
         factor = factor.to(snapshot)
         return snapshot * factor[:, None]
 
-    def _relative(self, lengths: Tensor, ids: Tensor, usual: float) -> Tensor:
+    def _relative(
+        self,
+        lengths: Tensor,
+        ids: Tensor,
+        usual: float,
+    ) -> Tensor:
         """[c] in multiples of what is usual for clients with as many steps."""
         expected = usual * self.scale[ids]
         return lengths / expected.to(lengths)
@@ -141,7 +157,12 @@ class Clipping:
     def _is_compared(self, name: str, rows: Tensor) -> bool:
         return rows.is_floating_point() and name in self.reference
 
-    def _nearer(self, name: str, rows: Tensor, factor: Tensor) -> Tensor:
+    def _nearer(
+        self,
+        name: str,
+        rows: Tensor,
+        factor: Tensor,
+    ) -> Tensor:
         """Buffers [c, ...] at this fraction [c] of their distance from the server's."""
         reference = self.reference[name].to(rows)
         trailing = [1] * (rows.ndim - 1)
@@ -169,7 +190,12 @@ class Clipping:
         stacked = torch.stack(squares)
         return stacked.sum(0).sqrt()
 
-    def clips(self, ids: Tensor, norms: Tensor, drifts: Tensor) -> list[Clip]:
+    def clips(
+        self,
+        ids: Tensor,
+        norms: Tensor,
+        drifts: Tensor,
+    ) -> list[Clip]:
         """Whose update was shortened or left out, and whose buffers were brought nearer."""
         clipped = []
         if self.usual_norm is not None:
@@ -180,7 +206,13 @@ class Clipping:
             clipped += self._clips("buffers", ids, drifts, relative)
         return clipped
 
-    def _clips(self, what: str, ids: Tensor, lengths: Tensor, relative: Tensor) -> list[Clip]:
+    def _clips(
+        self,
+        what: str,
+        ids: Tensor,
+        lengths: Tensor,
+        relative: Tensor,
+    ) -> list[Clip]:
         most = self.guard.update
         clipped = []
         is_too_long = relative > most

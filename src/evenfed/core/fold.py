@@ -134,7 +134,12 @@ class Fold:
         if buffers is not None:
             self.buffers.add(buffers, self.server.sizes[arrived.ids], arrived.usable)
 
-    def _store_rows(self, positions: Tensor, columns: Tensor | slice, delta: Tensor) -> None:
+    def _store_rows(
+        self,
+        positions: Tensor,
+        columns: Tensor | slice,
+        delta: Tensor,
+    ) -> None:
         """Keep each update for itself, for algorithms that mix them."""
         rows = zip(positions.tolist(), delta, strict=True)
         for position, row in rows:

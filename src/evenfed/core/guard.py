@@ -57,7 +57,12 @@ class Clip(NamedTuple):
         return f"its {self.what} {of} {self.reported:.3g} counts as {self.counted:.3g}"
 
 
-def clips(what: str, ids: Tensor, reported: Tensor, counted: Tensor) -> tuple[Clip, ...]:
+def clips(
+    what: str,
+    ids: Tensor,
+    reported: Tensor,
+    counted: Tensor,
+) -> tuple[Clip, ...]:
     """Of these clients, those whose number counted for another."""
     differing = []
     differs = reported != counted
@@ -133,7 +138,13 @@ class Guard:
         largest = int(self.size * median)
         return sizes.clamp(max=largest)
 
-    def counted_losses(self, heard: "Heard", ids: Tensor, losses: Tensor, index: int) -> "tuple[Heard, Tensor]":
+    def counted_losses(
+        self,
+        heard: "Heard",
+        ids: Tensor,
+        losses: Tensor,
+        index: int,
+    ) -> "tuple[Heard, Tensor]":
         """[m] the losses that count: within k robust standard deviations of the median, and positive where that is.
 
         A loss is always believed as far as the untrained model's usual one, within as many deviations: clients that the
@@ -196,7 +207,12 @@ class Guard:
         multiple = multiple.clamp(max=_HALF)
         return total * torch.maximum(shares, multiple)
 
-    def outweighing(self, ids: Tensor, weights: Tensor, shares: Tensor) -> tuple[Tensor, tuple[Clip, ...]]:
+    def outweighing(
+        self,
+        ids: Tensor,
+        weights: Tensor,
+        shares: Tensor,
+    ) -> tuple[Tensor, tuple[Clip, ...]]:
         """The capped weights, and whose were above the cap."""
         capped = self.capped(weights, shares)
         most = self._most(weights, shares)
@@ -224,7 +240,12 @@ class Guard:
         filled[finite] = counted
         return filled
 
-    def capped_mixture(self, memory: dict[str, Tensor], name: str | None, sizes: Tensor) -> dict[str, Tensor]:
+    def capped_mixture(
+        self,
+        memory: dict[str, Tensor],
+        name: str | None,
+        sizes: Tensor,
+    ) -> dict[str, Tensor]:
         """The memory of an algorithm that spreads all weight over the clients, with no one above the cap."""
         if name is None:
             return memory
@@ -279,14 +300,25 @@ class Heard:
             untrained=torch.tensor(torch.nan, dtype=torch.float64),
         )
 
-    def with_losses(self, ids: Tensor, losses: Tensor, index: int) -> "Heard":
+    def with_losses(
+        self,
+        ids: Tensor,
+        losses: Tensor,
+        index: int,
+    ) -> "Heard":
         table = self.losses.clone()
         asked = self.asked.clone()
         table[ids] = losses
         asked[ids] = index
         return dataclasses.replace(self, losses=table, asked=asked)
 
-    def with_norms(self, ids: Tensor, norms: Tensor, drifts: Tensor, index: int) -> "Heard":
+    def with_norms(
+        self,
+        ids: Tensor,
+        norms: Tensor,
+        drifts: Tensor,
+        index: int,
+    ) -> "Heard":
         lengths = self.norms.clone()
         changes = self.drifts.clone()
         trained = self.trained.clone()

@@ -82,7 +82,12 @@ class Examples:
     labels: Rows | None
 
     @classmethod
-    def of(cls, x: Any, y: Any, where: str = "x") -> "Examples":
+    def of(
+        cls,
+        x: Any,
+        y: Any,
+        where: str = "x",
+    ) -> "Examples":
         """From a pair, or from a table and the name of its target."""
         if isinstance(y, str) or y is None:
             inputs, targets = examples.pair(x, where, y)
@@ -103,7 +108,13 @@ class Examples:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def client(self, name: str, rows: Rows, test: float, seed: int) -> Client:
+    def client(
+        self,
+        name: str,
+        rows: Rows,
+        test: float,
+        seed: int,
+    ) -> Client:
         """Some of the rows as one client. Memory-mapped data are read when the client is drawn."""
         train, tested = held_out(rows, self.labels, test, seed)
         arrays = _arrays(self.inputs)
@@ -122,7 +133,12 @@ class Examples:
         return inputs, take(self.targets)
 
 
-def held_out(rows: Rows, labels: Rows | None, share: float, seed: int) -> tuple[Rows, Rows]:
+def held_out(
+    rows: Rows,
+    labels: Rows | None,
+    share: float,
+    seed: int,
+) -> tuple[Rows, Rows]:
     """Training and test rows: about `share` of each class is for testing, but one row of two or more, and never all.
 
     >>> train, test = held_out(np.arange(10), np.repeat([0, 1], [8, 2]), 0.5, seed=0)

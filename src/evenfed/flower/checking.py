@@ -144,7 +144,12 @@ class Trial:
         self.report.rows.append(row)
         _check_row(row, self.report)
 
-    def _ask(self, kind: str, node: int, content: RecordDict) -> Message:
+    def _ask(
+        self,
+        kind: str,
+        node: int,
+        content: RecordDict,
+    ) -> Message:
         message = order(kind, node, content)
         return self.client(message, self.contexts[node])
 
@@ -173,7 +178,12 @@ class Trial:
         reply = self._ask(wire.DESCRIBE, node, RecordDict())
         return reply.content.config_records[wire.CONFIG]
 
-    def _one_step(self, node: int, message: Message, facts: wire.Values) -> Row:
+    def _one_step(
+        self,
+        node: int,
+        message: Message,
+        facts: wire.Values,
+    ) -> Row:
         """Loss, one local step, and the score after it, by the messages of a round."""
         began = time.monotonic()
         sent = message.content.array_records[wire.ARRAYS]

@@ -208,7 +208,12 @@ class Site:
         metrics["num-examples"] = int(judged.sizes[desk.position])
         return wire.reply(message, metrics)
 
-    def private(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    def private(
+        self,
+        message: Message,
+        context: Context,
+        call_next: ClientAppCallable,
+    ) -> Message:
         """A Flower mod: this site's part in a masked sum; mods further in clip or add noise before the mask."""
         if masking.PROTOCOL not in message.content.config_records:
             return call_next(message, context)
@@ -271,7 +276,12 @@ class Site:
             raise InputError(f"data(context) gave a {type(client).__name__}; it must return an evenfed.Client")
         return client
 
-    def _desk(self, client: Client, context: Context, task: wire.Task) -> Desk:
+    def _desk(
+        self,
+        client: Client,
+        context: Context,
+        task: wire.Task,
+    ) -> Desk:
         settings = Settings(device=self.device, batch_norm=task.batch_norm)
         module = initial_model(self.model, task.seed)
         dtypes = [p.dtype for p in module.parameters() if p.requires_grad]
@@ -292,7 +302,12 @@ class Site:
         )
         return Desk(at, problem, Worker(problem))
 
-    def _shelf(self, context: Context, task: wire.Task, kind: str = "personal") -> Shelf:
+    def _shelf(
+        self,
+        context: Context,
+        task: wire.Task,
+        kind: str = "personal",
+    ) -> Shelf:
         store: Store = InContext(context.state)
         if self.state is not None:
             store = InFolder(self.state)

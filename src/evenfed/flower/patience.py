@@ -24,17 +24,32 @@ class Patience:
         self.closing = Closing(1.0, 0, 0)
         self.enough: Enough | None = None  # of the messages that are sent next
 
-    def ask(self, grid: Grid, messages: Iterable[Message], timeout: float) -> list[Message]:
+    def ask(
+        self,
+        grid: Grid,
+        messages: Iterable[Message],
+        timeout: float,
+    ) -> list[Message]:
         """The replies until there are enough of them, or the time is over."""
         return list(replies(grid, messages, timeout, enough=self.enough, heard=self.heard))
 
-    def draw(self, online: int, fraction: float, least: int) -> int:
+    def draw(
+        self,
+        online: int,
+        fraction: float,
+        least: int,
+    ) -> int:
         """How many to draw where FedAvg would draw the fraction, or the least."""
         needed = max(int(online * fraction), least)
         self.closing = self.habits.closing(needed, max(online, needed))
         return self.closing.drawn
 
-    def awake(self, grid: Grid, index: int, least: int) -> "Awake":
+    def awake(
+        self,
+        grid: Grid,
+        index: int,
+        least: int,
+    ) -> "Awake":
         """The grid without the nodes that rest or have cost this round a timeout, unless too few are left."""
         left_alone = {*self.resting.at(index), *self.heard.silent}
         return Awake(grid, left_alone, least)
@@ -47,7 +62,12 @@ class Patience:
 class Awake(Grid):
     """A grid of which some nodes are left alone, as long as so many others are online."""
 
-    def __init__(self, grid: Grid, left_alone: Set[int], least: int) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        left_alone: Set[int],
+        least: int,
+    ) -> None:
         self.grid = grid
         self.left_alone = left_alone
         self.least = least

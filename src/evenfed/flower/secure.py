@@ -110,7 +110,12 @@ class Session:
             boxes[node] = {source: box for source, box in received.items() if int(source) in answered}
         self.boxes = boxes
 
-    def sum(self, nodes: Iterable[int], numbers: int, size: int) -> "MaskedSum":
+    def sum(
+        self,
+        nodes: Iterable[int],
+        numbers: int,
+        size: int,
+    ) -> "MaskedSum":
         """The next sum, over some of the members: of single numbers and of a vector."""
         number = self.begun
         self.begun += 1
@@ -260,7 +265,12 @@ class Courier:
             messages.append(message)
         return messages
 
-    def exchange(self, title: str, requests: Requests, take: Take) -> set[int]:
+    def exchange(
+        self,
+        title: str,
+        requests: Requests,
+        take: Take,
+    ) -> set[int]:
         """Send, and take the answers: who answered as was asked."""
         messages = self.messages(requests)
         replies = self.ask(messages)

@@ -35,7 +35,14 @@ class Drawn:
 class TakingPart:
     """Draws the clients of each round, and remembers who rests."""
 
-    def __init__(self, habits: Habits, settings: Settings, roster: Roster, wait: float, timeout: float) -> None:
+    def __init__(
+        self,
+        habits: Habits,
+        settings: Settings,
+        roster: Roster,
+        wait: float,
+        timeout: float,
+    ) -> None:
         self.habits = habits
         self.settings = settings
         self.roster = roster
@@ -124,7 +131,12 @@ class TakingPart:
         self._told = known
         return self.roster.describe()
 
-    def connection(self, grid: Grid, index: int, ordered: bool) -> Connection:
+    def connection(
+        self,
+        grid: Grid,
+        index: int,
+        ordered: bool,
+    ) -> Connection:
         """To the clients that are connected and do not rest in this round."""
         resting = self.resting.at(index)
         nodes = {}
@@ -162,7 +174,12 @@ class TakingPart:
                 nodes.append(node)
         return nodes
 
-    def _drawn_online(self, grid: Grid, seed: int, index: int) -> Drawn:
+    def _drawn_online(
+        self,
+        grid: Grid,
+        seed: int,
+        index: int,
+    ) -> Drawn:
         nodes = self._online(index)
         count = len(nodes)
         wanted = _part(self.settings.participation, count)
@@ -173,7 +190,12 @@ class TakingPart:
         ids = torch.tensor(self._positions(chosen), dtype=torch.int64)
         return Drawn(ids, closing)
 
-    def _introduce(self, grid: Grid, nodes: list[int], closing: Closing) -> None:
+    def _introduce(
+        self,
+        grid: Grid,
+        nodes: list[int],
+        closing: Closing,
+    ) -> None:
         """Ask those of the nodes that are not known yet who they are."""
         new = [node for node in nodes if node not in self.roster.told]
         if not new:
@@ -202,7 +224,12 @@ def _part(share: float | int, count: int) -> int:
     return share
 
 
-def _sampled(nodes: list[int], seed: int, index: int, count: int) -> list[int]:
+def _sampled(
+    nodes: list[int],
+    seed: int,
+    index: int,
+    count: int,
+) -> list[int]:
     """By a hash of the node's own id: a draw is the same as long as the same nodes are online."""
     keys = streams.hashed(seed, index, streams.SAMPLING, np.array(nodes, dtype=np.uint64))
     order = np.argsort(keys, kind="stable")

@@ -134,7 +134,12 @@ def check_alone(problem: Problem) -> None:
             raise InputError(f"the metric '{metric.name}' fails ({type(error).__name__}: {said})") from None
 
 
-def value_of(metric: Metric, worker: Worker, pool: Pool, client: int) -> float:
+def value_of(
+    metric: Metric,
+    worker: Worker,
+    pool: Pool,
+    client: int,
+) -> float:
     """The metric of one client at the loaded model; NaN if it has none."""
     if int(pool.sizes[client]) == 0:
         return float("nan")
@@ -179,7 +184,12 @@ def _of_whole_clients(
     return np.array(figures, dtype=np.float64)
 
 
-def _call(metric: Metric, worker: Worker, pool: Pool, client: int) -> float:
+def _call(
+    metric: Metric,
+    worker: Worker,
+    pool: Pool,
+    client: int,
+) -> float:
     assert metric.function is not None
     outputs, targets = _outputs(worker, pool, client)
     with warnings.catch_warnings():

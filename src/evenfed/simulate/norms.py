@@ -30,7 +30,13 @@ class OwnNorms:
     trained: Tensor  # [n]
 
     @classmethod
-    def before(cls, settings: Settings, algorithm: Algorithm, problem: Problem, server: Server) -> "OwnNorms | None":
+    def before(
+        cls,
+        settings: Settings,
+        algorithm: Algorithm,
+        problem: Problem,
+        server: Server,
+    ) -> "OwnNorms | None":
         """Before round 0; None where clients share these layers."""
         if settings.batch_norm == "shared":
             return None

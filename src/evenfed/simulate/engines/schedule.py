@@ -42,7 +42,12 @@ class Schedule:
     end: dict[int, Event]  # by the step after which jobs end
 
     @classmethod
-    def of(cls, sizes: Integers, slots: int, batching: Batching) -> "Schedule":
+    def of(
+        cls,
+        sizes: Integers,
+        slots: int,
+        batching: Batching,
+    ) -> "Schedule":
         """`sizes` [jobs]; the table holds a permutation of each job's examples for each pass, job after job.
 
         >>> Schedule.of(np.array([5, 3]), 1, Batching(4)).count.ravel().tolist()
@@ -103,7 +108,12 @@ class _Events:
         self.slots: defaultdict[int, list[int]] = defaultdict(list)
         self.jobs: defaultdict[int, list[int]] = defaultdict(list)
 
-    def add(self, step: int, slot: int, job: int) -> None:
+    def add(
+        self,
+        step: int,
+        slot: int,
+        job: int,
+    ) -> None:
         self.slots[step].append(slot)
         self.jobs[step].append(job)
 

@@ -36,7 +36,12 @@ MEASURED_ROWS_ELSEWHERE = 5120
 class Slots(Vectorised):
     """Trains `slots` clients at a time; parameters are kept in full, and computed with in `precision`."""
 
-    def __init__(self, problem: Problem, slots: int, precision: Precision = "fp32") -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        slots: int,
+        precision: Precision = "fp32",
+    ) -> None:
         super().__init__(problem, slots)
         self.network = Network(problem, self.model, precision)
         self.wanted_slots = slots
@@ -114,7 +119,12 @@ class Slots(Vectorised):
         algorithm = getattr(local_loss, "__self__", None)
         return self.local_losses.setdefault((function, algorithm), local_loss)
 
-    def _schedule(self, sizes: bytes, slots: int, batching: Batching) -> Scheduled:
+    def _schedule(
+        self,
+        sizes: bytes,
+        slots: int,
+        batching: Batching,
+    ) -> Scheduled:
         """The schedule with its table on the device; most rounds have the same."""
         device = self.problem.device
         schedule = Schedule.of(np.frombuffer(sizes, dtype=np.int64), slots, batching)
@@ -122,7 +132,12 @@ class Slots(Vectorised):
         count = torch.from_numpy(schedule.count)
         return schedule, first.to(device), count.to(device)
 
-    def _step(self, form: LocalTraining, pulled: bool, local_losses: tuple[LocalLoss, ...]) -> Step:
+    def _step(
+        self,
+        form: LocalTraining,
+        pulled: bool,
+        local_losses: tuple[LocalLoss, ...],
+    ) -> Step:
         """Made when first needed, with fewer slots if the device's memory is too small."""
         width = form.batching.width(self.problem.train.sizes.numpy())
         resident = self.resident[id(self.problem.train)]
@@ -223,7 +238,13 @@ class Slots(Vectorised):
             add_by_class(by_class, table[:, :, -1].T, pool.targets[rows])
         return fetched(means, by_class, classes)
 
-    def _own_models(self, question: Question, pool: Pool, of: Functions, classes: int | None) -> Answer:
+    def _own_models(
+        self,
+        question: Question,
+        pool: Pool,
+        of: Functions,
+        classes: int | None,
+    ) -> Answer:
         """Of each client's own model on its own rows, by the same passes."""
         measure = self._measure_of(pool)
         inputs = self._resident(pool)

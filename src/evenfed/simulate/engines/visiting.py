@@ -29,7 +29,12 @@ class Visiting(Reference):
     engine's order, in which counters are copied, and no batch that is measured holds examples of two clients.
     """
 
-    def __init__(self, problem: Problem, workers: int, as_reference: bool = False) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        workers: int,
+        as_reference: bool = False,
+    ) -> None:
         self.problem = problem
         self.as_reference = as_reference
         self.workers = [_LeanWorker(problem, alone=workers == 1) for _ in range(workers)]
@@ -82,7 +87,13 @@ class Visiting(Reference):
             for position in positions.tolist():
                 yield which, position
 
-    def _measure(self, question: Question, pool: Pool, of: Functions, classes: int | None = None) -> Answer:
+    def _measure(
+        self,
+        question: Question,
+        pool: Pool,
+        of: Functions,
+        classes: int | None = None,
+    ) -> Answer:
         """One model for all clients takes their rows in batches of one size."""
         if self.as_reference or question.models.ndim == 2:
             return super()._measure(question, pool, of, classes)

@@ -52,23 +52,49 @@ class Masks(Rewritten):
         return (state >= threshold).view(*shape)
 
 
-def _dropout(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+def _dropout(
+    masks: Masks,
+    input: Tensor,
+    p: float,
+    train: bool,
+) -> Tensor:
     return _dropped(masks, input, p, train, input.ndim)
 
 
-def _feature_dropout(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+def _feature_dropout(
+    masks: Masks,
+    input: Tensor,
+    p: float,
+    train: bool,
+) -> Tensor:
     return _dropped(masks, input, p, train, 2)
 
 
-def _alpha_dropout(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+def _alpha_dropout(
+    masks: Masks,
+    input: Tensor,
+    p: float,
+    train: bool,
+) -> Tensor:
     return _alpha_dropped(masks, input, p, train, input.ndim)
 
 
-def _feature_alpha_dropout(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+def _feature_alpha_dropout(
+    masks: Masks,
+    input: Tensor,
+    p: float,
+    train: bool,
+) -> Tensor:
     return _alpha_dropped(masks, input, p, train, 2)
 
 
-def _dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int) -> Tensor:
+def _dropped(
+    masks: Masks,
+    input: Tensor,
+    p: float,
+    train: bool,
+    axes: int,
+) -> Tensor:
     """Units are dropped along so many axes, whole beyond."""
     if not train or p == 0:
         return input
@@ -78,7 +104,13 @@ def _dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int) -> T
     return input * kept * (1 / (1 - p))  # a plain number is not rounded to the type of the input
 
 
-def _alpha_dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int) -> Tensor:
+def _alpha_dropped(
+    masks: Masks,
+    input: Tensor,
+    p: float,
+    train: bool,
+    axes: int,
+) -> Tensor:
     """Dropped units take the value to which SELU saturates; mean and variance stay (Klambauer et al. 2017)."""
     if not train or p in (0, 1):
         return _dropped(masks, input, p, train, axes)
@@ -89,7 +121,12 @@ def _alpha_dropped(masks: Masks, input: Tensor, p: float, train: bool, axes: int
     return input * kept * scale + shift
 
 
-def _kept(masks: Masks, input: Tensor, p: float, axes: int) -> Tensor:
+def _kept(
+    masks: Masks,
+    input: Tensor,
+    p: float,
+    axes: int,
+) -> Tensor:
     """1 and 0 in the input's type, with its number of axes."""
     kept = masks.kept(p, input.shape[:axes])
     whole = [1] * (input.ndim - axes)
@@ -99,7 +136,12 @@ def _kept(masks: Masks, input: Tensor, p: float, axes: int) -> Tensor:
 def _in_place(rule: Any) -> Any:
     """The same, written into its input."""
 
-    def written(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
+    def written(
+        masks: Masks,
+        input: Tensor,
+        p: float,
+        train: bool,
+    ) -> Tensor:
         result = rule(masks, input, p, train)
         return input if result is input else input.copy_(result)
 
