@@ -129,9 +129,10 @@ def test_a_client_app_that_raises_is_dropped_with_its_reason(caplog):
             raise OSError("the disk is gone")
         return held[context.node_config["partition-id"]]
 
-    strategy, _, _ = on_flower("fedavg", app=client_app(small_model, data, device="cpu"), rounds=1)
+    app = client_app(small_model, data, device="cpu")
+    strategy, _, _ = on_flower("fedavg", app=app, rounds=1, tell_errors=True)
     assert strategy.records[0].dropped == (2,) and strategy.records[0].weights[2] == 0
-    assert "client 2 (site-2) is dropped: the disk is gone" in caplog.text
+    assert "client 2 (site-2) is dropped: it failed" in caplog.text and "the disk is gone" in caplog.text
 
 
 def test_no_usable_reply_skips_the_round_and_the_next_goes_on():
