@@ -4,7 +4,6 @@ No package is imported for it: a data frame or a Hugging Face dataset is known b
 """
 
 import mmap
-import tokenize
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,10 +16,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 from torch.utils.data.sampler import RandomSampler, SequentialSampler, SubsetRandomSampler
 
 from .core.errors import InputError, first_line
-from .core.files import plain_file
+from .core.files import ARRAY_DAMAGES, plain_file
 
 TARGETS = ("label", "labels", "target", "y")  # what a target column is called if nobody says
-DAMAGES = (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError)  # numpy's, of a file that is not whole
 NUMBERS = "biuf"  # numpy's kinds
 FORMS = (
     "a pair (inputs, targets), a torch or Hugging Face dataset, a data frame, a folder with x.npy and y.npy, or a "
@@ -130,7 +128,7 @@ def _mapped(folder: Path, where: str) -> Pair:
         file = folder / name
         try:
             array = np.load(plain_file(file), mmap_mode="r", allow_pickle=False)
-        except DAMAGES as error:
+        except ARRAY_DAMAGES as error:
             raise InputError(
                 f"{where}: {file} cannot be read ({first_line(error)}); give a folder with x.npy and y.npy, as "
                 "np.save writes them"

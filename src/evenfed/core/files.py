@@ -2,12 +2,20 @@
 
 import os
 import stat
+import tokenize
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import InputError
 
+ARRAY_DAMAGES = (
+    OSError,
+    ValueError,
+    EOFError,
+    SyntaxError,
+    tokenize.TokenError,
+)  # what numpy raises of half a file
 BESIDE = ".new"  # what a file's name ends in until it is whole
 _KINDS = {
     stat.S_IFDIR: "a folder",

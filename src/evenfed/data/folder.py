@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import InputError
-from ..core.files import plain_file
-from ..examples import DAMAGES
+from ..core.files import ARRAY_DAMAGES, plain_file
 from .archive import check_room
 from .dataset import Dataset
 
@@ -25,7 +24,7 @@ MOST_CLASSES = 1_000_000  # more are identifiers or hashes
 # What half a file raises; a TypeError: it holds one bare array, which is no context manager. NotImplementedError and
 # RuntimeError: a zip method that Python lacks, and a password.
 _DAMAGES = (
-    *DAMAGES,
+    *ARRAY_DAMAGES,
     TypeError,
     zipfile.BadZipFile,
     zlib.error,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import InputError, first_line, unknown
-from ..examples import DAMAGES
+from ..core.files import ARRAY_DAMAGES
 from .catalogue import SOURCES
 from .dataset import Dataset, digits
 
@@ -315,7 +315,7 @@ def _mapped(name: str, which: str, headers: Mapping[str, Header]) -> Array:
     header = headers[which]
     try:
         array: Array = np.load(path, mmap_mode="r")
-    except DAMAGES as error:
+    except ARRAY_DAMAGES as error:
         raise _damaged(path, str(error)) from error
     shape = tuple(header["shape"])
     kind = array.dtype.str
