@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "seek.json"
 PROPERTIES = "tests/properties"
 MEMORY = 16 << 30  # bytes of addresses; torch alone takes 3
-PATIENCE = 3600  # seconds for one property
+PATIENCE = 900  # seconds for one property
 
 
 def names() -> list[str]:

@@ -37,6 +37,7 @@ def train(model=None, clients=CLIENTS, **options):
         ({"server_optimizer": lambda p: torch.optim.SparseAdam(p)}, "SparseAdam cannot take a step.*dense gradient"),
         ({"loss": lambda outputs, targets: outputs.sum(1) + 1j}, "loss gave complex numbers"),
         ({"score": lambda outputs, targets: outputs.sum(1) + 1j}, "score gave complex numbers"),
+        ({"score": lambda outputs, targets: outputs.sum(1) * torch.nan}, "score gave NaN or infinity for every client"),
     ],
 )
 def test_options(options, told):

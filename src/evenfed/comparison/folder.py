@@ -35,7 +35,6 @@ from .client_table import resolved
 from .configuration import differences
 from .header import Header, Table
 from .history import History
-from .layout import check_records
 from .lines import Lines, chained
 from .reached import Reached, with_reached
 from .service import over
@@ -121,12 +120,7 @@ class RunFolder:
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
         texts = self._all_lines(header) if header.finished else self.lines.whole()
-        history = self.history_of(header, self.lines.records(texts))
-        try:
-            check_records(history.records, len(header.clients["train"]))
-        except ValueError as error:
-            raise DamageError(f"{self.lines.path} is damaged: {error}") from None
-        return history
+        return self.history_of(header, self.lines.checked(texts, len(header.clients["train"])))
 
     @staticmethod
     def history_of(header: Header, records: Sequence[Record]) -> History:

@@ -12,6 +12,7 @@ from ..core.files import plain_file
 from ..core.server import Record
 from . import record_json
 from .columns import Columns, Place, end_of, places_in
+from .layout import check_records
 
 _ADVICE = "make the same comparison again to train that run anew"
 
@@ -100,6 +101,15 @@ class Lines:
                 raise DamageError(f"{self.path} is damaged: line {line + 1} cannot be read; {_ADVICE}") from None
             self._check_round(line, record.index)
             records.append(record)
+        return records
+
+    def checked(self, texts: Sequence[str], clients: int) -> list[Record]:
+        """The same of all lines; refused if they are not of so many clients."""
+        records = self.records(texts)
+        try:
+            check_records(records, clients)
+        except ValueError as error:
+            raise DamageError(f"{self.path} is damaged: {error}; {_ADVICE}") from None
         return records
 
     def _check_round(self, line: int, index: int | None) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
 from ..core.errors import InputError
 from .asking import Enough, Heard, replies
 from .habits import Closing, Habits
+from .logs import log
 from .resting import Resting
 
 

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .. import scores as built_in
 from ..client import Pool
 from ..core.errors import InputError, first_line
 from ..core.few import per_client
@@ -96,10 +97,13 @@ def of_current(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(problem: Problem) -> None:
-    """Refuse a metric of whole clients that has no value for any of them, before anything is trained."""
+    """Refuse a score or a metric of whole clients that has no value for any of them, before anything is trained."""
     metric = problem.whole_client
     pool = problem.judged
-    if metric is None or pool is None:
+    if pool is None:
+        return
+    if metric is None:
+        _check_score(problem, pool)
         return
     worker = Worker(problem)
     reason = "it is not a number"
@@ -116,6 +120,22 @@ def check(problem: Problem) -> None:
     raise InputError(
         f"the metric '{metric.name}' has no value for any client ({reason}); it gets the arrays of one client, here "
         f"outputs {list(outputs.shape)} and targets {list(targets.shape)} ({targets.dtype}), and must return one number"
+    )
+
+
+def _check_score(problem: Problem, pool: Pool) -> None:
+    """Refuse a score of the user's that is not finite for anyone; for some, it means that they have no figure."""
+    score = problem.score
+    if score is None or getattr(score, "__module__", "") == built_in.__name__:
+        return
+    worker = Worker(problem)
+    for client in torch.nonzero(pool.sizes).flatten().tolist():
+        (value,) = worker.means((score,), pool, client)
+        if np.isfinite(value):
+            return
+    raise InputError(
+        "score gave NaN or infinity for every client; it must return finite numbers, one per example. A client with a "
+        "NaN among them has no figure and does not count"
     )
 
 
