@@ -1,6 +1,5 @@
 """A grid of thousands of nodes in one process: each answers at once, without a model of its own."""
 
-import time
 from collections.abc import Iterable
 from itertools import count
 
@@ -17,7 +16,8 @@ NAMES = ("weight", "bias")
 class FleetGrid(Grid):
     """`clients` nodes that understand evenfed's messages and Flower's usual ones.
 
-    `latency`: seconds per request. `mute` clients take the `kinds` of messages named and never answer them.
+    `requests` counts those that a server on another machine would make. `mute` clients take the `kinds` of messages
+    named and never answer them.
     A client's loss falls with its number; training moves every parameter by its loss.
     """
 
@@ -25,20 +25,18 @@ class FleetGrid(Grid):
         self,
         clients: int,
         parameters: int = 4,
-        latency: float = 0.0,
         mute: Iterable[int] = (),
         kinds: tuple[str, ...] = ("query", "train", "evaluate"),
     ) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # as Flower's simulation does
         self.clients = clients
-        self.latency = latency
         self.mute = set(mute)
         self.kinds = kinds
         self.nodes = {node_of(client): client for client in range(clients)}
         self.waiting: dict[str, Message] = {}
         self.log: list[tuple[str, int]] = []  # (kind, client) of every order
         self.pushes: list[int] = []  # messages of each request
-        self.pulls = 0
+        self.requests = 0
         self.most_at_once = 10**9  # messages of a request
         self.trained = {
             "weight": Array(np.full(parameters - 1, 0.5, np.float32)),
@@ -57,12 +55,12 @@ class FleetGrid(Grid):
         return [client for sent, client in self.log if sent == kind]
 
     def get_node_ids(self) -> Iterable[int]:
-        self._request()
+        self.requests += 1
         return list(self.nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
-        self._request()
+        self.requests += 1
         if len(messages) > self.most_at_once:
             return []  # as Flower answers what is too large
         self.pushes.append(len(messages))
@@ -77,8 +75,7 @@ class FleetGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        self._request()
-        self.pulls += 1
+        self.requests += 1
         answers = []
         for name in message_ids:
             order = self.waiting.get(name)
@@ -94,10 +91,6 @@ class FleetGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self.pull_messages(list(self.push_messages(messages)))  # one request for all, as Flower's grids do
-
-    def _request(self) -> None:
-        if self.latency:
-            time.sleep(self.latency)
 
     def _answer(self, order: Message, client: int) -> Message:
         kind = order.metadata.message_type
@@ -117,10 +110,10 @@ class FleetGrid(Grid):
             }
             content[wire.CONFIG] = ConfigRecord(facts)
         elif kind == wire.TRAIN:
-            content[wire.ARRAYS] = ArrayRecord(dict(self.trained))
+            content[wire.ARRAYS] = self._model()
             config = order.content.config_records[wire.CONFIG]
             if config.get(f"{wire.PREFIX}snapshot_step"):
-                content[wire.SNAPSHOT] = ArrayRecord(dict(self.trained))
+                content[wire.SNAPSHOT] = self._model()
         elif kind == wire.EVALUATE:
             metrics |= {"accuracy": 1 - loss / 2, "eval_acc": 1 - loss / 2}
             if not order.content.config_records[wire.CONFIG].get(f"{wire.PREFIX}measure"):
@@ -128,6 +121,14 @@ class FleetGrid(Grid):
         if kind != wire.DESCRIBE:
             content[wire.METRICS] = MetricRecord(metrics)
         return Message(RecordDict(content), reply_to=order)
+
+    def _model(self) -> ArrayRecord:
+        """In memory of its own, as a reply from elsewhere is."""
+        arrays = {}
+        for name, array in self.trained.items():
+            own = bytes(bytearray(array.data))
+            arrays[name] = Array(array.dtype, array.shape, array.stype, own)
+        return ArrayRecord(arrays)
 
     set_run = run = create_message = None  # of no use here
 

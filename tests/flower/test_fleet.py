@@ -11,6 +11,7 @@ import evenfed
 from evenfed.flower import Fair, FairStrategy, asking, wire
 from evenfed.flower.habits import Closing, Habits
 from evenfed.flower.server import options
+from evenfed.flower.telling import final_table
 from fleet_grid import FleetGrid, node_of
 
 pytestmark = pytest.mark.slow
@@ -298,3 +299,10 @@ def test_fair_takes_either_name():
         Fair("fedavg", participation=0.5, fraction_train=0.2)
     with pytest.raises(evenfed.InputError, match=r"participation=3: Fair draws as FedAvg does"):
         Fair("fedavg", participation=3)
+
+
+def test_the_table_of_many_clients_shows_those_served_worst():
+    grid = FleetGrid(120)
+    strategy = run(grid)
+    lines = final_table(strategy.records, strategy.journal.sizes, strategy.roster.name)
+    assert len(lines) == 52 and lines[1].startswith("phone-0 ") and lines[-1].startswith("and 70 more clients")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from torch import Tensor
 
 from ..core.errors import InputError
@@ -224,16 +224,19 @@ class PlainRound:
         """A message for each client that is connected."""
         self.unanswered = {}
         messages = []
+        records: dict[Task, ConfigRecord] = {}  # clients with the same task share one, which Flower sends once
         for client, task in tasks.items():
             node = self.connection.nodes.get(client)
             if node is None:
                 continue
             self.unanswered[node] = client
+            if task not in records:
+                records[task] = task.record(config)
             message = wire.message(
                 node=node,
                 kind=kind,
                 models=models,
-                config=task.record(config),
+                config=records[task],
                 lifetime=self.connection.timeout,
             )
             messages.append(message)

@@ -13,6 +13,8 @@ from ..metrics import ACCURACY, Metric
 
 Column = NDArray[np.float64]  # one number per client
 Name = Callable[[int], str]  # of a client, by its position
+MOST_ROWS = 50  # of the table at the end
+MOST_NAMES = 20  # in a round's line
 
 
 def round_line(
@@ -64,11 +66,18 @@ def final_table(
     name: Name,
     metric: Metric = ACCURACY,
 ) -> list[str]:
-    """A row per client: size, last loss and accuracy that are known, mean weight, rounds in which it was dropped."""
+    """A row per client: size, last loss and accuracy that are known, mean weight, rounds in which it was dropped.
+
+    Of many clients, those served worst.
+    """
     judged_by = "test loss" if metric.is_loss else visible(metric.name)
     rows = [["client", "size", "loss", judged_by, "mean weight", "rounds dropped"]]
     service = Service.of(records, len(sizes), metric)
-    for client, size in enumerate(sizes):
+    clients = list(range(len(sizes)))
+    if len(sizes) > MOST_ROWS:
+        clients = sorted(_served_worst(service, metric))
+    for client in clients:
+        size = sizes[client]
         who = visible(name(client))
         count = f"{size:g}"
         loss = _cell(service.loss[client], ".3g")
@@ -89,11 +98,25 @@ def final_table(
             padded.append(aligned)
         line = "  ".join(padded)
         lines.append(line)
+    others = len(sizes) - len(clients)
+    if others:
+        lines.append(f"and {others:,} more clients, served better or never scored")
     return lines
 
 
 def _cell(value: float, form: str) -> str:
     return "-" if math.isnan(value) else format(value, form)
+
+
+def _served_worst(service: Service, metric: Metric) -> list[int]:
+    """The clients with the worst figures; where none are known, with the highest losses."""
+    figure = np.asarray(service.figure)
+    badness = -figure if metric.higher_is_better else figure
+    if np.isnan(figure).all():
+        badness = np.asarray(service.loss)
+    order = np.argsort(-badness, kind="stable")  # NaN comes last
+    worst: list[int] = order[:MOST_ROWS].tolist()
+    return worst
 
 
 def _newer(column: Column | None, client: int, before: float) -> float:
@@ -105,7 +128,10 @@ def _newer(column: Column | None, client: int, before: float) -> float:
 
 
 def _names(clients: Sequence[int], name: Name) -> str:
-    names = [visible(name(client)) for client in clients]
+    names = [visible(name(client)) for client in clients[:MOST_NAMES]]
+    others = len(clients) - len(names)
+    if others:
+        names.append(f"and {others:,} more")
     return ", ".join(names) or "none"
 
 
