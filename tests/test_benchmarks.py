@@ -97,3 +97,44 @@ def test_intervals_over_few_clients_miss_more_often(monkeypatch):
     coverage = importlib.import_module("coverage_over_clients").coverage
     held = coverage(20, repetitions=100)
     assert held["mean"] > 87 and 75 < held["worst10"] < held["mean"]
+
+
+@pytest.fixture
+def scale(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "2")  # the soak sets its own
+    return importlib.import_module("scale")
+
+
+def test_the_page_has_the_tables_of_scale(scale):
+    results = json.loads(scale.RESULTS.read_text())
+    text = (BENCHMARKS / "README.md").read_text()
+    assert scale._population_table(results) in text
+    assert scale._round_table(results) in text
+    assert scale._soak_table(results["soak"]["figures"]) in text
+
+
+def test_the_committed_soak_does_not_grow(scale):
+    figures = json.loads(scale.RESULTS.read_text())["soak"]["figures"]
+    assert figures["rounds"] == 2000
+    _check_flat(figures)
+
+
+def test_a_small_soak_does_not_grow(scale):
+    _check_flat(scale.soak(rounds=80, count=2500, every=10))
+
+
+def _check_flat(figures):
+    """From the second tenth on: the first fills caches."""
+    early = slice(len(figures["handles"]) // 4, len(figures["handles"]) // 2)
+    late = slice(-len(figures["handles"]) // 4, None)
+    assert max(figures["handles"][late]) <= max(figures["handles"][early]) + 1  # a checkpoint that is being written
+    assert min(figures["resident_mb"][late]) - max(figures["resident_mb"][early]) < 5
+    assert min(figures["cpu_ms_per_round"][late]) < 1.5 * max(figures["cpu_ms_per_round"][early])
+
+
+@pytest.mark.parametrize(("form", "panel"), [("list", 0), ("arrays", 200)])
+def test_a_population_is_measured(scale, monkeypatch, form, panel):
+    monkeypatch.setattr(scale, "ROUNDS", 3)
+    figures = scale.population(2500, form, panel)
+    assert figures["line_bytes"] < 80_000 and figures["round_cpu_s"] > 0

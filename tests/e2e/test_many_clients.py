@@ -160,3 +160,31 @@ def test_what_rounds_add_up_to_is_the_same_without_writing_them_out(clients):
     figures = np.array([record.accuracy for record in history.late])
     assert np.allclose(history.late_figures, figures.mean(0), equal_nan=True)
     assert history.late_fairness.mean == pytest.approx(np.nanmean(figures))
+
+
+def test_a_data_frame_has_those_who_took_part_or_were_evaluated(clients):
+    result = train(clients, 2, evaluate_participation=20)
+    frame = result.to_pandas()
+    record = result.records[1]
+    known = np.flatnonzero(~np.isnan(record.losses) | ~np.isnan(record.accuracy))
+    second = frame[frame["round"] == 2]
+    assert second["client"].tolist() == [str(k) for k in known]
+    assert np.array_equal(second["loss"], record.losses[known], equal_nan=True)
+
+
+@pytest.mark.slow
+def test_reports_and_pages_of_many_clients(clients, tmp_path):
+    comparison = evenfed.compare(
+        torch.nn.Linear(4, 2),
+        clients,
+        ["vred"],
+        seeds=2,
+        rounds=2,
+        evaluate_participation=0.02,
+        out=tmp_path,
+        **OPTIONS,
+    )
+    page = comparison.page(tmp_path / "page.html")
+    assert page.stat().st_size < 3_000_000
+    assert "6000 clients" in str(evenfed.load(tmp_path))
+    assert comparison.report(show=False)

@@ -1,5 +1,8 @@
 """Many clients: in a few arrays, evaluated on a panel, recorded for those alone who took part."""
 
+import weakref
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,8 @@ import torch
 import evenfed
 from evenfed.core import few, streams
 from evenfed.core.errors import InputError
+from evenfed.core.fold import Fold
+from evenfed.simulate import kept
 
 COUNT = 60
 OPTIONS = {"rounds": 3, "lr": 0.1, "participation": 7, "batch_size": 2, "device": "cpu", "progress": False}
@@ -130,3 +135,61 @@ def test_records_of_many_clients_keep_those_who_took_part(clients, monkeypatch):
         assert len(record.kept("losses").ids) == len(record.known("losses")) == 7
         assert len(record.kept("accuracy").values) == 10
         assert record.losses.shape == (COUNT,)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ("fedmgda", "fedmgda needs the updates of all 7 clients of a round at once"),
+        ("fedfv", "fedfv needs the updates"),
+        ("ditto", "ditto keeps a model for each of 60 clients"),
+    ],
+)
+def test_what_memory_does_not_hold_is_refused_in_words(clients, monkeypatch, algorithm, reason):
+    monkeypatch.setattr(kept, "memory_of", lambda device: 1000)
+    with pytest.raises(InputError, match=f"{reason}.* GB of cpu memory; "):
+        evenfed.train(model(), clients, algorithm, **OPTIONS)
+    assert evenfed.train(model(), clients, "semi_vred", **OPTIONS).records
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel"])
+def test_a_round_takes_the_memory_of_a_few_models_however_many_train(engine):
+    """80 clients, whose updates together would take 80 times the model."""
+    width = 400
+    inputs = torch.randn(80, width)
+    many = evenfed.Clients((inputs, torch.arange(80) % width), np.ones(80, dtype=int))
+    largest = []
+
+    def watch(progress):
+        largest.append(progress.server.theta.nbytes)
+
+    with tracked_tensors() as held:
+        evenfed.train(
+            torch.nn.Linear(width, width),
+            many,
+            "fedavg",
+            rounds=1,
+            lr=0.1,
+            engine=engine,
+            device="cpu",
+            progress=False,
+            callbacks=[watch],
+        )
+    assert max(held) < 20 * largest[0]
+
+
+@contextmanager
+def tracked_tensors():
+    """The bytes of updates that are alive, noted whenever one is folded."""
+    held = []
+    alive = weakref.WeakSet()
+    add = Fold.add
+
+    def noted(fold, update):
+        alive.add(update.delta)
+        held.append(sum(delta.nbytes for delta in alive))
+        add(fold, update)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fold, "add", noted)
+        yield held

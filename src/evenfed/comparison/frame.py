@@ -1,9 +1,10 @@
 """Rounds as a tidy table: one row per entry, seed, round and client."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..core.server import Record
@@ -20,7 +21,8 @@ Rounds = tuple[str, int, Sequence[str], Sequence[Record]]  # label, seed, client
 def frame(runs: Iterable[Rounds]) -> "pandas.DataFrame":
     """label, seed, round (from 1), client, loss, weight, accuracy, test_loss; NaN where nothing was measured.
 
-    Where a run has them also unpadded, and current and current_loss: of the model whose average is deployed.
+    Where a run has them also unpadded, and current and current_loss: of the model whose average is deployed. Of very
+    many clients, a round has rows of those alone that took part or were evaluated.
     """
     pandas = _pandas()
     every_run = list(runs)
@@ -29,19 +31,30 @@ def frame(runs: Iterable[Rounds]) -> "pandas.DataFrame":
     for name in measured:
         columns[name] = []
     for label, seed, names, records in every_run:
-        clients = len(names)
-        nothing = np.full(clients, np.nan)
         for record in records:
-            columns["label"] += [label] * clients
-            columns["seed"] += [seed] * clients
-            columns["round"] += [record.index + 1] * clients
-            columns["client"] += names
+            ids = _clients_of(record, len(names), measured)
+            rows = len(ids)
+            columns["label"] += [label] * rows
+            columns["seed"] += [seed] * rows
+            columns["round"] += [record.index + 1] * rows
+            columns["client"] += [names[client] for client in ids]
             for name, attribute in measured.items():
                 values = getattr(record, attribute)
-                if values is None:
-                    values = nothing
-                columns[name] += values.tolist()
+                known = np.full(rows, np.nan) if values is None else values[ids]
+                columns[name] += known.tolist()
     return pandas.DataFrame(columns)
+
+
+def _clients_of(record: Record, clients: int, measured: Mapping[str, str]) -> NDArray[np.int64]:
+    """Everyone; where the round keeps numbers of a few clients, those that have one."""
+    ids = []
+    for attribute in measured.values():
+        kept = record.kept(attribute)
+        if isinstance(kept, np.ndarray):
+            return np.arange(clients)
+        if kept is not None:
+            ids.append(kept.ids)
+    return np.unique(np.concatenate(ids))
 
 
 def _measured(runs: Sequence[Rounds]) -> dict[str, str]:

@@ -161,8 +161,7 @@ def _smooth(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tens
 
 
 def _round_of(server: Server, ids: Tensor, losses: Tensor) -> Round:
-    sizes = server.sizes.double()
-    taking_part = sizes[ids]
+    taking_part = server.sizes[ids].double()
     index = server.index
     rng = streams.generator(server.seed, index, streams.PLANNING)
     return Round(
@@ -170,7 +169,7 @@ def _round_of(server: Server, ids: Tensor, losses: Tensor) -> Round:
         ids=ids,
         losses=losses,
         shares=taking_part / taking_part.sum(),
-        population=sizes / sizes.sum(),
+        population=server.everyone.shares,
         local_steps=server.local_steps,
         lr=server.round_lr,
         rng=rng,

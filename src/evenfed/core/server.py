@@ -5,6 +5,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -138,6 +139,24 @@ class Past:
     ages: Tensor  # [k] rounds since
 
 
+class Everyone:
+    """What all rounds need to know of the clients' sizes [n], computed once."""
+
+    def __init__(self, sizes: Tensor) -> None:
+        self.sizes = sizes
+
+    @cached_property
+    def eligible(self) -> NDArray[np.int64]:
+        """The clients with data."""
+        return torch.nonzero(self.sizes).flatten().numpy()
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """[n] of all examples, in float64."""
+        sizes = self.sizes.double()
+        return sizes / sizes.sum()
+
+
 @dataclass(frozen=True)
 class Server:
     """Everything the server holds between rounds. State in, state out: rounds return a new one."""
@@ -164,16 +183,17 @@ class Server:
     guard: Guard | None = None  # what bounds each client's influence
     heard: Heard | None = None  # what clients last reported, which the guard compares with
     oversized: tuple[Clip, ...] = ()  # clients whose sizes the guard has bounded since the last round
+    known: Everyone | None = None  # of an earlier round
 
     @classmethod
     def start(
         cls,
         algorithm: Algorithm,
         params: Parameters,
-        sizes: Sequence[int],
+        sizes: Sequence[int] | Tensor,
         *,
         lr: float,
-        local_steps: Sequence[int] | None = None,
+        local_steps: Sequence[int] | Tensor | None = None,
         seed: int = 0,
         server_lr: float = 1.0,
         smooth: float | None = None,
@@ -304,10 +324,16 @@ class Server:
 
     def draw(self, count: int) -> Tensor:
         """Ids of this round's participants: `count` clients with data, uniformly, from the run's own seed."""
-        with_data = torch.nonzero(self.sizes)
-        eligible = with_data.flatten().numpy()
-        drawn = streams.sample(self.seed, self.index, eligible, count)
+        drawn = streams.sample(self.seed, self.index, self.everyone.eligible, count)
         return torch.from_numpy(drawn)
+
+    @property
+    def everyone(self) -> Everyone:
+        """What is known of the clients' sizes; servers of later rounds share it."""
+        if self.known is None or self.known.sizes is not self.sizes:
+            object.__setattr__(self, "known", Everyone(self.sizes))
+        assert self.known is not None
+        return self.known
 
 
 def _check_sizes(sizes: Tensor) -> None:

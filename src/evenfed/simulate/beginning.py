@@ -31,11 +31,11 @@ def new_server(
     server = Server.start(
         algorithm,
         theta,
-        sizes.tolist(),
+        sizes,
         lr=settings.lr,
         seed=settings.seed,
         server_lr=settings.server_lr,
-        local_steps=local_steps.tolist(),
+        local_steps=torch.from_numpy(local_steps),
         smooth=settings.smooth,
         average=settings.average,
         weigh_at=settings.weigh_at,

@@ -1,4 +1,4 @@
-"""The state of clients' optimisers from round to round, for those who keep it."""
+"""What is kept per client: the state of optimisers from round to round, and whether memory holds the rest."""
 
 import os
 
@@ -30,6 +30,29 @@ def before(settings: Settings, server: Server) -> Moments | None:
             "clients"
         )
     return optimizer.fresh(theta.expand(clients, -1))
+
+
+def check_room(settings: Settings, server: Server) -> None:
+    """Refuse what memory would not hold of algorithms that need every update at once, or a model per client."""
+    algorithm = server.algorithm
+    clients = len(server.sizes)
+    vectors = 0
+    reason = ""
+    if algorithm.needs == "gram":
+        vectors = 2 * settings.drawn(len(server.everyone.eligible))  # and a copy of those that arrived
+        reason = f"needs the updates of all {vectors // 2} clients of a round at once"
+        advice = "lower participation, use a smaller model, or an algorithm whose updates are folded one by one"
+    if algorithm.personal() is not None:
+        vectors = 3 * clients  # with the copy that a round writes to, and the models that serve
+        reason = f"keeps a model for each of {clients} clients"
+        advice = "use a smaller model or fewer clients"
+    needed = vectors * server.theta.nbytes
+    available = memory_of(server.theta.device)
+    if needed > SHARE_OF_MEMORY * available:
+        raise InputError(
+            f"{algorithm.name} {reason}, with copies {needed / 1e9:.3g} GB, more than half of the "
+            f"{available / 1e9:.3g} GB of {server.theta.device.type} memory; {advice}"
+        )
 
 
 def memory_of(device: torch.device) -> int:

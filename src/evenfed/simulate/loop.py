@@ -87,6 +87,7 @@ def start(
         layout=problem.layout,
         buffers=problem.buffers,
     )
+    kept.check_room(settings, server)
     firsts = first_models(settings, len(sizes), drawn)
     moments = kept.before(settings, server)
     norms = OwnNorms.before(settings, run.algorithm, problem, server)
@@ -289,8 +290,7 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     questions = []
     for run, state in zip(runs, states, strict=True):
         server = state.server
-        eligible = eligible_count(server.sizes)
-        count = run.settings.drawn(eligible)
+        count = run.settings.drawn(len(server.everyone.eligible))
         participants = server.draw(count)
         questions.append(state.weighed(participants))
     parts = []

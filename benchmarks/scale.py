@@ -1,0 +1,331 @@
+"""How time, memory and files grow with the population, with a round, and with the number of rounds.
+
+    python benchmarks/scale.py population          # 10^4, 10^5, 10^6 clients, 100 per round; 10 minutes, at most 4 GB
+    python benchmarks/scale.py round               # one round of 10,000 clients with 1 M parameters, both engines
+    python benchmarks/scale.py soak                # 2,000 rounds: memory, seconds per round, open handles
+    python benchmarks/scale.py table               # results/scale.json as the tables of README.md
+
+Each figure is a process of its own with one torch thread. `--source DIR` measures the package in another folder
+(`before` in the results: commit ff6df0a, measured by this script on the same machine). CPU seconds are those of the
+process; other work on the machine moves them little, and wall seconds much.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import page
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "scale.json"
+POPULATIONS = (10_000, 100_000, 1_000_000)
+DRAWN = 100
+PANEL = 1000
+ROUNDS = 12
+FEATURES, CLASSES = 8, 4
+SOAK_ROUNDS = 2000
+SOAK_EVERY = 100
+
+
+def resident_mb() -> float:
+    """Of this process, now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def peak_mb() -> float:
+    """The most that it ever was."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def examples(torch: Any, rows: int, seed: int) -> Any:
+    draw = torch.Generator().manual_seed(seed)
+    inputs = torch.randn((rows, FEATURES), generator=draw)
+    return inputs, torch.randint(0, CLASSES, (rows,), generator=draw)
+
+
+def made_clients(form: str, count: int, train_rows: int = 4, test_rows: int = 2) -> Any:
+    """Clients of equal size: a list of objects, or a few arrays."""
+    import numpy as np
+    import torch
+
+    import evenfed
+
+    x, y = examples(torch, count * train_rows, 0)
+    test_x, test_y = examples(torch, count * test_rows, 1)
+    if form == "arrays":
+        sizes = np.full(count, train_rows)
+        return evenfed.Clients((x, y), sizes, (test_x, test_y), np.full(count, test_rows))
+    trains = zip(x.split(train_rows), y.split(train_rows), strict=True)
+    tests = zip(test_x.split(test_rows), test_y.split(test_rows), strict=True)
+    return [evenfed.Client(train, test) for train, test in zip(trains, tests, strict=True)]
+
+
+class Watch:
+    """Notes the time and memory of each round, as a callback."""
+
+    def __init__(self) -> None:
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
+        self.resident: list[float] = []
+        self.handles: list[int] = []
+
+    def __call__(self, progress: Any = None) -> None:
+        self.wall.append(time.perf_counter())
+        self.cpu.append(time.process_time())
+        self.resident.append(resident_mb())
+        self.handles.append(len(os.listdir("/proc/self/fd")))
+
+
+def median_step(times: list[float]) -> float:
+    import numpy as np
+
+    return float(np.median(np.diff(times)))
+
+
+def population(count: int, form: str, panel: int) -> dict[str, Any]:
+    """Rounds of a few clients out of many, kept in a folder."""
+    import torch
+
+    import evenfed
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    hidden = torch.nn.Linear(FEATURES, 16)
+    model = torch.nn.Sequential(hidden, torch.nn.ReLU(), torch.nn.Linear(16, CLASSES))
+    warm_up = made_clients("list", 10)
+    evenfed.train(model, warm_up, rounds=1, device="cpu", progress=False)  # what is imported and compiled once
+    began_cpu = time.process_time()
+    clients = made_clients(form, count)
+    made_cpu = time.process_time() - began_cpu
+    options: dict[str, Any] = {"rounds": ROUNDS, "lr": 0.05, "batch_size": 4, "participation": DRAWN}
+    if panel:
+        options["evaluate_participation"] = panel
+    watch = Watch()
+    before_mb = resident_mb()
+    watch()
+    with tempfile.TemporaryDirectory() as folder:
+        result = evenfed.train(
+            model, clients, "semi_vred", device="cpu", progress=False, callbacks=[watch], out=folder, **options
+        )
+        watch()
+        lines = (result.folder / "rounds.jsonl").read_text().splitlines()
+        sizes = {file.name: file.stat().st_size for file in result.folder.iterdir()}
+    return {
+        "clients": count,
+        "form": form,
+        "panel": panel,
+        "make_cpu_s": round(made_cpu, 2),
+        "setup_cpu_s": round(watch.cpu[1] - watch.cpu[0], 2),
+        "setup_wall_s": round(watch.wall[1] - watch.wall[0], 2),
+        "round_cpu_s": round(median_step(watch.cpu[1:-1]), 4),
+        "round_wall_s": round(median_step(watch.wall[1:-1]), 4),
+        "end_cpu_s": round(watch.cpu[-1] - watch.cpu[-2], 2),
+        "clients_mb": round(before_mb),
+        "grown_mb": round(watch.resident[-2] - watch.resident[1], 1),
+        "peak_mb": round(peak_mb()),
+        "line_bytes": max(map(len, lines)),
+        "files": sizes,
+    }
+
+
+def whole_round(engine: str, count: int = 10_000, width: int = 1000, algorithm: str = "fedavg") -> dict[str, Any]:
+    """One round in which everyone trains a model of a million parameters; memory above model and data."""
+    import torch
+
+    import evenfed
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(width, width, bias=False)
+    data = torch.randn(count, width)
+    targets = torch.arange(count) % width
+    clients = [evenfed.Client((data[k : k + 1], targets[k : k + 1])) for k in range(count)]
+    options = {"rounds": 1, "lr": 0.01, "device": "cpu", "progress": False, "engine": engine}
+    evenfed.train(torch.nn.Linear(width, 2), clients[:1], algorithm, loss=first_output, **options)
+    before = resident_mb()
+    watch = Watch()
+    watch()
+    result = evenfed.train(model, clients, algorithm, **options)
+    watch()
+    return {
+        "engine": result.engine,
+        "clients": count,
+        "parameters": width * width,
+        "cpu_s": round(watch.cpu[1] - watch.cpu[0], 1),
+        "wall_s": round(watch.wall[1] - watch.wall[0], 1),
+        "above_mb": round(peak_mb() - before),
+        "peak_mb": round(peak_mb()),
+    }
+
+
+def first_output(outputs: Any, targets: Any) -> Any:
+    return outputs[:, 0].square()
+
+
+def soak(rounds: int = SOAK_ROUNDS, count: int = 5000, every: int = SOAK_EVERY) -> dict[str, Any]:
+    """Many rounds in a folder with frequent checkpoints: what grows?"""
+    import torch
+
+    import evenfed
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    os.environ["EVENFED_CHECKPOINT_SECONDS"] = "0.2"
+    watch = Watch()
+    with tempfile.TemporaryDirectory() as folder:
+        evenfed.train(
+            torch.nn.Linear(FEATURES, CLASSES),
+            made_clients("arrays", count),
+            "semi_vred[smooth=0.25]",
+            rounds=rounds,
+            lr=0.05,
+            batch_size=2,
+            participation=20,
+            evaluate_participation=50,
+            evaluate_every=10,
+            guard="on",
+            device="cpu",
+            progress=False,
+            callbacks=[watch],
+            out=folder,
+        )
+    points = range(every, rounds + 1, every)
+    cpu_ms = [1000 * (watch.cpu[at - 1] - watch.cpu[at - every]) / (every - 1) for at in points]
+    return {
+        "rounds": rounds,
+        "clients": count,
+        "every": every,
+        "resident_mb": [round(watch.resident[at - 1], 1) for at in points],
+        "cpu_ms_per_round": [round(each, 2) for each in cpu_ms],
+        "handles": [watch.handles[at - 1] for at in points],
+    }
+
+
+MEASURES = {"population": population, "round": whole_round, "soak": soak}
+
+
+def measured(what: str, source: str | None, *arguments: Any) -> dict[str, Any]:
+    """In a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if source is not None:
+        environment["PYTHONPATH"] = source
+    command = [sys.executable, __file__, "measure", what, json.dumps(arguments)]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(json.dumps(figures), flush=True)
+    return figures
+
+
+def keep(key: str, figures: Any) -> None:
+    """In the file of results, with where they are from."""
+    from evenfed.comparison.provenance import provenance
+
+    everything = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    everything[key] = {**provenance(), "figures": figures}
+    RESULTS.write_text(json.dumps(everything, indent=1) + "\n")
+
+
+def table() -> None:
+    """The tables of README.md."""
+    results = json.loads(RESULTS.read_text())
+    if "population" in results:
+        page.put("population", _population_table(results))
+    if "round" in results:
+        page.put("whole round", _round_table(results))
+    if "soak" in results:
+        page.put("soak", _soak_table(results["soak"]["figures"]))
+
+
+def _population_table(results: dict[str, Any]) -> str:
+    head = ["clients", "", "evaluated", "make", "set up", "a round", "peak MB", "line kB", "header kB"]
+    rows = [head, ["---"] * len(head)]
+    for key in ("population before", "population"):
+        for figures in results.get(key, {"figures": []})["figures"]:
+            when = "before" if key.endswith("before") else f"now, {figures['form']}"
+            rows.append(
+                [
+                    f"{figures['clients']:,}",
+                    when,
+                    f"{figures['panel']:,}" if figures["panel"] else "everyone",
+                    f"{figures['make_cpu_s']:.1f} s",
+                    f"{figures['setup_cpu_s']:.1f} s",
+                    f"{1000 * figures['round_cpu_s']:.0f} ms",
+                    f"{figures['peak_mb']:,}",
+                    f"{figures['line_bytes'] / 1000:,.0f}",
+                    f"{figures['files']['header.json'] / 1000:,.0f}",
+                ]
+            )
+    return _rows(rows)
+
+
+def _round_table(results: dict[str, Any]) -> str:
+    rows = [["engine", "", "CPU seconds", "MB above model and data"], ["---"] * 4]
+    for key, when in (("round before", "before"), ("round", "now")):
+        for figures in results.get(key, {"figures": []})["figures"]:
+            rows.append([figures["engine"], when, f"{figures['cpu_s']:.0f}", f"{figures['above_mb']:,}"])
+    return _rows(rows)
+
+
+def _soak_table(figures: dict[str, Any]) -> str:
+    every = figures["every"]
+    rows = [["after rounds", "resident MB", "CPU ms per round", "open handles"], ["---"] * 4]
+    last = len(figures["resident_mb"])
+    for at in sorted({1, 2, 5, last // 2, last}):
+        place = at - 1
+        rows.append(
+            [
+                f"{at * every:,}",
+                f"{figures['resident_mb'][place]:.0f}",
+                f"{figures['cpu_ms_per_round'][place]:.1f}",
+                str(figures["handles"][place]),
+            ]
+        )
+    return _rows(rows)
+
+
+def _rows(rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def main() -> None:
+    """Run one of the commands."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=[*MEASURES, "table", "measure"])
+    parser.add_argument("arguments", nargs="*")
+    parser.add_argument("--source", help="the folder that holds another version of the package")
+    parser.add_argument("--clients", type=int, nargs="+", default=POPULATIONS)
+    options = parser.parse_args()
+    if options.command == "measure":
+        what, arguments = options.arguments
+        print(json.dumps(MEASURES[what](*json.loads(arguments))))
+        return
+    if options.command == "table":
+        table()
+        return
+    suffix = "" if options.source is None else " before"
+    source = options.source
+    figures: Any
+    if options.command == "population":
+        kinds = [("list", 0), ("arrays", 0), ("arrays", PANEL)] if source is None else [("list", 0)]
+        figures = []
+        for count in options.clients:
+            for form, panel in kinds:
+                figures.append(measured("population", source, count, form, panel))
+    elif options.command == "round":
+        figures = [measured("round", source, engine) for engine in ("reference", "parallel")]
+    else:
+        figures = measured("soak", source)
+    keep(options.command + suffix, figures)
+    table()
+
+
+if __name__ == "__main__":
+    main()
