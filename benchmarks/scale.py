@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py population          # 10^4, 10^5, 10^6 clients, 100 per round; 10 minutes, at most 4 GB
     python benchmarks/scale.py round               # one round of 10,000 clients with 1 M parameters, both engines
+    python benchmarks/scale.py fold                # CPU seconds of a server per update
     python benchmarks/scale.py soak                # 2,000 rounds: memory, seconds per round, open handles
     python benchmarks/scale.py table               # results/scale.json as the tables of README.md
 
@@ -170,6 +171,27 @@ def first_output(outputs: Any, targets: Any) -> Any:
     return outputs[:, 0].square()
 
 
+def fold(size: int, guard: str | None, updates: int = 40) -> dict[str, Any]:
+    """CPU seconds that a server needs for one update, once it has arrived."""
+    import torch
+
+    import evenfed
+    from evenfed.core.fold import Fold
+
+    torch.set_num_threads(1)
+    algorithm = evenfed.algorithms.get("semi_vred")
+    server = evenfed.Server.start(algorithm, torch.zeros(size), [10] * updates, lr=0.1, guard=guard)
+    turn = evenfed.open_round(server, torch.linspace(1, 2, updates))
+    delta = torch.randn(size)
+    folded = Fold(turn)
+    began = time.process_time()
+    for client in range(updates):
+        folded.add(evenfed.Update(client, delta))
+    folded.close()
+    seconds = time.process_time() - began
+    return {"parameters": size, "guard": guard, "cpu_ms": round(1000 * seconds / updates, 2)}
+
+
 def soak(rounds: int = SOAK_ROUNDS, count: int = 5000, every: int = SOAK_EVERY) -> dict[str, Any]:
     """Many rounds in a folder with frequent checkpoints: what grows?"""
     import torch
@@ -209,7 +231,7 @@ def soak(rounds: int = SOAK_ROUNDS, count: int = 5000, every: int = SOAK_EVERY) 
     }
 
 
-MEASURES = {"population": population, "round": whole_round, "soak": soak}
+MEASURES = {"population": population, "round": whole_round, "fold": fold, "soak": soak}
 
 
 def measured(what: str, source: str | None, *arguments: Any) -> dict[str, Any]:
@@ -267,10 +289,12 @@ def _population_table(results: dict[str, Any]) -> str:
 
 
 def _round_table(results: dict[str, Any]) -> str:
-    rows = [["engine", "", "CPU seconds", "MB above model and data"], ["---"] * 4]
+    rows = [["engine", "clients", "", "CPU seconds", "MB above model and data"], ["---"] * 5]
     for key, when in (("round before", "before"), ("round", "now")):
         for figures in results.get(key, {"figures": []})["figures"]:
-            rows.append([figures["engine"], when, f"{figures['cpu_s']:.0f}", f"{figures['above_mb']:,}"])
+            engine, _, _ = figures["engine"].partition(" (")
+            count = f"{figures['clients']:,}"
+            rows.append([engine, count, when, f"{figures['cpu_s']:.1f}", f"{figures['above_mb']:,}"])
     return _rows(rows)
 
 
@@ -321,6 +345,9 @@ def main() -> None:
                 figures.append(measured("population", source, count, form, panel))
     elif options.command == "round":
         figures = [measured("round", source, engine) for engine in ("reference", "parallel")]
+    elif options.command == "fold":
+        sizes = (1_000_000, 10_000_000)
+        figures = [measured("fold", source, size, guard) for size in sizes for guard in (None, "on")]
     else:
         figures = measured("soak", source)
     keep(options.command + suffix, figures)

@@ -109,7 +109,10 @@ class Fold:
             delta = arrived.delta
             buffers = clipping.buffers(arrived)
         check = _Check(positions, arrived.usable, arrived.norms, arrived.drifts)
-        self.checks.append(check)
+        if arrived.usable.is_cpu:
+            self._read(check)  # kept, small tensors would break up the memory that large ones leave free
+        else:
+            self.checks.append(check)
         dtype = delta.dtype
         columns: Tensor | slice = slice(None)
         if update.columns is not None:
@@ -266,12 +269,8 @@ class Fold:
         if clipping is not None:
             for ready in clipping.rest():
                 self._fold(ready)
-        for positions, usable, norms, drifts in self.checks:
-            self.arrived[positions] = usable.cpu()
-            if norms is not None:
-                self.norms[positions] = norms.cpu()
-            if drifts is not None:
-                self.drifts[positions] = drifts.cpu()
+        for check in self.checks:
+            self._read(check)
         self.checks.clear()
         if clipping is None:
             return []
@@ -287,6 +286,13 @@ class Fold:
                 position = self.position[clip.client]
                 self.norms[position] = clip.counted
         return clipped
+
+    def _read(self, check: _Check) -> None:
+        self.arrived[check.positions] = check.usable.cpu()
+        if check.norms is not None:
+            self.norms[check.positions] = check.norms.cpu()
+        if check.drifts is not None:
+            self.drifts[check.positions] = check.drifts.cpu()
 
     def _scaled(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor]:
         """Applied weights [k] and the step Delta [D] from the sum of the updates."""
