@@ -203,6 +203,8 @@ def _of_frame(frame: Any, where: str, target: str | None) -> Pair:
     names = [str(name) for name in getattr(frame, "columns", ())]
     if not names:
         raise InputError(f"{where}: a {type(frame).__name__} is no table; give a DataFrame with a target column")
+    if not names:
+        raise InputError(f"{where}: a table without columns; give {FORMS}")
     target = _target_of(names, target, where)
     label = frame.columns[names.index(target)]
     if len(names) == 1:

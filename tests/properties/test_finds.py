@@ -124,6 +124,11 @@ def test_the_store(tmp_path, file, content, told):
             store.read("mine")
 
 
+def test_a_table_without_columns():
+    with pytest.raises(InputError, match="a table without columns"):
+        evenfed.train(nn.Linear(4, 3), [evenfed.Client({})], rounds=1, device="cpu")
+
+
 def test_a_folder_with_single_numbers(tmp_path):
     for name in ("x.npy", "y.npy"):
         np.save(tmp_path / name, np.array(1.0))
