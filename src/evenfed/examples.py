@@ -203,8 +203,6 @@ def _of_frame(frame: Any, where: str, target: str | None) -> Pair:
     names = [str(name) for name in getattr(frame, "columns", ())]
     if not names:
         raise InputError(f"{where}: a {type(frame).__name__} is no table; give a DataFrame with a target column")
-    if not names:
-        raise InputError(f"{where}: a table without columns; give {FORMS}")
     target = _target_of(names, target, where)
     label = frame.columns[names.index(target)]
     if len(names) == 1:
@@ -285,6 +283,8 @@ def _hugging_face_columns(dataset: Any, where: str, target: str | None) -> Mappi
 def _of_columns(columns: Mapping[str, Any], where: str, target: str | None) -> Pair:
     """Columns of numbers become a matrix, one column of arrays the input, several a dict of inputs."""
     names = list(columns)
+    if not names:
+        raise InputError(f"{where}: a table without columns; give {FORMS}")
     target = _target_of(names, target, where)
     inputs = {}
     for name in names:
