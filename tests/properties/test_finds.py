@@ -134,3 +134,16 @@ def test_a_folder_with_single_numbers(tmp_path):
         np.save(tmp_path / name, np.array(1.0))
     with pytest.raises(InputError, match="holds a single number"):
         evenfed.train(nn.Linear(4, 3), [evenfed.Client(tmp_path)], rounds=1, device="cpu")
+
+
+class Deaf(nn.Linear):
+    """Its outputs depend on no parameter."""
+
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
+def test_a_model_whose_outputs_depend_on_no_parameter():
+    clients = [evenfed.Client(train=(X, Y), test=(X, Y))] * 2
+    with pytest.raises(InputError, match="depend on none of its trainable parameters"):
+        evenfed.train(Deaf(4, 3), clients, "fedavg", rounds=1, lr=0.1)

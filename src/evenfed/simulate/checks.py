@@ -38,7 +38,7 @@ class Probe:
         count = max(2, min(EXAMPLES, available))
         rows = torch.linspace(0, available - 1, count).long().to(pool.targets.device)
         inputs, targets = pool.at(rows)
-        with _quietly(), torch.no_grad(), wherever_weights_lie():
+        with _quietly(), torch.enable_grad(), wherever_weights_lie():
             probed = copy.deepcopy(model).eval()
             try:
                 outputs = trees.outputs(probed, inputs)
@@ -48,6 +48,9 @@ class Probe:
                     f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_said(error)}; give "
                     "data of the shape and type your model takes"
                 ) from error
+        _check_dependence(outputs)
+        outputs = tree_map_only(Tensor, Tensor.detach, outputs)
+        alone = tree_map_only(Tensor, Tensor.detach, alone)
         _check_rows(outputs, alone, count)
         return cls(what, outputs, targets)
 
@@ -235,6 +238,16 @@ def _check_rows(outputs: Any, alone: Any, count: int) -> None:
 def _some(outputs: Any, rows: slice) -> Any:
     """Some rows of what a model gave."""
     return tree_map_only(Tensor, lambda tensor: tensor[rows], outputs)
+
+
+def _check_dependence(outputs: Any) -> None:
+    """Refuse outputs that no parameter has a part in: nothing could be learnt."""
+    floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if floating and not any(tensor.requires_grad for tensor in floating):
+        raise InputError(
+            "the model's outputs depend on none of its trainable parameters; use them in `forward`, without detach() "
+            "or no_grad()"
+        )
 
 
 def _with_gradient(tensor: Tensor) -> Tensor:
