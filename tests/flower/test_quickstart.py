@@ -44,7 +44,7 @@ def test_the_diff_makes_the_app_fair(fair_app, tmp_path, caplog):
     for context in grid.contexts.values():
         context.run_config = CONFIG
     fair_app["server_app"].main(grid, SimpleNamespace(run_config=CONFIG))
-    assert "Starting Fair strategy" in caplog.text and "round 1/1: objective" in caplog.text
+    assert "SemiVRed" in caplog.text and "round 1/1: objective" in caplog.text
     assert caplog.text.count("does not say at which model") == 1
     net = fair_app["task"].Net()
     net.load_state_dict(torch.load(tmp_path / "final_model.pt"))

@@ -330,6 +330,10 @@ def test_local_privacy_touches_training_alone():
     assert not torch.equal(strategy.server.theta, plain.server.theta)
 
 
+def told_of(app):
+    return on_flower("fedavg", app=app, tell_errors=True)
+
+
 @pytest.mark.parametrize(
     ("build", "told"),
     [
@@ -348,8 +352,14 @@ def test_local_privacy_touches_training_alone():
             ),
             r"5 of 7 clients connected.*SuperNodes",
         ),
-        (lambda: on_flower("fedavg", app=client_app(small_model, lambda c: [1, 2])), "must return an evenfed.Client"),
-        (lambda: on_flower("fedavg", app=client_app(lambda: 3, lambda c: federation()[0])), "must make a torch"),
+        (
+            lambda: on_flower("fedavg", app=client_app(small_model, lambda c: [1, 2]), tell_errors=True),
+            "must return an evenfed.Client",
+        ),
+        (
+            lambda: on_flower("fedavg", app=client_app(lambda: 3, lambda c: federation()[0]), tell_errors=True),
+            "must make a torch",
+        ),
         (
             lambda: FairStrategy("fedavg", rounds=1).start(LocalGrid(app_of(), 5), initial_arrays(nn.Linear(6, 3))),
             "initial model lacks",

@@ -120,7 +120,9 @@ class RunFolder:
         if header is None:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
         texts = self._all_lines(header) if header.finished else self.lines.whole()
-        return self.history_of(header, self.lines.checked(texts, len(header.clients["train"])))
+        history = self.history_of(header, self.lines.records(texts))
+        self.lines.check(history.records, len(header.clients["train"]))
+        return history
 
     @staticmethod
     def history_of(header: Header, records: Sequence[Record]) -> History:

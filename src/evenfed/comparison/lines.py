@@ -103,14 +103,12 @@ class Lines:
             records.append(record)
         return records
 
-    def checked(self, texts: Sequence[str], clients: int) -> list[Record]:
-        """The same of all lines; refused if they are not of so many clients."""
-        records = self.records(texts)
+    def check(self, records: Sequence[Record], clients: int) -> None:
+        """Refuse rounds that are not of so many clients."""
         try:
             check_records(records, clients)
         except ValueError as error:
             raise DamageError(f"{self.path} is damaged: {error}; {_ADVICE}") from None
-        return records
 
     def _check_round(self, line: int, index: int | None) -> None:
         """Refuse a line that is not of its round: rounds are missing, or two processes have written here."""

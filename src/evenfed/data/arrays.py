@@ -199,7 +199,7 @@ def _check_concentration(concentration: Any) -> None:
 
 def _natural(data: Examples, owners: Any) -> tuple[Parts, list[str]]:
     if owners.shape != (len(data),):
-        raise InputError(f"owners has the shape {owners.shape} for {len(data)} examples; give one for each")
+        raise InputError(f"owners has the shape {tuple(owners.shape)} for {len(data)} examples; give one for each")
     try:
         values, members = np.unique(owners, return_inverse=True)
     except TypeError as error:

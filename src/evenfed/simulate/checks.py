@@ -38,19 +38,19 @@ class Probe:
         count = max(2, min(EXAMPLES, available))
         rows = torch.linspace(0, available - 1, count).long().to(pool.targets.device)
         inputs, targets = pool.at(rows)
-        with _quietly(), torch.enable_grad(), wherever_weights_lie():
+        with _quietly(), torch.no_grad(), wherever_weights_lie():
             probed = copy.deepcopy(model).eval()
             try:
                 outputs = trees.outputs(probed, inputs)
                 alone = trees.outputs(probed, trees.rows(inputs, slice(1)))
+                with torch.enable_grad():
+                    trained = trees.outputs(probed, inputs)
             except Exception as error:
                 raise InputError(
                     f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_said(error)}; give "
                     "data of the shape and type your model takes"
                 ) from error
-        _check_dependence(outputs)
-        outputs = tree_map_only(Tensor, Tensor.detach, outputs)
-        alone = tree_map_only(Tensor, Tensor.detach, alone)
+        _check_dependence(trained)
         _check_rows(outputs, alone, count)
         return cls(what, outputs, targets)
 
