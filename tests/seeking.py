@@ -1,6 +1,6 @@
 """Properties that seek bad input: whatever is given, the answer is right or our own message.
 
-`make test` tries 25 cases of each property, always the same. `python tools/seek.py --cases 10000` tries new ones.
+`make test` tries 16 cases of each property, always the same. `python tools/seek.py --cases 10000` tries new ones.
 """
 
 import atexit
@@ -26,7 +26,7 @@ from hypothesis.errors import HypothesisException
 from evenfed.cli import main
 from evenfed.core.errors import InputError
 
-USUAL = 25  # cases of a property
+USUAL = 16  # cases of a property
 CASES = int(os.environ.get("EVENFED_CASES", USUAL))
 COUNTS = os.environ.get("EVENFED_COUNTS")  # a file that is told how many cases were tried
 EXIT_CODES = (0, 1, 2)

@@ -343,8 +343,6 @@ def test_a_sum_over_two_clients_is_never_applied(stage, caplog):
 @pytest.mark.parametrize(
     ("name", "messages", "options"),
     [
-        ("fedavg", [6, 4, 4], {}),
-        ("vred", [8, 4, 4], {}),
         ("semi_vred", [10, 6, 6], {"average": 0.9, "weigh_at": "average"}),
         ("vred", [6, 6, 4], {"evaluate_every": 2}),
         ("fedavg", [7, 7, 7], {"participation": 3}),  # all four are scored, under keys of their own

@@ -19,7 +19,7 @@ from local_grid import OPTIONS, LocalGrid, on_flower, sites
 from stranger import extended, fair, run
 from worked_example import federation, small_model
 
-SECRET = "patient 4711"
+SECRET = "patient 4711"  # pragma: allowlist secret
 REASON = f"<class 'ValueError'>:<'no field age in the record of {SECRET}'>"
 
 
@@ -99,7 +99,7 @@ def test_a_stored_command_holds_no_token_or_password(monkeypatch):
         "--auth-password",
         "s3cret3",
         "--storage",
-        "mysql://ann:s3cret4@host/db?password=s3cret5",
+        "mysql://ann:s3cret4@host/db?password=s3cret5",  # pragma: allowlist secret
         "--api-key",
         "s3cret6",
         "--run-config",
