@@ -29,6 +29,7 @@ from evenfed.comparison.provenance import provenance
 ENTRIES = ["vred", "ditto", "semi_vred[smooth=0.25]"]
 STOPPED = "vred"  # a callback ends this one after round 2
 ROUNDS = 4
+UNKNOWN = "unknown"  # the commit, while trials run: asking git would be one more point to be killed at
 CRASHED = 66  # the exit status of a process that died at its point
 Trouble = list[str]  # what is wrong with a resumed comparison, in words
 
@@ -129,7 +130,7 @@ def exit_code(process: int) -> int:
 def prepare() -> None:
     """Checkpoints as often as possible; and all that a comparison loads is loaded before the first fork."""
     os.environ["EVENFED_CHECKPOINT_SECONDS"] = "0"
-    os.environ.setdefault("EVENFED_COMMIT", "unknown")
+    os.environ.setdefault("EVENFED_COMMIT", UNKNOWN)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         compare(Path(folder))
@@ -250,6 +251,8 @@ def try_moments(folder: Path, kills: int, seed: int) -> tuple[int, Trouble]:
 def save(path: Path, what: str, figures: dict[str, Any]) -> None:
     """Keep the figures of one kind of trial in a file, beside those of the other kind."""
     kept = json.loads(path.read_text()) if path.exists() else {}
+    if os.environ.get("EVENFED_COMMIT") == UNKNOWN:
+        del os.environ["EVENFED_COMMIT"]  # the trials are over: the source tree is asked
     kept[what] = {**figures, **provenance()}
     path.write_text(json.dumps(kept, indent=1) + "\n")
 
