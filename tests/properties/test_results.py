@@ -127,7 +127,7 @@ def test_pages_show_names_as_text(clients, label, figures):
             for line in rounds:
                 line["accuracy"] = figures
             put_rounds(run, rounds, header)
-        is_answered(shown_safely, place / "runs")
+        assert is_answered(shown_safely, place / "runs")
 
 
 def shown_safely(place: Path) -> None:

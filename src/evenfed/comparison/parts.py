@@ -165,7 +165,6 @@ class _Watched(Watcher):
         self.root = root
         self.parts = parts
         self.shares = shares
-        self.looked_at = 0.0
         self.begun_with = self._rounds_done()
         rounds = 0
         for part in parts:
@@ -192,15 +191,9 @@ class _Watched(Watcher):
             self.shares.say(f"{place} failed: {outcome.message} (where: {path})")
         elif outcome.message:
             self.shares.say(f"{place} failed: {outcome.message}")
-        self._tell()
+        self.look()
 
     def look(self) -> None:
-        now = time.monotonic()
-        if now - self.looked_at >= 1:
-            self._tell()
-            self.looked_at = time.monotonic()
-
-    def _tell(self) -> None:
         self.shares.tell(self._rounds_done() - self.begun_with)
 
     def _rounds_done(self) -> int:

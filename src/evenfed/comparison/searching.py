@@ -1,6 +1,5 @@
 """A search by several workers: each takes batches of candidates from the database that they share."""
 
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +57,6 @@ class Searched(Watcher):
         self.listen = listen
         self.listen_to_each = listen_to_each
         self.shares = shares
-        self.looked_at = 0.0
         self.finished = studies.progress()[0]
         self.told = {_key(candidate) for candidate in studies.candidates()}
 
@@ -80,15 +78,9 @@ class Searched(Watcher):
     def ended(self, errand: int, place: str, outcome: Outcome) -> None:
         if outcome.message:
             self.shares.say(f"{place} failed: {outcome.message}")
-        self._tell()
+        self.look()
 
     def look(self) -> None:
-        now = time.monotonic()
-        if now - self.looked_at >= 1:
-            self._tell()
-            self.looked_at = time.monotonic()
-
-    def _tell(self) -> None:
         finished, total = self.studies.progress()
         if finished == self.finished:
             return

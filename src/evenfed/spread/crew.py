@@ -11,6 +11,7 @@ from ..core.errors import InputError
 from .errand import Errand, Outcome, packed
 
 POLL_SECONDS = 0.1
+LOOK_SECONDS = 1.0
 MOST_LOSSES = 3  # of one errand in a row, without any progress between
 
 
@@ -54,7 +55,7 @@ class Watcher:
         """An errand has ended, well or not."""
 
     def look(self) -> None:
-        """Some time has passed."""
+        """About a second has passed."""
 
 
 @dataclass
@@ -90,6 +91,7 @@ class Crew:
     waiting: deque[int] = field(default_factory=deque)
     losses: dict[int, _Losses] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    looked_at: float = 0.0
 
     def carry_out(self) -> list[Outcome]:
         """The outcome of each errand, in order; "stopped" for those that the user ended."""
@@ -105,7 +107,7 @@ class Crew:
                     self._hand_out()
                 for post in self.posts:
                     self._check(post)
-                self.watcher.look()
+                self._look()
                 time.sleep(POLL_SECONDS)
         finally:
             for post in self.posts:
@@ -114,6 +116,12 @@ class Crew:
                         post.job.kill()
         stopped = Outcome("stopped")
         return [self.outcomes.get(errand, stopped) for errand in range(len(self.errands))]
+
+    def _look(self) -> None:
+        """Looking reads folders or a database, so it is done less often than workers are asked."""
+        if time.monotonic() - self.looked_at >= LOOK_SECONDS:
+            self.watcher.look()
+            self.looked_at = time.monotonic()
 
     def _is_at_work(self) -> bool:
         busy = any(post.job is not None for post in self.posts)
