@@ -82,7 +82,15 @@ def tables(comparisons: Sequence[Findings]) -> list[Table]:
                 notes.append(f"{where}{entry.label}: {len(counts) - _MOST} more clients, less often.")
     if not lines:
         return []
-    return [Table(name="guard", title="Whom the guard held back", columns=_COLUMNS, lines=lines, notes=notes)]
+    table = Table(
+        name="guard",
+        title="Whom the guard held back",
+        columns=_COLUMNS,
+        lines=lines,
+        notes=notes,
+        part_head="client",
+    )
+    return [table]
 
 
 def facts(findings: Findings) -> list[str]:

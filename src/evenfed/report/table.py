@@ -99,6 +99,7 @@ class Table:
     notes: Sequence[str] = ()
     digits: int = 1  # where space is scarce; documents have room for two
     head: str = "algorithm"
+    part_head: str = "part"  # of the column that tells lines of one entry apart, on the page
 
     @property
     def document_digits(self) -> int:

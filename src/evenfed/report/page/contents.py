@@ -226,7 +226,7 @@ def _table(table: Table) -> dict[str, Any]:
         "name": table.name,
         "title": shown.title,
         "head": table.head,
-        "parts": table.has_parts,
+        "parts": table.part_head if table.has_parts else None,
         "columns": heads,
         "lines": lines,
         "notes": list(shown.notes),

@@ -29,7 +29,7 @@ function onDemand(title, content) {
 }
 
 function tableOf(table) {
-  const titles = [table.head, ...(table.parts ? ["part"] : []), ...table.columns];
+  const titles = [table.head, ...(table.parts ? [table.parts] : []), ...table.columns];
   const lines = table.lines.map(([entry, part, control, cells]) => {
     const head = make("th", { scope: "row" }, nameOf(entry));
     const parts = table.parts ? [make("td", { class: "part" }, part)] : [];
