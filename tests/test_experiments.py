@@ -27,7 +27,14 @@ NINE = {"fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred
 
 
 STUDIES = {"vred-cifar10", "readings-cifar10", "damping-cifar10", "damped-cifar10"}
-OVER_FEDERATIONS = ("choose-cifar10", "choose-cifar100", "confirm-cifar10", "confirm-cifar100", "others-cifar10")
+OVER_FEDERATIONS = (
+    "choose-cifar10",
+    "choose-cifar100",
+    "confirm-cifar10",
+    "confirm-cifar100",
+    "guard-cifar10",
+    "others-cifar10",
+)
 OTHERS = {*STUDIES, *OVER_FEDERATIONS, "demo"}
 REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in OTHERS)
 
