@@ -15,13 +15,14 @@ from evenfed.comparison.folder import RunFolder
 from evenfed.comparison.pack import PACKED, unpacked
 from evenfed.core.errors import InputError
 from evenfed.core.files import plain_file
-from evenfed.data import archive, fetch, images
+from evenfed.data import archive, fetch, hdf5, images
 from evenfed.data.folder import read_folder
 from evenfed.data.stackoverflow import read_stackexchange, read_stackoverflow
 from evenfed.data.text import read_shakespeare
 from evenfed.examples import _mapped
 
 FREE = 1 << 20  # instead of 64 of these: bombs take time to make
+ALL = hdf5.Choice(min_examples=0, max_examples=1000, first_users=9)
 HUGE = 16 * FREE
 
 
@@ -91,7 +92,40 @@ def test_hdf5_that_leads_elsewhere_is_refused(tmp_path, fill, told):
     with h5py.File(path, "w") as file:
         fill(h5py, file, secret)
     with pytest.raises(InputError, match=told):
-        read_stackoverflow(path, min_examples=0, max_examples=1000)
+        list(hdf5.messages(path, ALL))
+
+
+@pytest.fixture
+def two_sentences(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "stackoverflow_train.h5"
+    with h5py.File(path, "w") as file:
+        rows = np.array([b"the cat sat on the mat", b"and no dog was there ."], dtype=object)
+        file.create_dataset("examples/u/tokens", data=rows, dtype=h5py.string_dtype())
+    return path
+
+
+def test_hdf5_that_keeps_the_library_busy_without_end_is_refused(two_sentences):
+    """The rest of its heap has no size, so that the library looks for the heap's end without moving on."""
+    content = two_sentences.read_bytes()
+    rest = (4000).to_bytes(8, "little")
+    assert content.count(rest) == 1
+    two_sentences.write_bytes(content.replace(rest, bytes(8)))
+    with pytest.raises(InputError, match=r"makes no progress with it.*get the file again"):
+        list(hdf5.read(two_sentences, ALL, patience=1))
+
+
+def test_a_crash_of_the_hdf5_library_is_told(two_sentences, monkeypatch):
+    monkeypatch.setattr(hdf5, "_START", "import os; os.kill(os.getpid(), 11)")
+    with pytest.raises(InputError, match=r"ended by SIGSEGV.*get the file again"):
+        read_stackoverflow(two_sentences)
+
+
+def test_many_sentences_that_refer_to_one_are_bounded(two_sentences, monkeypatch):
+    monkeypatch.setattr(archive, "FREE", 32)  # two references of 16 bytes
+    monkeypatch.setattr(archive, "MOST", 0)
+    with pytest.raises(InputError, match="expands to 44 or more"):
+        list(hdf5.messages(two_sentences, ALL))
 
 
 class Zeros(io.RawIOBase):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenfed.core.errors import InputError
-from evenfed.data import store
+from evenfed.data import hdf5, store
 from evenfed.data.dataset import Dataset
 from evenfed.data.stackoverflow import convert_stackexchange, read_stackexchange, read_stackoverflow
 from evenfed.data.text import (
@@ -382,7 +382,7 @@ def test_another_layout_is_refused(tff: SimpleNamespace, fill: Callable[[object]
     with tff.h5py.File(tff.path, "w") as file:
         fill(file)
     with pytest.raises(InputError, match=message):
-        read_stackoverflow(tff.path)
+        list(hdf5.messages(tff.path, hdf5.Choice(min_examples=0, max_examples=9, first_users=9)))
 
 
 def test_what_is_not_hdf5_is_refused(tff: SimpleNamespace) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 import evenfed
 from evenfed.comparison.reading import read
 from evenfed.core.errors import InputError
-from evenfed.data import store
+from evenfed.data import images, store
 from evenfed.data.dataset import Dataset
 from reports import put_rounds
 
@@ -147,3 +147,18 @@ def test_a_model_whose_outputs_depend_on_no_parameter():
     clients = [evenfed.Client(train=(X, Y), test=(X, Y))] * 2
     with pytest.raises(InputError, match="depend on none of its trainable parameters"):
         evenfed.train(Deaf(4, 3), clients, "fedavg", rounds=1, lr=0.1)
+
+
+@pytest.mark.parametrize("content", [b"\0\0\x08\x01\0\0", b"\0\0\x08\x03" + b"\x80\0\0\0" * 3])
+def test_idx_files_cut_in_a_length_or_with_lengths_beyond_all_bounds(tmp_path, content):
+    for name in ("images-idx3", "labels-idx1"):
+        (tmp_path / f"train-{name}-ubyte").write_bytes(content)
+    with pytest.raises(InputError, match="not an idx file of bytes"):
+        images.convert_mnist(tmp_path, tmp_path / "out")
+
+
+def test_words_of_a_wrong_command_line_are_shown_as_text(evenfed):
+    done = evenfed("data", "show", "digits", "\x1f\a\x1b[31m")
+    assert done.returncode == 2
+    assert r"unexpected extra argument (\x1f\x07)" in done.stderr
+    assert "\x1f" not in done.stderr and "\x1b" not in done.stderr

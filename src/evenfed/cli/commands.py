@@ -1,5 +1,6 @@
 """The command line: all commands, in the order a newcomer needs them, and how they end."""
 
+import io
 import shlex
 import sys
 import warnings
@@ -86,7 +87,9 @@ def run() -> NoReturn:
         show = getattr(error, "show", None)  # of a usage error; typer does not say where it takes click from
         if show is None or not type(error).__module__.startswith(("click", "typer")):
             raise
-        show()
+        words = io.StringIO()
+        show(file=words)
+        say(words.getvalue().rstrip())
         sys.exit(getattr(error, "exit_code", 2))
     if code == INTERRUPTED:  # typer turns KeyboardInterrupt into this code, and returns it
         _fail(at_once, INTERRUPTED)

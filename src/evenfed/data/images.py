@@ -3,6 +3,7 @@
 Only the training part of MNIST and CIFAR is read: each client's test examples are split from its own rows.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,8 +156,8 @@ def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
         raise InputError(f"{path}: not a whole gzip file ({error}); get the official one again") from error
     start = 4 + 4 * axes
     magic = bytes([0, 0, 8, axes])
-    lengths = np.frombuffer(content[4:start], ">u4").astype(int)
-    size = start + lengths.prod()
+    lengths = [int.from_bytes(content[place : place + 4], "big") for place in range(4, start, 4)]
+    size = start + math.prod(lengths)
     is_idx = content.startswith(magic)
     if not is_idx or len(content) != size:
         raise InputError(f"{path}: not an idx file of bytes with {axes} axes, or cut short; get the official one again")

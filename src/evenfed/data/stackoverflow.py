@@ -1,6 +1,5 @@
 """Questions and answers, each user a client: a Stack Exchange dump, and StackOverflow from TensorFlow Federated."""
 
-import math
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -9,16 +8,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError, first_line
-from . import store
-from .archive import DAMAGES, Bounded, check_room
+from ..core.errors import InputError
+from . import hdf5, store
+from .archive import DAMAGES, Bounded
 from .dataset import Dataset
 from .text import NextWordRows, sentences
 
 _USED_TYPES = ("1", "2")  # PostTypeId of questions and answers; others are wiki pages and moderators' notes
-_AT_ONCE = 64  # sentences of a user in memory
-_LONGEST = 1 << 20  # bytes of a sentence
 _THE_SITE = "-1"  # OwnerUserId of what nobody in particular owns
+_HDF5 = b"\x89HDF\r\n\x1a\n"  # how a file begins
 
 
 def read_stackexchange(source: Path) -> Dataset:
@@ -109,103 +107,36 @@ def read_stackoverflow(
     Of the first users, by name, those with more than `min_examples` and fewer than `max_examples` sentences are used.
     The defaults are the authors' and give 20 users of the official train file.
     """
-    h5py = _h5py()
+    hdf5.check_installed()
     path = _find(source, "stackoverflow_train.h5", (".h5", ".hdf5"), "unpack TensorFlow Federated's archive of it")
-    if not h5py.is_hdf5(path):
+    with path.open("rb") as file:
+        start = file.read(len(_HDF5))
+    if start != _HDF5:
         raise InputError(f"{path} is not an HDF5 file; expected is stackoverflow_train.h5; get the file again")
     rows = NextWordRows()
-    largest = 0
-    try:
-        with h5py.File(path) as file:
-            users = _users(path, file)[:first_users]
-            for user in users:
-                tokens = _tokens(path, file, user)
-                largest = max(largest, len(tokens))
-                if min_examples < len(tokens) < max_examples:
-                    _add_sentences(path, rows, user, tokens)
-    except InputError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:  # h5py's, of a damaged file
-        raise InputError(f"{path} cannot be read ({first_line(error)}); get the file again") from error
+    counts = hdf5.Counts(0, 0)
+    for piece in hdf5.read(path, hdf5.Choice(min_examples, max_examples, first_users)):
+        if isinstance(piece, hdf5.Counts):
+            counts = piece
+            continue
+        user, sentences_said = piece
+        for sentence in sentences_said:
+            words = sentence.split()
+            if words:
+                rows.add(user, words)
     if not rows:
         raise InputError(
-            f"{path}: of the first {len(users):,} users none has more than {min_examples:,} and fewer than "
-            f"{max_examples:,} sentences (the most is {largest:,}); change min_examples, max_examples or first_users"
+            f"{path}: of the first {counts.users:,} users none has more than {min_examples:,} and fewer than "
+            f"{max_examples:,} sentences (the most is {counts.largest:,}); "
+            "change min_examples, max_examples or first_users"
         )
     notes = [
         f"users with more than {min_examples:,} and fewer than {max_examples:,} sentences, "
-        f"of the first {len(users):,} in the file",
+        f"of the first {counts.users:,} in the file",
         "each sentence is there once, so train and test share none by the split; "
         "the authors' code drew with replacement, so that theirs overlap",
     ]
     return rows.dataset("stackoverflow", notes)
-
-
-def _add_sentences(path: Path, rows: NextWordRows, user: str, tokens: Any) -> None:
-    """A few sentences at a time: many may refer to one that is long."""
-    for start in range(0, len(tokens), _AT_ONCE):
-        for sentence in tokens[start : start + _AT_ONCE]:
-            if len(sentence) > _LONGEST:
-                raise InputError(
-                    f"{path}: user {user!r} has a sentence of {len(sentence):,} bytes, at most {_LONGEST:,} are taken; "
-                    "give stackoverflow_train.h5 of TensorFlow Federated"
-                )
-            words = sentence.decode("utf-8", errors="replace").split()
-            if words:
-                rows.add(user, words)
-
-
-def _h5py() -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        raise InputError(
-            "stackoverflow comes as HDF5, which needs the package h5py, and it is not installed; "
-            "run `pip install 'evenfed[data]'`"
-        ) from error
-    return h5py
-
-
-def _users(path: Path, file: Any) -> list[str]:
-    if "examples" not in file:
-        raise InputError(
-            f"{path} has no group /examples (it has: {', '.join(file) or 'nothing'}); expected is the layout "
-            "/examples/USER/tokens; give stackoverflow_train.h5 of TensorFlow Federated"
-        )
-    return sorted(_inside(path, file, "examples"))
-
-
-def _inside(path: Path, group: Any, name: str) -> Any:
-    """What a group of the file itself holds; a link could lead to any other file, or round in circles."""
-    link = group.get(name, getlink=True)
-    if type(link).__name__ != "HardLink":
-        raise InputError(
-            f"{path}: {group.name.rstrip('/')}/{name} is a link to elsewhere, which is not followed; "
-            "give stackoverflow_train.h5 of TensorFlow Federated"
-        )
-    return group[name]
-
-
-def _tokens(path: Path, file: Any, user: str) -> Any:
-    group = _inside(path, _inside(path, file, "examples"), user)
-    actual = "no such array"
-    if "tokens" in group:
-        tokens = _inside(path, group, "tokens")
-        if tokens.external or tokens.is_virtual:
-            raise InputError(
-                f"{path}: /examples/{user}/tokens lies in other files, which are not opened; give "
-                "stackoverflow_train.h5 of TensorFlow Federated"
-            )
-        is_text = _h5py().check_string_dtype(tokens.dtype) is not None
-        if is_text and tokens.ndim == 1:
-            in_chunk = math.prod(tokens.chunks or ()) * tokens.dtype.itemsize
-            check_room(path, max(tokens.nbytes, in_chunk))
-            return tokens
-        actual = f"{tokens.dtype} of shape {tokens.shape}"
-    raise InputError(
-        f"{path}: /examples/{user}/tokens is {actual}; expected is a list of byte strings, one per sentence; "
-        "give stackoverflow_train.h5 of TensorFlow Federated"
-    )
 
 
 def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) -> Path:
