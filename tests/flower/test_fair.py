@@ -10,8 +10,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 import evenfed
+from evenfed.comparison.folder import RunFolder
 from evenfed.flower import Fair, loss_before
-from local_grid import simulated
+from local_grid import node_of, simulated
 from stranger import CLIENTS, LR, SIZES, STEPS, app_of, extended, fair, model, run, train
 
 pytestmark = pytest.mark.slow
@@ -166,6 +167,7 @@ def test_buffers_are_averaged_by_size_and_counters_copied():
         (lambda: Fair("fedavg", trips=0), "trips=0"),
         (lambda: Fair("fedavg", loss_in="evaluation"), "did you mean 'evaluate'"),
         (lambda: Fair("fedavg", loss_in="evaluate", trips=1), "asks for no evaluation"),
+        (lambda: Fair("fedavg", sites="no.toml"), "sites='no.toml': there is no such file"),
         (lambda: Fair().server, "no client has replied"),
         (lambda: run(fair(trips=3)), r"trips=3: no client answered.*extend"),
         (lambda: Fair("qffl").configure_train(1, ArrayRecord(model().state_dict()), ConfigRecord(), None), "'lr' in"),
@@ -174,3 +176,41 @@ def test_buffers_are_averaged_by_size_and_counters_copied():
 def test_bad_input_is_told(build, told):
     with pytest.raises(evenfed.InputError, match=f"(?s){told}"):
         build()
+
+
+def listed_sites(tmp_path, places, **first):
+    """sites.toml with a row per client of `places` (client -> partition); `first` are more fields of the first row."""
+    rows = []
+    for client, partition in places.items():
+        rows.append(f"[[site]]\npartition = {partition}\nnode = {node_of(client)}\n")
+    more = "".join(f"{name} = {value!r}\n" for name, value in first.items())
+    path = tmp_path / "sites.toml"
+    path.write_text(rows[0] + more + "".join(rows[1:]))
+    return path
+
+
+def test_listed_sites_alone_are_asked_under_the_names_and_up_to_the_sizes_of_the_list(tmp_path, caplog):
+    places = {2: 0, 1: 1, 0: 2}  # the fourth node is a stranger
+    listed = listed_sites(tmp_path, places, name="ward 3", largest=5)
+    strategy = fair("fedavg", sites=listed, trips=2, min_available_nodes=3, out=tmp_path / "runs")
+    _, grid = run(strategy)  # its clients say nothing of partitions
+    assert {client for _, client in grid.log} == {0, 1, 2}
+    assert strategy.strangers.sizes == [5, 4, 9]  # 17 of the first are not believed
+    first, second = strategy.records
+    assert np.allclose(first.weights, np.array([5, 4, 9]) / 18)
+    assert first.refused == (f"node {node_of(3)}: it is not in sites.toml",) and second.refused == ()
+    assert [(clip.client, clip.reported, clip.counted) for clip in first.clipped] == [(0, 17, 5)]
+    assert not second.clipped
+    assert "client 0 says 17 training examples, and sites.toml allows 5" in caplog.text
+    clients = RunFolder.at(tmp_path / "runs", strategy.label, 0).header().clients
+    assert clients["names"] == ["ward 3", "client 1", "client 2"] and clients["train"] == [5, 4, 9]
+
+
+def test_a_site_that_claims_anothers_place_is_dropped(tmp_path, caplog):
+    listed = listed_sites(tmp_path, {0: 0, 1: 2, 2: 1, 3: 3})
+    with pytest.raises(evenfed.InputError, match=r"min_available_nodes=5, but .* lists 4 sites; give 4 or less"):
+        fair("fedavg", sites=listed, min_available_nodes=5)
+    strategy = fair("fedavg", sites=listed)
+    run(strategy, extended(), rounds=1)
+    assert strategy.records[0].dropped == (1, 2)
+    assert "client 2 is dropped: it says partition-id=1, and sites.toml gives it 2" in caplog.text

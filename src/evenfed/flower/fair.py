@@ -32,15 +32,15 @@ from .keeping import Keeping
 from .logs import log
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of
-from .patience import Patience, in_fedavgs_words
+from .patience import Patience, check_least, in_fedavgs_words
 from .remembering import skipped
+from .sites import Door
 from .strangers import ASKED, Keys, LossIn, Strangers, check_strangers, server_settings
 from .telling import final_table, round_line
 from .trips import OneRound, check_trips
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord] | None
 RECEIVER = attrgetter("metadata.dst_node_id")
-SENDER = attrgetter("metadata.src_node_id")
 
 
 class Fair(FedAvg):
@@ -65,6 +65,8 @@ class Fair(FedAvg):
     * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
     * `out`: a run folder is kept in out/<label>/seed-<seed>, with a checkpoint every round; the same call resumes from
       there. `resume`: as of `FairStrategy`. Clients are known again by their nodes' ids.
+    * `sites`: a file that lists who may join, by key or node id, with each site's name and largest size
+      (docs/flower.md).
     * `listen`: callbacks, as `evenfed.train` takes them.
     * `quorum`, `oversample`, `rest`: when a round closes and who rests, as of `FairStrategy` (docs/flower.md).
     * `options`: smooth, average, server_lr, server_optimizer, as in `evenfed.Settings`.
@@ -95,6 +97,7 @@ class Fair(FedAvg):
         tell_errors: bool = False,
         out: Path | str | None = None,
         resume: bool | None = None,
+        sites: Path | str | None = None,
         listen: Callbacks = (),
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
@@ -108,11 +111,8 @@ class Fair(FedAvg):
         evaluate_metrics_aggr_fn: Aggregation = None,
         **options: Any,
     ) -> None:
-        drawn: dict[str, Any] = {"fraction_train": fraction_train, "fraction_evaluate": fraction_evaluate}
-        drawn["min_available_nodes"] = min_available_nodes
-        in_fedavgs_words(options, drawn)
         super().__init__(
-            **drawn,
+            **in_fedavgs_words(options, fraction_train, fraction_evaluate, min_available_nodes),
             min_train_nodes=min_train_nodes,
             min_evaluate_nodes=min_evaluate_nodes,
             weighted_by_key=weighted_by_key,
@@ -124,7 +124,9 @@ class Fair(FedAvg):
         variant = Variant.of_entry(algorithm)
         self.algorithm = variant.algorithm
         self.label = variant.label
-        self._patience = Patience(Habits.taken_from(options))
+        self.door = Door.of(sites)
+        check_least(self, self.door)
+        self._patience = Patience(Habits.taken_from(options), self.door)
         chosen = {**variant.options, **options}
         self.settings = server_settings(chosen)
         check_strangers(self.algorithm, local_steps)
@@ -133,7 +135,7 @@ class Fair(FedAvg):
         self.keys.check(trips)
         self.trips = trips
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
-        self.strangers = Strangers()
+        self.strangers = Strangers(self.door)
         self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, decisive)
@@ -264,20 +266,7 @@ class Fair(FedAvg):
         holding = self._holding
         if round is None:
             raise InputError(f"round {server_round} was not configured; call configure_train first")
-        contents = []
-        for reply in sorted(replies, key=SENDER):  # so that sums are the same in whatever order replies come
-            position = self.strangers.positions.get(reply.metadata.src_node_id, -1)
-            if position not in round.awaited:
-                continue
-            round.awaited.remove(position)
-            try:
-                self._hearing.take(reply, position, round, holding)
-            except InputError as error:
-                round.failures[position] = str(error)
-                continue
-            contents.append(reply.content)
-        for position in round.awaited:
-            round.failures[position] = "no reply"
+        contents = self._hearing.updates(replies, round, holding)
         for position, reason in round.failures.items():
             log(WARNING, "round %s: %s is dropped: %s", server_round, self.strangers.name(position), reason)
         if not any(self.strangers.sizes):  # nobody has ever replied
@@ -322,20 +311,7 @@ class Fair(FedAvg):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record, and say in a line how the round went."""
-        scores: dict[int, float] = {}
-        contents = []
-        for reply in replies:
-            position = self.strangers.place(reply.metadata.src_node_id)
-            try:
-                score = self._hearing.score(reply, position)
-            except InputError as error:
-                log(WARNING, "round %s: the score of %s: %s", server_round, self.strangers.name(position), error)
-                continue
-            contents.append(reply.content)
-            if score is not None:
-                scores[position] = score
-        if contents and not scores:
-            self._hearing.say_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
+        scores, contents = self._hearing.scores(replies, server_round)
         metrics = None
         if contents:
             metrics = aggregated(self.evaluate_metrics_aggr_fn, contents, self.weighted_by_key)
@@ -348,7 +324,7 @@ class Fair(FedAvg):
     def _end_round(self, record: Record, scores: dict[int, float]) -> None:
         """Complete the record and write it down."""
         clients = len(self.strangers.sizes)
-        (record,) = over([record], clients)
+        (record,) = over([self.door.noted(record)], clients)
         if scores:
             accuracy = np.full(clients, np.nan)
             for position, score in scores.items():

@@ -1,10 +1,12 @@
 """What `Fair` hears from clients of other people: updates, losses and scores, each field checked."""
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from logging import WARNING
+from operator import attrgetter
 
-from flwr.app import Message, MessageType
+from flwr.app import Message, MessageType, RecordDict
 
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
@@ -21,6 +23,7 @@ DURING = (
     "ClientApp(mods=[evenfed.flower.loss_before]), or app = evenfed.flower.extend(app, model=..., data=...). If yours "
     "is that one: Fair(measured_before=True)"
 )
+SENDER = attrgetter("metadata.src_node_id")
 
 
 @dataclass
@@ -37,7 +40,48 @@ class Hearing:
     losses: dict[int, float] = field(default_factory=dict)  # of the current model, by position
     said: set[str] = field(default_factory=set)  # what is said once
 
-    def take(
+    def updates(
+        self,
+        replies: Iterable[Message],
+        round: OneRound,
+        holding: Holding,
+    ) -> list[RecordDict]:
+        """Give the updates of train replies to the round; what the usable ones hold. Why others failed, it keeps."""
+        contents = []
+        for reply in sorted(replies, key=SENDER):  # so that sums are the same in whatever order replies come
+            position = self.strangers.positions.get(reply.metadata.src_node_id, -1)
+            if position not in round.awaited:
+                continue
+            round.awaited.remove(position)
+            try:
+                self._take(reply, position, round, holding)
+            except InputError as error:
+                round.failures[position] = str(error)
+                continue
+            contents.append(reply.content)
+        for position in round.awaited:
+            round.failures[position] = "no reply"
+        return contents
+
+    def scores(self, replies: Iterable[Message], number: int) -> tuple[dict[int, float], list[RecordDict]]:
+        """The scores in evaluate replies of a round, by position, and what the usable replies hold."""
+        scores: dict[int, float] = {}
+        contents = []
+        for reply in replies:
+            position = self.strangers.place(reply.metadata.src_node_id)
+            try:
+                score = self._score(reply, position)
+            except InputError as error:
+                log(WARNING, "round %s: the score of %s: %s", number, self.strangers.name(position), error)
+                continue
+            contents.append(reply.content)
+            if score is not None:
+                scores[position] = score
+        if contents and not scores:
+            self.say_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
+        return scores, contents
+
+    def _take(
         self,
         reply: Message,
         position: int,
@@ -57,10 +101,10 @@ class Hearing:
         is_known = self.strangers.sizes[position] > 0
         is_fixed = self.settings.guarding() is not None  # for the run: what a client said first counts
         if not is_known or not is_fixed:
-            self.strangers.sizes[position] = size
+            self.strangers.set_size(position, size)
         round.take(holding.update(position, trained), loss)
 
-    def score(self, reply: Message, position: int) -> float | None:
+    def _score(self, reply: Message, position: int) -> float | None:
         """The score in an evaluate reply; a loss that comes with it serves the next round."""
         fields.refuse_failure(reply, self.tell_errors)
         score = self.keys.score_of(reply)

@@ -30,7 +30,7 @@ Notes = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Sites:
+class AboutClients:
     """What callbacks may know of the clients."""
 
     client_names: Sequence[str]
@@ -94,7 +94,7 @@ class Journal:
                 f"EarlyStopping puts back an earlier model, and clients of {self.run.algorithm.name} keep their own; "
                 "leave it out on Flower"
             )
-        self.sites: About = Sites([])
+        self.about: About = AboutClients([])
         self.clients: Table = {"names": [], "train": []}
         self.is_over = False  # all rounds are done, or a callback has ended it
         self._notes: Notes = {}  # what callbacks keep with the run
@@ -154,7 +154,7 @@ class Journal:
         if state is None:
             raise InputError(f"{self.folder.path} holds a finished run without its model; choose another `out`")
         self.clients = header.clients
-        self.sites = Sites(header.clients["names"], Metric.from_json(header.metric) or ACCURACY)
+        self.about = AboutClients(header.clients["names"], Metric.from_json(header.metric) or ACCURACY)
         self.records = list(self.folder.history().records)
         self.stopped = header.stopped
         self.is_over = True
@@ -166,10 +166,10 @@ class Journal:
         header: Header,
         fresh: State,
         engine: str,
-        sites: About,
+        about: About,
     ) -> State:
         """Stand where the run was left, or at `fresh`, and tell callbacks that it starts."""
-        self.sites = sites
+        self.about = about
         self.clients = header.clients
         state = fresh
         rounds = self.run.settings.rounds
@@ -241,4 +241,4 @@ class Journal:
 
     def _progress(self, state: State, record: Record | None) -> Progress:
         path = None if self.folder is None else self.folder.path
-        return Progress(self.run, self.sites, state, record, path)
+        return Progress(self.run, self.about, state, record, path)

@@ -8,7 +8,7 @@ from ..core.server import Record, Server
 from ..simulate.checkpoint import notes_in
 from ..simulate.state import State
 from .holding import Holding
-from .journal import Journal, Sites
+from .journal import AboutClients, Journal
 from .remembering import Losses, clients_of, notes_of, recall, recall_names, restored
 from .strangers import Keys, Strangers
 
@@ -46,16 +46,16 @@ class Keeping:
     def begin(self, server: Server) -> State:
         """Begin the journal; where the run stands after that."""
         self.has_begun = True
-        sites = self._sites()
+        about = self._about()
         header = Header(
             label=self.journal.run.label,
             seed=self.journal.run.settings.seed,
             config=self._config(),
             clients=clients_of(self.strangers),
             device="the clients' own",
-            metric=sites.metric.recorded,
+            metric=about.metric.recorded,
         )
-        return self.journal.begin(header, State(server), ENGINE, sites)
+        return self.journal.begin(header, State(server), ENGINE, about)
 
     def after_round(self, record: Record, losses: Losses) -> None:
         """Write the round down; one before any client has replied waits until there is a server."""
@@ -64,17 +64,19 @@ class Keeping:
             self.journal.postpone(record)
             return
         self.journal.clients = clients_of(self.strangers)
-        self.journal.sites = self._sites()
+        self.journal.about = self._about()
         self.journal.after_round(record, server, notes_of(server, self.strangers, losses))
 
-    def _sites(self) -> Sites:
+    def _about(self) -> AboutClients:
         """As callbacks see them."""
         names = [self.strangers.name(position) for position in range(len(self.strangers.sizes))]
-        return Sites(names, self.keys.metric)
+        return AboutClients(names, self.keys.metric)
 
     def _config(self) -> dict[str, Any]:
         """All that decides the result, as far as the server does."""
         run = self.journal.run
+        listed = self.strangers.door.listed
+        places = {} if listed is None else {"sites": len(listed)}
         return {
             "data": {"name": "flower"},
             "model": {"parameters": len(self.holding.current.theta)},
@@ -83,6 +85,7 @@ class Keeping:
             "train": run.settings.describe(),
             "fair": {
                 **self.drawn,
+                **places,
                 "loss_from": self.keys.loss,
                 "loss_in": self.keys.loss_in,
                 "size_from": self.keys.size,

@@ -6,19 +6,22 @@ from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
 
 from ..core.errors import InputError
 from .asking import Enough, Heard, replies
 from .habits import Closing, Habits
 from .logs import log
 from .resting import Resting
+from .sites import Door
 
 
 class Patience:
     """The habits of a strategy that draws nodes as FedAvg does."""
 
-    def __init__(self, habits: Habits) -> None:
+    def __init__(self, habits: Habits, door: Door) -> None:
         self.habits = habits
+        self.door = door
         self.resting = Resting(habits.rests_after)
         self.heard = Heard()
         self.closing = Closing(1.0, 0, 0)
@@ -50,9 +53,9 @@ class Patience:
         index: int,
         least: int,
     ) -> "Awake":
-        """The grid without the nodes that rest or have cost this round a timeout, unless too few are left."""
+        """The grid without nodes that may not join, that rest or have cost this round a timeout; see `Awake`."""
         left_alone = {*self.resting.at(index), *self.heard.silent}
-        return Awake(grid, left_alone, least)
+        return Awake(grid, self.door, left_alone, least)
 
     def end_round(self, index: int) -> None:
         for node, rounds in self.resting.end_round(index, self.heard).items():
@@ -60,20 +63,22 @@ class Patience:
 
 
 class Awake(Grid):
-    """A grid of which some nodes are left alone, as long as so many others are online."""
+    """A grid without nodes that may not join; of the others some are left alone, as long as so many are online."""
 
     def __init__(
         self,
         grid: Grid,
+        door: Door,
         left_alone: Set[int],
         least: int,
     ) -> None:
         self.grid = grid
+        self.door = door
         self.left_alone = left_alone
         self.least = least
 
     def get_node_ids(self) -> Iterable[int]:
-        online = list(self.grid.get_node_ids())
+        online = self.door.admitted(self.grid, self.grid.get_node_ids())
         awake = [node for node in online if node not in self.left_alone]
         return awake if len(awake) >= self.least else online
 
@@ -102,10 +107,21 @@ FEDAVGS = {
     "evaluate_participation": ("fraction_evaluate", 1.0),
     "min_available": ("min_available_nodes", 2),
 }
+LEAST = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")
 
 
-def in_fedavgs_words(options: dict[str, Any], given: dict[str, Any]) -> None:
-    """Put evenfed's names of FedAvg's arguments into `given`; both may be given if they say the same."""
+def in_fedavgs_words(
+    options: dict[str, Any],
+    fraction_train: float,
+    fraction_evaluate: float,
+    min_available_nodes: int,
+) -> dict[str, Any]:
+    """FedAvg's arguments, also where evenfed's names of them are among the options; both may say the same."""
+    given: dict[str, Any] = {
+        "fraction_train": fraction_train,
+        "fraction_evaluate": fraction_evaluate,
+        "min_available_nodes": min_available_nodes,
+    }
     for ours, (theirs, default) in FEDAVGS.items():
         if ours not in options:
             continue
@@ -115,3 +131,15 @@ def in_fedavgs_words(options: dict[str, Any], given: dict[str, Any]) -> None:
         if theirs.startswith("fraction") and not (isinstance(value, float) and 0 <= value <= 1):
             raise InputError(f"{ours}={value!r}: Fair draws as FedAvg does; give a fraction in [0, 1]")
         given[theirs] = value
+    return given
+
+
+def check_least(strategy: FedAvg, door: Door) -> None:
+    """Refuse to wait for more nodes than a list of sites lets in."""
+    if door.listed is None:
+        return
+    sites = len(door.listed)
+    for name in LEAST:
+        number = getattr(strategy, name)
+        if number > sites:
+            raise InputError(f"{name}={number}, but {door.listed.path} lists {sites} sites; give {sites} or less")

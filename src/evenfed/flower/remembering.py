@@ -42,8 +42,9 @@ def clients_of(strangers: Strangers) -> dict[str, Any]:
 
 def recall(strangers: Strangers, notes: Notes) -> None:
     """Know the clients of a checkpoint again, by their nodes."""
-    for position, node in enumerate(notes[_NODES].tolist()):
-        strangers.positions[node % _NUMBERS] = position
+    if strangers.door.listed is None:  # else the list says whose place is whose
+        for position, node in enumerate(notes[_NODES].tolist()):
+            strangers.settle(node % _NUMBERS, position)
     known = notes[_CLIENTS].tolist()
     strangers.sizes = [size for size, _, _ in known]
     for position, (_, judged_on, partition) in enumerate(known):
@@ -62,11 +63,12 @@ def notes_of(server: Server, strangers: Strangers, measured: Losses) -> dict[str
     """What the next round depends on beside the server's own state."""
     nodes = []
     clients = []
-    for node, position in strangers.positions.items():
+    for position, size in enumerate(strangers.sizes):
+        node = strangers.nodes.get(position, 0)  # 0: a listed site that was never met
         nodes.append(node if node < _NUMBERS // 2 else node - _NUMBERS)
         judged_on = strangers.judged_on.get(position, 0.0)
         partition = strangers.partitions.get(position, -1)
-        clients.append((strangers.sizes[position], judged_on, float(partition)))
+        clients.append((size, judged_on, float(partition)))
     return {
         _NODES: torch.tensor(nodes, dtype=torch.int64),
         _CLIENTS: torch.tensor(clients, dtype=torch.float64).reshape(-1, 3),

@@ -15,14 +15,12 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.guard import Clip
-from ..core.server import Record
 from ..metrics import ACCURACY, Metric
 from . import fields, wire
 from .asking import LONGEST_PAUSE, SHORTEST_PAUSE, Heard, Waiting
 from .facts import Facts, Model, facts_in
 from .logs import log
-from .sites import Site, SiteList
+from .sites import Door, SiteList
 
 
 @dataclass
@@ -30,11 +28,11 @@ class Roster:
     """Clients by position: their partition id, which batches and participation are drawn by.
 
     Node ids are random and change when a node registers anew, so nodes are asked who they are. The first node that
-    claims a place holds it as long as it is connected; `sites` says to whom a place belongs.
+    claims a place holds it as long as it is connected; a list of sites says to whom a place belongs.
     """
 
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
-    sites: SiteList | None = None
+    door: Door = field(default_factory=Door)  # who may join
     lazily: bool = False  # clients are met when they are drawn: those not met yet have no size
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
     facts: dict[int, Facts] = field(default_factory=dict)  # position -> what the client told of itself at first
@@ -48,16 +46,13 @@ class Roster:
     unscored: set[int] = field(default_factory=set)  # clients of which it was said that they have no score
 
     def __post_init__(self) -> None:
-        if self.sites is not None:
-            self._check_sites(self.sites)
+        if self.door.listed is not None:
+            self._check_sites(self.door.listed)
         self.stated = self.clients
         self.present: set[int] = set()
         self.refused: dict[int, str] = {}  # node -> whose place it claims; it may hold it once that one has gone
-        self.cut: list[Clip] = []  # sizes beyond the largest that a site may have
-        self._known_sites: dict[int, Site] = {}  # node -> site
         self._asked: set[int] = set()  # nodes
         self._questions: Waiting | None = None
-        self._unrecorded: list[str] = []
         self._agreed_on = 0  # what so many nodes told
         self.has_grown = False  # clients were met since this was last set
 
@@ -108,7 +103,7 @@ class Roster:
     def failures(self, before: str) -> str:
         """Who was left out or refused, and why."""
         parts = []
-        for node, reason in {**self.left_out, **self.refused}.items():
+        for node, reason in {**self.door.turned_away, **self.left_out, **self.refused}.items():
             parts.append(f"{before}node {node}: {reason}")
         return "".join(parts)
 
@@ -137,12 +132,7 @@ class Roster:
 
     def look(self, grid: Grid) -> None:
         """Note who is connected; nodes that no site of the list stands for are left out unasked."""
-        self.present = set(grid.get_node_ids())
-        if self.sites is not None:
-            unknown_nodes = self.present - self._known_sites.keys() - self.left_out.keys()
-            self._known_sites |= self.sites.of(grid, unknown_nodes)
-            for node in sorted(unknown_nodes - self._known_sites.keys()):
-                self._leave_out(node, InputError(f"it is not in {self.sites.path.name}"))
+        self.present = set(self.door.admitted(grid, grid.get_node_ids()))
         self._enter()
 
     def introduce(
@@ -220,8 +210,7 @@ class Roster:
             reason = f"partition-id={position} is held by node {holder}, which is connected"
             if self.refused.get(node) != reason:
                 self.refused[node] = reason
-                self._unrecorded.append(f"node {node}: {reason}")
-                log(WARNING, "refused: node %s: %s", node, reason)
+                self.door.refuse(node, reason)
             return
         self.refused.pop(node, None)
         self.holders[position] = node
@@ -232,17 +221,11 @@ class Roster:
 
     def _as_listed(self, node: int, facts: Facts) -> Facts:
         """With the name that the list of sites gives, and no more examples than it allows."""
-        site = self._known_sites.get(node)
+        site = self.door.sites.get(node)
         if site is None:
             return facts
-        train = facts.train
-        if site.largest is not None and train > site.largest:
-            self.cut.append(Clip(facts.position, "size", float(train), float(site.largest)))
-            text = "client %s says %s training examples, and %s allows %s: those count"
-            log(WARNING, text, facts.position, train, self.sites and self.sites.path.name, site.largest)
-            train = site.largest
-        name = site.name or facts.name
-        return dataclasses.replace(facts, name=name, train=train)
+        train = self.door.believed(node, facts.position, facts.train)
+        return dataclasses.replace(facts, name=site.name or facts.name, train=int(train))
 
     def is_of_no_use(self, node: int) -> bool:
         """Whether a node is known to be refused, or to have no data to train on."""
@@ -253,16 +236,7 @@ class Roster:
 
     def _leave_out(self, node: int, reason: InputError) -> None:
         self.left_out[node] = str(reason)
-        self._unrecorded.append(f"node {node}: {reason}")
-        log(WARNING, "left out: node %s: %s", node, reason)
-
-    def noted(self, record: Record) -> Record:
-        """The record, with those that were refused since the last one, and sizes that were cut."""
-        refused = tuple(self._unrecorded)
-        clipped = (*self.cut, *record.clipped)
-        self._unrecorded = []
-        self.cut = []
-        return record.but(refused=refused, clipped=clipped)
+        self.door.refuse(node, reason, "left out")
 
     def _agree(self) -> None:
         """How many clients there are and what their model trains: what most nodes say. On a change all enter anew."""
@@ -278,7 +252,6 @@ class Roster:
                 self.left_out.pop(node, None)
             self.holders = {}
             self.facts = {}
-            self.cut = []
 
     def _check(self, node: int, facts: Facts) -> None:
         """Refuse a node without a place in this federation."""
@@ -295,12 +268,7 @@ class Roster:
             )
         if facts.model != self.model:
             raise InputError("its model trains other parameters than the other clients' models")
-        site = self._known_sites.get(node)
-        if site is not None and site.partition != position:
-            raise InputError(
-                f"it says partition-id={position}, and {self.sites and self.sites.path.name} gives it "
-                f"{site.partition}; start it with partition-id={site.partition}"
-            )
+        self.door.check_place(node, position)
 
     def recall(self, known: wire.Values | None) -> None:
         """Take from an earlier run's header the facts of clients that are not there."""

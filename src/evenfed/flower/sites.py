@@ -10,6 +10,7 @@ largest = 5000                   # optional: more training examples than this ar
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from flwr.serverapp import Grid
 
 from ..core.errors import InputError, unknown
 from ..core.files import plain_file
+from ..core.guard import Clip
+from ..core.server import Record
+from .logs import log
 
 FIELDS = ("partition", "name", "key", "node", "largest")
 _PUBLIC = ("ssh-", "ecdsa-", "-----BEGIN")  # how the text of a key begins
@@ -39,10 +43,14 @@ class SiteList:
     """All sites that may join."""
 
     path: Path
-    sites: tuple[Site, ...]
+    sites: tuple[Site, ...]  # by partition
 
     def __len__(self) -> int:
         return len(self.sites)
+
+    def name(self, partition: int) -> str:
+        """Of the site at this place."""
+        return self.sites[partition].name or f"client {partition}"
 
     @property
     def have_keys(self) -> bool:
@@ -59,6 +67,71 @@ class SiteList:
             if site is not None:
                 known[node] = site
         return known
+
+
+class Door:
+    """Who of those that connect may join: everyone, or the sites of a list. Who may not is named, once."""
+
+    def __init__(self, listed: SiteList | None = None) -> None:
+        self.listed = listed
+        self.sites: dict[int, Site] = {}  # node -> its site
+        self.turned_away: dict[int, str] = {}  # node -> reason
+        self.cut: set[int] = set()  # clients that said they have more examples than they may
+        self._cuts: list[Clip] = []  # for the next record
+        self._refusals: list[str] = []
+
+    @classmethod
+    def of(cls, path: Path | str | None) -> "Door":
+        """With the list in this file, if one is given."""
+        return cls(None if path is None else read_sites(path))
+
+    def admitted(self, grid: Grid, nodes: Iterable[int]) -> list[int]:
+        """Those of the nodes that may join."""
+        if self.listed is None:
+            return list(nodes)
+        connected = list(nodes)
+        new = set(connected) - self.sites.keys() - self.turned_away.keys()
+        if new:
+            self.sites |= self.listed.of(grid, new)
+        for node in sorted(new - self.sites.keys()):
+            reason = f"it is not in {self.listed.path.name}"
+            self.turned_away[node] = reason
+            self.refuse(node, reason, "left out")
+        return [node for node in connected if node in self.sites]
+
+    def refuse(self, node: int, reason: object, how: str = "refused") -> None:
+        """Say that a node does not take part, in the log and in the next record."""
+        self._refusals.append(f"node {node}: {reason}")
+        log(WARNING, "%s: node %s: %s", how, node, reason)
+
+    def check_place(self, node: int, partition: int) -> None:
+        """Refuse a site that claims another's place."""
+        site = self.sites.get(node)
+        if site is not None and self.listed is not None and site.partition != partition:
+            raise InputError(
+                f"it says partition-id={partition}, and {self.listed.path.name} gives it {site.partition}; "
+                f"start it with partition-id={site.partition}"
+            )
+
+    def believed(self, node: int, client: int, size: float) -> float:
+        """So many training examples of those that a client says it has."""
+        site = self.sites.get(node)
+        if site is None or self.listed is None or site.largest is None or size <= site.largest:
+            return size
+        if client not in self.cut:
+            self.cut.add(client)
+            self._cuts.append(Clip(client, "size", float(size), float(site.largest)))
+            text = "client %s says %s training examples, and %s allows %s: those count"
+            log(WARNING, text, client, f"{size:g}", self.listed.path.name, site.largest)
+        return site.largest
+
+    def noted(self, record: Record) -> Record:
+        """The record, with those that were refused since the last one, and sizes that were cut."""
+        refused = tuple(self._refusals)
+        clipped = (*self._cuts, *record.clipped)
+        self._refusals = []
+        self._cuts = []
+        return record.but(refused=refused, clipped=clipped)
 
 
 def _keys(grid: Grid) -> dict[int, bytes]:
@@ -89,6 +162,7 @@ def read_sites(path: Path | str) -> SiteList:
         except InputError as error:
             raise InputError(f"{file}, site {number}: {error}") from None
     _check_unlike(file, sites)
+    sites.sort(key=lambda site: site.partition)
     return SiteList(file, tuple(sites))
 
 

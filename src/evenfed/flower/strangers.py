@@ -13,6 +13,7 @@ from ..core.errors import InputError, check_whole, unknown
 from ..metrics import ACCURACY, Metric
 from ..settings import Settings
 from . import fields
+from .sites import Door
 
 LossIn = Literal["train", "evaluate"]
 # options that concern the server
@@ -70,11 +71,15 @@ class Keys:
 
 
 class Strangers:
-    """Nodes by position, in the order in which they were first asked."""
+    """Nodes by position: in the order in which they were first asked, or where a list of sites places them."""
 
-    def __init__(self) -> None:
+    def __init__(self, door: Door | None = None) -> None:
+        self.door = door or Door()
         self.positions: dict[int, int] = {}  # node -> position
-        self.sizes: list[float] = []  # training examples; 0 until the client has told
+        self.nodes: dict[int, int] = {}  # position -> the node that was met there last
+        listed = self.door.listed
+        clients = 0 if listed is None else len(listed)
+        self.sizes = [0.0] * clients  # training examples; 0 until the client has told
         self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
         self.judged_on: dict[int, float] = {}  # position -> test examples, of those that have told
         self.partitions: dict[int, int] = {}  # position -> partition-id, of those that have told
@@ -82,26 +87,42 @@ class Strangers:
     def place(self, node: int) -> int:
         """The node's position, its own from now on."""
         if node not in self.positions:
-            self.positions[node] = len(self.sizes)
-            self.sizes.append(0.0)
+            site = self.door.sites.get(node)
+            if site is None:
+                self.settle(node, len(self.sizes))
+                self.sizes.append(0.0)
+            else:
+                self.settle(node, site.partition)
         return self.positions[node]
 
+    def settle(self, node: int, position: int) -> None:
+        self.positions[node] = position
+        self.nodes[position] = node
+
     def name(self, position: int) -> str:
+        listed = self.door.listed
+        if listed is not None:
+            return listed.name(position)
         if position in self.partitions:
             return f"client {self.partitions[position]}"
         if self.names:
             return self.names[position]
-        nodes = list(self.positions)
-        return f"node {nodes[position]}"
+        return f"node {self.nodes[position]}"
 
     def note(self, position: int, reply: Message) -> None:
-        """Take down what an extended client says of itself."""
+        """Take down what an extended client says of itself; refused if it claims another site's place."""
         values = fields.metrics(reply)
         partition = fields.number(values, PARTITION)
         if partition is not None and partition >= 0:
+            self.door.check_place(reply.metadata.src_node_id, int(partition))
             self.partitions[position] = int(partition)
         if values.get(SIZE) is not None:
-            self.sizes[position] = fields.size(values, SIZE)
+            self.set_size(position, fields.size(values, SIZE))
+
+    def set_size(self, position: int, size: float) -> None:
+        """So many training examples, or as many as the list of sites allows."""
+        node = self.nodes[position]
+        self.sizes[position] = self.door.believed(node, position, size)
 
     def have_sizes(self, positions: Iterable[int]) -> bool:
         return all(self.sizes[position] > 0 for position in positions)

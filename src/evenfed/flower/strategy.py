@@ -26,14 +26,14 @@ from . import wire
 from .connection import log_guarded
 from .fields import check_tell_errors
 from .habits import Habits, seconds
-from .journal import Journal, Sites
+from .journal import AboutClients, Journal
 from .logs import log
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm
 from .roster import Roster
-from .sites import read_sites
+from .sites import Door
 from .standing import Standing, first_server
 from .taking_part import Drawn, TakingPart
 from .telling import final_table, round_line
@@ -118,8 +118,7 @@ class FairStrategy(Strategy):
         self.trips = trips
         self.ordered = ordered
         self.header = header
-        listed = None if sites is None else read_sites(sites)
-        self.roster = Roster(clients, listed, tell_errors=check_tell_errors(tell_errors))
+        self.roster = Roster(clients, Door.of(sites), tell_errors=check_tell_errors(tell_errors))
         self.taking_part = TakingPart(self.habits, self.settings, self.roster, self.wait, self.timeout)
         self.module: nn.Module | None = None  # of the model's kind, for callbacks
         self.about: About | None = None  # what callbacks see of the clients, where more is known than they tell
@@ -198,7 +197,7 @@ class FairStrategy(Strategy):
         outer.summary()
         try:
             arrays = self._stand(initial_arrays, grid)
-            result = result_of(self.records, self.journal.sites.metric)
+            result = result_of(self.records, self.journal.about.metric)
             if self.server.index == 0:
                 add_initial(result, evaluate_fn, self.deployed)
             loop = Loop(outer, grid, self.journal, self._asking(outer), train_config, evaluate_config)
@@ -206,7 +205,7 @@ class FairStrategy(Strategy):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.journal.sizes, self.journal.name, self.journal.sites.metric):
+        for line in final_table(self.records, self.journal.sizes, self.journal.name, self.journal.about.metric):
             log(INFO, "\t%s", line)
         return result
 
@@ -324,16 +323,16 @@ class FairStrategy(Strategy):
         central = None
         if self.evaluate_fn is not None:
             central = self.evaluate_fn(standing.server.index, standing.deployed)
-        record = self.roster.noted(standing.record)
+        record = self.roster.door.noted(standing.record)
         record = dataclasses.replace(record, seconds=took, central=numbers_of(central), **scores)
         self.taking_part.end_round(record.index)
         standing.round = None
         standing.record = None
-        log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name, self.journal.sites.metric))
+        log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name, self.journal.about.metric))
         is_last = standing.server.index >= self.settings.rounds
         self.journal.clients = self.taking_part.newly_met(is_last) or self.journal.clients
         self.journal.after_round(record, standing.server)
-        return score_metrics(record, self.journal.sites.metric)
+        return score_metrics(record, self.journal.about.metric)
 
     def _drawn(self, standing: Standing, grid: Grid) -> Drawn:
         """Who takes part in the server's next round."""
@@ -349,15 +348,15 @@ class FairStrategy(Strategy):
         shape = self.roster.shape(arrays)
         sizes = self.roster.sizes(earlier_clients)
         server = first_server(self.algorithm, self.settings, shape, arrays, sizes, self.private)
-        state = self.journal.begin(self._header(len(server.theta)), State(server), self.how, self._sites())
+        state = self.journal.begin(self._header(len(server.theta)), State(server), self.how, self._about())
         self._begun = Standing(state.server, shape)
         return self._begun.arrays
 
-    def _sites(self) -> About:
+    def _about(self) -> About:
         """As callbacks see them."""
         if self.about is not None:
             return self.about
-        return Sites(
+        return AboutClients(
             client_names=self.roster.names(),
             metric=self.roster.metric(),
             judged=self.roster.tested() or None,

@@ -49,7 +49,7 @@ def round_line(
     parts.append(f"dropped: {dropped}")
     if record.clipped:
         held = sorted({clip.client for clip in record.clipped})
-        parts.append(f"held back by the guard: {_names(held, name)}")
+        parts.append(f"held back: {_names(held, name)}")
     if record.skipped:
         reason = record.reason or "nothing usable came back"
         cause = f" (because of {_names(record.caused_by, name)})" if record.caused_by else ""
