@@ -117,21 +117,21 @@ def trained(deployment) -> SimpleNamespace:
 
 def test_a_killed_server_goes_on_where_it_was(trained):
     assert not trained.killed["finished"] and trained.header["finished"]
-    assert "goes on from round 1" in trained.logs[1] and trained.header["resumed_at"] == [0, 1]
+    assert "goes on after round 1" in trained.logs[1] and trained.header["resumed_at"] == [0, 1]
     assert trained.header["clients"]["names"] == [f"ward-{k}" for k in SITES]
     assert [line["index"] for line in trained.lines] == [0, 1]
 
 
 def test_broken_replies_are_dropped_and_named(trained):
     assert trained.lines[0]["dropped"] == [0, 1]
-    assert "round 0: client 1 (ward-1) is dropped: NaN or infinity" in trained.logs[0]
-    assert "round 0: client 0 (ward-0) is dropped" in trained.logs[0]
+    assert "round 1: client 1 (ward-1) is dropped: NaN or infinity" in trained.logs[0]
+    assert "round 1: client 0 (ward-0) is dropped" in trained.logs[0]
 
 
 def test_a_killed_supernode_is_dropped_and_named_and_the_round_ends_with_the_rest(trained):
     last = trained.lines[1]
     assert last["dropped"] == [2] and not last["skipped"] and last["weights"][2] == 0 and min(last["weights"][:2]) > 0
-    assert "round 1: client 2 (ward-2) is dropped: no reply" in trained.logs[1]
+    assert "round 2: client 2 (ward-2) is dropped: no reply" in trained.logs[1]
 
 
 def test_the_model_is_that_of_an_undisturbed_server_and_of_good_replies_alone(trained):

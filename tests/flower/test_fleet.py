@@ -116,7 +116,7 @@ def test_lost_weight_is_replaced_as_far_as_the_guard_allows():
     assert np.allclose(record.weights[4:], 1.5 * planned[4:])
 
 
-def test_a_mute_client_costs_one_timeout_and_then_rests_longer_each_time():
+def test_a_mute_client_costs_one_timeout_and_then_rests_longer_each_time(caplog):
     grid = phones(mute=[3], kinds=())
 
     def fall_silent(progress):
@@ -128,6 +128,16 @@ def test_a_mute_client_costs_one_timeout_and_then_rests_longer_each_time():
     assert len(grid.asked("query.loss")) == 9 * 5 + 1 + 3  # in rounds 0, 1, 3 and 6
     scored = [index for index, client in enumerate(grid.asked("evaluate")) if client == 3]
     assert len(scored) == 1  # not asked twice in a round
+    node = node_of(3)
+    for line in (  # rounds are counted from 1
+        "round 2: client 3 (phone-3) is dropped: no reply",
+        f"round 2: node {node} did not answer in time and rests for the next round",
+        "round 3: client 3 (phone-3) is dropped: it did not answer in time and rests until round 4",
+        "round 4: client 3 (phone-3) is dropped: no reply",
+        f"round 4: node {node} did not answer in time and rests for the next 2 rounds",
+    ):
+        assert line in caplog.text
+    assert "round 0" not in caplog.text
 
 
 def test_a_site_that_was_silent_once_is_asked_again():

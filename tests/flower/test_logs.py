@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 import evenfed.flower
+from evenfed.comparison import record_json
+from evenfed.flower import Fair, FairStrategy
+from fleet_grid import FleetGrid, node_of
 
 pytestmark = pytest.mark.slow
 ROOM = Path(evenfed.flower.__file__).parent
@@ -31,3 +34,43 @@ def test_all_of_the_room_logs_there():
     for path in ROOM.glob("*.py"):
         if path.name != "logs.py":
             assert not re.search(r"^from flwr.* import .*\blog\b", path.read_text(), re.MULTILINE), path
+
+
+def skipping_grid():
+    """VRed gives clients 0 and 1 nearly all of the positive weight, and client 5 a negative one: they train no more."""
+    return FleetGrid(6, mute=[0, 1, 5], kinds=())
+
+
+def skipping(grid):
+    def fall_silent(progress):
+        grid.kinds = ("train",)
+
+    return fall_silent
+
+
+REASON = "the clients that replied have no positive weight left"
+
+
+def test_who_caused_a_skipped_round_is_named(caplog):
+    grid = skipping_grid()
+    settings = {"guard": "off", "lr": 0.1, "rounds": 2, "wait": 1, "timeout": 0.1, "evaluate_every": 0}
+    strategy = FairStrategy("vred[beta=20]", listen=skipping(grid), **settings)
+    strategy.start(grid, grid.start())
+    record = strategy.records[1]
+    assert record.skipped and record.dropped == (0, 1, 5) and record.caused_by == (0, 1)
+    assert record_json.from_json(record_json.to_json(record)).caused_by == (0, 1)
+    told = caplog.text
+    assert "round 2: client 5 (phone-5) is dropped: no reply" in told and "round 0" not in told
+    assert f"round 2 is skipped because of client 0 (phone-0), client 1 (phone-1): {REASON}" in told
+    assert f"skipped: {REASON} (because of phone-0, phone-1)" in told
+
+
+def test_who_caused_a_skipped_round_of_fair_is_named(caplog):
+    grid = skipping_grid()
+    named = {"loss_in": "evaluate", "loss_from": "train_loss", "min_available_nodes": 6}
+    strategy = Fair("vred[beta=20]", guard="off", listen=skipping(grid), **named)
+    strategy.start(grid, grid.start(), 2, timeout=0.1)
+    record = strategy.records[1]
+    blamed = [f"node {strategy.strangers.nodes[client]}" for client in record.caused_by]
+    assert set(blamed) == {f"node {node_of(0)}", f"node {node_of(1)}"} and len(record.dropped) == 3
+    assert f"round 2 is skipped because of {', '.join(blamed)}: {REASON}" in caplog.text

@@ -1,13 +1,12 @@
 """How a round reaches its clients."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from ..core.server import Record
 from . import fields
 from .asking import Enough, replies
 from .logs import log
@@ -57,20 +56,9 @@ class Connection:
         if client in roster.unscored:
             return
         roster.unscored.add(client)
-        text = "client %s (%s) has no %s: it is not defined on its test data, such as AUROC on one class alone"
-        log(WARNING, text, client, roster.name(client), roster.metric().name)
+        text = "%s has no %s: it is not defined on its test data, such as AUROC on one class alone"
+        log(WARNING, text, roster.who(client), roster.metric().name)
 
     def log_dropped(self, index: int, client: int, reason: object, what: str = "dropped") -> None:
-        name = self.roster.name(client)
-        log(WARNING, "round %s: client %s (%s) is %s: %s", index, client, name, what, reason)
-
-
-def log_guarded(record: Record, name: Callable[[int], str]) -> None:
-    """Whose numbers the guard has bounded, and why a round was skipped."""
-    for clip in record.clipped:
-        place = (record.index, clip.client, name(clip.client))
-        log(WARNING, "round %s: guard: client %s (%s): %s", *place, clip.says)
-    if record.skipped and record.reason is not None:
-        log(WARNING, "round %s is skipped: %s", record.index, record.reason)
-        for client in record.caused_by:
-            log(WARNING, "round %s is skipped because of client %s (%s)", record.index, client, name(client))
+        who = self.roster.who(client)
+        log(WARNING, "round %s: %s is %s: %s", index + 1, who, what, reason)

@@ -36,7 +36,7 @@ from .patience import Patience, check_least, in_fedavgs_words
 from .remembering import skipped
 from .sites import Door
 from .strangers import ASKED, Keys, LossIn, Strangers, check_strangers, server_settings
-from .telling import final_table, round_line
+from .telling import final_table, guard_lines, round_line
 from .trips import OneRound, check_trips
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord] | None
@@ -279,6 +279,8 @@ class Fair(FedAvg):
         after, record = round.close(before)
         holding.go_on(after)
         self._record = record
+        for line in guard_lines(record, self.strangers.name):
+            log(WARNING, "%s", line)
         if not contents:
             return holding.arrays, None
         metrics = aggregated(self.train_metrics_aggr_fn, contents, self.weighted_by_key)

@@ -180,7 +180,7 @@ class Journal:
             self.folder.sweep()
             at = state.server.index
             if at and self.folder.header() is not None:
-                log(INFO, "goes on from round %s of %s", at, self.folder.path)
+                log(INFO, "goes on after round %s of %s", at, self.folder.path)
                 self.stopped = self.folder.stop_reason(at, rounds)
             begun = dataclasses.replace(header, engine=engine, extra={"flwr": version("flwr")})
             self.folder.begin(begun, state)

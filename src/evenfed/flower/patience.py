@@ -1,7 +1,6 @@
 """How `Fair` asks its clients: more than it needs, until enough have answered, and not those that rest."""
 
 from collections.abc import Iterable, Set
-from logging import INFO
 from typing import Any
 
 from flwr.app import Message
@@ -11,7 +10,6 @@ from flwr.serverapp.strategy import FedAvg
 from ..core.errors import InputError
 from .asking import Enough, Heard, replies
 from .habits import Closing, Habits
-from .logs import log
 from .resting import Resting
 from .sites import Door
 
@@ -58,8 +56,7 @@ class Patience:
         return Awake(grid, self.door, left_alone, least)
 
     def end_round(self, index: int) -> None:
-        for node, rounds in self.resting.end_round(index, self.heard).items():
-            log(INFO, "round %s: node %s did not answer in time and rests for %s rounds", index + 1, node, rounds)
+        self.resting.end_round(index, self.heard)
 
 
 class Awake(Grid):

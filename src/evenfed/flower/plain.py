@@ -80,7 +80,7 @@ class PlainRound:
             steps = plan.snapshot_steps.tolist()
             for client, step in zip(clients, steps, strict=True):
                 tasks[client] = dataclasses.replace(self.task, snapshot_step=step)
-        log(INFO, "round %s: %s drawn, %s train", server.index, len(drawn), len(tasks))
+        log(INFO, "round %s: %s drawn, %s train", server.index + 1, len(drawn), len(tasks))
         messages = self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
         if self.closing is not None:
             measured = len(turn.round.ids)
@@ -99,7 +99,7 @@ class PlainRound:
         personal = self.server.algorithm.personal()
         self.task = dataclasses.replace(self.task, personal=personal, measure=wire.ARRAYS)
         tasks = dict.fromkeys(drawn.tolist(), self.task)
-        log(INFO, "round %s: %s drawn, all train", self.server.index, len(drawn))
+        log(INFO, "round %s: %s drawn, all train", self.server.index + 1, len(drawn))
         messages = self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
         if self.closing is not None:
             self.enough = self.closing.updates(len(messages), len(drawn))
@@ -284,8 +284,7 @@ class PlainRound:
         return torch.tensor(values, dtype=torch.float64)
 
     def _log_not_scored(self, client: int, reason: object) -> None:
-        index = self.server.index + 1
-        self.connection.log_dropped(index, client, reason, "not scored")
+        self.connection.log_dropped(self.server.index, client, reason, "not scored")
 
     def _why_unanswered(self, client: int) -> str:
         """Of a client without a reply: it was too late, or others were enough."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from logging import INFO
 
 from .asking import Heard
+from .logs import log
 
 LONGEST = 64  # rounds
 
@@ -24,18 +26,17 @@ class Resting:
         self.back_in = {node: back for node, back in self.back_in.items() if back > index}
         return self.back_in
 
-    def end_round(self, index: int, heard: Heard) -> dict[int, int]:
-        """Take down who was silent in round `index`; node -> how many rounds it rests now."""
+    def end_round(self, index: int, heard: Heard) -> None:
+        """Take down and say who was silent in round `index`."""
         for node in heard.answered - heard.silent:
             self.silent_rounds.pop(node, None)
-        begun = {}
         for node in heard.silent:
             in_a_row = self.silent_rounds.get(node, 0) + 1
             self.silent_rounds[node] = in_a_row
             if self.after and in_a_row >= self.after:
                 rounds = min(2 ** (in_a_row - self.after), LONGEST)
                 self.back_in[node] = index + 1 + rounds
-                begun[node] = rounds
+                text = "round %s: node %s did not answer in time and rests for the next %s"
+                log(INFO, text, index + 1, node, "round" if rounds == 1 else f"{rounds} rounds")
         heard.answered.clear()
         heard.silent.clear()
-        return begun

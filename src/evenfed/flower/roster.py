@@ -217,7 +217,7 @@ class Roster:
         if position not in self.facts:
             self.facts[position] = self._as_listed(node, facts)
             self.has_grown = True
-        log(INFO, "client %s (%s) is on node %s", position, self.facts[position].name, node)
+        log(INFO, "%s is on node %s", self.who(position), node)
 
     def _as_listed(self, node: int, facts: Facts) -> Facts:
         """With the name that the list of sites gives, and no more examples than it allows."""
@@ -291,11 +291,15 @@ class Roster:
                 metric=self.metric(),
             )
             if not self.lazily:
-                log(WARNING, "client %s (%s) is not connected", position, self.name(position))
+                log(WARNING, "%s is not connected", self.who(position))
 
     def name(self, client: int) -> str:
         facts = self.facts.get(client)
         return str(client) if facts is None else facts.name
+
+    def who(self, client: int) -> str:
+        """A client in the log: its position, which other files know it by, and its name."""
+        return f"client {client} ({self.name(client)})"
 
     def shape(self, arrays: ArrayRecord) -> wire.Shape:
         """Which of the model's arrays travel, by what the clients' model trains and keeps."""

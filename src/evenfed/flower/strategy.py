@@ -23,7 +23,6 @@ from ..core.server import Record, Server
 from ..settings import Settings
 from ..simulate.state import Run, State
 from . import wire
-from .connection import log_guarded
 from .fields import check_tell_errors
 from .habits import Habits, seconds
 from .journal import AboutClients, Journal
@@ -36,7 +35,7 @@ from .roster import Roster
 from .sites import Door
 from .standing import Standing, first_server
 from .taking_part import Drawn, TakingPart
-from .telling import final_table, round_line
+from .telling import final_table, guard_lines, round_line
 from .trips import check_trips
 from .wire import Shape, Task
 from .wrapping import described
@@ -275,7 +274,8 @@ class FairStrategy(Strategy):
             raise InputError(f"round {server_round} was not configured; call configure_train first")
         standing.round.collect(replies)
         record = standing.close()
-        log_guarded(record, self.roster.name)
+        for line in guard_lines(record, self.roster.who):
+            log(WARNING, "%s", line)
         return standing.arrays, train_metrics(record)
 
     def configure_evaluate(

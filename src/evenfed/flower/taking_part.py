@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from dataclasses import dataclass
-from logging import INFO, WARNING
+from logging import WARNING
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ class TakingPart:
             return
         online = self._await_online(grid)
         if len(online) < (self.habits.min_available or 1):
-            log(WARNING, "round %s: %s clients are online; it goes on with them", index, len(online))
+            log(WARNING, "round %s: %s clients are online; it goes on with them", index + 1, len(online))
 
     def draw(self, grid: Grid, server: Server) -> Drawn:
         """Who takes part in the server's next round; of a fleet, those that were not met yet are met now."""
@@ -143,15 +143,14 @@ class TakingPart:
         absent = {}
         for client, node in self.roster.nodes.items():
             if node in resting:
-                absent[client] = f"it did not answer in time and rests until round {resting[node]}"
+                absent[client] = f"it did not answer in time and rests until round {resting[node] + 1}"
             else:
                 nodes[client] = node
         return Connection(grid, self.roster, self.timeout, ordered, nodes, absent)
 
     def end_round(self, index: int) -> None:
         """Let those rest that did not answer."""
-        for node, rounds in self.resting.end_round(index, self.roster.heard).items():
-            log(INFO, "round %s: node %s did not answer in time and rests for %s rounds", index, node, rounds)
+        self.resting.end_round(index, self.roster.heard)
 
     def _await_online(self, grid: Grid) -> set[int]:
         """Wait until so many are online as a round wants."""

@@ -60,6 +60,23 @@ def round_line(
     return f"round {number}{of_all}: {told}"
 
 
+def guard_lines(record: Record, who: Name) -> list[str]:
+    """Whose numbers counted for less, and because of whom a round was skipped.
+
+    >>> record = Record(2, np.zeros(2), np.zeros(2), 0.41, 0, skipped=True, reason="no weight is left", caused_by=(1,))
+    >>> guard_lines(record, lambda client: f"hospital-{client + 1}")
+    ['round 3 is skipped because of hospital-2: no weight is left']
+    """
+    number = record.index + 1
+    lines = []
+    for clip in record.clipped:
+        lines.append(f"round {number}: guard: {visible(who(clip.client))}: {clip.says}")
+    if record.skipped and record.reason is not None:
+        cause = f" because of {_names(record.caused_by, who)}" if record.caused_by else ""
+        lines.append(f"round {number} is skipped{cause}: {record.reason}")
+    return lines
+
+
 def final_table(
     records: Sequence[Record],
     sizes: Sequence[float],
