@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 
 from command import PATIENCE, wait_for
+from evenfed.comparison.following import Newest
 from evenfed.core.errors import InputError
 from evenfed.report.live.editions import Editions
 from growing import Growing
@@ -89,9 +90,28 @@ def test_federations_one_after_another(splits, tmp_path):
     assert content_of(editions.newest())["title"] == "mine: 2 splits of the data"
 
 
-def test_a_folder_of_comparisons(small):
-    (fact,) = content_of(Editions(small.parent).newest())["facts"]
-    assert "holds demo, " in fact and f"`evenfed watch {small}`" in fact
+def test_of_comparisons_below_a_folder_the_newest_unfinished_one_is_shown(small, tmp_path):
+    """As Flower's server apps write them: runs/<run id>/<label>/seed-<seed>."""
+    runs = tmp_path / "runs"
+    newest = Newest(runs)
+    first, second, third = (Growing(small, runs / name) for name in ("71", "8", "93"))
+    assert newest.choose() is None
+    first.write(1)
+    assert newest.choose() == runs / "71"
+    second.write(2)
+    assert newest.choose() == runs / "8"  # a new run, which stays in sight while both are written to
+    first.write(3)
+    assert newest.choose() == runs / "8"
+    facts = content_of(Editions(runs).newest())["facts"]
+    assert facts[0].startswith(f"All {len(first.runs)} runs are at round 3 of 4")
+    assert f"Shown is {runs / '71'}, written last; {runs} holds 2 comparisons." in facts
+    second.finish()
+    assert newest.choose() == runs / "71"
+    first.finish()
+    third.finish()
+    third.runs["vred", 0][1].header_path.write_text("{")  # damaged: none to wait for
+    assert newest.choose() == runs / "93" and newest.others == 2
+    assert Newest(runs / "93").choose() is None  # it holds runs of its own
 
 
 def test_runs_without_figures_of_clients(edited):

@@ -18,7 +18,9 @@ _SECONDS = 0.2  # after which a signal is noticed at the latest
 def watch(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="Folder of a comparison or of a Flower run; it may be written to later."),
+        typer.Argument(
+            metavar="DIR", help="Folder of a comparison or Flower run, or of several; it may be written later."
+        ),
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes any that is free.")] = PORT,
 ) -> None:

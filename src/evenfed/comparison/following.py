@@ -260,6 +260,63 @@ class Following:
         return findings_of_runs(self.folder, by_label, begun)
 
 
+@dataclass
+class Newest:
+    """Of the comparisons below a folder, each in a folder of its own, the one that is written to."""
+
+    folder: Path
+    others: int = 0  # beside the one that was chosen last
+    _chosen: Path | None = None
+    _known: frozenset[Path] = frozenset()
+    _finished: dict[Path, _State | None] = field(default_factory=dict)  # header -> as it was found to say so
+
+    def choose(self) -> Path | None:
+        """The one written last, of those with an unfinished run if there are such; None if the folder holds none.
+
+        It stays chosen until another begins, or until it has finished and another has not: of two that are written to
+        at the same time, a reader sees one.
+        """
+        if RunFolder.all_in(self.folder) or (self.folder / PACKED).exists():
+            return None
+        runs: dict[Path, list[RunFolder]] = {}
+        for header in self.folder.glob("*/*/seed-*/header.json"):
+            run = RunFolder(header.parent)
+            runs.setdefault(header.parents[2], []).append(run)
+        self.others = max(0, len(runs) - 1)
+        has_begun = not runs.keys() <= self._known
+        self._known = frozenset(runs)
+        unfinished = []
+        for place, inside in runs.items():
+            if not all(self._has_finished(run) for run in inside):
+                unfinished.append(place)
+        stays = self._chosen in (unfinished or runs) and not has_begun
+        if not stays:
+            candidates = sorted(unfinished or runs)
+            self._chosen = max(candidates, key=lambda place: _written_at(runs[place]), default=None)
+        return self._chosen
+
+    def _has_finished(self, run: RunFolder) -> bool:
+        """Whether nothing more is to be seen of a run; a damaged one is none to wait for."""
+        state = _state(run.header_path)
+        if self._finished.get(run.header_path) == state:
+            return True
+        try:
+            has_finished = run.finished
+        except InputError:
+            has_finished = True
+        if has_finished:
+            self._finished[run.header_path] = state
+        return has_finished
+
+
+def _written_at(runs: Sequence[RunFolder]) -> float:
+    """When any of them was written to."""
+    states = []
+    for run in runs:
+        states += [_state(run.header_path), _state(run.rounds_path)]
+    return _last_written(states)
+
+
 def _can_be_compared(complete: Sequence[SoFar], begun: Sequence[SoFar]) -> bool:
     """Whether the baseline is among them and, if others have begun, another entry."""
     if not begun:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...comparison.federations import folders_inside
 from ...comparison.findings import Entry, Findings
-from ...comparison.following import Following
+from ...comparison.following import Following, Newest
 from ...core.errors import InputError
 from .. import charts
 from ..charts.chart import Chart
@@ -40,6 +40,7 @@ class Editions:
         self.folder = folder
         self.pause = pause
         self.idle = idle
+        self._newest = Newest(folder)
         self._followed: dict[Path, Following] = {}
         self._edition: Edition | None = None
         self._number = 0
@@ -64,7 +65,7 @@ class Editions:
         if self._look() or self._edition is None:
             self._number += 1
             followed = list(self._followed.values())
-            page = page_of(self.folder, followed)
+            page = page_of(self.folder, followed, self._newest.others)
             key = f"{self._began}-{self._number}"
             self._edition = _edition(page, key)
         seconds = time.thread_time() - began
@@ -73,7 +74,9 @@ class Editions:
 
     def _look(self) -> bool:
         """Read what is new; whether anything was."""
-        places = folders_inside(self.folder) or [self.folder]
+        places = folders_inside(self.folder)
+        if not places:
+            places = [self._newest.choose() or self.folder]
         followed = {}
         for place in places:
             followed[place] = self._followed.get(place) or Following(place)
@@ -92,10 +95,15 @@ def _edition(page: Page, key: str) -> Edition:
     return Edition(key, text, data(page, edition=key))
 
 
-def page_of(folder: Path, followed: Sequence[Following]) -> Page:
-    """The page of one comparison, or of the federations of one, as far as they are."""
+def page_of(folder: Path, followed: Sequence[Following], others: int = 0) -> Page:
+    """The page of one comparison, or of the federations of one, as far as they are; beside it are so many `others`."""
     begun = [each for each in followed if each.has_begun]
-    facts = _progress(begun) or _waiting(folder)
+    facts = _progress(begun) or [
+        f"Nothing has been written to {folder} yet. This page fills as soon as the first round is evaluated."
+    ]
+    shown = followed[0].folder if len(followed) == 1 else folder
+    if others:
+        facts.append(f"Shown is {shown}, written last; {folder} holds {others + 1} comparisons.")
     try:
         page = _judged(begun)
     except InputError as error:
@@ -103,7 +111,7 @@ def page_of(folder: Path, followed: Sequence[Following]) -> Page:
         page = None
     if page is None:
         return Page(
-            title=folder.resolve().name,
+            title=shown.resolve().name,
             facts=facts,
             verdicts=[_nothing_to_show(begun)],
             glances=(),
@@ -141,19 +149,6 @@ def _progress(followed: Sequence[Following]) -> list[str]:
     if not sentences and followed:
         sentences.append("All runs have finished.")
     return sentences + damaged
-
-
-def _waiting(folder: Path) -> list[str]:
-    """Nothing has been written yet, or elsewhere."""
-    inside = set()
-    for header in folder.glob("*/*/seed-*/header.json"):
-        inside.add(header.parents[2].name)
-    if inside:
-        names = sorted(inside)
-        listed = ", ".join(names)
-        command = f"`evenfed watch {folder / names[0]}`"
-        return [f"{folder} holds {listed}, each a comparison of its own. Watch one of them: {command}."]
-    return [f"Nothing has been written to {folder} yet. This page fills as soon as the first round is evaluated."]
 
 
 def _judged(followed: Sequence[Following]) -> Page | None:
