@@ -15,6 +15,7 @@ from evenfed.comparison.reading import read
 from evenfed.core.errors import InputError
 from evenfed.data import images, store
 from evenfed.data.dataset import Dataset
+from evenfed.report.document import Report
 from reports import put_rounds
 
 X = torch.ones(6, 4)
@@ -41,6 +42,12 @@ TABLE = {"client": ["a", "b"], "fedavg": [0.9, 0.8]}
 def test_federate(x, y, options, told):
     with pytest.raises(InputError, match=told):
         evenfed.federate(x, y, **options)
+
+
+@pytest.mark.parametrize("seeds", [2**63, 10_001, [0] * 10_001])
+def test_seeds_that_nobody_waits_for(seeds):
+    with pytest.raises(InputError, match="give a number of seeds, 1 to 10,000"):
+        evenfed.compare(lambda: nn.Linear(4, 3), [evenfed.Client((X, Y), test=(X, Y))], ["fedavg"], seeds=seeds)
 
 
 def test_figures_of_clients():
@@ -74,6 +81,7 @@ HEADERS = {
     "versions": None,
     "commit": ["a"],
     "command": 5,
+    "hardware": {"cpu": None},
     "judged_classes": [["1"]],
     "clients": {"names": ["a"], "train": [1], "test": [1, 2]},
     "resumed_at": "a",
@@ -83,6 +91,8 @@ LINES = {
     "index": [0],
     "losses": [1.0],
     "accuracy": [[1.0]],
+    "weights": None,
+    "recalls": [1.0],
     "clipped": [[0, "nonsense", 1.0, 0.5]],
     "dropped": [9],
     "seconds": {"a": 1},
@@ -103,6 +113,17 @@ def test_runs_of_another_layout(made, tmp_path, where, key):
     for reader in (read, evenfed.load):
         with pytest.raises(InputError, match=r"is not a run's header|is damaged"):
             reader(tmp_path / "runs")
+
+
+def test_runs_that_do_not_say_where_they_were_made(made, tmp_path):
+    shutil.copytree(made, tmp_path / "runs")
+    (path,) = (tmp_path / "runs").glob("*/seed-*/header.json")
+    header = json.loads(path.read_text())
+    del header["hardware"]
+    header |= {"commit": None, "earlier": [{**header, "from_round": 0, "commit": "a"}]}
+    path.write_text(json.dumps(header))
+    (facts, *_) = Report.of([tmp_path / "runs"], beside_paper=False).facts
+    assert "unknown hardware" in facts
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,9 @@ class RunFolder:
             raise InputError(f"{self.path} holds no run; give a folder that `evenfed compare` has written")
         texts = self._all_lines(header) if header.finished else self.lines.whole()
         history = self.history_of(header, self.lines.records(texts))
-        self.lines.check(history.records, len(header.clients["train"]))
+        counts = history.label_counts
+        classes = None if counts is None else counts.shape[1]
+        self.lines.check(history.records, len(header.clients["train"]), classes)
         return history
 
     @staticmethod

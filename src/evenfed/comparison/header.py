@@ -25,7 +25,7 @@ class Made:
 
     started: str
     version: str
-    commit: str | None
+    commit: str  # "": unknown
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Header:
         made = []
         for source in (*self.earlier, self.provenance):
             version = source["versions"]["evenfed"]
-            session = Made(source["started"], version, source.get("commit"))
+            session = Made(source["started"], version, source.get("commit") or "")
             made.append(session)
         return made
 

@@ -9,7 +9,8 @@ from ..core.server import Record
 
 Check = Callable[[Any, str], None]  # raises ValueError with the place, if the value is not of its kind
 _DIGITS = 16  # of a number of examples
-_PER_CLIENT = ("losses", "weights", "accuracy", "test_losses", "current", "current_losses", "unpadded")
+_ALWAYS = ("losses", "weights")
+_PER_CLIENT = (*_ALWAYS, "accuracy", "test_losses", "current", "current_losses", "unpadded")
 
 
 def _kind(name: str, *types: type) -> Check:
@@ -73,8 +74,9 @@ def with_keys(required: Mapping[str, Check], others: Mapping[str, Check] = {}) -
 
 
 _TRAIN = with_keys({"rounds": count}, {"evaluate_every": count, "last_rounds": count})
+_MACHINE = with_keys({}, {"cpu": text, "gpu": optional(text)})
 _SOURCE = {"versions": with_keys({"evenfed": text}), "started": text}
-_SOURCE_TOO = {"commit": optional(text), "command": text, "hardware": table}
+_SOURCE_TOO = {"commit": optional(text), "command": text, "hardware": _MACHINE}
 _CLIENTS = with_keys({"names": list_of(text), "train": list_of(count), "test": list_of(count)})
 _REFERENCE = with_keys({"file": text, "sha256": text, "count": count})
 _header = with_keys(
@@ -131,14 +133,19 @@ def check_header(data: Any) -> None:
         raise ValueError("judged_classes: not one number per client and class")
 
 
-def check_records(records: Sequence[Record], clients: int) -> None:
-    """Raise ValueError where a round is not of so many clients."""
+def check_records(records: Sequence[Record], clients: int, classes: int | None) -> None:
+    """Raise ValueError where a round is not of so many clients and classes, where these are known."""
     for record in records:
         place = f"round {record.index + 1}"
         for field in _PER_CLIENT:
             kept = record.kept(field)
+            if kept is None and field in _ALWAYS:
+                raise ValueError(f"{place}: without {field}")
             if isinstance(kept, np.ndarray) and kept.shape != (clients,):
                 raise ValueError(f"{place}: {field} of shape {kept.shape} for {clients} clients")
+        recalls = record.recalls
+        if recalls is not None and recalls.shape != (classes or recalls.size,):
+            raise ValueError(f"{place}: recalls of shape {recalls.shape} for {classes} classes")
         held = [clip.client for clip in record.clipped]
         for client in (*record.dropped, *record.caused_by, *held):
             if not 0 <= client < clients:

@@ -103,10 +103,10 @@ class Lines:
             records.append(record)
         return records
 
-    def check(self, records: Sequence[Record], clients: int) -> None:
-        """Refuse rounds that are not of so many clients."""
+    def check(self, records: Sequence[Record], clients: int, classes: int | None) -> None:
+        """Refuse rounds that are not of so many clients and classes, where these are known."""
         try:
-            check_records(records, clients)
+            check_records(records, clients, classes)
         except ValueError as error:
             raise DamageError(f"{self.path} is damaged: {error}; {_ADVICE}") from None
 

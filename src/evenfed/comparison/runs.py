@@ -9,6 +9,7 @@ from ..settings import Settings
 from ..simulate.state import Run
 from .plan import Variant
 
+MOST_SEEDS = 10_000
 FLOOR_LABEL = "fedavg-other-seeds"
 PAIRED_FLOOR_LABEL = "fedavg-other-batches"  # from the same initial models
 FLOOR_NAMES = {  # as a report calls them
@@ -91,13 +92,14 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
         numbers = range(seeds)
     if not _are_seeds(numbers):
         raise InputError(
-            f"seeds={seeds!r}: give a number of seeds, at least 1, or a list such as [0] of distinct whole numbers"
+            f"seeds={seeds!r}: give a number of seeds, 1 to {MOST_SEEDS:,}, or a list such as [0] of distinct whole "
+            "numbers"
         )
     return list(numbers)
 
 
 def _are_seeds(numbers: Any) -> bool:
-    if not isinstance(numbers, Sequence):
+    if not isinstance(numbers, Sequence) or numbers[MOST_SEEDS:]:
         return False
     for seed in numbers:
         if type(seed) is not int or seed < 0:

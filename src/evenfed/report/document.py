@@ -192,10 +192,10 @@ def _facts(findings: Findings) -> list[str]:
     header = findings.header
     data = header.data["name"]
     clients = len(header.clients["names"])
-    machine = header.provenance["hardware"]
-    hardware = machine["cpu"]
+    machine = header.provenance.get("hardware", {})
+    hardware = machine.get("cpu", "unknown hardware")
     if "cuda" in str(header.device):
-        hardware = f"{findings.baseline.precision} on {machine['gpu']}"
+        hardware = f"{findings.baseline.precision} on {machine.get('gpu')}"
     seeds = seeds_named(findings.seeds)
     made = _made(findings.made)
     facts = [f"{data}: {clients} clients, {findings.rounds} rounds, {seeds}; {hardware}; {made}."]
