@@ -18,7 +18,7 @@ from .core.naming import Stored, described
 from .core.server import OptimizerFactory, WeighAt, check_weigh_at
 from .core.streams import Batching
 from .local.optimizer import OptimizerChoice, optimizer_of
-from .local.schedule import ScheduleChoice, check_schedule, schedule_of
+from .local.schedule import LARGEST_FACTOR, ScheduleChoice, check_schedule, schedule_of
 from .local.training import LocalTraining
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -76,8 +76,8 @@ class Settings:
         self._check_local()
         _check_positive("server_lr", self.server_lr)
         is_number = _is_number(self.prox)
-        if not is_number or self.prox < 0:
-            raise InputError(f"prox={self.prox!r}: give a finite number of at least 0")
+        if not is_number or not 0 <= self.prox <= LARGEST_FACTOR:
+            raise InputError(f"prox={self.prox!r}: give a finite number of at least 0, at most {LARGEST_FACTOR:g}")
         smooth = self.smooth
         if smooth is not None:
             _check_positive("smooth", smooth)
@@ -215,7 +215,7 @@ class Settings:
         factory = functools.partial(kind, lr=self.server_lr, **options)
         try:
             factory([torch.zeros(1)])
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, IndexError) as error:
             raise InputError(f"server_optimizer={choice!r}: {error}; see torch.optim.{kind.__name__}") from None
         return factory
 
@@ -310,8 +310,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_positive(name: str, value: Any) -> None:
-    if not _is_number(value) or value <= 0:
-        raise InputError(f"{name}={value!r}: give a finite number above 0")
+    if not _is_number(value) or not 0 < value <= LARGEST_FACTOR:
+        raise InputError(f"{name}={value!r}: give a finite number above 0, at most {LARGEST_FACTOR:g}")
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

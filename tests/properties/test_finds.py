@@ -164,10 +164,32 @@ class Deaf(nn.Linear):
         return super().forward(x).detach()
 
 
-def test_a_model_whose_outputs_depend_on_no_parameter():
+class Whole(nn.Linear):
+    """Its outputs are whole numbers, so that no gradient reaches a parameter."""
+
+    def forward(self, x):
+        return super().forward(x).long()
+
+
+@pytest.mark.parametrize("kind", [Deaf, Whole])
+def test_a_model_whose_outputs_depend_on_no_parameter(kind):
     clients = [evenfed.Client(train=(X, Y), test=(X, Y))] * 2
     with pytest.raises(InputError, match="depend on none of its trainable parameters"):
-        evenfed.train(Deaf(4, 3), clients, "fedavg", rounds=1, lr=0.1)
+        evenfed.train(kind(4, 3), clients, "fedavg", rounds=1, lr=0.1, loss=lambda outputs, targets: outputs.sum(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"lr": 1e300}, "lr=1e[+]300: give a finite number above 0, at most 1e[+]12"),
+        ({"prox": 1e300}, "at most 1e[+]12"),
+        ({"lr_schedule": lambda index: 1e300}, "at most 1e[+]12"),
+        ({"server_optimizer": {"name": "adam", "betas": [0.9]}}, "see torch.optim.Adam"),
+    ],
+)
+def test_options_that_torch_would_fall_over(options, told):
+    with pytest.raises(InputError, match=told):
+        evenfed.Settings.of(options)
 
 
 @pytest.mark.parametrize("content", [b"\0\0\x08\x01\0\0", b"\0\0\x08\x03" + b"\x80\0\0\0" * 3])

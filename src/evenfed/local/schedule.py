@@ -9,6 +9,7 @@ from ..core.choices import kind_and_options
 from ..core.errors import InputError, check_whole, first_line
 
 LrSchedule = Callable[[int], float]  # round -> factor
+LARGEST_FACTOR = 1e12  # three of these multiplied are a 32-bit float
 ScheduleChoice = str | Mapping[str, Any] | LrSchedule
 
 
@@ -100,9 +101,10 @@ def check_schedule(schedule: LrSchedule, rounds: int) -> None:
                 f"lr_schedule failed for round {index} ({type(error).__name__}: {first_line(error)}); "
                 "it must give a number for every round, counted from 0"
             ) from error
-        if not 0 < factor < math.inf:
+        if not 0 < factor <= LARGEST_FACTOR:
             raise InputError(
                 f"lr_schedule gives {factor!r} for round {index}; every round's factor must be a finite number above 0"
+                f" and at most {LARGEST_FACTOR:g}"
             )
 
 

@@ -242,11 +242,10 @@ def _some(outputs: Any, rows: slice) -> Any:
 
 def _check_dependence(outputs: Any) -> None:
     """Refuse outputs that no parameter has a part in: nothing could be learnt."""
-    floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    if floating and not any(tensor.requires_grad for tensor in floating):
+    if not any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(outputs)):
         raise InputError(
-            "the model's outputs depend on none of its trainable parameters; use them in `forward`, without detach() "
-            "or no_grad()"
+            "the model's outputs depend on none of its trainable parameters; use them in `forward`, without detach(), "
+            "no_grad() or rounding to whole numbers"
         )
 
 
