@@ -247,7 +247,26 @@ def test_a_client_that_is_served_as_badly_as_before_training_is_believed():
     later[:2] = 2.3
     _, record = played(server, later)
     assert record.clipped == () and (record.weights[:2] > 1.2 / 12).all()
-    later[0] = 1e6
+    later[0] = 6.0
     _, record = played(server, later)
     assert [(clip.client, clip.what) for clip in record.clipped] == [(0, "loss")]
     assert 2.3 < record.clipped[0].counted < 4
+    later[0] = 10.0  # more than three times as far from the median as the highest loss that counts
+    _, record = played(server, later)
+    assert [(clip.client, clip.what) for clip in record.clipped] == [(0, "loss")]
+    assert record.clipped[0].counted == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("name", ["afl", "fcfl", "semi_vred", "term", "vred"])
+def test_nothing_is_won_by_a_huge_loss_even_together(name):
+    """Five of fifty report a million; they must not count for more than five of fifty, within a tenth of that."""
+    losses = torch.linspace(0.8, 1.2, 50).double()
+    losses[:5] = 1e6
+    weighed = []
+    for disbelieve in (3.0, 1e12):
+        server = begun(name, guard={"disbelieve": disbelieve}, sizes=(20,) * 50)
+        plan = evenfed.open_round(server, losses).plan
+        theirs = plan.weights[plan.ids < 5].sum()
+        weighed.append(float(theirs / plan.weights.sum()))
+    believed_not, believed = weighed
+    assert 0 < believed_not < 0.11 < believed

@@ -2,7 +2,8 @@
 
 What clients report is compared with the median over all clients, which the lies of a minority hardly move:
 
-* losses are clipped at the median plus k robust standard deviations (1.4826 MAD, Hampel's rule),
+* losses are clipped at the median plus k robust standard deviations (1.4826 MAD, Hampel's rule); those far beyond
+  count as the median (Hampel's redescending rule), so nothing is won by a huge lie,
 * weights at a multiple of the client's share,
 * updates at a multiple of the median norm (norm clipping: Sun et al., 2019, with an adaptive bound),
 * sizes at a multiple of the median size.
@@ -82,6 +83,7 @@ class Guard:
     """How far a client may stand out; each number is a multiple, and a larger one is more lenient."""
 
     loss: float = 3.0  # standard deviations above the median loss, robustly estimated
+    disbelieve: float = 3.0  # times as far above the median as losses count: a loss beyond counts as the median
     weight: float = 3.0  # times the client's share
     update: float = 2.0  # times the usual length of an update: what is longer is shortened
     refuse: float = 5.0  # times the usual length of an update: what is longer is left out
@@ -100,7 +102,7 @@ class Guard:
         """From what a user gives: nothing, "off" or false; "on" or true; or a table of numbers.
 
         >>> Guard.of("on"), Guard.of("off")
-        (Guard(loss=3.0, weight=3.0, update=2.0, refuse=5.0, size=5.0, rescue=2.0), None)
+        (Guard(loss=3.0, disbelieve=3.0, weight=3.0, update=2.0, refuse=5.0, size=5.0, rescue=2.0), None)
         """
         if isinstance(choice, Guard):
             return choice
@@ -148,7 +150,7 @@ class Guard:
         """[m] the losses that count: within k robust standard deviations of the median, and positive where that is.
 
         A loss is always believed as far as the untrained model's usual one, within as many deviations: clients that the
-        model does not serve at all are no liars.
+        model does not serve at all are no liars. What is far beyond even that is not believed: it counts as the median.
         """
         heard = heard.with_losses(ids, losses, index)
         usual = heard.usual_loss()
@@ -165,7 +167,10 @@ class Guard:
         if median > 0:
             smallest = _SMALLEST * median
             lowest = max(lowest, smallest)
+        credible = self.disbelieve * (highest - median)
+        is_far = losses - median > credible
         counted = losses.clamp(min=lowest, max=highest)
+        counted = torch.where(is_far, median, counted)
         return heard, counted
 
     def capped(self, weights: Tensor, shares: Tensor) -> Tensor:
