@@ -1,17 +1,19 @@
 """What clients that lie do to the honest ones, with and without the guard.
 
-    python benchmarks/liars.py                         # every attack on every algorithm: 15 minutes of a core; resumes
-    python benchmarks/liars.py --first-split           # the same on one split of the data: half of that
-    python benchmarks/liars.py "loss 10" "sign flip"   # those attacks alone
+    python benchmarks/liars.py                         # attacks not measured yet; a minute of a core for each
+    python benchmarks/liars.py "loss 10" "left out"    # those attacks, measured again
+    python benchmarks/liars.py --with-guard all        # every attack again, but only on runs with the guard
     python benchmarks/liars.py tables                  # the tables of docs/guard.md from the committed figures
+    python benchmarks/liars.py honest                  # how many losses of honest clients the guard would bound
 
 Handwritten digits over 50 clients, 50 rounds. Attacks change what leaves a client, never the engine: `Lying` wraps an
-engine and rewrites the losses and updates of those that lie. A claimed size is what the server starts with.
+engine and rewrites the losses and updates of those that lie. A claimed size is what the server starts with: a client of
+size 0 is left out. Runs with the guard have two seeds on each split, those without it one.
 """
 
+import argparse
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import liars_honest
 import liars_page
 from evenfed.algorithms import names
 from evenfed.comparison.experiment import Experiment
@@ -44,9 +47,7 @@ ROUNDS = 50
 EVERY = 2  # rounds between two evaluations
 LAST = 10  # rounds whose evaluations are averaged
 SPLITS = (0, 1)  # two splits over clients, each with another seed and another liar
-PRICE = 10  # points: an attack that costs so much without a guard must cost at most one with it
 GUARDS = ("off", "on")
-FIRST = "--first-split"
 GLITCH = 20  # the round of a single lie
 
 Loss = Callable[[Tensor, int, torch.Generator], Tensor]  # loss, round -> what is reported
@@ -102,6 +103,7 @@ class Attack:
 
 ATTACKS = {
     "none": Attack(),
+    "left out": Attack(size=0),  # what the absence of the liar costs
     "loss 10": Attack(loss=always(10)),
     "loss 1e6": Attack(loss=always(1e6)),
     "loss 1e6 once": Attack(loss=once(1e6)),
@@ -109,8 +111,11 @@ ATTACKS = {
     "update x 1000": Attack(update=times(1000)),
     "update x -10": Attack(update=times(-10)),
     "claims 10x its size": Attack(size=10),
-    "10 %: no reply": Attack(liars=5, update=silent),  # what the absence of so many costs
+    "10 %: none": Attack(liars=5),
+    "10 %: left out": Attack(liars=5, size=0),
+    "10 %: no reply": Attack(liars=5, update=silent),
     "10 %: loss 1e6": Attack(liars=5, loss=always(1e6)),
+    "10 %: loss 3": Attack(liars=5, loss=always(3)),  # about the highest that counts
     "10 %: update x -10": Attack(liars=5, update=times(-10)),
     "10 %: update x -1": Attack(liars=5, update=times(-1)),
     "random loss": Attack(loss=random_loss),
@@ -179,12 +184,9 @@ class Lying:
         return getattr(self.engine, name)
 
 
-def experiment(split: int, seeds: Sequence[int]) -> Experiment:
-    """Every algorithm at its defaults, without and with the guard."""
-    entries = {}
-    for name in names():
-        for guard in GUARDS:
-            entries[f"{name} {guard}"] = {"algorithm": name, "guard": guard}
+def experiment(split: int, seeds: Sequence[int], guard: str) -> Experiment:
+    """Every algorithm at its defaults."""
+    entries = {f"{name} {guard}": {"algorithm": name, "guard": guard} for name in names()}
     table = {
         "seeds": list(seeds),
         "data": {"name": "digits", "clients": CLIENTS, "concentration": 0.1, "seed": split},
@@ -226,9 +228,9 @@ class Outcome:
         return {"mean": mean, "worst10": worst10, "honest_clipped": len(honest), "skipped": self.skipped}
 
 
-def attacked(attack: Attack, split: int, seeds: Sequence[int]) -> dict[str, list[dict[str, Any]]]:
+def attacked(attack: Attack, split: int, seeds: Sequence[int], guard: str) -> dict[str, list[dict[str, Any]]]:
     """What becomes of every run, by label."""
-    plan = experiment(split, seeds)
+    plan = experiment(split, seeds, guard)
     federation = federate(plan.data)
     problem, drawn = plan.problem(federation, federation.judged)
     runs, _ = plan.runs()
@@ -276,34 +278,52 @@ def train(
             outcome.ended = outcome.ended or divergence(state, record)
 
 
-def measured(name: str, splits: Sequence[int]) -> dict[str, Any]:
-    """An attack on its splits; without one, a second seed of each tells how much a seed alone does."""
-    found: dict[str, Any] = {}
-    for split in splits:
+def measured(name: str, guard: str) -> dict[str, Any]:
+    """An attack on its splits."""
+    outcomes: dict[str, Any] = {}
+    for split in SPLITS:
         seeds = [split]
-        if name == "none":
+        if guard == "on" or name == "none":  # two seeds also tell how much a seed alone does
             seeds = [split, split + 2]
-        for label, outcomes in attacked(ATTACKS[name], split, seeds).items():
-            found.setdefault(label, []).append(outcomes)
-    return found
+        for label, of_seeds in attacked(ATTACKS[name], split, seeds, guard).items():
+            outcomes.setdefault(label, []).append(of_seeds)
+    return outcomes
+
+
+def measure(chosen: Sequence[str], guards: Sequence[str], results: dict[str, Any]) -> None:
+    """Attacks one by one, each kept as soon as it is known, with where its figures come from."""
+    for name in chosen:
+        for guard in guards:
+            began = time.process_time()
+            results["attacks"].setdefault(name, {}).update(measured(name, guard))
+            results["provenance"] = provenance()
+            measured_at = {key: results["provenance"][key] for key in ("commit", "started")}
+            results["measured"].setdefault(name, {})[guard] = measured_at
+            in_order = {each: results["attacks"][each] for each in ATTACKS if each in results["attacks"]}
+            results["attacks"] = in_order
+            RESULT.write_text(json.dumps(results, indent=1) + "\n")
+            print(f"{name}, guard {guard}: {time.process_time() - began:.0f} s of one core", flush=True)
 
 
 def main() -> None:
-    chosen = [argument for argument in sys.argv[1:] if argument != FIRST]
-    splits = SPLITS[:1] if FIRST in sys.argv else SPLITS
-    results: dict[str, Any] = {"attacks": {}}
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("attacks", nargs="*", help="attacks to measure again; all; tables; honest")
+    parser.add_argument("--with-guard", action="store_true", help="only runs with the guard")
+    arguments = parser.parse_args()
+    results: dict[str, Any] = {"attacks": {}, "measured": {}}
     if RESULT.exists():
         results = json.loads(RESULT.read_text())
-    if chosen != ["tables"]:
-        for name in chosen or ATTACKS:
-            if name in results["attacks"] and not chosen:
-                continue
-            began = time.process_time()
-            results["attacks"][name] = measured(name, splits)
-            results["provenance"] = provenance()
-            RESULT.write_text(json.dumps(results, indent=1) + "\n")
-            print(f"{name}: {time.process_time() - began:.0f} s of one core", flush=True)
-    liars_page.fill(PAGE, results["attacks"])
+    chosen = arguments.attacks
+    if not chosen:
+        chosen = [name for name in ATTACKS if name not in results["attacks"]]
+    if chosen == ["all"]:
+        chosen = list(ATTACKS)
+    if chosen == ["honest"]:
+        results["honest"] = liars_honest.counts()
+        RESULT.write_text(json.dumps(results, indent=1) + "\n")
+    elif chosen != ["tables"]:
+        measure(chosen, GUARDS[1:] if arguments.with_guard else GUARDS, results)
+    liars_page.fill(PAGE, results)
 
 
 if __name__ == "__main__":

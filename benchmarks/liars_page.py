@@ -6,16 +6,30 @@ from typing import Any
 
 import numpy as np
 
+import liars_honest
+
 Outcomes = Sequence[Sequence[Mapping[str, Any]]]  # of each split, of each of its seeds
 Attacks = Mapping[str, Mapping[str, Outcomes]]  # attack -> entry -> outcomes
 
 TOGETHER = 5  # algorithms side by side
+MUCH = 10  # points: an attack that costs so much without the guard ...
+LITTLE = 1  # ... should cost at most so much with it
+FIVE = "10 %: "  # how attacks by five begin
+NONE = "none"
+LEFT_OUT = "left out"
 
 
-def fill(page: Path, attacks: Attacks) -> None:
+def fill(page: Path, results: Mapping[str, Any]) -> None:
     """Put the tables into their places."""
+    attacks: Attacks = results["attacks"]
+    tables = {
+        "verdict": verdict(attacks),
+        "honest": liars_honest.table(results["honest"]),
+        "price": price(attacks),
+        "attacks": costs(attacks),
+    }
     text = page.read_text()
-    for name, table in (("price", price(attacks)), ("attacks", costs(attacks))):
+    for name, table in tables.items():
         before, begins, rest = text.partition(f"<!-- {name} -->\n")
         _, ends, after = rest.partition(f"<!-- end of {name} -->")
         if not begins or not ends:
@@ -39,6 +53,45 @@ def price(attacks: Attacks) -> str:
     return "\n".join(lines)
 
 
+def verdict(attacks: Attacks) -> str:
+    """Of the attacks that cost much without the guard: which still cost more than a little with it."""
+    costly = 0
+    lines = []
+    for attack in attacks:
+        if attack.endswith((NONE, LEFT_OUT)):
+            continue
+        remaining = []
+        for algorithm in _algorithms(attacks):
+            without = cost(attacks, attack, algorithm, "off")
+            if without is not None and without[0] < MUCH:
+                continue
+            costly += 1
+            still = _remaining(attacks, attack, algorithm)
+            if still:
+                remaining.append(still)
+        if remaining:
+            lines.append(f"| {attack} | {', '.join(remaining)} |")
+    count = sum(line.count("(") for line in lines)
+    found = f"Without the guard, {costly} cells of the table below cost {MUCH} points of the mean or more. With it, "
+    found += f"{costly - count} of these\ncost at most {LITTLE} point. The others, with their standard error over "
+    found += "the four runs, and in brackets what leaving the\nliars out costs:"
+    return "\n".join([found, "", "| attack | points of the mean |", "|---|---|", *lines])
+
+
+def _remaining(attacks: Attacks, attack: str, algorithm: str) -> str | None:
+    """What a guarded run still loses by it; None if that is little."""
+    losses = _losses(attacks, attack, algorithm, "on")
+    if losses is None:
+        return f"{algorithm} ended ()"
+    means = losses[:, 0]
+    if means.mean() <= LITTLE:
+        return None
+    error = means.std(ddof=1) / len(means) ** 0.5
+    absence = cost(attacks, _baseline(attack, LEFT_OUT), algorithm, "on")
+    assert absence is not None
+    return f"{algorithm} {means.mean():.1f} ± {error:.1f} ({absence[0]:.1f})"
+
+
 def costs(attacks: Attacks) -> str:
     """What each attack costs the honest clients, without the guard and with it."""
     algorithms = _algorithms(attacks)
@@ -47,7 +100,7 @@ def costs(attacks: Attacks) -> str:
         some = algorithms[first : first + TOGETHER]
         lines = [f"| | {' | '.join(some)} |", "|---" * (len(some) + 1) + "|"]
         for attack in attacks:
-            if attack == "none":
+            if attack.endswith(NONE):
                 continue
             cells = [_cost(attacks, attack, algorithm) for algorithm in some]
             lines.append(f"| {attack} | {' | '.join(cells)} |")
@@ -65,21 +118,32 @@ def _cost(attacks: Attacks, attack: str, algorithm: str) -> str:
     return f"{without} → **{guarded}**"
 
 
-def _points(change: np.ndarray[Any, Any]) -> str:
-    mean, worst10 = (-change).round().astype(int)
+def _points(loss: np.ndarray[Any, Any]) -> str:
+    mean, worst10 = loss.round().astype(int)
     return f"{mean}/{worst10}"
 
 
 def cost(attacks: Attacks, attack: str, algorithm: str, guard: str) -> np.ndarray[Any, Any] | None:
-    """[mean, worst 10 %] what the attack changes, on the same splits and seeds; None if a run ended."""
-    outcomes = attacks[attack][f"{algorithm} {guard}"]
-    honest = attacks["none"][f"{algorithm} {guard}"]
-    changes = []
-    for attacked, unattacked in zip(outcomes, honest, strict=False):
-        if "ended" in attacked[0]:
-            return None
-        changes.append(_pair(attacked[0]) - _pair(unattacked[0]))
-    return np.mean(changes, axis=0)
+    """[mean, worst 10 %] what the attack costs; None if a run ended."""
+    losses = _losses(attacks, attack, algorithm, guard)
+    return None if losses is None else losses.mean(axis=0)
+
+
+def _losses(attacks: Attacks, attack: str, algorithm: str, guard: str) -> np.ndarray[Any, Any] | None:
+    """[runs, 2] what the same clients have in the same run without the attack, less what they have with it."""
+    label = f"{algorithm} {guard}"
+    losses = []
+    for attacked, unattacked in zip(attacks[attack][label], attacks[_baseline(attack, NONE)][label], strict=True):
+        for under_attack, honest in zip(attacked, unattacked, strict=False):  # one or two seeds
+            if "ended" in under_attack:
+                return None
+            losses.append(_pair(honest) - _pair(under_attack))
+    return np.array(losses)
+
+
+def _baseline(attack: str, name: str) -> str:
+    """The row with as many liars."""
+    return FIVE + name if attack.startswith(FIVE) else name
 
 
 def _algorithms(attacks: Attacks) -> list[str]:
