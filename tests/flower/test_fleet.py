@@ -32,6 +32,14 @@ def run(grid, algorithm="fedavg", rounds=1, **chosen):
     return strategy
 
 
+def fair(grid, rounds=2, timeout=LONG, **chosen):
+    strategy = Fair("semi_vred", guard="off", trips=1, measured_before=True, **chosen)
+    began = time.monotonic()
+    strategy.start(grid, grid.start(), rounds, timeout)
+    assert time.monotonic() - began < LONG / 2
+    return strategy
+
+
 def test_tasks_are_pushed_together():
     grid = phones()
     run(grid)
@@ -138,6 +146,24 @@ def test_a_mute_client_costs_one_timeout_and_then_rests_longer_each_time(caplog)
     ):
         assert line in caplog.text
     assert "round 0" not in caplog.text
+
+
+@pytest.mark.parametrize("start", [run, fair])
+def test_who_rests_goes_on_to_rest_after_a_restart(start, tmp_path):
+    grid = phones(mute=[3], kinds=())
+
+    def fall_silent(progress):
+        grid.kinds = ("query", "train", "evaluate")
+        if progress.round == 5:  # silent in rounds 2 and 4: it rests in 5, which is done again, and 6
+            raise KeyboardInterrupt
+
+    kept = {"rounds": 6, "timeout": 0.05, "rest": 1, "out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        start(grid, listen=fall_silent, **kept)
+    grid.log.clear()
+    strategy = start(grid, **kept)
+    assert len(strategy.records) == 6
+    assert {client for _, client in grid.log} == {0, 1, 2, 4, 5}
 
 
 def test_a_site_that_was_silent_once_is_asked_again():
@@ -275,14 +301,6 @@ def test_habits_that_cannot_be_are_refused(chosen, told):
 def test_too_few_online_at_the_beginning_are_told():
     with pytest.raises(evenfed.InputError, match=r"6 clients online within 0.1 s, and min_available=7"):
         fleet(phones(), min_available=7, wait=0.1)
-
-
-def fair(grid, rounds=2, timeout=LONG, **chosen):
-    strategy = Fair("semi_vred", guard="off", trips=1, measured_before=True, **chosen)
-    began = time.monotonic()
-    strategy.start(grid, grid.start(), rounds, timeout)
-    assert time.monotonic() - began < LONG / 2
-    return strategy
 
 
 def test_fair_closes_with_a_quorum_and_with_the_first_of_those_drawn():

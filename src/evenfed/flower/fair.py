@@ -138,7 +138,8 @@ class Fair(FedAvg):
         self.strangers = Strangers(self.door)
         self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
-        self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, decisive)
+        resting = self._patience.resting
+        self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, resting, decisive)
         told = (measured_before, fields.check_tell_errors(tell_errors))
         self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *told)
 

@@ -23,6 +23,7 @@ from ..comparison.restoring import state_in
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..metrics import ACCURACY, Metric
+from ..simulate.checkpoint import notes_in
 from ..simulate.state import Run, State
 from .logs import log
 
@@ -144,6 +145,13 @@ class Journal:
                 "or remove it"
             )
         return True
+
+    def kept_notes(self) -> Notes:
+        """What the run's newest checkpoint holds beside the server; empty before the first."""
+        if self.folder is None:
+            return {}
+        checkpoints = self.folder.sound_checkpoints()
+        return notes_in(checkpoints[max(checkpoints)]) if checkpoints else {}
 
     def ended_state(self) -> State:
         """Where the finished run ended."""

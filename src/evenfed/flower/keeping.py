@@ -5,11 +5,11 @@ from typing import Any
 
 from ..comparison.header import Header, Table
 from ..core.server import Record, Server
-from ..simulate.checkpoint import notes_in
 from ..simulate.state import State
 from .holding import Holding
 from .journal import AboutClients, Journal
 from .remembering import Losses, clients_of, notes_of, recall, recall_names, restored
+from .resting import Resting
 from .strangers import Keys, Strangers
 
 ENGINE = "flower: clients of their own"
@@ -23,6 +23,7 @@ class Keeping:
     strangers: Strangers
     holding: Holding
     keys: Keys
+    resting: Resting
     drawn: Table  # who is asked, and how often
     has_begun: bool = False
 
@@ -33,11 +34,11 @@ class Keeping:
             self.holding.stand(journal.ended_state().server)
             recall_names(self.strangers, journal.clients)
             return {}
-        checkpoints = {} if journal.folder is None else journal.folder.sound_checkpoints()
-        if not checkpoints:
+        notes = journal.kept_notes()
+        if not notes:
             return {}
-        newest = max(checkpoints)
-        recall(self.strangers, notes_in(checkpoints[newest]))
+        recall(self.strangers, notes)
+        self.resting.recall(notes)
         fresh = self.holding.sized(self.strangers.counts())
         server, losses = restored(self.begin(fresh))
         self.holding.stand(server)
@@ -65,7 +66,8 @@ class Keeping:
             return
         self.journal.clients = clients_of(self.strangers)
         self.journal.about = self._about()
-        self.journal.after_round(record, server, notes_of(server, self.strangers, losses))
+        notes = notes_of(server, self.strangers, losses) | self.resting.notes()
+        self.journal.after_round(record, server, notes)
 
     def _about(self) -> AboutClients:
         """As callbacks see them."""

@@ -13,12 +13,12 @@ from torch import Tensor
 from ..comparison.header import Table
 from ..core.server import Record, Server
 from ..simulate.state import State
+from .resting import signed, unsigned
 from .strangers import Strangers
 
 Losses = dict[int, float]  # of the current model, by position
 Notes = Mapping[str, Tensor]
 
-_NUMBERS = 1 << 64  # of nodes
 _NODES = "fair.nodes"
 _CLIENTS = "fair.clients"  # size, test examples, partition-id
 _SIZES = "fair.sizes"  # as the server counts them
@@ -44,7 +44,7 @@ def recall(strangers: Strangers, notes: Notes) -> None:
     """Know the clients of a checkpoint again, by their nodes."""
     if strangers.door.listed is None:  # else the list says whose place is whose
         for position, node in enumerate(notes[_NODES].tolist()):
-            strangers.settle(node % _NUMBERS, position)
+            strangers.settle(unsigned(node), position)
     known = notes[_CLIENTS].tolist()
     strangers.sizes = [size for size, _, _ in known]
     for position, (_, judged_on, partition) in enumerate(known):
@@ -65,7 +65,7 @@ def notes_of(server: Server, strangers: Strangers, measured: Losses) -> dict[str
     clients = []
     for position, size in enumerate(strangers.sizes):
         node = strangers.nodes.get(position, 0)  # 0: a listed site that was never met
-        nodes.append(node if node < _NUMBERS // 2 else node - _NUMBERS)
+        nodes.append(signed(node))
         judged_on = strangers.judged_on.get(position, 0.0)
         partition = strangers.partitions.get(position, -1)
         clients.append((size, judged_on, float(partition)))

@@ -62,15 +62,22 @@ class Roster:
             raise InputError(f"clients={self.clients}, but {sites.path} lists {count} sites; leave `clients` out")
         self.clients = count
 
-    def gather(self, grid: Grid, wait: float, known: wire.Values | None = None) -> None:
+    def gather(
+        self,
+        grid: Grid,
+        wait: float,
+        known: wire.Values | None = None,
+        resting: Collection[int] = (),
+    ) -> None:
         """Wait until all clients are there; `known` (an earlier header's clients) stands in for those that are not.
 
-        A node that does not fit is left out and named; it ends the run only if there is no other.
+        Nodes that rest are not asked, and their clients not waited for. A node that does not fit is left out and named; it ends the run only if there is no other.
         """
         deadline = time.monotonic() + wait
         while True:
-            self.refresh(grid, 0.0)
-            if self._complete():
+            self.refresh(grid, 0.0, resting=resting)
+            asleep = self.present & set(resting) if known is not None and self.nodes else ()
+            if self.clients is not None and len(self.nodes) + len(asleep) >= self.clients:
                 break
             self._refuse_if_none_fits()
             if time.monotonic() >= deadline:
@@ -106,11 +113,6 @@ class Roster:
         for node, reason in {**self.door.turned_away, **self.left_out, **self.refused}.items():
             parts.append(f"{before}node {node}: {reason}")
         return "".join(parts)
-
-    def _complete(self) -> bool:
-        if self.clients is None:
-            return False
-        return len(self.nodes) >= self.clients
 
     def refresh(
         self,

@@ -331,7 +331,7 @@ class FairStrategy(Strategy):
         log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name, self.journal.about.metric))
         is_last = standing.server.index >= self.settings.rounds
         self.journal.clients = self.taking_part.newly_met(is_last) or self.journal.clients
-        self.journal.after_round(record, standing.server)
+        self.journal.after_round(record, standing.server, self.taking_part.resting.notes())
         return score_metrics(record, self.journal.about.metric)
 
     def _drawn(self, standing: Standing, grid: Grid) -> Drawn:
@@ -344,6 +344,7 @@ class FairStrategy(Strategy):
         """Meet the clients, and stand where the run was left."""
         header = None if self.folder is None else self.folder.header()
         earlier_clients = None if header is None else header.clients
+        self.taking_part.resting.recall(self.journal.kept_notes())
         self.taking_part.begin(grid, earlier_clients)
         shape = self.roster.shape(arrays)
         sizes = self.roster.sizes(earlier_clients)

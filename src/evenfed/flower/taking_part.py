@@ -55,7 +55,7 @@ class TakingPart:
     def begin(self, grid: Grid, known: wire.Values | None) -> None:
         """Meet the clients: all sites, or those of a fleet that the first round draws."""
         if not self.habits.is_fleet:
-            self.roster.gather(grid, self.wait, known)
+            self.roster.gather(grid, self.wait, known, self.resting.back_in)
             return
         online = self._await_online(grid)
         least = self.habits.min_available or 1
