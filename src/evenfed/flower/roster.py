@@ -71,7 +71,8 @@ class Roster:
     ) -> None:
         """Wait until all clients are there; `known` (an earlier header's clients) stands in for those that are not.
 
-        Nodes that rest are not asked, and their clients not waited for. A node that does not fit is left out and named; it ends the run only if there is no other.
+        Nodes that rest are not asked, and their clients not waited for. A node that does not fit is left out and named;
+        it ends the run only if there is no other.
         """
         deadline = time.monotonic() + wait
         while True:
