@@ -30,6 +30,7 @@ STUDIES = {"vred-cifar10", "readings-cifar10", "damping-cifar10", "damped-cifar1
 OVER_FEDERATIONS = (
     "choose-cifar10",
     "choose-cifar100",
+    "chosen-cifar10",
     "confirm-cifar10",
     "confirm-cifar100",
     "guard-cifar10",
