@@ -125,9 +125,7 @@ def population(count: int, form: str, panel: int) -> dict[str, Any]:
         "panel": panel,
         "make_cpu_s": round(made_cpu, 2),
         "setup_cpu_s": round(watch.cpu[1] - watch.cpu[0], 2),
-        "setup_wall_s": round(watch.wall[1] - watch.wall[0], 2),
         "round_cpu_s": round(median_step(watch.cpu[1:-1]), 4),
-        "round_wall_s": round(median_step(watch.wall[1:-1]), 4),
         "end_cpu_s": round(watch.cpu[-1] - watch.cpu[-2], 2),
         "clients_mb": round(before_mb),
         "grown_mb": round(watch.resident[-2] - watch.resident[1], 1),
@@ -246,12 +244,22 @@ def measured(what: str, source: str | None, *arguments: Any) -> dict[str, Any]:
     return figures
 
 
-def keep(key: str, figures: Any) -> None:
-    """In the file of results, with where they are from."""
-    from evenfed.comparison.provenance import provenance
+def origin(source: str | None) -> dict[str, Any]:
+    """Of figures that are about to be measured."""
+    from evenfed.comparison.provenance import commit_of, provenance
 
+    made = provenance()
+    if source is not None:
+        commit = commit_of(Path(source).resolve().parent)
+        made["commit"] = commit
+        made["command"] = made["command"].replace(source, f"<checkout of {commit}>/src")
+    return made
+
+
+def keep(key: str, made: dict[str, Any], figures: Any) -> None:
+    """In the file of results, with where they are from."""
     everything = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    everything[key] = {**provenance(), "figures": figures}
+    everything[key] = {**made, "figures": figures}
     RESULTS.write_text(json.dumps(everything, indent=1) + "\n")
 
 
@@ -336,6 +344,7 @@ def main() -> None:
         return
     suffix = "" if options.source is None else " before"
     source = options.source
+    made = origin(source)
     figures: Any
     if options.command == "population":
         kinds = [("list", 0), ("arrays", 0), ("arrays", PANEL)] if source is None else [("list", 0)]
@@ -350,7 +359,7 @@ def main() -> None:
         figures = [measured("fold", source, size, guard) for size in sizes for guard in (None, "on")]
     else:
         figures = measured("soak", source)
-    keep(options.command + suffix, figures)
+    keep(options.command + suffix, made, figures)
     table()
 
 

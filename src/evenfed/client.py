@@ -68,11 +68,11 @@ class Pool:
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the clients `ids`, client after client."""
-        starts = self.starts[ids]
-        ends = starts + self.sizes[ids]
-        ranges = map(torch.arange, starts.tolist(), ends.tolist())
-        rows = tuple(ranges)
-        return torch.cat(rows)
+        sizes = self.sizes[ids]
+        places = sizes.cumsum(0) - sizes  # where each client's rows begin among these
+        offsets = self.starts[ids] - places
+        total = int(sizes.sum())
+        return torch.arange(total) + offsets.repeat_interleave(sizes)
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -97,6 +97,15 @@ def test_runs_go_on_together_to_the_bit(tmp_path, undisturbed, killed, monkeypat
     assert {tuple(header_of(run.parent)["resumed_at"]) for run in tmp_path.rglob("header.json")} == starts
 
 
+def test_nothing_is_called_damaged_that_was_only_killed(tmp_path, undisturbed, killed, monkeypatch):
+    """First when some runs have no checkpoint yet; then when the others' have been cleared away to start together."""
+    monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "0")
+    killed(tmp_path, "save", 2)
+    killed(tmp_path, "begin", 1)
+    compared(tmp_path)  # a warning would be an error
+    same(undisturbed, tmp_path)
+
+
 @pytest.mark.parametrize(("method", "call"), [("finish", 1), ("save", 6)])
 def test_a_run_that_a_callback_stopped_is_not_trained_on(tmp_path, killed, monkeypatch, method, call):
     wanted, out = tmp_path / "wanted", tmp_path / "out"

@@ -120,8 +120,10 @@ def test_the_smallest_hashes_are_the_same_in_pieces(monkeypatch):
     among = np.flatnonzero(np.arange(1000) % 7)
     whole = {count: streams.sample(5, 2, among, count) for count in (1, 30, 500, len(among))}
     monkeypatch.setattr(streams, "_PIECE", 64)
+    hashes = streams.hashed(5, 2, streams.SAMPLING, among)
     for count, ids in whole.items():
         assert np.array_equal(streams.sample(5, 2, among, count), ids)
+        assert np.array_equal(np.sort(among[hashes.argsort()[:count]]), ids)
         assert len(np.unique(ids)) == count and np.isin(ids, among).all()
 
 

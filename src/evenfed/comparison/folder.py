@@ -344,7 +344,9 @@ class RunFolder:
         (self.path / reached.FILE).unlink(missing_ok=True)
 
     def forget(self, keep: int) -> None:
-        """Delete all checkpoints but that of round `keep`."""
+        """Delete all checkpoints but that of round `keep`; 0: the run is to start anew."""
+        if keep == 0:
+            (self.path / reached.FILE).unlink(missing_ok=True)  # first: who had come further would miss checkpoints
         for at, path in self.checkpoints().items():
             if at != keep:
                 path.unlink()

@@ -15,6 +15,7 @@ from .._version import __version__
 from ..core.visible import words_without_passwords
 
 KEYS = ("versions", "hardware", "commit", "command", "started")
+GIT_SECONDS = 30.0  # for a question to git
 
 
 def provenance() -> dict[str, Any]:
@@ -55,12 +56,28 @@ def _cpu() -> str:
 def _commit() -> str | None:
     """The commit of the source tree this package runs from; EVENFED_COMMIT names it for a copy without history."""
     stated = os.environ.get("EVENFED_COMMIT")
-    tree = Path(__file__).resolve().parents[3]
-    if stated or not (tree / ".git").exists():
-        return stated
-    command = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=40"]
+    return stated or commit_of(Path(__file__).resolve().parents[3])
+
+
+def commit_of(tree: Path) -> str | None:
+    """The commit that a source tree stands at, "-dirty" if files differ from it; None where there is no history.
+
+    Files are compared within `GIT_SECONDS`. On a machine that is too busy for that the commit is "-unchecked".
+    """
+    if not (tree / ".git").exists():
+        return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        commit = _git(tree, "rev-parse", "HEAD")
     except (OSError, subprocess.SubprocessError):
         return None
+    try:
+        changes = _git(tree, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return f"{commit}-unchecked"
+    return f"{commit}-dirty" if changes else commit
+
+
+def _git(tree: Path, *words: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(tree), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)
     return done.stdout.strip()

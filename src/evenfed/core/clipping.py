@@ -44,10 +44,8 @@ class Clipping:
         self.heard = heard
         self.index = server.index
         self.reference = server.buffers
-        learning_rate = server.round_lr or 1.0
-        steps = server.local_steps.clamp(min=1)
-        root = steps.double().sqrt()
-        self.scale = learning_rate * root  # [n] of lengths
+        self.learning_rate = server.round_lr or 1.0
+        self.local_steps = server.local_steps
         self.usual_norm = heard.usual_norm()
         self.usual_drift = heard.usual_drift()
         self.waiting: list[Arrived] = []
@@ -91,13 +89,19 @@ class Clipping:
         drifts: Tensor,
     ) -> Heard:
         """With the lengths that these clients report."""
-        scale = self.scale[ids]
+        scale = self._scale(ids)
         return heard.with_norms(
             ids,
             norms=norms / scale,
             drifts=drifts / scale,
             index=self.index,
         )
+
+    def _scale(self, ids: Tensor) -> Tensor:
+        """[c] what the lengths of these clients' updates are compared per."""
+        steps = self.local_steps[ids].clamp(min=1)
+        root = steps.double().sqrt()
+        return self.learning_rate * root
 
     def judged(self, arrived: Arrived) -> Arrived:
         """With each update at most as long as allowed, and zero where it is left out."""
@@ -132,7 +136,7 @@ class Clipping:
         usual: float,
     ) -> Tensor:
         """[c] in multiples of what is usual for clients with as many steps."""
-        expected = usual * self.scale[ids]
+        expected = usual * self._scale(ids)
         return lengths / expected.to(lengths)
 
     def buffers(self, arrived: Arrived) -> Buffers | None:

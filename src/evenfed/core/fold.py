@@ -381,6 +381,5 @@ class Fold:
             return server
         memory = algorithm.learn(round, plan, losses, server.memory)
         if guard is not None:
-            sizes = server.sizes.double()
-            memory = guard.capped_mixture(memory, algorithm.mixture, sizes)
+            memory = guard.capped_mixture(memory, algorithm.mixture, server.sizes)
         return dataclasses.replace(server, memory=memory)

@@ -255,7 +255,8 @@ class Guard:
         if name is None:
             return memory
         eligible = sizes > 0
-        shares = sizes[eligible] / sizes.sum()
+        counts = sizes.double()
+        shares = counts[eligible] / counts.sum()
         mixture = memory[name].clone()
         mixture[eligible] = self.capped(mixture[eligible], shares)
         return {**memory, name: mixture}
@@ -382,7 +383,7 @@ class Heard:
 
 def _recent(values: Tensor, rounds: Tensor) -> Tensor:
     """The values of the last rounds that together asked enough clients."""
-    known = ~values.isnan()
+    known = values.isnan().logical_not().nonzero().flatten()
     values = values[known]
     rounds = rounds[known]
     if len(rounds) <= ENOUGH:

@@ -129,11 +129,10 @@ def _guarded_plan(server: Server, plan: Plan, memory: Memory) -> tuple[Plan, Mem
     """The plan and what is remembered of it, no client above its cap."""
     guard = server.guard
     assert guard is not None
-    sizes = server.sizes.double()
-    taking_part = sizes[plan.ids]
+    taking_part = server.sizes[plan.ids].double()
     shares = taking_part / taking_part.sum()
     weights, clipped = guard.outweighing(plan.ids, plan.weights, shares)
-    memory = guard.capped_mixture(memory, server.algorithm.mixture, sizes)
+    memory = guard.capped_mixture(memory, server.algorithm.mixture, server.sizes)
     return dataclasses.replace(plan, weights=weights), memory, clipped
 
 

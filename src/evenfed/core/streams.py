@@ -31,6 +31,7 @@ _WHOLE = 1 << 64
 _STEP = 0x9E3779B97F4A7C15 - _WHOLE
 _FIRST = 0xBF58476D1CE4E5B9 - _WHOLE
 _SECOND = 0x94D049BB133111EB - _WHOLE
+_LOW_BITS = np.uint64((1 << 33) - 1)
 _LAST = np.uint64(_WHOLE - 1)  # the key that sorts last
 _PIECE = 1 << 14  # clients hashed at a time: what a processor's cache holds
 
@@ -151,24 +152,43 @@ def panel(among: Indices, count: int) -> Indices:
 def _with_smallest_hashes(prefix: Indices, among: Indices, count: int) -> Indices:
     """Those whose hash, `prefix` with one more key, is among the `count` smallest: of equal ones the first.
 
-    Piece by piece, so that a million clients take no more memory than a few.
+    Piece by piece, so that a million clients take no more memory than a few. This is the one thing that a round does
+    for every client, so it is `mixed` without new arrays, and without its last fold for those that cannot be chosen.
     """
+    among = among.astype(np.int64, copy=False)
     chosen = among[:0]
     smallest: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
-    for start in range(0, len(among), _PIECE):
-        piece = among[start : start + _PIECE]
-        with np.errstate(over="ignore"):
-            keys = mixed(prefix, piece.astype(np.int64)).view(np.uint64)
-        if len(chosen) == count:
-            likely = keys < smallest[-1]
-            piece = piece[likely]
-            keys = keys[likely]
-        chosen = np.concatenate([chosen, piece])
-        smallest = np.concatenate([smallest, keys])
-        order = np.argsort(smallest, kind="stable")[:count]
-        chosen = chosen[order]
-        smallest = smallest[order]
+    states = np.empty(_PIECE, dtype=np.uint64)
+    shifted = np.empty(_PIECE, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        first = prefix.view(np.uint64) + np.uint64(_STEP + _WHOLE)
+        for start in range(0, len(among), _PIECE):
+            piece = among[start : start + _PIECE]
+            state = states[: len(piece)]
+            np.add(piece.view(np.uint64), first, out=state)
+            _fold_in_place(state, shifted, 30)
+            state *= np.uint64(_FIRST + _WHOLE)
+            _fold_in_place(state, shifted, 27)
+            state *= np.uint64(_SECOND + _WHOLE)
+            if len(chosen) == count:
+                highest = smallest[-1] | _LOW_BITS  # the last fold changes low bits alone
+                likely = np.flatnonzero(state <= highest)
+                piece = piece[likely]
+                state = state[likely]
+            hashes = state ^ (state >> np.uint64(31))
+            chosen = np.concatenate([chosen, piece])
+            smallest = np.concatenate([smallest, hashes])
+            order = np.argsort(smallest, kind="stable")[:count]
+            chosen = chosen[order]
+            smallest = smallest[order]
     return np.sort(chosen)
+
+
+def _fold_in_place(state: NDArray[np.uint64], shifted: NDArray[np.uint64], bits: int) -> None:
+    """`_folded` of unsigned numbers; `shifted` is room to work in."""
+    room = shifted[: len(state)]
+    np.right_shift(state, np.uint64(bits), out=room)
+    np.bitwise_xor(state, room, out=state)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ def divergence(state: State, record: Record) -> str | None:
     number = record.index + 1
     if record.reason == NOT_FINITE and state.server.guard is None:
         return f"{DIVERGED} in round {number}: {NOT_FINITE}"
-    with_data = state.server.sizes > 0
-    enough = min(_FEW, int(with_data.sum()))
+    enough = min(_FEW, len(state.server.everyone.eligible))
     if record.reason == NOTHING and len(record.dropped) >= enough:
         return f"{DIVERGED} in round {number}: {NOTHING}"
     return None

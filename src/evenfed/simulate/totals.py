@@ -7,6 +7,7 @@ from ..client import Pool
 from ..lazy import why_visited
 
 MOST_CLASSES = 1000
+MANY_ROWS = 2000  # of a matrix, which torch adds more slowly than so many numbers of each column
 MOST_COUNTS = 200_000  # numbers of examples by client and class that are kept
 
 
@@ -14,7 +15,8 @@ def client_means(values: Tensor, sizes: Tensor) -> Tensor:
     """[n, ...] the mean of each client's values, which lie client after client."""
     clients = torch.arange(len(sizes))
     owners = clients.repeat_interleave(sizes).to(values.device)
-    totals = values.new_zeros(len(sizes), *values.shape[1:]).index_add_(0, owners, values)
+    totals = values.new_zeros(len(sizes), *values.shape[1:])
+    add_by_client(totals[None], values[None], owners)
     inner = [1] * (values.ndim - 1)
     counts = sizes.to(totals).view(-1, *inner)
     return (totals / counts).cpu()
@@ -55,6 +57,17 @@ def label_counts(pool: Pool, classes: int | None) -> Tensor | None:
     cells = owners * classes + pool.targets.cpu()
     counts = cells.bincount(minlength=len(clients) * classes)
     return counts.view(len(clients), classes)
+
+
+def add_by_client(totals: Tensor, values: Tensor, owners: Tensor) -> None:
+    """Add the values [runs, b, ...] of examples to the totals [runs, n, ...] of their owners [b], in their order."""
+    if values.ndim != 3 or len(owners) < MANY_ROWS or not values.is_cpu:
+        totals.index_add_(1, owners, values)
+        return
+    runs, _, columns = values.shape
+    for run in range(runs):
+        for column in range(columns):
+            totals[run, :, column].index_add_(0, owners, values[run, :, column])
 
 
 def add_by_class(totals: Tensor, values: Tensor, targets: Tensor) -> None:

@@ -26,7 +26,7 @@ from ...trees import Inputs
 from ..layers.dropout import Masks
 from ..layers.tracing import Traced
 from ..problem import Answer, LocalLoss, Problem, Question, Task, Updates
-from ..totals import add_by_class
+from ..totals import add_by_class, add_by_client
 from .augmenting import augmented
 from .jobs import Jobs
 from .vectorised import Vectorised, fetched
@@ -165,7 +165,7 @@ class Stacked(Vectorised):
                 part = slice(first_row, first_row + rows_at_once)
                 x = trees.leaves(trees.rows(inputs, part))
                 table = values_of(thetas[runs], targets[part], *x)  # [runs, rows, len(of)]
-                totals[runs].index_add_(1, owner[part], table)
+                add_by_client(totals[runs], table, owner[part])
                 if classes is not None:
                     right = table[:, :, -1]
                     add_by_class(by_class[runs], right, targets[part])
