@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 PARTS, SIZE = 10, 1_000_000
 REPLIES = {
     "evenfed": (10, 100, 1000),
+    "Fair": (10, 50, 100),
     "one trip, FedAvg": (10, 50),
     "one trip, VRed": (10, 50),
     "one trip, Semi-VRed": (10, 50),
@@ -41,7 +42,7 @@ def serve(system: str, count: int) -> dict[str, float]:
     from flwr.serverapp.strategy import FedAvg
     from flwr.supercore.task_identity import TaskIdentity
 
-    from evenfed.flower import FairStrategy
+    from evenfed.flower import Fair, FairStrategy
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     names = [f"part{k}" for k in range(PARTS)]
@@ -57,7 +58,8 @@ def serve(system: str, count: int) -> dict[str, float]:
             content = {"metrics": MetricRecord({"loss": 1.0 + node / count})}
         else:
             fresh = {n: Array("float32", (SIZE,), trained.stype, bytes(bytearray(trained.data))) for n in names}
-            metrics = MetricRecord({"num-examples": 10, "loss": 1.0 + node / count})
+            loss = 1.0 + node / count
+            metrics = MetricRecord({"num-examples": 10, "loss": loss, "train_loss": loss})
             content = {"arrays": ArrayRecord(fresh), "metrics": metrics}
         return Message(RecordDict(content), reply_to=order)
 
@@ -89,6 +91,9 @@ def serve(system: str, count: int) -> dict[str, float]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if system == "evenfed":
         FairStrategy("semi_vred", rounds=1).start(Replies(), start)
+    elif system == "Fair":
+        strategy = Fair("semi_vred", trips=1, measured_before=True, fraction_evaluate=0.0, min_available_nodes=count)
+        strategy.start(Replies(), start, num_rounds=1)
     elif system in ONE_TRIP:
         FairStrategy(ONE_TRIP[system], rounds=1, trips=1, guard="off").start(Replies(), start)
     else:
