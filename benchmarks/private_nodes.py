@@ -8,6 +8,7 @@ Models are compared with plain rounds on a grid inside this process, over the sa
 by `kill -9` of its SuperNode while it works at a stage, and started again as its unit would.
 """
 
+import dataclasses
 import json
 import logging
 import re
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from flwr.app import ArrayRecord, Message, MessageType
+from flwr.app import Message, MessageType
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 from safetensors.torch import load_file
 
@@ -41,6 +42,7 @@ ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "private_nodes.json"
 UNFINISHED = RESULT.with_suffix(".unfinished.json")
 PAGE = ROOT / "docs" / "private.md"
+Model = dict[str, torch.Tensor]  # by name
 TIMEOUT = 30.0  # seconds until a dead site is given up
 OPTIONS: dict[str, Any] = {"lr": 0.1, "batch_size": 8, "local_epochs": 2, "timeout": TIMEOUT}
 TASK = """
@@ -63,11 +65,12 @@ from pathlib import Path
 from evenfed.flower import client_app
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
+from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 from wards.task import data, model
 
 def clipping(message, context, call_next):
     "Where the server's wrapper asks for it."
-    if any(key.startswith("dpfedavg") for key in message.content["config"]):
+    if KEY_CLIPPING_NORM in message.content["config"]:
         return fixedclipping_mod(message, context, call_next)
     return call_next(message, context)
 
@@ -156,7 +159,7 @@ CASES = (
 class Trained(NamedTuple):
     """What a run has left."""
 
-    model: dict[str, torch.Tensor]
+    model: Model
     records: list[dict[str, Any]]  # of its rounds
     log: str
     seconds: float
@@ -233,7 +236,7 @@ def _toml(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value).lower()
 
 
-def plain(case: Case, missing: dict[int, list[int]]) -> ArrayRecord:
+def plain(case: Case, missing: dict[int, list[int]]) -> Model:
     """The model of plain rounds over the same clients, without noise; `missing`: who does not train, by round."""
     app: dict[str, Any] = {}
     source = CLIENT.partition("class Stopping")[0].replace("from wards.task import data, model", TASK)
@@ -254,14 +257,15 @@ def plain(case: Case, missing: dict[int, list[int]]) -> ArrayRecord:
         wrapped = DifferentialPrivacyClientSideFixedClipping(strategy, 0.0, case.norm, num_sampled_clients=case.sites)
     start = initial_arrays(initial_model(app["model"], 0))
     grid = LocalGrid(app["site"], case.sites, spoil=spoil)
-    return strategy.start(grid, start, wrapped=wrapped).arrays
+    result = strategy.start(grid, start, wrapped=wrapped)
+    return dict(result.arrays.to_torch_state_dict())
 
 
-def differences(trained: Trained, arrays: ArrayRecord) -> torch.Tensor:
+def differences(model: Model, other: Model) -> torch.Tensor:
     """Of all parameters."""
     parts = []
-    for name, value in arrays.to_torch_state_dict().items():
-        parts.append((trained.model[name] - value).flatten())
+    for name, value in model.items():
+        parts.append((value - other[name]).flatten())
     return torch.cat(parts)
 
 
@@ -270,7 +274,11 @@ def judged(case: Case, trained: Trained) -> dict[str, Any]:
     absent = {}
     for record in trained.records:  # in a round that was skipped, nobody counts
         absent[record["index"]] = list(range(case.sites)) if record["skipped"] else record["dropped"]
-    difference = differences(trained, plain(case, absent))
+    wanted = plain(case, absent)
+    difference = differences(trained.model, wanted)
+    if case.norm:
+        unclipped = plain(dataclasses.replace(case, norm=0.0), absent)
+        assert differences(wanted, unclipped).abs().max() > 1e-3, "nothing was clipped"
     rounds = []
     for record in trained.records:
         rounds.append({key: record.get(key) for key in ("dropped", "skipped", "reason")})
@@ -286,9 +294,10 @@ def judged(case: Case, trained: Trained) -> dict[str, Any]:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """A line per run."""
+    """A line per run, in the order of the cases."""
+    order = [(case.sites, case.title) for case in CASES]
     lines = ["| sites | run | rounds | largest difference of a parameter from plain rounds |", "|---|---|---|---|"]
-    for run in runs:
+    for run in sorted(runs, key=lambda run: order.index((run["sites"], run["title"]))):
         difference = f"{run['largest_difference']:.0e}"
         lines.append(f"| {run['sites']} | {run['title']} | {_in_words(run['rounds'])} | {difference} |")
     return "\n".join(lines)
@@ -314,9 +323,9 @@ def main() -> None:
     noted["runs"] = []
     if UNFINISHED.exists():
         noted = json.loads(UNFINISHED.read_text())
-    left = CASES[len(noted["runs"]) :]
+    done = {(run["sites"], run["title"]) for run in noted["runs"]}
     for sites in (3, 4):
-        cases = [case for case in left if case.sites == sites]
+        cases = [case for case in CASES if case.sites == sites and (sites, case.title) not in done]
         if not cases:
             continue
         folder = tempfile.TemporaryDirectory(prefix="evenfed-wards-", ignore_cleanup_errors=True)

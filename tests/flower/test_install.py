@@ -27,6 +27,7 @@ chmod 755 "$PLACE/root/usr/bin/systemctl"
 exec chroot "$PLACE/root" sh -eu /script
 """
 SCRIPT = """
+sh /files/sites/south/install.sh || echo "refused: $?"
 mkdir -p /opt/evenfed/bin /root/hidden
 cp /bin/true /root/hidden/python
 chmod 700 /root
@@ -62,6 +63,7 @@ def installed(tmp_path_factory) -> str:
             pytest.skip(f"{command} is not installed")
     folder = tmp_path_factory.mktemp("install")
     write_files(folder / "files", federation("fed.example.org", "north,south", signed=True))
+    (folder / "files" / "sites" / "south" / "key").unlink()
     (folder / "place").mkdir()
     (folder / "script").write_text(SCRIPT)
     values = {"PATH": PATH, "PLACE": str(folder / "place"), "FILES": str(folder / "files")}
@@ -105,7 +107,7 @@ def test_what_was_changed_at_a_site_stays(installed):
     assert "NODE_CONFIG='changed'" in installed
 
 
-def test_a_python_that_the_services_cannot_run_is_told_before_files_are_copied(installed):
-    assert installed.count("refused: 1") == 2
+def test_a_missing_key_and_a_python_that_services_cannot_run_are_told_before_files_are_copied(installed):
+    assert installed.count("refused: 1") == 3 and "Put the private key here" in installed
     for user in ("flower", "flower-node"):
         assert f"The user {user} cannot run /opt/evenfed/bin/python" in installed
