@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 PARTS, SIZE = 10, 1_000_000
 REPLIES = {
     "evenfed": (10, 100, 1000),
+    "Fair": (10, 50, 100),
     "one trip, FedAvg": (10, 50),
     "one trip, VRed": (10, 50),
     "one trip, Semi-VRed": (10, 50),
@@ -38,10 +39,7 @@ def serve(system: str, count: int) -> dict[str, float]:
     import numpy as np
     from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
     from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import FedAvg
     from flwr.supercore.task_identity import TaskIdentity
-
-    from evenfed.flower import FairStrategy
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     names = [f"part{k}" for k in range(PARTS)]
@@ -57,7 +55,8 @@ def serve(system: str, count: int) -> dict[str, float]:
             content = {"metrics": MetricRecord({"loss": 1.0 + node / count})}
         else:
             fresh = {n: Array("float32", (SIZE,), trained.stype, bytes(bytearray(trained.data))) for n in names}
-            metrics = MetricRecord({"num-examples": 10, "loss": 1.0 + node / count})
+            loss = 1.0 + node / count
+            metrics = MetricRecord({"num-examples": 10, "loss": loss, "train_loss": loss})
             content = {"arrays": ArrayRecord(fresh), "metrics": metrics}
         return Message(RecordDict(content), reply_to=order)
 
@@ -87,14 +86,25 @@ def serve(system: str, count: int) -> dict[str, float]:
         set_run = run = create_message = None  # of no use here
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if system == "evenfed":
-        FairStrategy("semi_vred", rounds=1).start(Replies(), start)
-    elif system in ONE_TRIP:
-        FairStrategy(ONE_TRIP[system], rounds=1, trips=1, guard="off").start(Replies(), start)
-    else:
-        FedAvg(fraction_evaluate=0.0, min_available_nodes=count).start(Replies(), start, num_rounds=1)
+    strategy = _strategy(system, count)
+    strategy.start(Replies(), start, num_rounds=1)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"replies": count, "peak_mib": after / 1024, "above_start_mib": (after - before) / 1024}
+
+
+def _strategy(system: str, count: int) -> object:
+    from flwr.serverapp.strategy import FedAvg
+
+    from evenfed.flower import Fair, FairStrategy
+
+    usual = {"fraction_evaluate": 0.0, "min_available_nodes": count}
+    if system == "evenfed":
+        return FairStrategy("semi_vred")
+    if system == "Fair":
+        return Fair("semi_vred", trips=1, measured_before=True, **usual)
+    if system in ONE_TRIP:
+        return FairStrategy(ONE_TRIP[system], trips=1, guard="off")
+    return FedAvg(**usual)
 
 
 def main(systems: list[str]) -> None:

@@ -323,7 +323,8 @@ def main() -> None:
         RESULT.write_text(json.dumps(results, indent=1) + "\n")
     elif chosen != ["tables"]:
         measure(chosen, GUARDS[1:] if arguments.with_guard else GUARDS, results)
-    liars_page.fill(PAGE, results)
+    page = PAGE.read_text()
+    PAGE.write_text(liars_page.filled(page, results))
 
 
 if __name__ == "__main__":

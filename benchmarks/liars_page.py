@@ -1,7 +1,6 @@
 """The tables of docs/guard.md, from the figures of liars.py."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ NONE = "none"
 LEFT_OUT = "left out"
 
 
-def fill(page: Path, results: Mapping[str, Any]) -> None:
-    """Put the tables into their places."""
+def filled(page: str, results: Mapping[str, Any]) -> str:
+    """The page with its tables in their places."""
     attacks: Attacks = results["attacks"]
     tables = {
         "verdict": verdict(attacks),
@@ -28,14 +27,13 @@ def fill(page: Path, results: Mapping[str, Any]) -> None:
         "price": price(attacks),
         "attacks": costs(attacks),
     }
-    text = page.read_text()
     for name, table in tables.items():
-        before, begins, rest = text.partition(f"<!-- {name} -->\n")
+        before, begins, rest = page.partition(f"<!-- {name} -->\n")
         _, ends, after = rest.partition(f"<!-- end of {name} -->")
         if not begins or not ends:
-            raise SystemExit(f"{page} has no place for '{name}'")
-        text = f"{before}{begins}{table}\n{ends}{after}"
-    page.write_text(text)
+            raise SystemExit(f"the page has no place for '{name}'")
+        page = f"{before}{begins}{table}\n{ends}{after}"
+    return page
 
 
 def price(attacks: Attacks) -> str:
@@ -56,40 +54,43 @@ def price(attacks: Attacks) -> str:
 def verdict(attacks: Attacks) -> str:
     """Of the attacks that cost much without the guard: which still cost more than a little with it."""
     costly = 0
+    as_absent = 0
     lines = []
+    for attack, algorithm in _costly(attacks):
+        costly += 1
+        points = _losses(attacks, attack, algorithm, "on")
+        absence = cost(attacks, _baseline(attack, LEFT_OUT), algorithm, "on")
+        assert points is not None  # no guarded run has ended
+        assert absence is not None
+        means = points[:, 0]
+        mean = means.mean()
+        if mean <= LITTLE:
+            continue
+        as_absent += mean <= absence[0] + LITTLE
+        error = means.std(ddof=1) / len(means) ** 0.5
+        lines.append(f"| {attack} | {algorithm} | {mean:.1f} ± {error:.1f} | {absence[0]:.1f} |")
+    left = len(lines)
+    stopped = costly - left
+    heading = [
+        f"Of {costly} cells below that cost {MUCH} points of the mean or more without the guard, {stopped}",
+        f"cost at most {LITTLE} point with it. Of the other {left}, {as_absent} cost no more than leaving",
+        "the liars out, within a point:",
+        "",
+        "| attack | algorithm | points of the mean ± standard error | if the liars are left out |",
+        "|---|---|---|---|",
+    ]
+    return "\n".join([*heading, *lines])
+
+
+def _costly(attacks: Attacks) -> Iterator[tuple[str, str]]:
+    """Attacks and algorithms where much is lost without the guard."""
     for attack in attacks:
         if attack.endswith((NONE, LEFT_OUT)):
             continue
-        remaining = []
         for algorithm in _algorithms(attacks):
             without = cost(attacks, attack, algorithm, "off")
-            if without is not None and without[0] < MUCH:
-                continue
-            costly += 1
-            still = _remaining(attacks, attack, algorithm)
-            if still:
-                remaining.append(still)
-        if remaining:
-            lines.append(f"| {attack} | {', '.join(remaining)} |")
-    count = sum(line.count("(") for line in lines)
-    found = f"Without the guard, {costly} cells of the table below cost {MUCH} points of the mean or more. With it, "
-    found += f"{costly - count} of these\ncost at most {LITTLE} point. The others, with their standard error over "
-    found += "the four runs, and in brackets what leaving the\nliars out costs:"
-    return "\n".join([found, "", "| attack | points of the mean |", "|---|---|", *lines])
-
-
-def _remaining(attacks: Attacks, attack: str, algorithm: str) -> str | None:
-    """What a guarded run still loses by it; None if that is little."""
-    losses = _losses(attacks, attack, algorithm, "on")
-    if losses is None:
-        return f"{algorithm} ended ()"
-    means = losses[:, 0]
-    if means.mean() <= LITTLE:
-        return None
-    error = means.std(ddof=1) / len(means) ** 0.5
-    absence = cost(attacks, _baseline(attack, LEFT_OUT), algorithm, "on")
-    assert absence is not None
-    return f"{algorithm} {means.mean():.1f} ± {error:.1f} ({absence[0]:.1f})"
+            if without is None or without[0] >= MUCH:
+                yield attack, algorithm
 
 
 def costs(attacks: Attacks) -> str:

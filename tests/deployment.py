@@ -73,11 +73,13 @@ class Running:
 class Deployment:
     """The page's machines: the server, and a machine per site. Services go on in the background, by name."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sites: int = len(SITES), traced: bool = True) -> None:
         self.folder, self.running = folder, dict[str, Running]()
+        self.sites = sites
+        self.traced = traced  # compiled code too is watched for connections, which takes time
         names = ("superlink", "others", "preloaded")
         self.watches = {name: Watch(folder / f"watch-{name}") for name in names}
-        self.preloaded = Preloaded(folder / "preloaded", self.watches["preloaded"])
+        self.preloaded = Preloaded(folder / "preloaded", self.watches["preloaded"] if traced else None)
         self.bin = folder / "bin"
         self.bin.mkdir()
         for commands_at in (Path(sys.executable).parent, self.preloaded.path):
@@ -85,7 +87,7 @@ class Deployment:
                 link = self.bin / command.name
                 link.unlink(missing_ok=True)
                 link.symlink_to(command)
-        self.ports = free_ports(8)
+        self.ports = free_ports(5 + sites)
         self.fleet_port = self.ports + 1
         self.environment = {
             **os.environ,
@@ -109,7 +111,7 @@ class Deployment:
             if "server/install.sh" in block:
                 self.install_server()
             elif "sites/ward-0/install.sh" in block:
-                for number in SITES:
+                for number in range(self.sites):
                     self.install_site(number, self.folder / "deploy" / "sites" / f"ward-{number}")
             elif "flower sign" not in block:  # which comes when the app is as it will be
                 self.done(block)
@@ -126,14 +128,19 @@ class Deployment:
     def install_site(self, number: int, files: Path) -> Running:
         site = self.machine(f"ward-{number}", number)
         site.install(files)
-        node = self.start(f"node-{number}", ["bash", "-c", site.service("flower-supernode")])
+        node = self.start_node(number)
         node.says("Uvicorn running")
         self.start(f"apps-{number}", ["bash", "-c", site.service("flower-superexec")])
         return node
 
+    def start_node(self, number: int) -> Running:
+        """The SuperNode of a site that is installed."""
+        site = self.machine(f"ward-{number}", number)
+        return self.start(f"node-{number}", ["bash", "-c", site.service("flower-supernode")])
+
     def start(self, name: str, words: list[str]) -> Running:
         watch = self.watches.get(name, self.watches["others"])
-        if name in self.watches:
+        if self.traced and name in self.watches:
             words = watch.command(*words)
         log = self.folder / f"{name}.log"
         self.running[name] = Running(words, log, self.folder, {**self.environment, **watch.environment})
@@ -162,6 +169,8 @@ class Deployment:
         """On the server, by its owner, in a terminal where the page's variables are set already."""
         quiet = self.folder / "deploy" / "server" / "quiet.env"
         prelude = f"set -a && . {quiet} && set +a\n" if quiet.exists() else ""
+        wards = ",".join(f"ward-{number}" for number in range(self.sites))
+        block = block.replace("ward-0,ward-1,ward-2", wards)
         return f"set -eu\n{prelude}{self.server.moved(block.replace('sudo ', ''))}"
 
     def server_app(self) -> int:

@@ -28,6 +28,7 @@ from evenfed.core.errors import InputError
 
 USUAL = 16  # cases of a property
 CASES = int(os.environ.get("EVENFED_CASES", USUAL))
+IS_USUAL = CASES == USUAL
 COUNTS = os.environ.get("EVENFED_COUNTS")  # a file that is told how many cases were tried
 EXIT_CODES = (0, 1, 2)
 _tried: Counter[str] = Counter()
@@ -36,7 +37,7 @@ _profile = settings(
     max_examples=CASES,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    derandomize=CASES == USUAL,
+    derandomize=IS_USUAL,
     database=None,
     phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes; seek again with Phase.shrink where it helps
     print_blob=True,

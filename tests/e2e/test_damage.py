@@ -1,8 +1,12 @@
 """Files of a run that are lost, cut or changed are noticed and named; the run goes on from its last good state."""
 
+import ctypes
 import json
+import os
 import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +30,10 @@ def run(tmp_path) -> Path:
     return trained(tmp_path / "out")
 
 
+def removed(text: str) -> None:
+    """The file itself."""
+
+
 def cut(text: str) -> str:
     return "".join(text.splitlines(keepends=True)[:2])
 
@@ -46,6 +54,7 @@ def changed(text: str) -> str:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
+        (removed, "holds 0 of 3 rounds"),
         (lambda text: "", "holds 0 of 3 rounds"),
         (cut, "holds 2 of 3 rounds"),
         (repeated, "holds 4 rounds instead of 3"),
@@ -58,8 +67,11 @@ def test_rounds_that_are_not_those_written(run, damage, told, tmp_path, evenfed)
     wanted = rounds_of(run)
     file = run / "rounds.jsonl"
     text = file.read_text()
-    assert damage(text) != text
-    file.write_text(damage(text))
+    damaged = damage(text)
+    assert damaged != text
+    file.unlink()
+    if damaged is not None:
+        file.write_text(damaged)
     refused = evenfed("report", tmp_path / "out")
     assert refused.returncode == 2 and told in refused.stderr and "rounds.jsonl is damaged" in refused.stderr
     with pytest.warns(DamageWarning) as warned:
@@ -93,7 +105,36 @@ def test_a_run_of_a_newer_version_is_refused_by_name(run, tmp_path):
         trained(tmp_path / "out")
 
 
-@pytest.mark.parametrize(("harm", "told"), [("delete", "it is gone|No such file"), ("fill", "File too large")])
+@contextmanager
+def bound_by_permissions() -> Iterator[None]:
+    """Root may write where others may not, as long as it has these two capabilities."""
+    if os.geteuid() != 0:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    sets = (ctypes.c_uint32 * 6)()
+    if not hasattr(libc, "capset") or libc.capget(header, sets) != 0:
+        pytest.skip("this system's root is bound by nothing")
+    before = sets[0]
+    sets[0] = before & ~(1 << 1 | 1 << 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    assert libc.capset(header, sets) == 0
+    try:
+        yield
+    finally:
+        sets[0] = before
+        assert libc.capset(header, sets) == 0
+
+
+def allow(folder: Path, mode: int) -> None:
+    for path in (folder, *folder.rglob("*/")):
+        path.chmod(mode)
+
+
+FAILURES = [("delete", "it is gone|No such file"), ("fill", "File too large"), ("forbid", "Permission denied")]
+
+
+@pytest.mark.parametrize(("harm", "told"), FAILURES)
 def test_a_disk_that_fails_midway_ends_the_training_with_a_sentence(tmp_path, monkeypatch, harm, told):
     monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "60")  # nothing is being written meanwhile
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -103,12 +144,16 @@ def test_a_disk_that_fails_midway_ends_the_training_with_a_sentence(tmp_path, mo
             shutil.rmtree(tmp_path / "out")
         if progress.round == 2 and harm == "fill":
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as on a full disk, no file can grow
+        if progress.round == 2 and harm == "forbid":
+            allow(tmp_path / "out", 0o555)
 
+    sentence = rf"can no longer be written .*({told}).*same call again"
     given = {"rounds": 9, "out": tmp_path / "out", **CPU}
     try:
-        with pytest.raises(evenfed.InputError, match=rf"can no longer be written .*({told}).*same call again"):
+        with bound_by_permissions(), pytest.raises(evenfed.InputError, match=sentence):
             evenfed.train(small_model(), federation(), "fedavg", callbacks=harmed, **given)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    allow(tmp_path, 0o755)
     again = evenfed.train(small_model(), federation(), "fedavg", **given)
     assert [record.index for record in again.records] == list(range(9))

@@ -1,11 +1,14 @@
 """Comparisons and searches by several workers: the same folders and bits as by one process, whoever is lost."""
 
+import contextlib
 import functools
+import importlib
 import json
 import os
 import re
 import shutil
 import signal
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -159,12 +162,57 @@ def test_a_ray_cluster_of_two_nodes(tmp_path, alone):
         cluster.shutdown()
 
 
-def test_a_search_by_two_workers(tmp_path, evenfed):
+WAITING = """
+import contextlib, sqlite3, time
+from pathlib import Path
+import torch
+
+QUERY = "SELECT value_json FROM trials JOIN trial_user_attributes USING (trial_id) WHERE state = 'RUNNING' AND key = ?"
+
+def workers():
+    if not Path({study!r}).exists():
+        return []
+    with contextlib.closing(sqlite3.connect({study!r})) as study, contextlib.suppress(sqlite3.OperationalError):
+        return study.execute(QUERY, ["worker"]).fetchall()
+    return []  # its tables are not made yet
+
+class Model(torch.nn.Linear):
+    def __init__(self, hidden):
+        super().__init__(64, 10)
+
+    def forward(self, x):
+        while not Path({killed!r}).exists() and workers():
+            time.sleep(0.05)
+        return super().forward(x.flatten(1))
+"""
+
+
+def test_a_search_by_two_workers_one_of_whom_is_killed(tmp_path, evenfed, monkeypatch):
+    """Its model waits in training until one worker was killed; another trains what that one had taken."""
+    study = tmp_path / "both" / "demo-tune" / "tune.db"
+    killed = tmp_path / "killed"
+    (tmp_path / "waiting.py").write_text(WAITING.format(study=str(study), killed=str(killed)))
+    monkeypatch.syspath_prepend(tmp_path)
     arguments = ["tune", "--algorithms", "fedavg", "--rounds", 2, *SMALL, "--batch", 3, "--format", "json"]
+    arguments += ["--set", "model.name=waiting.Model"]
+
+    def kill():
+        waiting = importlib.import_module("waiting")
+        wait_for(waiting.workers)
+        ((worker,), *_) = waiting.workers()
+        os.kill(int(json.loads(worker).rpartition(":")[2]), signal.SIGKILL)
+        killed.touch()
+
+    threading.Thread(target=kill, daemon=True).start()
     both = evenfed(*arguments, "--workers", 2, "--out", "both")
-    assert both.returncode == 0 and "2 batches of up to 3 candidates, 2 workers" in both.stderr
+    assert both.returncode == 0, both.stderr
+    assert "2 batches of up to 3 candidates, 2 workers" in both.stderr
+    assert "was lost: it was killed by SIGKILL; another worker trains its candidates" in both.stderr
     one = evenfed(*arguments, "--out", "one")
     assert json.loads(both.stdout) == json.loads(one.stdout) and "6 of 6 candidates" in both.stderr
+    with contextlib.closing(sqlite3.connect(study)) as kept:
+        states = dict(kept.execute("SELECT state, COUNT(*) FROM trials GROUP BY state"))
+    assert states["COMPLETE"] == 6 and states["FAIL"] in (1, 2, 3)  # what the lost worker had taken is marked
 
 
 def test_workers_need_a_folder_and_a_simulator(tmp_path, evenfed):

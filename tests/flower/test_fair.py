@@ -2,6 +2,7 @@
 
 import logging
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 
 import evenfed
 from evenfed.comparison.folder import RunFolder
-from evenfed.flower import Fair, loss_before
+from evenfed.flower import Fair, asking, loss_before
 from local_grid import node_of, simulated
 from stranger import CLIENTS, LR, SIZES, STEPS, app_of, extended, fair, model, run, train
 
@@ -136,6 +137,21 @@ def test_a_mixture_makes_room_for_a_new_client():
     duals = evenfed.Server.start(evenfed.algorithms.CLIMB(), torch.zeros(1), [10, 30], lr=0.1)
     duals.memory["dual"] += 2
     assert duals.with_sizes(torch.tensor([10.0, 30.0, 40.0])).memory["dual"].tolist() == [2, 2, 0]
+
+
+def test_replies_are_let_go_as_they_arrive(monkeypatch):
+    monkeypatch.setattr(asking, "AT_ONCE", 1)
+    alive = weakref.WeakSet()
+    most = []
+
+    def seen(reply, client):
+        if reply.metadata.message_type == "train":
+            alive.add(reply)
+            most.append(len(alive))
+        return reply
+
+    run(fair(trips=2), extended(), spoil=seen)
+    assert len(most) == 8 and max(most) <= 2
 
 
 def test_flowers_privacy_wrapper_fits():

@@ -340,6 +340,41 @@ def test_a_sum_over_two_clients_is_never_applied(stage, caplog):
     assert second.objective == pytest.approx(wanted.records[0].objective, abs=1e-6)
 
 
+class Leaving(LocalGrid):
+    """From the second round on a site is gone, for so many looks at who is there."""
+
+    looks = 0
+    back_after = 3
+
+    def get_node_ids(self):
+        present = set(self.contexts)
+        if sum(kind == "train" for kind, _ in self.log) >= 12:  # the first round's: keys, shares, update, opening
+            self.looks += 1
+            if self.looks <= self.back_after:
+                present.discard(node_of(1))
+        return list(present)
+
+
+@pytest.mark.parametrize(("back_after", "skipped"), [(3, [False, False]), (10**9, [False, True])])
+def test_a_round_waits_for_the_third_site_that_it_cannot_do_without(back_after, skipped, caplog):
+    clients = federation(sizes=(5, 3, 4))
+    grid = Leaving(app_of(clients), 3)
+    grid.back_after = back_after
+    options = {"private": True, "rounds": 2, "evaluate_every": 2, "evaluate_participation": 0.0, "wait": 1.0}
+    strategy, _, _ = on_flower("fedavg", clients, grid=grid, **options)
+    assert "round 2: 2 sites are connected, 3 are needed; waiting up to 1 s" in caplog.text
+    assert [record.skipped for record in strategy.records] == skipped
+
+
+def test_a_site_does_not_rest_where_it_cannot_be_spared():
+    """It was silent for a while, and the run has three sites."""
+    clients = federation(sizes=(5, 3, 4))
+    grid = losing(app_of(clients), {1}, "update", count=3)
+    options = {"private": True, "rounds": 2, "evaluate_participation": 0.0, "timeout": 0.05, "rest": 1}
+    strategy, _, _ = on_flower("fedavg", clients, grid=grid, **options)
+    assert [record.skipped for record in strategy.records] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("name", "messages", "options"),
     [
@@ -396,8 +431,10 @@ def test_many_clients_share_masks_with_neighbours_only(monkeypatch):
     assert torch.allclose(strategy.server.theta, plain.server.theta, atol=3e-7, rtol=0)
 
 
-def test_scores_come_as_mean_and_deviation_and_are_kept(tmp_path):
+def test_scores_come_as_mean_and_deviation_and_are_kept(tmp_path, caplog):
     strategy, result, _ = on_flower("fedavg", private=True, rounds=2, out=tmp_path)
+    (row,) = (line.split() for line in caplog.text.splitlines() if "site-3  " in line)
+    assert row[-4:] == ["-", "-", "-", "0"]  # loss, accuracy and weight are the client's alone to know
     wanted = simulated("fedavg", rounds=2).records[-1].accuracy
     known = wanted[~np.isnan(wanted)]
     found = result.evaluate_metrics_clientapp[2]

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import evenfed
-from evenfed.data import archive, images, store
+from evenfed.data import archive, hdf5, images, store
 from evenfed.data.dataset import Dataset
 from evenfed.data.folder import read_folder
 from evenfed.data.stackoverflow import read_stackexchange, read_stackoverflow
 from evenfed.data.text import read_shakespeare
-from seeking import damage, folder, is_answered, odd_text, seek
+from seeking import IS_USUAL, damage, folder, is_answered, odd_text, seek
 
 ROWS = np.random.default_rng(0).integers(0, 256, (2, 3072), dtype=np.uint8)
 KINDS = ["<f4", "<f8", "<i8", "u1", "?", "<c8", "S3", "<U2", "<M8[s]", "<f2", ">f4", "O"]
@@ -95,7 +95,7 @@ def a_picture(path: Path) -> None:
 
 
 @functools.cache
-def hdf5() -> bytes:
+def stackoverflow_file() -> bytes:
     h5py = pytest.importorskip("h5py")
     with folder() as place:
         with h5py.File(place / "x.h5", "w") as file:
@@ -109,8 +109,12 @@ def hdf5() -> bytes:
 @seek(st.data())
 def test_hdf5(data):
     with folder() as source:
-        (source / "stackoverflow_train.h5").write_bytes(data.draw(damage(hdf5())))
-        assert is_answered(read_stackoverflow, source, min_examples=0, max_examples=9, first_users=4)
+        path = source / "stackoverflow_train.h5"
+        path.write_bytes(data.draw(damage(stackoverflow_file())))
+        if IS_USUAL:  # always the same cases, which do not hang: none needs a process of its own
+            assert is_answered(lambda: list(hdf5.messages(path, hdf5.Choice(0, 9, 4))))
+        else:
+            assert is_answered(read_stackoverflow, source, min_examples=0, max_examples=9, first_users=4)
 
 
 PLAY = "ACT I\n\nSCENE I. A room.\n\nHAMLET.\nTo be, or not to be: that is.\n\nKING.\nWhat? [Exit.]\n\nHAMLET.\nAy.\n"

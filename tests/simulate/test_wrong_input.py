@@ -35,6 +35,10 @@ def train(model=None, clients=CLIENTS, **options):
         ({"local_steps": LARGE}, "below"),
         ({"server_optimizer": torch.optim.LBFGS}, "LBFGS cannot take a step.*without a closure"),
         ({"server_optimizer": lambda p: torch.optim.SparseAdam(p)}, "SparseAdam cannot take a step.*dense gradient"),
+        ({"server_optimizer": 5}, "server_optimizer=5: give a name"),
+        ({"server_optimizer": {"name": "adam", "lr": 1}}, "give server_lr=1"),
+        ({"optimizer": {"name": "adam", "lr": 1}}, "give lr=1"),
+        ({"loss": lambda outputs, targets: outputs.argmax(1)}, "loss has no gradient with respect to the outputs"),
         ({"loss": lambda outputs, targets: outputs.sum(1) + 1j}, "loss gave complex numbers"),
         ({"score": lambda outputs, targets: outputs.sum(1) + 1j}, "score gave complex numbers"),
         ({"score": lambda outputs, targets: outputs.sum(1) * torch.nan}, "score gave NaN or infinity for every client"),
@@ -57,6 +61,20 @@ def test_options(options, told):
 def test_tensors(values, told):
     with pytest.raises(InputError, match=told):
         train(clients=[evenfed.Client(train=values, test=(X, Y))] * 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ((X[:, :3], Y), r"the model fails on a batch of 8 test inputs \[3\] float32"),
+        ((X.long(), Y), r"the model fails on a batch of 8 test inputs \[4\] int64"),
+        ((X, Y.float() + 0.5), "targets are float32"),
+        ((X, Y[:, None]), r"loss fails on a batch \(test outputs \[8, 3\]"),
+    ],
+)
+def test_test_data_of_another_width_or_type_than_training_data(values, told):
+    with pytest.raises(InputError, match=told):
+        train(clients=[evenfed.Client(train=(X, Y), test=values)] * 2)
 
 
 @pytest.mark.filterwarnings("ignore:.*nested tensors", "ignore:Sparse CSR")  # torch's own, that these are new

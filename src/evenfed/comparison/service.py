@@ -33,6 +33,7 @@ class Service:
         loss = np.full(clients, np.nan)
         figure = np.full(clients, np.nan)
         weight = np.zeros(clients)
+        hidden = np.zeros(clients, dtype=bool)  # a weight that was the client's alone to know
         rounds = np.zeros(clients)
         dropped = np.zeros(clients)
         clipped = np.zeros(clients)
@@ -40,12 +41,14 @@ class Service:
             _newer(loss, record.losses)
             rounds[: len(record.losses)] += ~np.isnan(record.losses)
             weight[: len(record.weights)] += np.nan_to_num(record.weights)
+            hidden[: len(record.weights)] |= np.isnan(record.weights)
             dropped[list(record.dropped)] += 1
             clipped[sorted({clip.client for clip in record.clipped})] += 1
             figures = metric.of(record)
             is_of_model = model_round is None or record.index < model_round
             if figures is not None and is_of_model:
                 _newer(figure, figures)
+        weight[hidden] = np.nan
         number = len(records) or np.nan
         return cls(loss, figure, weight / number, rounds, dropped, clipped)
 

@@ -1,19 +1,22 @@
 """The guard's part in a fold: updates that are too long are shortened or left out as they arrive.
 
 What is usual comes from the rounds before, so an update is judged, folded and freed at once. Only before that is known,
-in a run's first round, do updates wait: until enough have arrived.
+in a run's first round, do updates wait: until enough have arrived, in memory or, if they are large, in a file.
 
 An update grows with the number of local steps, about as their square root at first and less later. So lengths are
 compared per square root of the steps, and per learning rate, which may change from round to round.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .guard import ENOUGH, Clip, Guard, Heard
+from .held import Held
 from .server import Server, Update
 
 Buffers = Mapping[str, Tensor]  # by name
@@ -48,26 +51,45 @@ class Clipping:
         self.local_steps = server.local_steps
         self.usual_norm = heard.usual_norm()
         self.usual_drift = heard.usual_drift()
-        self.waiting: list[Arrived] = []
+        self.waiting: list[Arrived] = []  # without their large parts
+        self._held = Held()
 
-    def admit(self, arrived: Arrived) -> list[Arrived]:
-        """Those that can be judged now; an engine may use the memory of an update again, so what waits is copied."""
+    def admit(self, arrived: Arrived) -> Iterable[Arrived]:
+        """Those that can be judged now."""
         if self.usual_norm is not None:
             return [arrived]
-        self.waiting.append(arrived)
-        clients = sum(len(each.ids) for each in self.waiting)
+        clients = len(arrived.ids) + sum(len(each.ids) for each in self.waiting)
         if clients >= ENOUGH:
-            return self.rest()
-        copied = arrived.delta.clone()
-        self.waiting[-1] = arrived._replace(delta=copied)
+            return self.rest(arrived)
+        self._hold(arrived)
         return []
 
-    def rest(self) -> list[Arrived]:
-        """All that wait: what is usual is what they themselves report."""
+    def _hold(self, arrived: Arrived) -> None:
+        """Keep an update for later; what was reported itself is not needed again, and large parts may go to a file."""
+        update = arrived.update
+        large = {
+            "delta": arrived.delta,
+            "snapshot": update.snapshot,
+            "buffers": None if update.buffers is None else dict(update.buffers),
+        }
+        self._held.put(len(self.waiting), large)
+        nothing = arrived.delta[:, :0].clone()
+        light = Update(update.ids, nothing, columns=update.columns)
+        self.waiting.append(arrived._replace(delta=nothing, update=light))
+
+    def _let_go(self, waiting: Iterable[Arrived]) -> Iterator[Arrived]:
+        for key, arrived in enumerate(waiting):
+            large = self._held.take(key)
+            update = replace(arrived.update, snapshot=large["snapshot"], buffers=large["buffers"])
+            yield arrived._replace(delta=large["delta"], update=update)
+
+    def rest(self, last: Arrived | None = None) -> Iterator[Arrived]:
+        """All that wait, and the last: what is usual is what they themselves report."""
         waiting = self.waiting
         self.waiting = []
         heard = self.heard
-        for each in waiting:
+        lasts = [] if last is None else [last]
+        for each in (*waiting, *lasts):
             usable = each.usable.cpu()
             norms = _on_host(each.norms, each.ids)
             drifts = _on_host(each.drifts, each.ids)
@@ -79,7 +101,7 @@ class Clipping:
             )
         self.usual_norm = heard.usual_norm()
         self.usual_drift = heard.usual_drift()
-        return waiting
+        return chain(self._let_go(waiting), lasts)
 
     def heard_of(
         self,

@@ -41,9 +41,7 @@ SITE_FILES = {
     "flower-superexec.service": "flower-superexec.service",
     "install.sh": "site-install.sh",
 }
-CONFIG = """[superlink]
-default = "ours"
-
+CONFIG = """
 [superlink.ours]
 address = "127.0.0.1:8000"
 root-certificates = "/etc/flower/ca.crt"

@@ -140,8 +140,16 @@ class Fair(FedAvg):
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         resting = self._patience.resting
         self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, resting, decisive)
-        told = (measured_before, fields.check_tell_errors(tell_errors))
-        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *told)
+        self._hearing = Hearing(
+            algorithm=self.algorithm,
+            settings=self.settings,
+            keys=self.keys,
+            strangers=self.strangers,
+            weighted_by_key=weighted_by_key,
+            keeps_models=train_metrics_aggr_fn is not None,
+            measured_before=measured_before,
+            tell_errors=fields.check_tell_errors(tell_errors),
+        )
 
     @property
     def server(self) -> Server:

@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from logging import WARNING
-from operator import attrgetter
 
 from flwr.app import Message, MessageType, RecordDict
 
@@ -23,7 +22,6 @@ DURING = (
     "ClientApp(mods=[evenfed.flower.loss_before]), or app = evenfed.flower.extend(app, model=..., data=...). If yours "
     "is that one: Fair(measured_before=True)"
 )
-SENDER = attrgetter("metadata.src_node_id")
 
 
 @dataclass
@@ -35,6 +33,7 @@ class Hearing:
     keys: Keys
     strangers: Strangers
     weighted_by_key: str
+    keeps_models: bool  # with the metrics of train replies
     measured_before: bool = False  # the client's own loss is of the model it received
     tell_errors: bool = False
     losses: dict[int, float] = field(default_factory=dict)  # of the current model, by position
@@ -46,9 +45,12 @@ class Hearing:
         round: OneRound,
         holding: Holding,
     ) -> list[RecordDict]:
-        """Give the updates of train replies to the round; what the usable ones hold. Why others failed, it keeps."""
-        contents = []
-        for reply in sorted(replies, key=SENDER):  # so that sums are the same in whatever order replies come
+        """Give the updates of train replies to the round, and let each reply go; what the usable ones hold beside.
+
+        Why others failed, the round keeps.
+        """
+        contents = {}
+        for reply in replies:
             position = self.strangers.positions.get(reply.metadata.src_node_id, -1)
             if position not in round.awaited:
                 continue
@@ -58,10 +60,17 @@ class Hearing:
             except InputError as error:
                 round.failures[position] = str(error)
                 continue
-            contents.append(reply.content)
+            contents[position] = self._without_models(reply.content)
+            del reply
         for position in round.awaited:
             round.failures[position] = "no reply"
-        return contents
+        return [contents[position] for position in sorted(contents)]
+
+    def _without_models(self, content: RecordDict) -> RecordDict:
+        """What of a train reply is aggregated as metrics; a function of the user's own gets all of it."""
+        if self.keeps_models:
+            return content
+        return RecordDict(dict(content.metric_records))
 
     def scores(self, replies: Iterable[Message], number: int) -> tuple[dict[int, float], list[RecordDict]]:
         """The scores in evaluate replies of a round, by position, and what the usable replies hold."""

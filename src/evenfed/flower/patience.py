@@ -1,6 +1,6 @@
 """How `Fair` asks its clients: more than it needs, until enough have answered, and not those that rest."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from flwr.app import Message
@@ -30,9 +30,9 @@ class Patience:
         grid: Grid,
         messages: Iterable[Message],
         timeout: float,
-    ) -> list[Message]:
-        """The replies until there are enough of them, or the time is over."""
-        return list(replies(grid, messages, timeout, enough=self.enough, heard=self.heard))
+    ) -> Iterator[Message]:
+        """The replies as they arrive, until there are enough of them, or the time is over."""
+        return replies(grid, messages, timeout, enough=self.enough, heard=self.heard)
 
     def draw(
         self,

@@ -28,6 +28,7 @@ from .habits import Habits, seconds
 from .journal import AboutClients, Journal
 from .logs import log
 from .loop import Loop
+from .masking import LEAST
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm
@@ -118,7 +119,8 @@ class FairStrategy(Strategy):
         self.ordered = ordered
         self.header = header
         self.roster = Roster(clients, Door.of(sites), tell_errors=check_tell_errors(tell_errors))
-        self.taking_part = TakingPart(self.habits, self.settings, self.roster, self.wait, self.timeout)
+        least = LEAST if private else 1
+        self.taking_part = TakingPart(self.habits, self.settings, self.roster, self.wait, self.timeout, least)
         self.module: nn.Module | None = None  # of the model's kind, for callbacks
         self.about: About | None = None  # what callbacks see of the clients, where more is known than they tell
         self.evaluate_fn: EvaluateFunction | None = None

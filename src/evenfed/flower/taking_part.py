@@ -42,12 +42,14 @@ class TakingPart:
         roster: Roster,
         wait: float,
         timeout: float,
+        least: int = 1,
     ) -> None:
         self.habits = habits
         self.settings = settings
         self.roster = roster
         self.wait = wait
         self.timeout = timeout
+        self.least = least  # sites without which a round is of no use
         self._told = 0  # clients
         self.resting = Resting(habits.rests_after)
         roster.lazily = habits.is_fleet
@@ -71,8 +73,7 @@ class TakingPart:
     def next_round(self, grid: Grid, index: int) -> None:
         """Note who is connected."""
         if not self.habits.is_fleet:
-            resting = self.resting.at(index)
-            self.roster.refresh(grid, self.timeout, self.habits.quorum, resting)
+            self._await_sites(grid, index)
             return
         online = self._await_online(grid)
         if len(online) < (self.habits.min_available or 1):
@@ -137,8 +138,11 @@ class TakingPart:
         index: int,
         ordered: bool,
     ) -> Connection:
-        """To the clients that are connected and do not rest in this round."""
+        """To the clients that are connected and do not rest in this round. Nobody rests who cannot be spared."""
         resting = self.resting.at(index)
+        awake = [node for node in self.roster.nodes.values() if node not in resting]
+        if len(awake) < self.least:
+            resting = {}
         nodes = {}
         absent = {}
         for client, node in self.roster.nodes.items():
@@ -151,6 +155,22 @@ class TakingPart:
     def end_round(self, index: int) -> None:
         """Let those rest that did not answer."""
         self.resting.end_round(index, self.roster.heard)
+
+    def _await_sites(self, grid: Grid, index: int) -> None:
+        """Wait for sites that are gone if too few are left: they may be on their way back."""
+        deadline = time.monotonic() + self.wait
+        is_told = False
+        while True:
+            resting = self.resting.at(index)
+            self.roster.refresh(grid, self.timeout, self.habits.quorum, resting)
+            connected = len(self.roster.nodes)
+            if connected >= self.least or time.monotonic() >= deadline:
+                return
+            if not is_told:
+                text = "round %s: %s sites are connected, %s are needed; waiting up to %s s for others"
+                log(WARNING, text, index + 1, connected, self.least, f"{self.wait:g}")
+                is_told = True
+            time.sleep(0.2)
 
     def _await_online(self, grid: Grid) -> set[int]:
         """Wait until so many are online as a round wants."""

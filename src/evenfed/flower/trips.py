@@ -2,21 +2,17 @@
 
 import dataclasses
 import math
-import os
-import tempfile
-from typing import IO
 
 import torch
 
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.fold import Fold
+from ..core.held import Held
 from ..core.round import open_round
 from ..core.running import RunningSums, can_run
 from ..core.server import Record, Server, Update
 from ..settings import Settings
-
-MOST_HELD = 256 * 2**20  # bytes of updates in memory; the rest wait in a file
 
 
 def check_trips(
@@ -42,50 +38,35 @@ def check_trips(
 
 
 class HeldUpdates:
-    """Updates whose weights are not known yet, since the losses of the round come with them.
-
-    Those that memory is not to hold wait in a temporary file.
-    """
+    """Updates whose weights are not known yet, since the losses of the round come with them."""
 
     def __init__(self) -> None:
         self.drawn = torch.zeros(0, dtype=torch.int64)
         self.losses: dict[int, float] = {}
-        self.updates: dict[int, Update] = {}
-        self.held = 0  # bytes in memory
-        self.file: IO[bytes] | None = None
-        self.places: dict[int, int] = {}  # client -> where its update begins in the file
+        self._held = Held()
 
     def add(self, update: Update, loss: float) -> None:
         client = int(update.ids)
         self.losses[client] = loss
-        size = _bytes_of(update)
-        if self.held + size <= MOST_HELD:
-            self.held += size
-            self.updates[client] = update
-            return
-        if self.file is None:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115 - it has no name, and goes with this object
-        self.places[client] = self.file.seek(0, os.SEEK_END)
-        torch.save(dict(vars(update)), self.file)
+        self._held.put(client, vars(update))
 
     def _taken(self, client: int) -> Update:
         """A client's update, which waits no longer."""
-        if client in self.updates:
-            return self.updates.pop(client)
-        assert self.file is not None
-        self.file.seek(self.places[client])
-        fields = torch.load(self.file, weights_only=True)
-        return Update(**fields)
+        return Update(**self._held.take(client))
 
     def folded(self, server: Server) -> Fold:
         """The round, opened with the losses that came; the updates are folded in the order they were asked for."""
         clients = self.drawn.tolist()
         losses = [self.losses.get(client, math.nan) for client in clients]
-        turn = open_round(server, losses, self.drawn)
-        fold = Fold(turn)
-        for client in turn.plan.ids.tolist():
-            fold.add(self._taken(client))
+        fold = Fold(open_round(server, losses, self.drawn))
+        self.fold_into(fold)
         return fold
+
+    def fold_into(self, fold: Fold) -> None:
+        """Fold those that came, in the plan's order."""
+        for client in fold.plan.ids.tolist():
+            if client in self.losses:
+                fold.add(self._taken(client))
 
 
 Waiting = HeldUpdates | RunningSums
@@ -94,12 +75,6 @@ Waiting = HeldUpdates | RunningSums
 def waiting_for_losses(server: Server) -> Waiting:
     """What takes updates before their weights are known: a few sums where the algorithm allows it, else all of them."""
     return RunningSums(server) if can_run(server) else HeldUpdates()
-
-
-def _bytes_of(update: Update) -> int:
-    """Of the arrays of one update."""
-    tensors = [update.delta, update.snapshot, *(update.buffers or {}).values()]
-    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
 class OneRound:
@@ -125,10 +100,7 @@ class OneRound:
         return trained
 
     def take(self, update: Update, loss: float | None) -> None:
-        """One client's update; folded at once if its weight is known."""
-        if self.fold is not None:
-            self.fold.add(update)
-            return
+        """One client's update. It waits, so that updates are summed in the same order whenever they come."""
         if loss is None:
             self.unmeasured.add(int(update.ids))
         self.held.add(update, loss or 0.0)
@@ -137,6 +109,8 @@ class OneRound:
         fold = self.fold
         if fold is None:
             fold = self.held.folded(server)
+        else:
+            self.held.fold_into(fold)
         after, record = fold.close()
         dropped = sorted({*record.dropped, *self.failures})
         record = dataclasses.replace(record, dropped=tuple(dropped))
