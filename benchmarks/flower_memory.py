@@ -85,8 +85,8 @@ def serve(system: str, count: int) -> dict[str, float]:
 
         set_run = run = create_message = None  # of no use here
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     strategy = _strategy(system, count)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     strategy.start(Replies(), start, num_rounds=1)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"replies": count, "peak_mib": after / 1024, "above_start_mib": (after - before) / 1024}

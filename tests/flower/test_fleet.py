@@ -60,17 +60,17 @@ def messages_of(count, entries, shared=True):
     made = []
     for node in grid.nodes:
         own = record if shared else ArrayRecord({"a": Array(np.full(entries, node % 7, np.float32))})
-        made.append(wire.message(node, wire.TRAIN, {wire.ARRAYS: own}, ConfigRecord({})))
+        made.append(wire.message(node, wire.TRAIN, wire.task_content({wire.ARRAYS: own}, ConfigRecord({}))))
     return made[:count]
 
 
 def test_batches_are_bounded_by_the_bytes_that_are_not_shared(monkeypatch):
     monkeypatch.setattr(asking, "PUSHED_BYTES", 10_000)
-    shared = [len(batch) for batch in asking._batches(messages_of(6, 5_000))]
+    shared = [len(batch) for batch in asking._batches(messages_of(6, 5_000), asking._Sizes())]
     assert shared == [1, 5]  # the model is 20 kB, and counts once
-    assert [len(batch) for batch in asking._batches(messages_of(6, 1_000, shared=False))] == [1] * 6
+    assert [len(batch) for batch in asking._batches(messages_of(6, 1_000, shared=False), asking._Sizes())] == [1] * 6
     monkeypatch.setattr(asking, "PUSHED_AT_ONCE", 4)
-    assert [len(batch) for batch in asking._batches(messages_of(6, 10))] == [4, 2]
+    assert [len(batch) for batch in asking._batches(messages_of(6, 10), asking._Sizes())] == [4, 2]
 
 
 def test_large_models_are_pulled_one_by_one_and_numbers_together(monkeypatch):
@@ -78,7 +78,7 @@ def test_large_models_are_pulled_one_by_one_and_numbers_together(monkeypatch):
     waiting = asking.Waiting(phones(), asking.Heard())
     waiting.push(messages_of(6, 5_000))
     assert waiting.together == 2
-    questions = [wire.message(node, wire.LOSS, {}, ConfigRecord({})) for node in waiting.grid.nodes]
+    questions = [wire.message(node, wire.LOSS, wire.task_content({}, ConfigRecord({}))) for node in waiting.grid.nodes]
     waiting.push(questions)
     assert waiting.together > 6
 

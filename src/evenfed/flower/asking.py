@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import ArrayRecord, Message, MessageType
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 
 PUSHED_BYTES = 4 * 2**20  # of a batch of tasks, without what its messages share
@@ -90,9 +90,10 @@ class Waiting:
 
     def push(self, messages: Iterable[Message]) -> None:
         largest = 1
-        for batch in _batches(messages):
+        sizes = _Sizes()
+        for batch in _batches(messages, sizes):
             for message in batch:
-                largest = max(largest, _reply_bytes(message))
+                largest = max(largest, sizes.reply(message))
             names = _pushed(self.grid, batch)
             self.nodes.update(names)
         self.together = max(1, min(AT_ONCE, PULLED_BYTES // largest))
@@ -139,12 +140,11 @@ class Waiting:
         return reply
 
 
-def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
+def _batches(messages: Iterable[Message], sizes: "_Sizes") -> Iterator[list[Message]]:
     batch: list[Message] = []
     size = 0
-    shared: dict[int, ArrayRecord] = {}
     for message in messages:
-        own = _own_bytes(message, shared)
+        own = sizes.own(message)
         if batch and (size + own > PUSHED_BYTES or len(batch) >= PUSHED_AT_ONCE):
             yield batch
             batch = []
@@ -169,37 +169,43 @@ def _pushed(grid: Grid, batch: Sequence[Message]) -> dict[str, int]:
     return nodes
 
 
-def _own_bytes(message: Message, shared: dict[int, ArrayRecord]) -> int:
-    """Roughly what a message adds to its batch; `shared` are the models that earlier ones carry."""
-    size = _FRAME + _settings_bytes(message)
-    for record in message.content.array_records.values():
-        size += _REFERENCE * len(record)
-        if id(record) not in shared:
-            shared[id(record)] = record
-            size += _array_bytes(record)
-    return size
+class _Sizes:
+    """Bytes of messages, roughly. Most of their records are shared by many messages, and measured once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, int]] = {}  # by id, which is the record's as long as it is kept here
+
+    def own(self, message: Message) -> int:
+        """What a message adds to its batch beside the models that earlier ones carry."""
+        size = _FRAME
+        for record in message.content.values():
+            if not isinstance(record, ArrayRecord):
+                size += self._of(record)
+                continue
+            size += _REFERENCE * len(record)
+            if id(record) not in self._known:
+                size += self._of(record)
+        return size
+
+    def reply(self, message: Message) -> int:
+        """What a reply holds: after training about what was sent, otherwise a few numbers."""
+        trains = message.metadata.message_type.partition(".")[0] == MessageType.TRAIN
+        size = _FRAME
+        for record in message.content.values():
+            if trains or not isinstance(record, ArrayRecord):
+                size += self._of(record)
+        return size
+
+    def _of(self, record: ArrayRecord | MetricRecord | ConfigRecord) -> int:
+        if id(record) not in self._known:
+            self._known[id(record)] = (record, _record_bytes(record))
+        return self._known[id(record)][1]
 
 
-def _reply_bytes(message: Message) -> int:
-    """Roughly what a reply holds: after training about what was sent, otherwise a few numbers."""
-    size = _FRAME + _settings_bytes(message)
-    kind = message.metadata.message_type.partition(".")[0]
-    if kind == MessageType.TRAIN:
-        for record in message.content.array_records.values():
-            size += _array_bytes(record)
-    return size
-
-
-def _array_bytes(record: ArrayRecord) -> int:
-    sizes = [len(array.data) for array in record.values()]
-    return sum(sizes)
-
-
-def _settings_bytes(message: Message) -> int:
+def _record_bytes(record: ArrayRecord | MetricRecord | ConfigRecord) -> int:
     size = 0
-    for record in message.content.config_records.values():
-        for value in record.values():
-            size += _value_bytes(value)
+    for value in record.values():
+        size += len(value.data) if isinstance(value, Array) else _value_bytes(value)
     return size
 
 

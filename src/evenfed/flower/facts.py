@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message
 
 from ..core.errors import InputError
 from ..metrics import ACCURACY, Metric
@@ -30,13 +30,10 @@ class Facts:
 
 def facts_in(reply: Message) -> Facts:
     """What a client tells of itself, each field checked."""
-    facts: wire.Values = reply.content.config_records.get(wire.CONFIG, {})
-    if not facts.keys() >= FIELDS:
+    facts = reply.content.get(wire.CONFIG)
+    if not isinstance(facts, ConfigRecord) or not facts.keys() >= FIELDS:
         raise InputError("it runs another client app; use evenfed.flower.client_app")
-    for name in ("partition-id", "num-partitions"):
-        fields.whole(facts, name, MOST_CLIENTS)
-    for name in ("train", "test"):
-        fields.whole(facts, name, int(fields.LARGEST_SIZE))
+    most = int(fields.LARGEST_SIZE)
     buffers = fields.names(facts, "buffers")
     parameters = fields.names(facts, "parameters")
     if not parameters:
@@ -44,11 +41,11 @@ def facts_in(reply: Message) -> Facts:
     if not isinstance(facts["name"], str):
         raise InputError("its name is no text")
     return Facts(
-        position=facts["partition-id"],
-        partitions=facts["num-partitions"],
+        position=fields.whole(facts, "partition-id", MOST_CLIENTS),
+        partitions=fields.whole(facts, "num-partitions", MOST_CLIENTS),
         name=facts["name"],
-        train=facts["train"],
-        test=facts["test"],
+        train=fields.whole(facts, "train", most),
+        test=fields.whole(facts, "test", most),
         model=(tuple(parameters), tuple(buffers)),
         counts_right_answers=facts.get("counts-right-answers") is True,
         metric=_metric(facts),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, Message, RecordDict
 from torch import Tensor
 
 from ..core.errors import InputError
@@ -224,22 +224,15 @@ class PlainRound:
         """A message for each client that is connected."""
         self.unanswered = {}
         messages = []
-        records: dict[Task, ConfigRecord] = {}  # clients with the same task share one, which Flower sends once
+        contents: dict[Task, RecordDict] = {}  # clients with the same task share one, which Flower sends once
         for client, task in tasks.items():
             node = self.connection.nodes.get(client)
             if node is None:
                 continue
             self.unanswered[node] = client
-            if task not in records:
-                records[task] = task.record(config)
-            message = wire.message(
-                node=node,
-                kind=kind,
-                models=models,
-                config=records[task],
-                lifetime=self.connection.timeout,
-            )
-            messages.append(message)
+            if task not in contents:
+                contents[task] = wire.task_content(models, task.record(config))
+            messages.append(wire.message(node, kind, contents[task], self.connection.timeout))
         return messages
 
     def _sender(self, reply: Message) -> int | None:

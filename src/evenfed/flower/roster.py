@@ -156,11 +156,12 @@ class Roster:
             self._asked -= {node for node in self._asked if node not in self.told and node not in self.left_out}
         asked = set()
         messages = []
+        question = wire.task_content({}, ConfigRecord({"server-round": 0}))
         for node in nodes:
             if node in self._asked or node in self.left_out:
                 continue
             asked.add(node)
-            messages.append(wire.message(node, wire.DESCRIBE, {}, ConfigRecord({"server-round": 0})))
+            messages.append(wire.message(node, wire.DESCRIBE, question))
         questions.push(messages)
         self._asked |= asked
         deadline = time.monotonic() + timeout

@@ -251,10 +251,11 @@ def update_of(
     buffers: Buffers,
 ) -> Update:
     """A train reply as the fold takes it; refused where it does not fit the model that was sent."""
-    records = reply.content.array_records
-    if ARRAYS not in records:
+    content = reply.content
+    model = content.get(ARRAYS)
+    if not isinstance(model, ArrayRecord):
         raise InputError("the reply holds no model")
-    trained, trained_buffers = shape.read(records[ARRAYS])
+    trained, trained_buffers = shape.read(model)
     rows = {}
     for name, value in trained_buffers.items():
         shape_received = list(value.shape)
@@ -265,8 +266,9 @@ def update_of(
             raise InputError(f"buffer {name} is of type {value.dtype}, not {buffers[name].dtype}")
         rows[name] = value[None]
     snapshot = None
-    if SNAPSHOT in records:
-        kept, _ = shape.read(records[SNAPSHOT])
+    model_between = content.get(SNAPSHOT)
+    if isinstance(model_between, ArrayRecord):
+        kept, _ = shape.read(model_between)
         snapshot = theta - kept.to(theta)
     return Update(
         ids=client,
@@ -276,16 +278,18 @@ def update_of(
     )
 
 
+def task_content(models: Models, config: ConfigRecord) -> RecordDict:
+    """What a task carries."""
+    return RecordDict({**models, CONFIG: config})
+
+
 def message(
     node: int,
     kind: str,
-    models: Models,
-    config: ConfigRecord,
+    content: RecordDict,
     lifetime: float | None = None,
 ) -> Message:
-    """A task for one node."""
-    content = RecordDict(dict(models))
-    content[CONFIG] = config
+    """A task for one node; those with the same content share it, as Flower's own strategies do."""
     return Message(
         content,
         dst_node_id=node,
@@ -305,8 +309,8 @@ def number(reply: Message, name: str) -> float | None:
     """One of a reply's metrics; None where it holds none."""
     if not reply.has_content():
         return None
-    metrics = reply.content.metric_records.get(METRICS)
-    if metrics is None:
+    metrics = reply.content.get(METRICS)
+    if not isinstance(metrics, MetricRecord):
         return None
     value = metrics.get(name)
     if not isinstance(value, int | float):
