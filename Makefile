@@ -56,7 +56,7 @@ bench: $(READY)
 # the reports beside the committed runs, and the blocks of both pages that show their tables and figures
 readme: $(READY)
 	EVENFED=$(BIN)/evenfed experiments/report.sh
-	$(BIN)/evenfed fill README.md results/README.md docs/choosing.md
+	$(BIN)/evenfed fill README.md results/README.md docs/choosing.md docs/guard.md
 
 clean:
 	rm -rf .venv .venvs runs build docs/gallery
