@@ -116,9 +116,26 @@ def scale(monkeypatch):
 def test_the_page_has_the_tables_of_scale(scale):
     results = json.loads(scale.RESULTS.read_text())
     text = (BENCHMARKS / "README.md").read_text()
-    assert scale._population_table(results) in text
-    assert scale._round_table(results) in text
-    assert scale._soak_table(results["soak"]["figures"]) in text
+    tables = importlib.import_module("scale_page")
+    assert tables.population_table(results) in text
+    assert tables.options_table(results["options"]["figures"]) in text
+    assert tables.round_table(results) in text
+    assert tables.soak_table(results["soak"]["figures"]) in text
+
+
+def test_the_committed_rounds_are_flat_in_the_population(scale):
+    """With a panel: everyone's evaluation is work per client."""
+    figures = json.loads(scale.RESULTS.read_text())["population"]["figures"]
+    rounds = {each["clients"]: each for each in figures if each["panel"]}
+    assert tuple(rounds) == scale.POPULATIONS
+    fewest, _, most = rounds.values()
+    assert most["round_cpu_s"] < 2 * fewest["round_cpu_s"]  # it was 92 times as much
+    for each in rounds.values():
+        assert each["grown_mb"] < 5 and each["line_bytes"] < 50_000 and each["files"]["header.json"] < 5000
+
+
+def test_a_draw_is_measured(scale):
+    assert scale.draw(3000, 10, repeats=1)["cpu_ms"] < 1000
 
 
 def test_the_committed_soak_does_not_grow(scale):
