@@ -28,6 +28,23 @@ def test_the_page_has_the_tables_of_the_committed_figures(gpu):
     assert gpu.tables(json.loads(gpu.RESULT.read_text())) in (BENCHMARKS / "README.md").read_text()
 
 
+def test_deploy_has_the_table_of_rounds_on_real_nodes(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    nodes = importlib.import_module("flower_nodes")
+    if nodes.RESULT.exists():
+        assert nodes.table(json.loads(nodes.RESULT.read_text())["rows"]) in nodes.PAGE.read_text()
+    rows = {"fedavg": {"title": "a", "messages": 2.0, "seconds": [10.0]}}
+    rows["own-3"] = {"title": "b", "messages": 3.0, "seconds": [14.0, 16.0]}
+    assert "| b | 3 | 15.0 | 1.50 |" in nodes.table(rows)
+
+
+@pytest.mark.slow
+def test_private_has_the_table_of_runs_on_real_nodes(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    nodes = importlib.import_module("private_nodes")
+    assert nodes.table(json.loads(nodes.RESULT.read_text())["runs"]) in nodes.PAGE.read_text()
+
+
 @pytest.mark.slow
 def test_rounds_and_peers_run(gpu):
     clients, model = gpu.sentences(2, 70, known=50), models.lstm_words(50, embedding=4, hidden=4)
