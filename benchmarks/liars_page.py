@@ -59,16 +59,18 @@ def verdict(attacks: Attacks) -> str:
     for attack, algorithm in _costly(attacks):
         costly += 1
         points = _losses(attacks, attack, algorithm, "on")
-        absence = cost(attacks, _baseline(attack, LEFT_OUT), algorithm, "on")
+        seeds = len(attacks[attack][f"{algorithm} on"][0])
+        absent = _losses(attacks, _baseline(attack, LEFT_OUT), algorithm, "on", seeds)
         assert points is not None  # no guarded run has ended
-        assert absence is not None
+        assert absent is not None
         means = points[:, 0]
         mean = means.mean()
         if mean <= LITTLE:
             continue
-        as_absent += mean <= absence[0] + LITTLE
+        absence = absent[:, 0].mean()
+        as_absent += bool(mean <= absence + LITTLE)
         error = means.std(ddof=1) / len(means) ** 0.5
-        lines.append(f"| {attack} | {algorithm} | {mean:.1f} ± {error:.1f} | {absence[0]:.1f} |")
+        lines.append(f"| {attack} | {algorithm} | {mean:.1f} ± {error:.1f} | {absence:.1f} |")
     left = len(lines)
     stopped = costly - left
     heading = [
@@ -130,12 +132,18 @@ def cost(attacks: Attacks, attack: str, algorithm: str, guard: str) -> np.ndarra
     return None if losses is None else losses.mean(axis=0)
 
 
-def _losses(attacks: Attacks, attack: str, algorithm: str, guard: str) -> np.ndarray[Any, Any] | None:
+def _losses(
+    attacks: Attacks,
+    attack: str,
+    algorithm: str,
+    guard: str,
+    seeds: int | None = None,
+) -> np.ndarray[Any, Any] | None:
     """[runs, 2] what the same clients have in the same run without the attack, less what they have with it."""
     label = f"{algorithm} {guard}"
     losses = []
     for attacked, unattacked in zip(attacks[attack][label], attacks[_baseline(attack, NONE)][label], strict=True):
-        for under_attack, honest in zip(attacked, unattacked, strict=False):  # one or two seeds
+        for under_attack, honest in zip(attacked[:seeds], unattacked, strict=False):  # one or two seeds
             if "ended" in under_attack:
                 return None
             losses.append(_pair(honest) - _pair(under_attack))

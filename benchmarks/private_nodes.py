@@ -318,9 +318,9 @@ def _in_words(rounds: list[dict[str, Any]]) -> str:
 def main() -> None:
     logging.getLogger("flwr").setLevel(logging.ERROR)
     signal.signal(signal.SIGTERM, lambda *received: sys.exit(1))  # so that the processes end with this one
-    noted: dict[str, Any] = provenance()
-    noted["versions"]["flwr"] = version("flwr")
-    noted["runs"] = []
+    about = provenance()
+    about["versions"]["flwr"] = version("flwr")
+    noted: dict[str, Any] = {"runs": []}
     if UNFINISHED.exists():
         noted = json.loads(UNFINISHED.read_text())
     done = {(run["sites"], run["title"]) for run in noted["runs"]}
@@ -331,7 +331,7 @@ def main() -> None:
         folder = tempfile.TemporaryDirectory(prefix="evenfed-wards-", ignore_cleanup_errors=True)
         with folder as place, Wards(Path(place), sites) as wards:
             for number, case in enumerate(cases):
-                run = judged(case, wards.train(f"run-{number}", case))
+                run = {**judged(case, wards.train(f"run-{number}", case)), **about}
                 noted["runs"].append(run)
                 print(json.dumps(run, indent=1), flush=True)
                 UNFINISHED.write_text(json.dumps(noted, indent=1) + "\n")

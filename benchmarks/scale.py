@@ -1,6 +1,8 @@
 """How time, memory and files grow with the population, with a round, and with the number of rounds.
 
     python benchmarks/scale.py population          # 10^4, 10^5, 10^6 clients, 100 per round; 10 minutes, at most 4 GB
+    python benchmarks/scale.py options             # what a round costs with options that look at every client; a minute
+    python benchmarks/scale.py draw                # CPU seconds of drawing a round's clients
     python benchmarks/scale.py round               # one round of 10,000 clients with 1 M parameters, both engines
     python benchmarks/scale.py fold                # CPU seconds of a server per update
     python benchmarks/scale.py soak                # 2,000 rounds: memory, seconds per round, open handles
@@ -22,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import page
+import scale_page
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "scale.json"
@@ -31,6 +33,16 @@ DRAWN = 100
 PANEL = 1000
 ROUNDS = 12
 FEATURES, CLASSES = 8, 4
+FEW_EVALUATED = 100
+OPTIONS = (
+    ("fedavg", None),
+    ("semi_vred", None),
+    ("semi_vred[smooth=0.25]", None),
+    ("semi_vred", "on"),
+    ("climb", None),
+    ("afl", None),
+    ("drfa", None),
+)  # algorithm and guard
 SOAK_ROUNDS = 2000
 SOAK_EVERY = 100
 
@@ -91,7 +103,13 @@ def median_step(times: list[float]) -> float:
     return float(np.median(np.diff(times)))
 
 
-def population(count: int, form: str, panel: int) -> dict[str, Any]:
+def population(
+    count: int,
+    form: str,
+    panel: int,
+    algorithm: str = "semi_vred",
+    guard: str | None = None,
+) -> dict[str, Any]:
     """Rounds of a few clients out of many, kept in a folder."""
     import torch
 
@@ -109,12 +127,14 @@ def population(count: int, form: str, panel: int) -> dict[str, Any]:
     options: dict[str, Any] = {"rounds": ROUNDS, "lr": 0.05, "batch_size": 4, "participation": DRAWN}
     if panel:
         options["evaluate_participation"] = panel
+    if guard:
+        options["guard"] = guard
     watch = Watch()
     before_mb = resident_mb()
     watch()
     with tempfile.TemporaryDirectory() as folder:
         result = evenfed.train(
-            model, clients, "semi_vred", device="cpu", progress=False, callbacks=[watch], out=folder, **options
+            model, clients, algorithm, device="cpu", progress=False, callbacks=[watch], out=folder, **options
         )
         watch()
         lines = (result.folder / "rounds.jsonl").read_text().splitlines()
@@ -123,6 +143,8 @@ def population(count: int, form: str, panel: int) -> dict[str, Any]:
         "clients": count,
         "form": form,
         "panel": panel,
+        "algorithm": algorithm,
+        "guard": guard,
         "make_cpu_s": round(made_cpu, 2),
         "setup_cpu_s": round(watch.cpu[1] - watch.cpu[0], 2),
         "round_cpu_s": round(median_step(watch.cpu[1:-1]), 4),
@@ -190,6 +212,20 @@ def fold(size: int, guard: str | None, updates: int = 40) -> dict[str, Any]:
     return {"parameters": size, "guard": guard, "cpu_ms": round(1000 * seconds / updates, 2)}
 
 
+def draw(clients: int, drawn: int, repeats: int = 10) -> dict[str, Any]:
+    """CPU seconds of choosing who takes part in a round."""
+    import numpy as np
+
+    from evenfed.core import streams
+
+    everyone = np.arange(clients)
+    began = time.process_time()
+    for index in range(repeats):
+        streams.sample(0, index, everyone, drawn)
+    seconds = (time.process_time() - began) / repeats
+    return {"clients": clients, "drawn": drawn, "cpu_ms": round(1000 * seconds, 2)}
+
+
 def soak(rounds: int = SOAK_ROUNDS, count: int = 5000, every: int = SOAK_EVERY) -> dict[str, Any]:
     """Many rounds in a folder with frequent checkpoints: what grows?"""
     import torch
@@ -229,7 +265,7 @@ def soak(rounds: int = SOAK_ROUNDS, count: int = 5000, every: int = SOAK_EVERY) 
     }
 
 
-MEASURES = {"population": population, "round": whole_round, "fold": fold, "soak": soak}
+MEASURES = {"population": population, "round": whole_round, "fold": fold, "draw": draw, "soak": soak}
 
 
 def measured(what: str, source: str | None, *arguments: Any) -> dict[str, Any]:
@@ -263,74 +299,10 @@ def keep(key: str, made: dict[str, Any], figures: Any) -> None:
     RESULTS.write_text(json.dumps(everything, indent=1) + "\n")
 
 
-def table() -> None:
-    """The tables of README.md."""
-    results = json.loads(RESULTS.read_text())
-    if "population" in results:
-        page.put("population", _population_table(results))
-    if "round" in results:
-        page.put("whole round", _round_table(results))
-    if "soak" in results:
-        page.put("soak", _soak_table(results["soak"]["figures"]))
-
-
-def _population_table(results: dict[str, Any]) -> str:
-    head = ["clients", "", "evaluated", "make", "set up", "a round", "peak MB", "line kB", "header kB"]
-    rows = [head, ["---"] * len(head)]
-    for key in ("population before", "population"):
-        for figures in results.get(key, {"figures": []})["figures"]:
-            when = "before" if key.endswith("before") else f"now, {figures['form']}"
-            rows.append(
-                [
-                    f"{figures['clients']:,}",
-                    when,
-                    f"{figures['panel']:,}" if figures["panel"] else "everyone",
-                    f"{figures['make_cpu_s']:.1f} s",
-                    f"{figures['setup_cpu_s']:.1f} s",
-                    f"{1000 * figures['round_cpu_s']:.0f} ms",
-                    f"{figures['peak_mb']:,}",
-                    f"{figures['line_bytes'] / 1000:,.0f}",
-                    f"{figures['files']['header.json'] / 1000:,.0f}",
-                ]
-            )
-    return _rows(rows)
-
-
-def _round_table(results: dict[str, Any]) -> str:
-    rows = [["engine", "clients", "", "CPU seconds", "MB above model and data"], ["---"] * 5]
-    for key, when in (("round before", "before"), ("round", "now")):
-        for figures in results.get(key, {"figures": []})["figures"]:
-            engine, _, _ = figures["engine"].partition(" (")
-            count = f"{figures['clients']:,}"
-            rows.append([engine, count, when, f"{figures['cpu_s']:.1f}", f"{figures['above_mb']:,}"])
-    return _rows(rows)
-
-
-def _soak_table(figures: dict[str, Any]) -> str:
-    every = figures["every"]
-    rows = [["after rounds", "resident MB", "CPU ms per round", "open handles"], ["---"] * 4]
-    last = len(figures["resident_mb"])
-    for at in sorted({1, 2, 5, last // 2, last}):
-        place = at - 1
-        rows.append(
-            [
-                f"{at * every:,}",
-                f"{figures['resident_mb'][place]:.0f}",
-                f"{figures['cpu_ms_per_round'][place]:.1f}",
-                str(figures["handles"][place]),
-            ]
-        )
-    return _rows(rows)
-
-
-def _rows(rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
 def main() -> None:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=[*MEASURES, "table", "measure"])
+    parser.add_argument("command", choices=[*MEASURES, "options", "table", "measure"])
     parser.add_argument("arguments", nargs="*")
     parser.add_argument("--source", help="the folder that holds another version of the package")
     parser.add_argument("--clients", type=int, nargs="+", default=POPULATIONS)
@@ -340,7 +312,7 @@ def main() -> None:
         print(json.dumps(MEASURES[what](*json.loads(arguments))))
         return
     if options.command == "table":
-        table()
+        scale_page.fill(RESULTS)
         return
     suffix = "" if options.source is None else " before"
     source = options.source
@@ -352,6 +324,13 @@ def main() -> None:
         for count in options.clients:
             for form, panel in kinds:
                 figures.append(measured("population", source, count, form, panel))
+    elif options.command == "options":
+        figures = []
+        for count in (min(POPULATIONS), max(POPULATIONS)):
+            for algorithm, guard in OPTIONS:
+                figures.append(measured("population", source, count, "arrays", FEW_EVALUATED, algorithm, guard))
+    elif options.command == "draw":
+        figures = [measured("draw", source, clients, drawn) for clients, drawn in ((10**6, 100), (10**7, 1000))]
     elif options.command == "round":
         figures = [measured("round", source, engine) for engine in ("reference", "parallel")]
     elif options.command == "fold":
@@ -360,7 +339,7 @@ def main() -> None:
     else:
         figures = measured("soak", source)
     keep(options.command + suffix, made, figures)
-    table()
+    scale_page.fill(RESULTS)
 
 
 if __name__ == "__main__":

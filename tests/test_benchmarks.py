@@ -28,6 +28,23 @@ def test_the_page_has_the_tables_of_the_committed_figures(gpu):
     assert gpu.tables(json.loads(gpu.RESULT.read_text())) in (BENCHMARKS / "README.md").read_text()
 
 
+def test_deploy_has_the_table_of_rounds_on_real_nodes(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    nodes = importlib.import_module("flower_nodes")
+    if nodes.RESULT.exists():
+        assert nodes.table(json.loads(nodes.RESULT.read_text())["rows"]) in nodes.PAGE.read_text()
+    rows = {"fedavg": {"title": "a", "messages": 2.0, "seconds": [10.0]}}
+    rows["own-3"] = {"title": "b", "messages": 3.0, "seconds": [14.0, 16.0]}
+    assert "| b | 3 | 15.0 | 1.50 |" in nodes.table(rows)
+
+
+@pytest.mark.slow
+def test_private_has_the_table_of_runs_on_real_nodes(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    nodes = importlib.import_module("private_nodes")
+    assert nodes.table(json.loads(nodes.RESULT.read_text())["runs"]) in nodes.PAGE.read_text()
+
+
 @pytest.mark.slow
 def test_rounds_and_peers_run(gpu):
     clients, model = gpu.sentences(2, 70, known=50), models.lstm_words(50, embedding=4, hidden=4)
@@ -116,9 +133,26 @@ def scale(monkeypatch):
 def test_the_page_has_the_tables_of_scale(scale):
     results = json.loads(scale.RESULTS.read_text())
     text = (BENCHMARKS / "README.md").read_text()
-    assert scale._population_table(results) in text
-    assert scale._round_table(results) in text
-    assert scale._soak_table(results["soak"]["figures"]) in text
+    tables = importlib.import_module("scale_page")
+    assert tables.population_table(results) in text
+    assert tables.options_table(results["options"]["figures"]) in text
+    assert tables.round_table(results) in text
+    assert tables.soak_table(results["soak"]["figures"]) in text
+
+
+def test_the_committed_rounds_are_flat_in_the_population(scale):
+    """With a panel: everyone's evaluation is work per client."""
+    figures = json.loads(scale.RESULTS.read_text())["population"]["figures"]
+    rounds = {each["clients"]: each for each in figures if each["panel"]}
+    assert tuple(rounds) == scale.POPULATIONS
+    fewest, _, most = rounds.values()
+    assert most["round_cpu_s"] < 2 * fewest["round_cpu_s"]  # it was 92 times as much
+    for each in rounds.values():
+        assert each["grown_mb"] < 5 and each["line_bytes"] < 50_000 and each["files"]["header.json"] < 5000
+
+
+def test_a_draw_is_measured(scale):
+    assert scale.draw(3000, 10, repeats=1)["cpu_ms"] < 1000
 
 
 def test_the_committed_soak_does_not_grow(scale):

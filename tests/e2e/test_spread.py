@@ -1,7 +1,6 @@
 """Comparisons and searches by several workers: the same folders and bits as by one process, whoever is lost."""
 
 import contextlib
-import functools
 import importlib
 import json
 import os
@@ -13,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import submitit
 
 import evenfed as package
 from command import SMALL, rounds_of, wait_for
@@ -20,7 +20,7 @@ from evenfed.comparison.folder import RunFolder
 from evenfed.comparison.parts import divided, parts_of
 from evenfed.core.errors import InputError
 from evenfed.simulate.state import Run
-from evenfed.spread.crew import Crew, Watcher
+from evenfed.spread.crew import Crew
 from evenfed.spread.on_ray import ray_places
 from evenfed.spread.options import Spread
 from worked_example import federation, small_model
@@ -43,10 +43,10 @@ def alone(tmp_path_factory) -> Path:
     return out
 
 
-def same(wanted: Path, out: Path) -> None:
-    runs = [path.parent.relative_to(wanted) for path in wanted.glob("*/seed-*/header.json")]
-    assert len(runs) == RUNS
-    for run in runs:
+def same(wanted: Path, out: Path, runs: int = RUNS) -> None:
+    folders = [path.parent.relative_to(wanted) for path in wanted.glob("*/seed-*/header.json")]
+    assert len(folders) == runs
+    for run in folders:
         assert rounds_of(wanted / run) == rounds_of(out / run), run
         assert (wanted / run / "model.safetensors").read_bytes() == (out / run / "model.safetensors").read_bytes(), run
 
@@ -95,11 +95,26 @@ def test_a_worker_is_killed_and_another_goes_on_from_its_checkpoint_to_the_bit(t
     same(longer, tmp_path)
 
 
-def test_slurm_jobs_that_are_processes_here(tmp_path, alone):
-    """By submitit's local executor."""
-    compared(tmp_path, cluster="slurm:executor=local,time=5", workers=1)
-    same(alone, tmp_path)
-    assert len(list((tmp_path / ".parts" / "slurm").glob("*_result.pkl"))) == 1
+def test_slurm_jobs_that_are_processes_here_one_of_which_dies(tmp_path, alone, monkeypatch, capsys):
+    """By submitit's local executor, whose jobs go the way of SLURM's but for sbatch."""
+    monkeypatch.setattr(submitit.Job, "_results_timeout_s", 0.5)  # it waits 15 s for slow network file systems
+    monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "0")
+    out = tmp_path / "runs"
+
+    def die_once(progress):  # in the job
+        import time
+
+        if progress.round == 2 and not (tmp_path / "died").exists():
+            while not (out / "fedavg-other-batches" / "seed-1" / "checkpoint-1.safetensors").exists():
+                time.sleep(0.01)
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    compared(out, cluster="slurm:executor=local,time=5", workers=1, callbacks=die_once, progress=True)
+    same(alone, out)
+    assert header_of(RunFolder(out / "ditto" / "seed-0"))["resumed_at"] == [0, 1]
+    assert "job 1 was lost: it left no result (state FINISHED)" in capsys.readouterr().err
+    assert len(list((out / ".parts" / "slurm").glob("*_result.pkl"))) == 1
 
 
 def test_an_interrupted_command(evenfed, monkeypatch):
@@ -119,47 +134,55 @@ def test_an_interrupted_command(evenfed, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own
-def test_a_ray_cluster_of_two_nodes(tmp_path, alone):
-    """Each node has room for one worker. One is lost: what ran there is done on the other."""
+def test_a_comparison_over_the_two_nodes_of_a_ray_cluster_one_of_which_dies(tmp_path, alone, monkeypatch, capsys):
+    """Each node has room for one worker. One is killed after a round: its runs go on at the other, to the bit."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    def at_work(place: Path, doomed: str) -> None:
+    monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "0")
+    out = tmp_path / "runs"
+    seen = tmp_path / "seen"  # <node>/<run>: which node trained it
+
+    def note(progress):  # in the workers
         import time
 
         import ray
 
-        node = ray.get_runtime_context().get_node_id()
-        (place / node).write_text("here")
-        while node == doomed or not (place / "one is gone").exists():
+        node = seen / ray.get_runtime_context().get_node_id()
+        node.mkdir(parents=True, exist_ok=True)
+        (node / f"{progress.label}-{progress.seed}").touch()
+        while progress.round == 2 and not (tmp_path / "lost").exists():
             time.sleep(0.05)
 
-    def lose() -> None:
-        wait_for(lambda: (work / second.node_id).exists() and len(list(work.iterdir())) == 2)
-        cluster.remove_node(second, allow_graceful=False)
-        (work / "one is gone").touch()
+    def at(node: str) -> set[str]:
+        return {path.name for path in (seen / node).glob("*")}
 
-    work = tmp_path / "work"
-    work.mkdir()
+    def lose() -> None:
+        wait_for(lambda: len(at(head)) == len(at(second.node_id)) == RUNS // 2)
+        wait_for(lambda: all(1 in run.checkpoints() for run in RunFolder.all_in(out)))
+        doomed.update(at(second.node_id))
+        cluster.remove_node(second, allow_graceful=False)
+        (tmp_path / "lost").touch()
+
+    doomed: set[str] = set()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
+        head = cluster.head_node.node_id
         second = cluster.add_node(num_cpus=1)
-        places = ray_places(Spread(cluster=cluster.address))
-        assert len(places) == 2
-        lost = []
-        watcher = Watcher()
-        watcher.lost = lambda errand, place, why: lost.append(why)
+        assert len(ray_places(Spread(cluster=cluster.address))) == 2
         thread = threading.Thread(target=lose)
         thread.start()
-        errands = [functools.partial(at_work, work, second.node_id)] * 2
-        outcomes = Crew(errands, places, watcher, lambda: False).carry_out()
+        compared(out, cluster=cluster.address, callbacks=note, progress=True)
         thread.join()
-        assert [outcome.kind for outcome in outcomes] == ["done", "done"] and len(lost) == 1
-        compared(tmp_path / "runs", cluster=cluster.address)
-        same(alone, tmp_path / "runs")
     finally:
         ray.shutdown()
         cluster.shutdown()
+    same(alone, out)
+    assert len(doomed) == RUNS // 2 and len(at(head)) == RUNS
+    for run in RunFolder.all_in(out):
+        was_lost = f"{run.label}-{run.seed}" in doomed
+        assert header_of(run)["resumed_at"] == ([0, 1] if was_lost else [0])
+    assert "another worker goes on with its 4 runs" in capsys.readouterr().err
 
 
 WAITING = """
@@ -237,16 +260,20 @@ def test_parts_are_kept_and_new_runs_are_divided_anew(tmp_path):
         parts_of(tmp_path, runs, runs, 2)
 
 
-def test_a_part_trains_on_the_engine_of_the_whole_comparison(tmp_path):
-    """Two clients per run: a part of one run alone would not be stacked."""
+def test_a_part_trains_on_the_engine_of_the_whole_comparison_to_the_bit(tmp_path):
+    """Two clients per run: a part of one run alone would not be stacked.
+
+    Other clients are drawn in every run, so stacks differ. Batches that are equally long keep their bits in any stack.
+    """
     whole = tmp_path / "whole"
-    options = {"participation": 2, "seeds": 1}
+    options = {"participation": 2, "seeds": 1, "drop_last": True}
     compared(whole, **options)
     names = [f"{label}, seed 0" for label in ("fedavg", "vred", "ditto", "fedavg-other-batches")]
     parts = tmp_path / "parts"
     (parts / ".parts").mkdir(parents=True)
     (parts / ".parts" / "parts.json").write_text(json.dumps([[[name] for name in names]]))
     compared(parts, **options)
+    same(whole, parts, runs=4)
     for run in RunFolder.all_in(whole):
         engine = header_of(RunFolder(parts / run.path.relative_to(whole)))["engine"]
         assert engine == header_of(run)["engine"] and "stacked" in engine

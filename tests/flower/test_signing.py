@@ -11,9 +11,8 @@ from flwr.supernode.start_client_internal import _verify_fab
 
 from evenfed import InputError
 from evenfed.flower import keys
-from evenfed.flower.admission import admit
 from evenfed.flower.new import write_app
-from evenfed.flower.signing import sign_app
+from evenfed.flower.signing import admit, sign_app
 
 pytestmark = [
     pytest.mark.slow,

@@ -81,7 +81,7 @@ def admit(
     ),
 ) -> None:
     """Let the SuperLink of this machine pass an app's signature on to the sites, which verify it."""
-    from ..flower.admission import admit as let_in
+    from ..flower.signing import admit as let_in
 
     name = let_in(signature, database)
     Page(highlight=False, soft_wrap=True).print(f"{name} is admitted as it was signed.", markup=False)

@@ -120,9 +120,15 @@ def client_table(
     classes: NDArray[np.int64] | None = None,
     split_seed: int | None = None,
     notes: Sequence[str] = (),
+    unseen: Sequence[str] = (),
 ) -> Table:
-    """Names, numbers of training and judged examples, and of each class, of every client; and how they were drawn."""
-    rest = {"split_seed": split_seed, "notes": list(notes)}
+    """Names, numbers of training and judged examples, and of each class, of every client; and how they were drawn.
+
+    `unseen`: the names of clients that never train.
+    """
+    rest: dict[str, Any] = {"split_seed": split_seed, "notes": list(notes)}
+    if unseen:
+        rest["unseen"] = list(unseen)
     if len(names) > MOST_INLINE:
         return many({"names": names, "train": train, "test": test, "classes": classes, **rest})
     return {

@@ -18,6 +18,7 @@ from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from ..spread.options import Spread
+from .client_table import client_table
 from .configuration import differences
 from .driver import Listener, closed
 from .experiment import Experiment
@@ -175,6 +176,19 @@ def _header(experiment: Experiment, planned: Run, clients: Table, problem: Probl
     )
 
 
+def _table_of(federation: Federation) -> Table:
+    """Who holds how much, from which split: saved with every run."""
+    return client_table(
+        federation.names,
+        federation.train_sizes,
+        federation.judged_sizes,
+        federation.class_counts,
+        federation.seed,
+        federation.notes,
+        federation.unseen_names,
+    )
+
+
 def _run_here(
     experiment: Experiment,
     federation: Federation,
@@ -185,7 +199,7 @@ def _run_here(
 ) -> None:
     """Train in this process. `planned`: all runs of the comparison, if others train some of them."""
     problem, initial = experiment.problem(federation, federation.judged)
-    clients = federation.describe()
+    clients = _table_of(federation)
     headers = {run.name: _header(experiment, run, clients, problem) for run in runs}
     train_in(root, runs, problem, headers, initial, listen, by_name(experiment.track), planned)
 
@@ -212,7 +226,7 @@ def _run_on_flower(
     functions = experiment.functions()
     app = client_app(site.model, site.data, padding=federation.padding, device=device, state=personal, **functions)
     shape = Shape(problem.layout, tuple(problem.buffers))
-    clients = federation.describe()
+    clients = _table_of(federation)
     callbacks = by_name(experiment.track)
 
     def after_round(progress: Progress) -> None:

@@ -56,23 +56,6 @@ class Federation:
         targets = self.train.targets
         return targets.ndim > 1 and not targets.is_floating_point()
 
-    def describe(self) -> dict[str, Any]:
-        """Who holds how much, from which split, as JSON: saved with every run."""
-        counts = None
-        if self.class_counts is not None:
-            counts = self.class_counts.tolist()
-        described = {
-            "names": self.names,
-            "train": self.train_sizes.tolist(),
-            "test": self.judged_sizes.tolist(),  # the key of run folders, whatever they are judged on
-            "classes": counts,
-            "split_seed": self.seed,
-            "notes": list(self.notes),
-        }
-        if self.unseen is not None:
-            described["unseen"] = list(self.unseen_names)
-        return described
-
     def summary(self) -> str:
         """One line: how many clients, who they are, and how many examples they have."""
         shown = _shown(self.names)

@@ -28,12 +28,11 @@ from .habits import Habits
 from .hearing import Hearing
 from .holding import Holding
 from .journal import Journal
-from .keeping import Keeping
+from .keeping import Keeping, skipped
 from .logs import log
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of
 from .patience import Patience, check_least, in_fedavgs_words
-from .remembering import skipped
 from .sites import Door
 from .strangers import ASKED, Keys, LossIn, Strangers, check_strangers, server_settings
 from .telling import final_table, guard_lines, round_line

@@ -1,16 +1,127 @@
-"""A run of `Fair` on disk: begun with its first server, gone on with from where it was left."""
+"""A run of `Fair` on disk: begun with its first server, gone on with as if its process had not died."""
 
+import dataclasses
+import math
+import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from ..comparison.header import Header, Table
 from ..core.server import Record, Server
 from ..simulate.state import State
+from .habits import Resting, signed, unsigned
 from .holding import Holding
 from .journal import AboutClients, Journal
-from .remembering import Losses, clients_of, notes_of, recall, recall_names, restored
-from .resting import Resting
 from .strangers import Keys, Strangers
+
+Losses = dict[int, float]  # of the current model, by position
+Notes = Mapping[str, Tensor]
+
+_NODES = "fair.nodes"
+_CLIENTS = "fair.clients"  # size, test examples, partition-id
+_SIZES = "fair.sizes"  # as the server counts them
+_STEPS = "fair.local_steps"
+_MEASURED = "fair.measured"
+_RANDOM = "fair.random"
+
+
+def clients_of(strangers: Strangers) -> dict[str, Any]:
+    """The clients met so far, as a run's header keeps them."""
+    positions = range(len(strangers.sizes))
+    return {
+        "names": [strangers.name(position) for position in positions],
+        "train": [_whole(size) for size in strangers.sizes],
+        "test": [_whole(strangers.judged_on.get(position, 0.0)) for position in positions],
+        "classes": None,
+        "split_seed": None,
+        "notes": [],
+    }
+
+
+def recall(strangers: Strangers, notes: Notes) -> None:
+    """Know the clients of a checkpoint again, by their nodes."""
+    if strangers.door.listed is None:  # else the list says whose place is whose
+        for position, node in enumerate(notes[_NODES].tolist()):
+            strangers.settle(unsigned(node), position)
+    known = notes[_CLIENTS].tolist()
+    strangers.sizes = [size for size, _, _ in known]
+    for position, (_, judged_on, partition) in enumerate(known):
+        strangers.judged_on[position] = judged_on
+        if partition >= 0:
+            strangers.partitions[position] = int(partition)
+
+
+def recall_names(strangers: Strangers, clients: Table) -> None:
+    """The clients of a finished run's header, by their names."""
+    strangers.sizes = [float(size) for size in clients["train"]]
+    strangers.names = list(clients["names"])
+
+
+def notes_of(server: Server, strangers: Strangers, measured: Losses) -> dict[str, Tensor]:
+    """What the next round depends on beside the server's own state."""
+    nodes = []
+    clients = []
+    for position, size in enumerate(strangers.sizes):
+        node = strangers.nodes.get(position, 0)  # 0: a listed site that was never met
+        nodes.append(signed(node))
+        judged_on = strangers.judged_on.get(position, 0.0)
+        partition = strangers.partitions.get(position, -1)
+        clients.append((size, judged_on, float(partition)))
+    return {
+        _NODES: torch.tensor(nodes, dtype=torch.int64),
+        _CLIENTS: torch.tensor(clients, dtype=torch.float64).reshape(-1, 3),
+        _SIZES: server.sizes,
+        _STEPS: server.local_steps,
+        _MEASURED: torch.tensor([*measured.items()], dtype=torch.float64).reshape(-1, 2),
+        _RANDOM: _random_state(),
+    }
+
+
+def restored(state: State) -> tuple[Server, Losses]:
+    """The server of a resumed run and the losses it had measured; Flower then draws the clients it would have drawn."""
+    notes = state.notes
+    server = dataclasses.replace(state.server, sizes=notes[_SIZES], local_steps=notes[_STEPS])
+    measured = {int(position): loss for position, loss in notes[_MEASURED].tolist()}
+    _set_random_state(notes[_RANDOM])
+    return server, measured
+
+
+def skipped(index: int, clients: int, dropped: Losses | Mapping[int, str]) -> Record:
+    """A round without a usable reply, before any client's size is known."""
+    return Record(
+        index=index,
+        losses=np.full(clients, np.nan),
+        weights=np.zeros(clients),
+        objective=math.nan,
+        negative_weights=0,
+        dropped=tuple(sorted(dropped)),
+        skipped=True,
+        reason="no usable reply",
+    )
+
+
+def _whole(size: float) -> float:
+    return int(size) if size == int(size) else size
+
+
+def _random_state() -> Tensor:
+    """Of Python's generator, with which Flower draws clients."""
+    version, numbers, gauss = random.getstate()
+    rest = math.nan if gauss is None else gauss
+    return torch.tensor([version, rest, *numbers], dtype=torch.float64)  # 32-bit numbers: exact
+
+
+def _set_random_state(state: Tensor) -> None:
+    version, rest, *numbers = state.tolist()
+    gauss = None if math.isnan(rest) else rest
+    whole = tuple(int(number) for number in numbers)
+    random.setstate((int(version), whole, gauss))
+
 
 ENGINE = "flower: clients of their own"
 

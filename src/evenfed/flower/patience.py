@@ -9,8 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from ..core.errors import InputError
 from .asking import Enough, Heard, replies
-from .habits import Closing, Habits
-from .resting import Resting
+from .habits import Closing, Habits, Resting
 from .sites import Door
 
 

@@ -18,9 +18,8 @@ from ..core.server import Server
 from ..settings import Settings
 from . import wire
 from .connection import Connection
-from .habits import Closing, Habits
+from .habits import Closing, Habits, Resting
 from .logs import log
-from .resting import Resting
 from .roster import Roster
 
 

@@ -242,7 +242,8 @@ def _some(outputs: Any, rows: slice) -> Any:
 
 def _check_dependence(outputs: Any) -> None:
     """Refuse outputs that no parameter has a part in: nothing could be learnt."""
-    if not any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(outputs)):
+    tensors = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
+    if tensors and not any(tensor.requires_grad for tensor in tensors):
         raise InputError(
             "the model's outputs depend on none of its trainable parameters; use them in `forward`, without detach(), "
             "no_grad() or rounding to whole numbers"

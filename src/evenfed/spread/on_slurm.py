@@ -76,7 +76,7 @@ class SlurmJob:
             trace = str(error).split(_RULE)[1]
             return Outcome("failed", trace.strip().splitlines()[-1], trace=trace)
         except UncompletedJobError:
-            return Outcome("lost", f"its state is {self.job.state}")
+            return Outcome("lost", f"it left no result (state {self.job.state})")
         assert isinstance(outcome, Outcome)
         return outcome
 
