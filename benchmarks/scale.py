@@ -285,9 +285,10 @@ def origin(source: str | None) -> dict[str, Any]:
     from evenfed.comparison.provenance import commit_of, provenance
 
     made = provenance()
+    tree = HERE.parent if source is None else Path(source).resolve().parent
+    commit = commit_of(tree, except_in=["benchmarks/results", "benchmarks/README.md"])  # of the last measurement
+    made["commit"] = commit
     if source is not None:
-        commit = commit_of(Path(source).resolve().parent)
-        made["commit"] = commit
         made["command"] = made["command"].replace(source, f"<checkout of {commit}>/src")
     return made
 

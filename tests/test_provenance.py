@@ -26,6 +26,7 @@ def test_the_commit_of_a_tree(tmp_path, monkeypatch):
     commit = git(tree, "rev-parse", "HEAD")
     source.write_text("2\n")
     assert commit_of(tree) == f"{commit}-dirty"
+    assert commit_of(tree, except_in=["source.py"]) == commit
     assert commit_of(tmp_path / "second") == commit
     whole = provenance._git
 

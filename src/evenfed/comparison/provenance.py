@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,11 @@ def _commit() -> str | None:
     return stated or commit_of(Path(__file__).resolve().parents[3])
 
 
-def commit_of(tree: Path) -> str | None:
+def commit_of(tree: Path, except_in: Sequence[str] = ()) -> str | None:
     """The commit that a source tree stands at, "-dirty" if files differ from it; None where there is no history.
 
-    Files are compared within `GIT_SECONDS`. On a machine that is too busy for that the commit is "-unchecked".
+    `except_in`: paths whose files may differ, such as those of results. Files are compared within `GIT_SECONDS`. On a
+    machine that is too busy for that the commit is "-unchecked".
     """
     if not (tree / ".git").exists():
         return None
@@ -71,7 +73,8 @@ def commit_of(tree: Path) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     try:
-        changes = _git(tree, "status", "--porcelain", "--untracked-files=no")
+        others = [f":!{path}" for path in except_in]
+        changes = _git(tree, "status", "--porcelain", "--untracked-files=no", "--", ".", *others)
     except (OSError, subprocess.SubprocessError):
         return f"{commit}-unchecked"
     return f"{commit}-dirty" if changes else commit
