@@ -134,21 +134,12 @@ class Fair(FedAvg):
         self.keys.check(trips)
         self.trips = trips
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
-        self.strangers = Strangers(self.door)
+        self.strangers = Strangers(self.keys, self.door)
         self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
-        resting = self._patience.resting
-        self._keeping = Keeping(self.journal, self.strangers, self._holding, self.keys, resting, decisive)
-        self._hearing = Hearing(
-            algorithm=self.algorithm,
-            settings=self.settings,
-            keys=self.keys,
-            strangers=self.strangers,
-            weighted_by_key=weighted_by_key,
-            keeps_models=train_metrics_aggr_fn is not None,
-            measured_before=measured_before,
-            tell_errors=fields.check_tell_errors(tell_errors),
-        )
+        self._keeping = Keeping(self.journal, self.strangers, self._holding, self._patience.resting, decisive)
+        told = (train_metrics_aggr_fn is not None, measured_before, fields.check_tell_errors(tell_errors))
+        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *told)
 
     @property
     def server(self) -> Server:

@@ -17,7 +17,7 @@ from ..simulate.state import State
 from .habits import Resting, signed, unsigned
 from .holding import Holding
 from .journal import AboutClients, Journal
-from .strangers import Keys, Strangers
+from .strangers import Strangers
 
 Losses = dict[int, float]  # of the current model, by position
 Notes = Mapping[str, Tensor]
@@ -133,7 +133,6 @@ class Keeping:
     journal: Journal
     strangers: Strangers
     holding: Holding
-    keys: Keys
     resting: Resting
     drawn: Table  # who is asked, and how often
     has_begun: bool = False
@@ -183,7 +182,7 @@ class Keeping:
     def _about(self) -> AboutClients:
         """As callbacks see them."""
         names = [self.strangers.name(position) for position in range(len(self.strangers.sizes))]
-        return AboutClients(names, self.keys.metric)
+        return AboutClients(names, self.strangers.keys.metric)
 
     def _config(self) -> dict[str, Any]:
         """All that decides the result, as far as the server does."""
@@ -199,10 +198,10 @@ class Keeping:
             "fair": {
                 **self.drawn,
                 **places,
-                "loss_from": self.keys.loss,
-                "loss_in": self.keys.loss_in,
-                "size_from": self.keys.size,
-                "score_from": self.keys.score,
+                "loss_from": self.strangers.keys.loss,
+                "loss_in": self.strangers.keys.loss_in,
+                "size_from": self.strangers.keys.size,
+                "score_from": self.strangers.keys.score,
                 "local_steps": self.holding.local_steps,
                 "buffers": list(self.holding.buffers),
             },

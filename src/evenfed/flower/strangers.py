@@ -73,8 +73,9 @@ class Keys:
 class Strangers:
     """Nodes by position: in the order in which they were first asked, or where a list of sites places them."""
 
-    def __init__(self, door: Door | None = None) -> None:
-        self.door = door or Door()
+    def __init__(self, keys: Keys, door: Door) -> None:
+        self.keys = keys
+        self.door = door
         self.positions: dict[int, int] = {}  # node -> position
         self.nodes: dict[int, int] = {}  # position -> the node that was met there last
         listed = self.door.listed
