@@ -133,6 +133,13 @@ def test_an_interrupted_command(evenfed, monkeypatch):
     assert "2 runs in 2 parts" in done.stderr
 
 
+def is_running(process: int) -> bool:
+    try:
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())  # empty once it has ended
+    except OSError:
+        return False
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own
 def test_a_comparison_over_the_two_nodes_of_a_ray_cluster_one_of_which_dies(tmp_path, alone, monkeypatch, capsys):
     """Each node has room for one worker. One is killed after a round: its runs go on at the other, to the bit."""
@@ -141,16 +148,17 @@ def test_a_comparison_over_the_two_nodes_of_a_ray_cluster_one_of_which_dies(tmp_
 
     monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "0")
     out = tmp_path / "runs"
-    seen = tmp_path / "seen"  # <node>/<run>: which node trained it
+    seen = tmp_path / "seen"  # <node>/<run>: which node trained it, with the worker's process id
 
     def note(progress):  # in the workers
+        import os
         import time
 
         import ray
 
         node = seen / ray.get_runtime_context().get_node_id()
         node.mkdir(parents=True, exist_ok=True)
-        (node / f"{progress.label}-{progress.seed}").touch()
+        (node / f"{progress.label}-{progress.seed}").write_text(str(os.getpid()))
         while progress.round == 2 and not (tmp_path / "lost").exists():
             time.sleep(0.05)
 
@@ -161,7 +169,9 @@ def test_a_comparison_over_the_two_nodes_of_a_ray_cluster_one_of_which_dies(tmp_
         wait_for(lambda: len(at(head)) == len(at(second.node_id)) == RUNS // 2)
         wait_for(lambda: all(1 in run.checkpoints() for run in RunFolder.all_in(out)))
         doomed.update(at(second.node_id))
+        workers = {int(path.read_text()) for path in (seen / second.node_id).glob("*")}
         cluster.remove_node(second, allow_graceful=False)
+        wait_for(lambda: not any(is_running(worker) for worker in workers))  # they end a moment after their node
         (tmp_path / "lost").touch()
 
     doomed: set[str] = set()
