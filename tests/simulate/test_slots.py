@@ -392,10 +392,9 @@ def residual_alone():
     return problem, runs, [final(Reference(problem), [run], problem)[0] for run in runs]
 
 
-@pytest.mark.parametrize("count", [5])
-def test_a_residual_network_agrees_with_the_reference_whatever_shares_its_slots(count, double):
+def test_a_residual_network_agrees_with_the_reference_whatever_shares_its_slots(double):
     problem, runs, references = residual_alone()
-    together = final(Slots(problem, count), runs, problem)
+    together = final(Slots(problem, 5), runs, problem)
     for alone, found in zip(references, together, strict=True):
         moved = (alone.server.theta - problem.theta).norm()
         assert float((found.server.theta - alone.server.theta).norm() / moved) < 1e-8
