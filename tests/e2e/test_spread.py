@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import sqlite3
+import tempfile
 import threading
 from pathlib import Path
 
@@ -133,6 +134,13 @@ def test_an_interrupted_command(evenfed, monkeypatch):
     assert "2 runs in 2 parts" in done.stderr
 
 
+@pytest.fixture
+def short_folder():
+    """Where Ray notes the cluster's address: elsewhere than usual, or Flower's tests at the same time would join it."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # a socket's path is short
+        yield folder
+
+
 def is_running(process: int) -> bool:
     try:
         return bool(Path(f"/proc/{process}/cmdline").read_bytes())  # empty once it has ended
@@ -141,12 +149,15 @@ def is_running(process: int) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own
-def test_a_comparison_over_the_two_nodes_of_a_ray_cluster_one_of_which_dies(tmp_path, alone, monkeypatch, capsys):
+def test_a_comparison_over_the_two_nodes_of_a_ray_cluster_one_of_which_dies(
+    tmp_path, alone, monkeypatch, capsys, short_folder
+):
     """Each node has room for one worker. One is killed after a round: its runs go on at the other, to the bit."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("EVENFED_CHECKPOINT_SECONDS", "0")
+    monkeypatch.setenv("RAY_TMPDIR", short_folder)
     out = tmp_path / "runs"
     seen = tmp_path / "seen"  # <node>/<run>: which node trained it, with the worker's process id
 
