@@ -12,9 +12,9 @@ demo: $(READY)
 
 setup: $(READY)
 
-# Five processes on two cores, since two or three of them mostly wait for others; one thread in each
+# Four processes on two cores, since two of them mostly wait for Flower's processes; one thread in each
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 5
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4
 
 # What most changes would break, in under 90 seconds: no kills, no deployments, no private rounds
 quick: $(READY)

@@ -1,5 +1,6 @@
 """Where a result came from: versions, hardware, source commit, command and time."""
 
+import functools
 import os
 import platform
 import subprocess
@@ -56,8 +57,13 @@ def _cpu() -> str:
 
 def _commit() -> str | None:
     """The commit of the source tree this package runs from; EVENFED_COMMIT names it for a copy without history."""
-    stated = os.environ.get("EVENFED_COMMIT")
-    return stated or commit_of(Path(__file__).resolve().parents[3])
+    return os.environ.get("EVENFED_COMMIT") or _commit_here()
+
+
+@functools.cache
+def _commit_here() -> str | None:
+    """Asked once per process: its code is what was loaded then, and every run's header names it."""
+    return commit_of(Path(__file__).resolve().parents[3])
 
 
 def commit_of(tree: Path, except_in: Sequence[str] = ()) -> str | None:
