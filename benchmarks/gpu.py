@@ -193,7 +193,7 @@ def step(
         made.put(torch.arange(engine.slots, device=DEVICE), problem.theta[made.live.columns].repeat(engine.slots, 1))
         rows = torch.randint(len(problem.train.inputs), made.mask.shape, device=DEVICE)
         made.lr.fill_(1e-3)
-        spent = milliseconds(lambda: made(rows, torch.ones_like(made.mask)), 30)
+        spent = milliseconds(lambda: made(rows, torch.ones_like(made.mask), made.keys), 30)
         question = Question(problem.theta, torch.arange(len(clients)), problem.buffers)
         passed = milliseconds(lambda: engine.losses([question]), 10)
     return {

@@ -55,6 +55,19 @@ def test_rounds_and_peers_run(gpu):
     assert "2 runs share the slots" in page and "naive code" in page and min(peers.values()) > 0
 
 
+def test_a_step_runs(gpu, monkeypatch):
+    def once(work, _repeats):
+        work()
+        return 1.0
+
+    monkeypatch.setattr(gpu, "milliseconds", once)
+    for name in ("reset_peak_memory_stats", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda: 0)
+    clients, model = gpu.sentences(2, 70, known=50), models.lstm_words(50, embedding=4, hidden=4)
+    measured = gpu.step("LSTM", model, clients, 2, "fp32")
+    assert measured["samples_per_s"] == 2 * 64 * 1000
+
+
 def test_kernels_are_judged_against_torchs_convolution(gpu, monkeypatch):
     monkeypatch.setattr(gpu, "_recorded", lambda call: 1.0)
     for stride in (1, 2):
