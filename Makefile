@@ -14,7 +14,7 @@ setup: $(READY)
 
 # Four processes on two cores, since two of them mostly wait for Flower's processes; one thread in each
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3
 
 # What most changes would break, in under 90 seconds: no kills, no deployments, no private rounds
 quick: $(READY)

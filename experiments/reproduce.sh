@@ -7,6 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 RUNS=${RUNS:-runs} DEVICE=${DEVICE:-cuda} EVENFED=${EVENFED:-.venv/bin/evenfed}
 
+PAPERS=fedavg,qffl,afl,gifair,term,propfair,delta_fl,vred,semi_vred
+
 say() { echo "+ $*"; [ -n "${DRY:-}" ] || "$@"; }
 evenfed() { say $EVENFED "$@"; }
 run() { # PART EXPERIMENT [OPTIONS]: its runs, packed into results/PART; what an earlier part has run is not run again
@@ -19,6 +21,10 @@ run() { # PART EXPERIMENT [OPTIONS]: its runs, packed into results/PART; what an
 part() {
     case $1 in
     cifar10) run cifar10 paper-cifar10 ;;
+    cifar10-again) # trained again, not taken from cifar10
+        evenfed compare @paper-cifar10 --device "$DEVICE" --out "$RUNS/$1" --algorithms "$PAPERS" --set noise_floor=batches
+        evenfed pack "$RUNS/$1/paper-cifar10" "results/$1"
+        ;;
     cifar100) run cifar100 paper-cifar100 ;;
     cifar10-split-*) run "$1" vred-cifar10 --set "data.seed=${1##*-}" --set noise_floor=false ;;
     cifar10-damping)
@@ -37,7 +43,7 @@ part() {
     esac
 }
 
-ALL=(cifar10 cifar100 cifar10-split-1 cifar10-split-2 cifar10-damping cifar10-damped-0 cifar10-damped-1
+ALL=(cifar10 cifar10-again cifar100 cifar10-split-1 cifar10-split-2 cifar10-damping cifar10-damped-0 cifar10-damped-1
     choose-cifar10 choose-cifar100 confirm-cifar10 confirm-cifar100 chosen-cifar10 guard-cifar10 others-cifar10 cifar10-readings cifar10-normalised cifar10-own-start cifar10-stem shakespeare stackexchange)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for wanted in "$@"; do part "$wanted"; done
