@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import sqlite3
+import time
 import tomllib
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -54,7 +56,9 @@ def test_the_papers_grid_killed_and_going_on_by_two_processes(tmp_path):
     before = complete(database)
     assert 5 <= before < 30
     two = [start(*arguments, cwd=tmp_path) for _ in range(2)]
-    told = [json.loads(command.ended(process).stdout) for process in two]
+    done = [command.ended(process) for process in two]
+    assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
+    told = [json.loads(each.stdout) for each in done]
     last = max(told, key=lambda t: len(t["candidates"]))
     grid = [("fedavg", ("lr", lr)) for lr in LEARNING_RATES["images"]]
     alphas = space_of(Variant.parse("term"), "images")["alpha"]
@@ -251,3 +255,16 @@ def test_tables_tune_that_cannot_be(table, told, tmp_path):
 
     with pytest.raises(package.InputError, match=told):
         begun()
+
+
+def test_a_search_waits_for_another_that_writes_to_its_database(tmp_path):
+    """Longer than SQLite waits by itself, as happens on a busy machine."""
+    first = start("--algorithms", "fedavg", "--format", "json", cwd=tmp_path)
+    database = tmp_path / "runs" / "demo-tune" / "tune.db"
+    command.wait_for(lambda: complete(database) >= 1, every=0.02)
+    with closing(sqlite3.connect(database, timeout=30)) as writer:
+        writer.execute("begin immediate")
+        time.sleep(6)
+        writer.rollback()
+    done = command.ended(first)
+    assert done.returncode == 0, done.stderr

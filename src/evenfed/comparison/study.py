@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 STALE_SECONDS = 300.0  # without a heartbeat before a trial's worker counts as dead
 HEARTBEAT_SECONDS = STALE_SECONDS / 10
+LOCKED_SECONDS = 120.0  # that a process waits while another writes to the SQLite file; SQLite's own 5 are too few
 
 
 def load_optuna() -> Any:
@@ -264,7 +265,7 @@ class Studies:
         sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
         try:
             return optuna.create_study(  # type: ignore[no-any-return]
-                storage=self.storage,
+                storage=self._patient(optuna),
                 load_if_exists=True,
                 direction=direction,
                 study_name="/".join(name),
@@ -275,6 +276,13 @@ class Studies:
             if origin.startswith(("sqlalchemy", "optuna")) or isinstance(error, ImportError):
                 raise self._unusable(first_line(error)) from None
             raise
+
+    def _patient(self, optuna: Any) -> "str | optuna.storages.RDBStorage":
+        """The database, as Optuna takes it."""
+        if not self.storage.startswith("sqlite"):
+            return self.storage
+        waiting = {"connect_args": {"timeout": LOCKED_SECONDS}}
+        return optuna.storages.RDBStorage(self.storage, engine_kwargs=waiting)  # type: ignore[no-any-return]
 
     def _next_batch(self) -> list[Job]:
         if self.search.method == "grid":
