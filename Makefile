@@ -12,7 +12,7 @@ demo: $(READY)
 
 setup: $(READY)
 
-# Four processes on two cores, since two of them mostly wait for Flower's processes; one thread in each
+# Three processes on two cores, since one of them mostly waits for others; one thread in each
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3
 

@@ -46,7 +46,8 @@ def test_an_experiment_on_flower_is_killed_goes_on_equals_the_simulator_and_spea
         killed.send_signal(signal.SIGKILL)
     command.ended(killed)
     watch = Watch(tmp_path / "watch")
-    done = command.run(*asked, cwd=tmp_path, through=watch.command, **ONE_THREAD, **watch.environment)
+    with command.on_one_core():
+        done = command.run(*asked, cwd=tmp_path, through=watch.command, **ONE_THREAD, **watch.environment)
     assert done.returncode == 0, done.stderr
     assert "ditto" in done.stdout and "DEPRECATED" not in done.stderr and "round 4 of 4" in done.stderr
     assert watch.addresses() and watch.elsewhere() == set()

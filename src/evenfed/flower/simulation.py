@@ -35,7 +35,7 @@ def simulate(
         serve(grid)
 
     backend = {
-        "init_args": {"num_cpus": cores, "log_to_driver": False},
+        "init_args": {"num_cpus": cores, "log_to_driver": False, "include_dashboard": False},
         "client_resources": {"num_cpus": 1, "num_gpus": 1 / cores if gpu else 0.0},
     }
     keep_ray_at_home()
