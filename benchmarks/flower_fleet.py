@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fleet_grid import FleetGrid
 
 HERE = Path(__file__).parent
+MANUAL = HERE.parent / "docs" / "flower.md"
 NODES = (1_000, 10_000)
 PARAMETERS = 10_000
 LATENCY = 0.01  # seconds per request
@@ -96,7 +97,9 @@ def main() -> None:
     }
     path = HERE / "results" / "flower_fleet.json"
     path.write_text(json.dumps(written, indent=1) + "\n")
-    page.put("flower fleet", table(at_once) + "\n\n" + late_table(late))
+    tables = table(at_once) + "\n\n" + late_table(late)
+    for each in (page.PAGE, MANUAL):
+        page.put("flower fleet", tables, each)
 
 
 def table(at_once: dict[str, list[dict[str, float]]]) -> str:

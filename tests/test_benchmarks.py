@@ -76,6 +76,13 @@ def test_kernels_are_judged_against_torchs_convolution(gpu, monkeypatch):
         assert f"8x8, 16 to 32, stride {stride}" in "\n".join(gpu._kernels([found]))
 
 
+def test_both_pages_have_the_tables_of_the_committed_fleets(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    fleet = importlib.import_module("flower_fleet")
+    tables = fleet.table(json.loads((BENCHMARKS / "results" / "flower_fleet.json").read_text())["systems"])
+    assert tables in (BENCHMARKS / "README.md").read_text() and tables in fleet.MANUAL.read_text()
+
+
 def test_the_page_has_the_tables_of_the_committed_averages(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     averaging = importlib.import_module("averaging")
