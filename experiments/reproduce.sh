@@ -32,6 +32,7 @@ part() {
         evenfed choose results/cifar10-damping --floor results/cifar10 --out src/evenfed/experiments/damped-cifar10.toml
         ;;
     cifar10-damped-*) run "$1" damped-cifar10 --set "data.seed=${1##*-}" ;;
+    damped-shakespeare | damped-stackexchange) run "$1" "$1" ;;
     ch*-cifar10* | confirm-cifar10* | guard-cifar10 | others-cifar10) run "$1" "$1" ;;
     cifar10-readings) run cifar10-readings readings-cifar10 --set noise_floor=false ;;
     cifar10-normalised) run cifar10-normalised vred-cifar10 --set model.normalise=true --set noise_floor=false ;;
@@ -44,6 +45,8 @@ part() {
 }
 
 ALL=(cifar10 cifar10-again cifar100 cifar10-split-1 cifar10-split-2 cifar10-damping cifar10-damped-0 cifar10-damped-1
-    choose-cifar10 choose-cifar100 confirm-cifar10 confirm-cifar100 chosen-cifar10 guard-cifar10 others-cifar10 cifar10-readings cifar10-normalised cifar10-own-start cifar10-stem shakespeare stackexchange)
+    choose-cifar10 choose-cifar100 confirm-cifar10 confirm-cifar100 chosen-cifar10 guard-cifar10 others-cifar10
+    cifar10-readings cifar10-normalised cifar10-own-start cifar10-stem
+    shakespeare stackexchange damped-shakespeare damped-stackexchange)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for wanted in "$@"; do part "$wanted"; done

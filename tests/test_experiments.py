@@ -27,6 +27,7 @@ NINE = {"fedavg", "qffl", "afl", "gifair", "term", "propfair", "delta_fl", "vred
 
 
 STUDIES = {"vred-cifar10", "readings-cifar10", "damping-cifar10", "damped-cifar10"}
+LANGUAGE = {"damped-shakespeare": "paper-shakespeare", "damped-stackexchange": "stackexchange"}
 OVER_FEDERATIONS = (
     "choose-cifar10",
     "choose-cifar100",
@@ -36,7 +37,7 @@ OVER_FEDERATIONS = (
     "guard-cifar10",
     "others-cifar10",
 )
-OTHERS = {*STUDIES, *OVER_FEDERATIONS, "demo"}
+OTHERS = {*STUDIES, *LANGUAGE, *OVER_FEDERATIONS, "demo"}
 REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in OTHERS)
 
 
@@ -112,6 +113,16 @@ def test_studies_stand_on_the_papers_federation(name):
         assert getattr(study.train, name, "fp32") == getattr(paper.train, name, "fp32"), name
     for name in ("name", "partition", "clients", "concentration", "train_fraction", "seed", "examples"):
         assert getattr(study.data, name) == getattr(paper.data, name), name
+
+
+@pytest.mark.parametrize(("name", "original"), LANGUAGE.items())
+def test_damped_language_studies_change_the_weights_alone_at_fedavgs_rate(name, original):
+    study = Experiment.read(ROOT / f"{name}.toml")
+    paper = Experiment.read(ROOT / f"{original}.toml")
+    (fedavg,) = [variant for variant in paper.variants if variant.label == "fedavg"]
+    assert study.model == paper.model and study.data == paper.data and study.seeds == paper.seeds
+    assert study.train.lr == fedavg.options["lr"]
+    assert study.train.evaluate_every % 2 == 1
 
 
 @pytest.mark.parametrize("name", OVER_FEDERATIONS)
