@@ -11,7 +11,7 @@ evenfed() { echo "+ evenfed $*" && $EVENFED "$@" > /dev/null; }
 report() { evenfed report "$@" --format json; }
 
 for folder in results/cifar10 results/cifar100; do report $folder --paper; done
-for folder in results/shakespeare results/stackexchange; do report $folder; done
+for folder in results/{,damped-}{shakespeare,stackexchange}; do report $folder; done
 for folder in results/cifar10-{again,readings,normalised,own-start,stem}; do report $folder --paper --no-figures; done
 for folder in results/cifar10-{split,damped}-?; do report $folder --no-figures; done
 for folder in results/cifar10-{normalised,own-start,stem}; do report $folder results/cifar10 --no-figures; done

@@ -79,7 +79,8 @@ def rows() -> list[dict[str, Any]]:
     for name, hyper_parameters in ENTRIES:
         shown = weights(get(name, **hyper_parameters))
         for client, weight, share in zip(NAMES, shown.tolist(), SHARES.tolist(), strict=True):
-            row = {"algorithm": label(name, hyper_parameters), "client": client, "weight": 100 * weight}
+            percent = round(100 * weight, 6)  # the same on every processor
+            row = {"algorithm": label(name, hyper_parameters), "client": client, "weight": percent}
             table.append({**row, "share": 100 * share, "below zero": weight < 0})
     return table
 

@@ -13,6 +13,7 @@ from evenfed.comparison.statistics import Differences
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.charts import bars
 from evenfed.report.paper import claims, numbers
+from evenfed.report.table import Cell
 from reports import FLOOR, figures_in
 
 LABELS = ["fedavg", "vred", "semi_vred"]
@@ -179,7 +180,7 @@ def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
     assert "one seed, so no spread" in shown and "nothing is judged" in shown and "chance alone" not in shown
 
 
-def test_accuracy_without_padding_stands_in_a_table_of_its_own(edited, evenfed):
+def test_accuracy_and_differences_without_padding_stand_in_tables_of_their_own(edited, evenfed):
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         for line in rounds:
             line["unpadded"] = [0.5 * value for value in line["accuracy"]]
@@ -190,6 +191,16 @@ def test_accuracy_without_padding_stands_in_a_table_of_its_own(edited, evenfed):
             float(plain[t, "vred", "", metric]["value"]) for t in ("detailed-last", "unpadded-detailed-last")
         )
         assert half == pytest.approx(whole / 2)
+        gap, half_gap = (
+            float(plain[t, "vred", metric, "difference"]["value"]) for t in ("paired-late", "unpadded-paired-late")
+        )
+        assert gap and half_gap == pytest.approx(gap / 2)
+
+
+def test_numbers_in_files_are_the_same_on_every_processor():
+    rounded_otherwise = np.nextafter(26.53, 27)
+    assert Cell(26.53) == Cell(rounded_otherwise) and Cell(0.1 + 0.2).numbers()["value"] == 0.3
+    assert Cell(26.53, low=-1e-15).numbers()["low"] == 0 and Cell(1 / 3).value == 0.333333333333
 
 
 def test_fedavg_alone_has_its_detailed_table(edited, evenfed):

@@ -1,6 +1,7 @@
 """Entries against FedAvg: paired differences, the noise floor beside them, and one sentence per entry."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..comparison import configuration
 from ..comparison.findings import BASELINE, Entry
@@ -35,6 +36,21 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
         if table is not None:
             tables.append(table)
     return tables
+
+
+def restated(tables: Iterable[Table | None], kind: str, measure: str, note: str) -> list[Table]:
+    """Tables of other figures than the measured ones, under names of their own."""
+    renamed = []
+    for table in tables:
+        if table is not None:
+            own = replace(
+                table,
+                name=f"{kind}-{table.name}",
+                title=f"{table.title}, {measure}",
+                notes=(note, *table.notes),
+            )
+            renamed.append(own)
+    return renamed
 
 
 def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:

@@ -11,7 +11,7 @@ from ..comparison.folder import RunFolder
 from ..comparison.header import Made
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from . import averaged, beside_paper, each_client, expected, guarded, held_out, paper, several
+from . import averaged, beside_paper, each_client, expected, guarded, held_out, paper, several, unpadded
 from .against import against_tables, controls
 from .every_run import runs
 from .inequality import groups, inequality
@@ -166,20 +166,13 @@ def _tables_at(differences: Differences) -> list[Table]:
     beside_measured = expected.beside_measured(findings, late)
     if beside_measured is not None:
         tables.append(beside_measured)
-    unpadded = findings.unpadded
-    if unpadded is not None:
-        table = detailed(unpadded, late)
-        without_padding = replace(
-            table,
-            name=f"unpadded-{table.name}",
-            title=f"{table.title}, without padding positions",
-        )
-        tables.append(without_padding)
+    tables += unpadded.figures(findings, late)
     if len(findings.everyone) > 1:  # there is more than FedAvg
         tables.append(suppression(findings, late))
         tables += against_tables(differences)
         if late:
             tables += expected.differences([findings], late)
+            tables += unpadded.differences(findings, late)
     if findings.controls:
         tables.append(controls(differences))
     return tables

@@ -1,14 +1,13 @@
 """Expected accuracies beside the measured ones: figures, differences from FedAvg, and whether they fit."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..comparison.beside import in_expectation
 from ..comparison.expected import Fit
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.history import EXPECTED
 from ..comparison.statistics import Differences
-from .against import paired, same_average
+from .against import paired, restated, same_average
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS
 from .fit import fit_note
 from .table import Cell, Column, Line, Table
@@ -76,15 +75,5 @@ def differences(comparisons: Sequence[Findings], late: bool, names: Sequence[str
     if shared is None:
         return []
     note = "In accuracies expected from class shares and recalls: the test sets' own noise is left out of both sides."
-    tables = []
-    for table in (paired(shared, names), same_average(shared, names)):
-        if table is None:
-            continue
-        named = replace(
-            table,
-            name=f"expected-{table.name}",
-            title=f"{table.title}, expected accuracy",
-            notes=(note, *table.notes),
-        )
-        tables.append(named)
-    return tables
+    tables = (paired(shared, names), same_average(shared, names))
+    return restated(tables, "expected", "expected accuracy", note)

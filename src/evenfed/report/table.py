@@ -8,6 +8,7 @@ from ..core.visible import visible
 
 Shown = Callable[[str], str]  # text as a format shows it
 MeansAndSpreads = Mapping[str, tuple[float, float]]  # metric -> (mean, spread over seeds)
+NUMBERS = ("value", "spread", "points", "low", "high")  # of a cell
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Cell:
     signed: bool = False
     best: bool = False
     digits: int | None = None  # instead of the table's
+
+    def __post_init__(self) -> None:
+        for name in NUMBERS:
+            object.__setattr__(self, name, _same_everywhere(getattr(self, name)))
 
     @classmethod
     def of(cls, difference: Difference) -> "Cell":
@@ -59,14 +64,21 @@ class Cell:
         return text
 
     def numbers(self) -> dict[str, float | None]:
-        """Every number at full precision."""
-        return {
-            "value": self.value,
-            "spread": self.spread,
-            "points": self.points,
-            "low": self.low,
-            "high": self.high,
-        }
+        """Every number, not rounded for readers."""
+        return {name: getattr(self, name) for name in NUMBERS}
+
+
+def _same_everywhere(number: float | None) -> float | None:
+    """To twelve digits, and zero below: the rest is rounding, which differs from one processor to the next.
+
+    >>> _same_everywhere(0.1 + 0.2), _same_everywhere(1e-15), _same_everywhere(None)
+    (0.3, 0.0, None)
+    """
+    if number is None:
+        return None
+    if abs(number) < 1e-12:
+        return 0.0
+    return float(f"{number:.12g}")
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ def _is_bold(cell: Cell) -> bool:
 
 
 def comma_separated(report: Report) -> str:
-    """One line per cell; every number at full precision, in per cent or points."""
+    """One line per cell; numbers with twelve digits, in per cent or points."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = Cell().numbers()

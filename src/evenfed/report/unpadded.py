@@ -1,0 +1,32 @@
+"""Sequences without their padding: figures, and differences from FedAvg. A model that fills up well is no use."""
+
+from dataclasses import replace
+
+from ..comparison.findings import Findings
+from ..comparison.statistics import Differences
+from .against import paired, restated, same_average, same_rate
+from .table import Table
+from .tables import detailed
+
+_WITHOUT = "without padding positions"
+_NOTE = "In accuracies over the positions that are not padding; the training losses that give the weights count them."
+
+
+def figures(findings: Findings, late: bool) -> list[Table]:
+    """Every metric of every entry; nothing where there is no padding."""
+    unpadded = findings.unpadded
+    if unpadded is None:
+        return []
+    table = detailed(unpadded, late)
+    own = replace(table, name=f"unpadded-{table.name}", title=f"{table.title}, {_WITHOUT}")
+    return [own]
+
+
+def differences(findings: Findings, late: bool) -> list[Table]:
+    """Each entry against FedAvg; nothing where there is no padding."""
+    unpadded = findings.unpadded
+    if unpadded is None:
+        return []
+    shared = Differences([unpadded], late)
+    tables = (paired(shared), same_average(shared), same_rate(shared))
+    return restated(tables, "unpadded", _WITHOUT, _NOTE)
