@@ -267,8 +267,8 @@ def test_workers_need_a_folder_and_a_simulator(tmp_path, evenfed):
 
 
 def test_parts_are_kept_and_new_runs_are_divided_anew(tmp_path):
-    runs = [Run(label, None, package.Settings(seed=0)) for label in "abcdef"]
-    assert divided(list("abc"), 5) == [["a"], ["b"], ["c"]]
+    runs = [Run(label, None, package.Settings(seed=0, lr=0.1 * k)) for k, label in enumerate("abcdef", 1)]
+    assert divided(["a", "b", "c"], 5) == [["a"], ["b"], ["c"]]
     assert parts_of(tmp_path, runs, runs, 0) == []
     first = parts_of(tmp_path, runs[:4], runs[:4], 2)
     assert [part.runs for part in first] == [(runs[0], runs[1]), (runs[2], runs[3])]
@@ -279,6 +279,39 @@ def test_parts_are_kept_and_new_runs_are_divided_anew(tmp_path):
     (tmp_path / ".parts" / "parts.json").write_text("[[3]]")
     with pytest.raises(InputError, match="does not say which runs go together"):
         parts_of(tmp_path, runs, runs, 2)
+
+
+def test_runs_that_are_trained_once_stay_in_one_part(tmp_path):
+    plain, averaged = package.Settings(), package.Settings(average=0.8)
+    settings = {"a": plain, "b": package.Settings(lr=0.2), "a averaged": averaged, "c": package.Settings(lr=0.3)}
+    runs = [Run(label, None, options) for label, options in settings.items()]
+    labels = [[run.label for run in part.runs] for part in parts_of(tmp_path, runs, runs, 3)]
+    assert labels == [["a", "a averaged"], ["b"], ["c"]]
+
+
+def test_workers_take_federations_side_by_side_with_the_same_bits(tmp_path, evenfed):
+    federations = ["--set", "federations=[0,1,2]", "--set", "noise_floor=false"]
+    arguments = [
+        "compare",
+        "--algorithms",
+        "vred",
+        "--seeds",
+        1,
+        "--rounds",
+        2,
+        *SMALL,
+        *federations,
+        "--format",
+        "json",
+    ]
+    one = evenfed(*arguments, "--out", "one")
+    two = evenfed(*arguments, "--out", "two", "--workers", 2)
+    assert one.returncode == two.returncode == 0, two.stderr
+    assert "6 runs in 3 parts, one worker each" in two.stderr
+    for seed in (0, 1, 2):
+        same(tmp_path / "one" / "demo" / f"federation-{seed}", tmp_path / "two" / "demo" / f"federation-{seed}", runs=2)
+    again = evenfed(*arguments, "--out", "two", "--workers", 2)
+    assert again.stdout == two.stdout and "parts" not in again.stderr
 
 
 def test_a_part_trains_on_the_engine_of_the_whole_comparison_to_the_bit(tmp_path):

@@ -58,6 +58,7 @@ def train(
 
     `spread`: over which workers, if not in this process.
     """
+    introduction = _introduction(out / experiment.name, detail)
     for member in experiment.members:
         for folder in expanded(reuse):
             labels = take_over(member, out, folder)
@@ -65,13 +66,12 @@ def train(
             target = f" for {member.name}" if experiment.federations else ""
             if detail is not Detail.QUIET:
                 say(f"taken from {folder}{target}: {taken}")
-        introduction = _introduction(out / experiment.name, detail)
         if spread is None:
             with live(detail) as progress:
                 complete(member, out, progress, introduction)
-        else:
-            with shown_shares(detail) as shares:
-                complete_by_workers(member, out, spread, shares, introduction)
+    if spread is not None:
+        with shown_shares(detail) as shares:
+            complete_by_workers(experiment.members, out, spread, shares, introduction)
 
 
 def _introduction(folder: Path, detail: Detail) -> Introduction:

@@ -224,7 +224,6 @@ class _Share:
     settings: Settings
     callbacks: Sequence[Callback]
     headers: Mapping[str, Header]
-    root: Path
     part: Part
 
     def __call__(self) -> None:
@@ -233,8 +232,8 @@ class _Share:
         for name, header in self.headers.items():
             headers[name] = dataclasses.replace(header, device=str(problem.device))
         part = self.part
-        with held(self.root, part):
-            train_in(self.root, part.runs, problem, headers, drawn, silence, self.callbacks, part.planned)
+        with held(part):
+            train_in(part.root, part.runs, problem, headers, drawn, silence, self.callbacks, part.planned)
 
 
 @dataclass(frozen=True)
@@ -259,12 +258,12 @@ class _Spreading:
 
         def share(part: Part) -> _Share:
             own = {name: headers[name] for name in part.names}
-            return _Share(self.subject, self.settings, callbacks, own, root, part)
+            return _Share(self.subject, self.settings, callbacks, own, part)
 
         places = places_in(root, self.spread, len(waiting))
         parts = parts_of(root, runs, waiting, len(places))
         with shown_shares(detail) as shares:
-            train_parts(root, parts, places, share, shares)
+            train_parts(parts, places, share, shares)
 
 
 @dataclass(frozen=True)
@@ -308,7 +307,7 @@ class _Work:
             if not parts:
                 train_in(root, waiting, self.problem, headers, self.drawn, listen, self.callbacks)
             for part in parts:
-                with held(root, part):
+                with held(part):
                     train_in(root, part.runs, self.problem, headers, self.drawn, listen, self.callbacks, part.planned)
 
     def _in_memory(self, runs: list[Run]) -> list[Result]:

@@ -5,6 +5,7 @@ the number of workers that come later, nor a kill, nor a single process that fin
 whom. Engines are sized for all runs that were divided together, as in one process.
 """
 
+import itertools
 import json
 import time
 import warnings
@@ -16,6 +17,7 @@ from pathlib import Path
 from ..core.errors import DamageWarning, InputError, Interruption
 from ..core.files import plain_file, replace_text
 from ..simulate.state import Run
+from ..simulate.twins import trained_together
 from ..spread.crew import Crew, Place, Watcher, raise_failures
 from ..spread.errand import Errand, Outcome
 from ..spread.local import local_places
@@ -36,6 +38,7 @@ Division = list[list[str]]  # the names of the runs of each part
 class Part:
     """Runs that train together, by one worker at a time."""
 
+    root: Path  # the comparison's folder
     number: int
     runs: tuple[Run, ...]  # those with rounds left to do
     planned: tuple[Run, ...]  # all that were divided with them
@@ -43,6 +46,11 @@ class Part:
     @property
     def names(self) -> list[str]:
         return [run.name for run in self.runs]
+
+    @property
+    def folder(self) -> Path:
+        """Where its lock and its errors are; its runs are in the comparison's."""
+        return self.root / _FOLDER / f"part-{self.number}"
 
 
 def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int) -> list[Part]:
@@ -53,11 +61,14 @@ def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int
     path = root / _FOLDER / "parts.json"
     divisions = _read(path)
     known = {name for division in divisions for names in division for name in names}
-    fresh = [run.name for run in waiting if run.name not in known]
+    fresh = [run for run in waiting if run.name not in known]
     if not divisions and count == 0:
         return []
     if fresh:
-        divisions.append(divided(fresh, max(1, count)))
+        groups = []
+        for group in trained_together(fresh):
+            groups.append([run.name for run in group])
+        divisions.append(divided(groups, max(1, count)))
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(divisions, indent=1) + "\n")
     by_name = {run.name: run for run in runs}
@@ -70,24 +81,24 @@ def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int
         for names in division:
             own = tuple(by_name[name] for name in names if name in left)
             if own:
-                parts.append(Part(number, own, planned))
+                parts.append(Part(root, number, own, planned))
             number += 1
     return parts
 
 
-def divided(names: Sequence[str], count: int) -> Division:
-    """In order, into parts of nearly equal size.
+def divided(groups: Sequence[Sequence[str]], count: int) -> Division:
+    """In order, into parts with nearly as much to train; a group of runs, which are trained once, stays together.
 
-    >>> divided(["a", "b", "c", "d", "e"], 2)
-    [['a', 'b', 'c'], ['d', 'e']]
+    >>> divided([["a"], ["b"], ["c", "c, averaged"]], 2)
+    [['a', 'b'], ['c', 'c, averaged']]
     """
-    count = min(count, len(names))
-    size, more = divmod(len(names), count)
+    count = min(count, len(groups))
+    size, more = divmod(len(groups), count)
     parts = []
     start = 0
     for number in range(count):
         end = start + size + (number < more)
-        parts.append(list(names[start:end]))
+        parts.append(list(itertools.chain(*groups[start:end])))
         start = end
     return parts
 
@@ -107,17 +118,16 @@ def _read(path: Path) -> list[Division]:
 
 
 @contextmanager
-def held(root: Path, part: Part) -> Iterator[None]:
+def held(part: Part) -> Iterator[None]:
     """One process at a time trains a part. A worker that was left behind is given time to save and end."""
-    place = root / _FOLDER / f"part-{part.number}"
     deadline = time.monotonic() + _PATIENCE
     while True:
-        holding = locked(place)
+        holding = locked(part.folder)
         try:
             holding.__enter__()
             break
         except InputError:
-            if time.monotonic() > deadline or not place.is_dir():
+            if time.monotonic() > deadline or not part.folder.is_dir():
                 raise
             time.sleep(0.2)
     try:
@@ -140,7 +150,6 @@ def places_in(root: Path, spread: Spread, runs: int) -> list[Place]:
 
 
 def train_parts(
-    root: Path,
     parts: Sequence[Part],
     places: Sequence[Place],
     errand_of: Callable[[Part], Errand],
@@ -152,7 +161,7 @@ def train_parts(
     """
     errands = [errand_of(part) for part in parts]
     with stop_requested() as stop:
-        outcomes = Crew(errands, places, _Watched(root, parts, shares), stop).carry_out()
+        outcomes = Crew(errands, places, _Watched(parts, shares), stop).carry_out()
         if stop():
             raise Interruption
     raise_failures(outcomes, _KEPT)
@@ -161,8 +170,7 @@ def train_parts(
 class _Watched(Watcher):
     """Shows how far the parts are, by the checkpoints in their runs' folders."""
 
-    def __init__(self, root: Path, parts: Sequence[Part], shares: Shares) -> None:
-        self.root = root
+    def __init__(self, parts: Sequence[Part], shares: Shares) -> None:
         self.parts = parts
         self.shares = shares
         self.begun_with = self._rounds_done()
@@ -172,7 +180,7 @@ class _Watched(Watcher):
         shares.begin(rounds - self.begun_with, sum(len(part.runs) for part in parts), len(parts))
 
     def standing(self, errand: int) -> int:
-        return _rounds_done(self.root, self.parts[errand])
+        return _rounds_done(self.parts[errand])
 
     def started(self, errand: int, place: str) -> None:
         self.shares.say(f"{place}: {_counted(self.parts[errand])}", detail=True)
@@ -185,7 +193,7 @@ class _Watched(Watcher):
         for sentence in outcome.damage:
             warnings.warn(sentence, DamageWarning, stacklevel=2)
         if outcome.trace:
-            path = self.root / _FOLDER / f"part-{self.parts[errand].number}" / "error.txt"
+            path = self.parts[errand].folder / "error.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(path, outcome.trace)
             self.shares.say(f"{place} failed: {outcome.message} (where: {path})")
@@ -197,14 +205,14 @@ class _Watched(Watcher):
         self.shares.tell(self._rounds_done() - self.begun_with)
 
     def _rounds_done(self) -> int:
-        return sum(_rounds_done(self.root, part) for part in self.parts)
+        return sum(_rounds_done(part) for part in self.parts)
 
 
-def _rounds_done(root: Path, part: Part) -> int:
+def _rounds_done(part: Part) -> int:
     """Rounds of all runs of the part, as far as they are saved."""
     total = 0
     for run in part.runs:
-        total += max(RunFolder.of(root, run).checkpoints(), default=0)
+        total += max(RunFolder.of(part.root, run).checkpoints(), default=0)
     return total
 
 

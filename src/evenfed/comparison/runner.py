@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import math
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,43 +68,65 @@ def complete(experiment: Experiment, out: Path, listen: Listener, introduce: Int
         elif not parts:
             _run_here(experiment, federation, waiting, root, listen)
         for part in parts:
-            with held(root, part):
+            with held(part):
                 _run_here(experiment, federation, part.runs, root, listen, part.planned)
 
 
 def complete_by_workers(
-    experiment: Experiment,
+    experiments: Sequence[Experiment],
     out: Path,
     spread: Spread,
     shares: Shares,
     introduce: Introduction = _nothing,
 ) -> None:
-    """Carry out what is left of the experiment's runs in `out`, by several workers: the same folders and bits."""
+    """Carry out what is left of the experiments' runs in `out`, by several workers: the same folders and bits.
+
+    Several experiments, such as a comparison on many federations, are worked on side by side.
+    """
+    with ExitStack() as locks:
+        unfinished_ones: dict[Path, tuple[Experiment, list[Run]]] = {}  # by folder
+        for experiment in experiments:
+            _refuse_flower(experiment)
+            root = (out / experiment.name).resolve()
+            locks.enter_context(locked(root))
+            waiting = _waiting(experiment, root)
+            if waiting:
+                introduce(federate(experiment.data))
+                unfinished_ones[root] = experiment, waiting
+        if not unfinished_ones:
+            return
+        runs_left = sum(len(waiting) for _, waiting in unfinished_ones.values())
+        first_root = next(iter(unfinished_ones))
+        places = places_in(first_root, spread, runs_left)
+        parts_each = math.ceil(len(places) / len(unfinished_ones))
+        parts = []
+        for root, (experiment, waiting) in unfinished_ones.items():
+            parts += parts_of(root, _runs_of(experiment), waiting, parts_each)
+
+        def share(part: Part) -> _Share:
+            experiment, _ = unfinished_ones[part.root]
+            return _Share(experiment, part)
+
+        train_parts(parts, places, share, shares)
+
+
+def _refuse_flower(experiment: Experiment) -> None:
     if experiment.train.engine == "flower":
         raise InputError("engine='flower' has workers of its own; leave out --workers and --cluster, or use 'parallel'")
-    root = (out / experiment.name).resolve()
-    with locked(root):
-        waiting = _waiting(experiment, root)
-        if not waiting:
-            return
-        introduce(federate(experiment.data))
-        places = places_in(root, spread, len(waiting))
-        parts = parts_of(root, _runs_of(experiment), waiting, len(places))
-        train_parts(root, parts, places, lambda part: _Share(experiment, root, part), shares)
 
 
 @dataclass(frozen=True)
 class _Share:
-    """One part of the experiment, as a worker carries it out."""
+    """One part of an experiment, as a worker carries it out."""
 
     experiment: Experiment
-    root: Path
     part: Part
 
     def __call__(self) -> None:
-        with held(self.root, self.part):
+        part = self.part
+        with held(part):
             federation = federate(self.experiment.data)
-            _run_here(self.experiment, federation, self.part.runs, self.root, silence, self.part.planned)
+            _run_here(self.experiment, federation, part.runs, part.root, silence, part.planned)
 
 
 def _waiting(experiment: Experiment, root: Path) -> list[Run]:

@@ -23,6 +23,19 @@ def leaders(runs: Sequence[Run], states: Sequence[State]) -> list[int]:
     return leaders
 
 
+def trained_together(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs by what is trained for them, in order of the first of each."""
+    groups: list[list[Run]] = []
+    for run in runs:
+        for group in groups:
+            if _train_alike(run, group[0]):
+                group.append(run)
+                break
+        else:
+            groups.append([run])
+    return groups
+
+
 def following(leader: State, before: State) -> State:
     """The state of a run after a round that its leader has trained; `before` is its own before the round."""
     server = with_average(leader.server, before.server.average)
