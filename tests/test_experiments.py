@@ -37,7 +37,8 @@ OVER_FEDERATIONS = (
     "guard-cifar10",
     "others-cifar10",
 )
-OTHERS = {*STUDIES, *LANGUAGE, *OVER_FEDERATIONS, "demo"}
+DIGITS = ("choose-digits", "confirm-digits")
+OTHERS = {*STUDIES, *LANGUAGE, *OVER_FEDERATIONS, *DIGITS, "demo"}
 REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in OTHERS)
 
 

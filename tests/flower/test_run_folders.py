@@ -176,7 +176,7 @@ def test_one_runs_folder_is_reported_with_a_row_per_site(tmp_path, evenfed):
     last = strategy.records[-1]
     size, loss, accuracy, weight, rounds, dropped, clipped = lines["site-3"]
     assert (size, rounds, dropped, clipped) == (17, 3, 1, 0)
-    assert loss == last.losses[3] and accuracy == 100 * last.accuracy[3]
+    assert loss == pytest.approx(last.losses[3]) and accuracy == pytest.approx(100 * last.accuracy[3])
     assert weight == pytest.approx(100 * np.mean([record.weights[3] for record in strategy.records]))
     assert lines["site-0"][5] == 0
 
