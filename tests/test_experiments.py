@@ -126,6 +126,17 @@ def test_damped_language_studies_change_the_weights_alone_at_fedavgs_rate(name, 
     assert study.train.evaluate_every % 2 == 1
 
 
+def test_digits_are_confirmed_on_other_federations_than_they_were_chosen_on():
+    choose, confirm = (Experiment.read(ROOT / f"{name}.toml") for name in DIGITS)
+    assert choose.data.judge == "validation" and confirm.data.judge == "test"
+    assert not set(choose.federations) & set(confirm.federations)
+    assert choose.model == confirm.model and choose.train.rounds == confirm.train.rounds
+    tried = {(variant.algorithm, *sorted(variant.options.items())) for variant in choose.variants}
+    for variant in confirm.variants:
+        options = {"lr": confirm.train.lr, **variant.options}
+        assert (variant.algorithm, *sorted(options.items())) in tried, variant.label
+
+
 @pytest.mark.parametrize("name", OVER_FEDERATIONS)
 def test_studies_over_federations_have_the_papers_model_and_see_a_swing_of_period_two(name):
     path = ROOT / f"{name}.toml"
