@@ -38,6 +38,10 @@ part() {
     cifar10-normalised) run cifar10-normalised vred-cifar10 --set model.normalise=true --set noise_floor=false ;;
     cifar10-own-start) run cifar10-own-start vred-cifar10 --set train.start=own --set noise_floor=false ;;
     cifar10-stem) run cifar10-stem vred-cifar10 --set model.stem=cifar --set noise_floor=false ;;
+    digits) # minutes on a CPU; the runs themselves are not kept
+        evenfed compare @choose-digits --device cpu --workers 2 --out "$RUNS/digits"
+        evenfed compare @confirm-digits --device cpu --workers 2 --out "$RUNS/digits"
+        ;;
     shakespeare) run shakespeare paper-shakespeare --set train.precision=bf16 ;;
     stackexchange) run stackexchange stackexchange --set train.precision=bf16 ;;
     *) echo "reproduce.sh: unknown part '$1'; there are: ${ALL[*]}" >&2 && exit 2 ;;
@@ -47,6 +51,6 @@ part() {
 ALL=(cifar10 cifar10-again cifar100 cifar10-split-1 cifar10-split-2 cifar10-damping cifar10-damped-0 cifar10-damped-1
     choose-cifar10 choose-cifar100 confirm-cifar10 confirm-cifar100 chosen-cifar10 guard-cifar10 others-cifar10
     cifar10-readings cifar10-normalised cifar10-own-start cifar10-stem
-    shakespeare stackexchange damped-shakespeare damped-stackexchange)
+    shakespeare stackexchange damped-shakespeare damped-stackexchange digits)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for wanted in "$@"; do part "$wanted"; done
