@@ -84,7 +84,7 @@ def complete_by_workers(
     Several experiments, such as a comparison on many federations, are worked on side by side.
     """
     with ExitStack() as locks:
-        unfinished_ones: dict[Path, tuple[Experiment, list[Run]]] = {}  # by folder
+        left_to_do: dict[Path, tuple[Experiment, list[Run]]] = {}  # by folder
         for experiment in experiments:
             _refuse_flower(experiment)
             root = (out / experiment.name).resolve()
@@ -92,19 +92,19 @@ def complete_by_workers(
             waiting = _waiting(experiment, root)
             if waiting:
                 introduce(federate(experiment.data))
-                unfinished_ones[root] = experiment, waiting
-        if not unfinished_ones:
+                left_to_do[root] = experiment, waiting
+        if not left_to_do:
             return
-        runs_left = sum(len(waiting) for _, waiting in unfinished_ones.values())
-        first_root = next(iter(unfinished_ones))
+        runs_left = sum(len(waiting) for _, waiting in left_to_do.values())
+        first_root = next(iter(left_to_do))
         places = places_in(first_root, spread, runs_left)
-        parts_each = math.ceil(len(places) / len(unfinished_ones))
+        parts_each = math.ceil(len(places) / len(left_to_do))
         parts = []
-        for root, (experiment, waiting) in unfinished_ones.items():
+        for root, (experiment, waiting) in left_to_do.items():
             parts += parts_of(root, _runs_of(experiment), waiting, parts_each)
 
         def share(part: Part) -> _Share:
-            experiment, _ = unfinished_ones[part.root]
+            experiment, _ = left_to_do[part.root]
             return _Share(experiment, part)
 
         train_parts(parts, places, share, shares)
