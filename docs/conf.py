@@ -38,8 +38,8 @@ include_patterns = [
     "examples/*/README.md",
     "results/README.md",
     "results/PLAN.md",
-    "results/*/*/report.md",
-    "results/*/*/choice.md",
+    "results/**/report.md",
+    "results/**/choice.md",
 ]
 suppress_warnings = ["config.cache"]
 exclude_patterns = [
@@ -57,7 +57,7 @@ exclude_patterns = [
 ]
 QUICK = tags.has("quick")  # noqa: F821  for the tests: without the long reports, and nothing is executed
 if QUICK:
-    include_patterns = [pattern for pattern in include_patterns if not pattern.startswith("results/*")]
+    include_patterns = [pattern for pattern in include_patterns if not pattern.startswith("results/**")]
     exclude_patterns += ["docs/reports.md", "docs/gallery"]
     suppress_warnings += ["myst.xref_missing", "toc.excluded", "toc.not_readable", "ref.doc"]
     extensions.remove("sphinx_gallery.gen_gallery")

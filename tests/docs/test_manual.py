@@ -130,6 +130,15 @@ def test_the_picture_of_weights_shows_what_the_algorithms_say():
     assert weights.drawn() == weights.PICTURE.read_text(), "python docs/pictures/weights.py"
 
 
+def test_reports_that_the_results_page_links_are_pages_of_the_site():
+    matching = pytest.importorskip("sphinx.util.matching")
+    is_page = matching.Matcher(re.findall(r'"(results/[^"]+)"', (DOCS / "conf.py").read_text()))
+    is_listed = matching.Matcher(re.findall(r"^\.\./(results/\S+)$", (DOCS / "reports.md").read_text(), re.MULTILINE))
+    links = re.findall(r"\]\(([\w-][\w./-]*)\.md\b", (ROOT / "results" / "README.md").read_text())
+    reports = {f"results/{link}" for link in links if link != "PLAN"}
+    assert len(reports) > 20 and all(is_page(f"{report}.md") and is_listed(report) for report in reports)
+
+
 def test_the_gallery_has_an_order():
     scripts = {path.name for path in (ROOT / "examples" / "gallery").glob("*.py")}
     listed = re.findall(r'"(\w+\.py)"', (DOCS / "_ext" / "gallery.py").read_text())
