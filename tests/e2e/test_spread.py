@@ -291,19 +291,8 @@ def test_runs_that_are_trained_once_stay_in_one_part(tmp_path):
 
 def test_workers_take_federations_side_by_side_with_the_same_bits(tmp_path, evenfed):
     federations = ["--set", "federations=[0,1,2]", "--set", "noise_floor=false"]
-    arguments = [
-        "compare",
-        "--algorithms",
-        "vred",
-        "--seeds",
-        1,
-        "--rounds",
-        2,
-        *SMALL,
-        *federations,
-        "--format",
-        "json",
-    ]
+    size = ["--algorithms", "vred", "--seeds", 1, "--rounds", 2, *SMALL]
+    arguments = ["compare", *size, *federations, "--format", "json"]
     one = evenfed(*arguments, "--out", "one")
     two = evenfed(*arguments, "--out", "two", "--workers", 2)
     assert one.returncode == two.returncode == 0, two.stderr

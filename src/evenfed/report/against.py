@@ -38,7 +38,7 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
     return tables
 
 
-def restated(tables: Iterable[Table | None], kind: str, measure: str, note: str) -> list[Table]:
+def restated(tables: Iterable[Table | None], kind: str, measure: str, *notes: str) -> list[Table]:
     """Tables of other figures than the measured ones, under names of their own."""
     renamed = []
     for table in tables:
@@ -47,7 +47,7 @@ def restated(tables: Iterable[Table | None], kind: str, measure: str, note: str)
                 table,
                 name=f"{kind}-{table.name}",
                 title=f"{table.title}, {measure}",
-                notes=(note, *table.notes),
+                notes=(*notes, *table.notes),
             )
             renamed.append(own)
     return renamed

@@ -1,6 +1,4 @@
-"""Sequences without their padding: figures, and differences from FedAvg. A model that fills up well is no use."""
-
-from dataclasses import replace
+"""Sequences without their padding: figures, and differences from FedAvg."""
 
 from ..comparison.findings import Findings
 from ..comparison.statistics import Differences
@@ -17,9 +15,7 @@ def figures(findings: Findings, late: bool) -> list[Table]:
     unpadded = findings.unpadded
     if unpadded is None:
         return []
-    table = detailed(unpadded, late)
-    own = replace(table, name=f"unpadded-{table.name}", title=f"{table.title}, {_WITHOUT}")
-    return [own]
+    return restated([detailed(unpadded, late)], "unpadded", _WITHOUT)
 
 
 def differences(findings: Findings, late: bool) -> list[Table]:
