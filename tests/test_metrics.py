@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import evenfed
 from evenfed.comparison.reading import read
@@ -88,7 +89,8 @@ def test_classifiers_have_both_and_the_setting_decides():
 def compared(tmp_path_factory):
     """A comparison of a regression, with its folder."""
     folder = tmp_path_factory.mktemp("runs") / "regression"
-    comparison = evenfed.compare(line, regression(), ["vred"], loss="mse", seeds=2, out=folder, progress=False, **CPU)
+    options = {"loss": "mse", "seeds": 2, "progress": False, **CPU}
+    comparison = evenfed.compare(lambda: nn.Linear(3, 1), regression(), ["vred"], out=folder, **options)
     return comparison, folder
 
 
@@ -151,6 +153,71 @@ def test_a_metric_that_has_no_value_anywhere_is_refused_before_round_1():
         evenfed.train(line(), regression(), loss="mse", score=metric, **CPU)
     with pytest.raises(evenfed.InputError, match="give another"):
         evenfed.Metric(broken, name="loss")
+
+
+NUMBERS = regression()
+FLOATS = [evenfed.Client((x, (y > 0).float()), (x, (y > 0).float())) for x, y in (c.train for c in NUMBERS)]
+WHOLE = [evenfed.Client((x, (10 * y).long()), (x, (10 * y).long())) for x, y in (c.train for c in NUMBERS)]
+
+
+def squares(outputs, targets):
+    return (outputs.flatten(1)[:, 0] - targets) ** 2
+
+
+@pytest.mark.parametrize(
+    ("score", "clients", "loss", "outputs"),
+    [
+        ("top1", NUMBERS, "mse", 1),
+        ("binary", NUMBERS, "mse", 1),
+        ("auroc", NUMBERS, "mse", 1),
+        (evenfed.scores.top1, NUMBERS, squares, 3),
+        (evenfed.scores.binary, NUMBERS, "mae", 1),
+        (evenfed.Metric(evenfed.scores.auroc, whole_client=True), NUMBERS, nn.HuberLoss(reduction="none"), 1),
+        ("auroc", NUMBERS, squares, 2),
+        ("binary", FLOATS, "mse", 1),  # whose model predicts 0.5 at the border, not 0
+        ("binary", WHOLE, "mse", 1),
+        ("auroc", WHOLE, "mse", 1),
+    ],
+)
+def test_scores_for_classes_are_refused_for_numbers(score, clients, loss, outputs):
+    if isinstance(loss, nn.Module) or loss in ("mse", "mae"):
+        model = nn.Sequential(nn.Linear(3, outputs), nn.Flatten(0))
+    else:
+        model = nn.Linear(3, outputs)
+    with pytest.raises(
+        evenfed.InputError, match=r"is for classes, and the targets are .*(float32|int64).*leave `score`"
+    ):
+        evenfed.train(model, clients, loss=loss, score=score, **CPU)
+
+
+def test_numbers_that_are_held_out_are_refused_for_a_score_of_classes():
+    numbers = NUMBERS[0].train
+    options = {"loss": squares, "score": "auroc", **CPU}
+    evenfed.train(line(), FLOATS, **options)
+    for held_out in ({"unseen": NUMBERS[:1]}, {"test": numbers}):
+        with pytest.raises(evenfed.InputError, match="score='auroc' is for classes"):
+            evenfed.train(line(), FLOATS, **options, **held_out)
+
+
+def test_top1_of_one_number_is_refused_and_what_fits_is_not():
+    with pytest.raises(evenfed.InputError, match=r"score='top1' takes one output per class.*score='binary'"):
+        evenfed.train(line(), FLOATS, loss="binary", score="top1", **CPU)
+    for score in ("binary", "auroc"):
+        evenfed.train(line(), FLOATS, loss="binary", score=score, **CPU)
+    evenfed.train(line(), FLOATS, loss="mse", score="auroc", **CPU)  # ranks need no border
+
+
+def test_classes_called_minus_one_and_one_are_classes():
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(8, 4, generator=draw)
+    signs = inputs[:, 0].sign()
+    clients = [evenfed.Client((inputs, signs), (inputs, signs)) for _ in range(2)]
+
+    def logistic(outputs, targets):
+        return nn.functional.softplus(-targets * outputs.flatten())
+
+    result = evenfed.train(nn.Linear(4, 1), clients, loss=logistic, score="auroc", **{**CPU, "lr": 0.5, "rounds": 20})
+    assert result.accuracy.mean() > 0.9
 
 
 def test_a_score_of_which_less_is_better():
@@ -236,9 +303,28 @@ def test_groups_inside_clients_are_fairlearns():
     assert (between["selection_rate"], between["equalised_odds"]) == (pytest.approx(parity), pytest.approx(odds))
     with pytest.raises(evenfed.InputError, match="no client has groups"):
         result.groups([other, other])
-    short = evenfed.Client((answers, truths), (answers, truths), groups=labels[:3])
+    short = evenfed.Client((answers, truths), lambda: (answers, truths), groups=labels[:3])  # of unknown length
     with pytest.raises(evenfed.InputError, match=r"groups \[3\] for 8 test examples"):
         result.groups([short, other])
+
+
+@pytest.mark.parametrize(
+    ("test", "options"),
+    [
+        ((torch.zeros(4, 2), torch.zeros(4)), {}),
+        ([[[0.0], [0.0], [0.0], [0.0]], [0, 1, 0, 1]], {}),
+        (TensorDataset(torch.zeros(4, 2), torch.zeros(4)), {}),
+        (DataLoader(TensorDataset(torch.zeros(4, 2), torch.zeros(4)), batch_size=2), {}),
+        ({"a": torch.zeros(4), "b": torch.zeros(4), "y": torch.zeros(4)}, {}),
+        (lambda: None, {"test_size": 4}),
+    ],
+)
+def test_groups_of_another_length_are_refused_at_once(test, options):
+    train = (torch.zeros(3, 2), torch.zeros(3))
+    assert evenfed.Client(train, test, groups=["a", "b", "a", "b"], **options).groups
+    for wrong in (["a", "b", "a"], ["a"] * 5, "abcd", [["a"]] * 4):
+        with pytest.raises(evenfed.InputError, match=r"client ward: groups \[.*\] for 4 test examples; give one label"):
+            evenfed.Client(train, test, name="ward", groups=wrong, **options)
 
 
 def test_auroc_is_scikit_learns_of_two_classes_and_of_several():

@@ -100,14 +100,22 @@ def test_accuracy_with_and_without_padding():
 
 
 def test_ones_own_model_by_dotted_path(monkeypatch, tmp_path):
-    (tmp_path / "my_models.py").write_text("import torch\n\ndef net(width=3):\n    return torch.nn.Linear(width, 2)\n")
+    function = "def net(width=3):\n    return torch.nn.Linear(width, 2)\n"
+    kind = (
+        "class Net(torch.nn.Linear):\n    def __init__(self, width, bias=True):\n        super().__init__(width, 2)\n"
+    )
+    (tmp_path / "my_models.py").write_text(f"import torch\n\n{function}\n{kind}")
     monkeypatch.syspath_prepend(tmp_path)
     made = models.get("my_models.net", torch.zeros(1, 5), 2, width=5)
     assert isinstance(made, nn.Linear) and made.in_features == 5
     for name, options, told in [
         ("my_models.nett", {}, "cannot be imported"),
         ("nowhere.net", {}, "cannot be imported"),
-        ("my_models.net", {"wdth": 1}, "wdth"),
+        ("mlp", {"classes": 3}, "option of model mlp 'classes'; allowed: hidden"),
+        ("my_models.net", {"wdth": 1}, "option of model my_models.net 'wdth'; did you mean 'width'"),
+        ("my_models.Net", {}, "missing 1 required positional argument: 'width'; its options: width, bias"),
+        ("my_models.Net", {"wdth": 1}, "did you mean 'width'. Allowed: width, bias"),
+        ("mlp", {"hiden": [3]}, "option of model mlp 'hiden'; did you mean 'hidden'. Allowed: hidden"),
         ("resnet19", {}, "did you mean 'resnet18_gn'"),
         ("cnn", {}, "needs images"),
         ("lstm_words", {}, "needs sequences"),

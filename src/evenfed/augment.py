@@ -18,6 +18,7 @@ from torch import Tensor
 from .core.choices import kind_and_options
 from .core.errors import InputError, check_whole
 from .core.naming import Stored
+from .core.scalars import unwrap_fields
 from .core.streams import Draw
 
 Augmentation = Callable[[Any, Draw], Any]  # a batch of inputs -> the same number of examples
@@ -31,6 +32,7 @@ class CropAndFlip:
     padding: int = 4
 
     def __post_init__(self) -> None:
+        unwrap_fields(self)
         check_whole("augment crop_and_flip: padding", self.padding, 0)
 
     def __call__(self, batch: Any, draw: Draw) -> Tensor:

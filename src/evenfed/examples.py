@@ -6,6 +6,7 @@ No package is imported for it: a data frame or a Hugging Face dataset is known b
 import mmap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
-from torch.utils.data.sampler import RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data.sampler import SubsetRandomSampler
 
 from .core.errors import InputError, first_line
 from .core.files import ARRAY_DAMAGES, plain_file
+from .misread import (
+    MASKED,
+    check_alignment,
+    comes_from,
+    draws_each_once,
+    is_masked,
+    refuse_target,
+    refuse_targets_among,
+)
 
 TARGETS = ("label", "labels", "target", "y")  # what a target column is called if nobody says
 NUMBERS = "biuf"  # numpy's kinds
@@ -28,15 +38,31 @@ FORMS = (
 Pair = tuple[Any, Any]
 
 
+@dataclass(frozen=True)
+class Table:
+    """Inputs and targets, and the names of the inputs' columns where they are a matrix made of named ones."""
+
+    inputs: Any
+    targets: Any
+    columns: tuple[str, ...] = ()
+
+
 def pair(part: Any, where: str, target: str | None = None) -> Pair:
     """The inputs and targets of whatever a user gives; `target` names the column of a table to predict."""
+    table = read(part, where, target)
+    return table.inputs, table.targets
+
+
+def read(part: Any, where: str, target: str | None = None) -> Table:
+    """The same with the names of columns."""
     if is_path(part):
+        refuse_target(target, "a folder of arrays", where)
         return _mapped(Path(part), where)
     if isinstance(part, DataLoader):
         return _of_loader(part, where, target)
-    if _comes_from("pandas", part):
+    if comes_from("pandas", part):
         return _of_frame(part, where, target)
-    if _comes_from("datasets", part):
+    if comes_from("datasets", part):
         columns = _hugging_face_columns(part, where, target)
         return _of_columns(columns, where, target)
     if isinstance(part, Dataset):
@@ -48,12 +74,17 @@ def pair(part: Any, where: str, target: str | None = None) -> Pair:
     if not is_sequence or len(part) != 2:
         kind = type(part).__name__
         raise InputError(f"{where}: a {kind}; give {FORMS}")
+    refuse_target(target, "a pair", where)
     inputs, targets = part
-    if _comes_from("pandas", inputs):
+    check_alignment(inputs, targets, where)
+    names: tuple[str, ...] = ()
+    if comes_from("pandas", inputs):
+        names = tuple(map(str, getattr(inputs, "columns", ())))
+        refuse_targets_among(inputs, targets, where)
         inputs = _features(inputs, where)
-    if _comes_from("pandas", targets):
+    if comes_from("pandas", targets):
         targets = _column_or_matrix(targets, where)
-    return inputs, targets
+    return Table(inputs, targets, names)
 
 
 def is_loader(part: Any) -> bool:
@@ -93,11 +124,39 @@ def loaded(load: Callable[[], Any], where: str) -> Any:
     return part
 
 
+def is_pair(part: Any) -> bool:
+    """Whether it is (inputs, targets), without columns to choose from."""
+    return isinstance(part, tuple | list) and len(part) == 2
+
+
+def count(part: Any) -> int | None:
+    """How many examples there are, as far as can be told without reading them."""
+    rows = part
+    if is_path(part) or is_loader(part):
+        return None
+    if isinstance(part, DataLoader):  # which counts batches
+        rows = part.sampler if isinstance(part.sampler, SubsetRandomSampler) else part.dataset
+    elif comes_from("pandas", part) or isinstance(part, Dataset):
+        rows = part
+    elif isinstance(part, Mapping):
+        rows = next(iter(part.values()), ())
+    elif isinstance(part, Sequence) and len(part) == 2:
+        rows = part[1]
+    try:
+        return len(rows)
+    except (TypeError, NotImplementedError):
+        return None
+
+
 def as_tensor(values: Any) -> Tensor:
     """Without a copy where that is possible: of a mapped array no row is read."""
     if isinstance(values, Tensor):
         return values
+    if is_masked(values):
+        raise ValueError(MASKED)
     array = np.asarray(values)
+    if any(stride < 0 for stride in array.strides):  # reversed rows, which torch does not take
+        array = array.copy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nobody writes to it here
         return torch.as_tensor(array)
@@ -113,15 +172,7 @@ def check_rows(tensor: Tensor, where: str) -> None:
         raise InputError(f"{where}: a single number; give one row per example")
 
 
-def _comes_from(package: str, part: Any) -> bool:
-    for base in type(part).__mro__:
-        root = base.__module__.partition(".")[0]
-        if root == package:
-            return True
-    return False
-
-
-def _mapped(folder: Path, where: str) -> Pair:
+def _mapped(folder: Path, where: str) -> Table:
     """x.npy and y.npy of a folder, mapped into memory: rows are read when they are used."""
     arrays = []
     for name in ("x.npy", "y.npy"):
@@ -137,19 +188,20 @@ def _mapped(folder: Path, where: str) -> Pair:
             raise InputError(f"{where}: {file} holds a single number; give one row per example")
         arrays.append(array)
     inputs, targets = arrays
-    return inputs, targets
+    return Table(inputs, targets)
 
 
-def _of_loader(loader: "DataLoader[Any]", where: str, target: str | None) -> Pair:
+def _of_loader(loader: "DataLoader[Any]", where: str, target: str | None) -> Table:
     """The loader's dataset, collated by the loader; its batch size and order do not matter here."""
     dataset = loader.dataset
     sampler = loader.sampler
     if isinstance(sampler, SubsetRandomSampler):
         dataset = Subset(dataset, list(sampler.indices))
-    elif loader.batch_size is None or not isinstance(sampler, RandomSampler | SequentialSampler):
+    elif loader.batch_size is None or not draws_each_once(sampler):
         kind = type(sampler).__name__
         raise InputError(
-            f"{where}: a DataLoader with a {kind}, or without batches; give its dataset, or a torch Subset of it"
+            f"{where}: a DataLoader whose {kind} may repeat or leave out items, or one without batches; give its "
+            "dataset, or a torch Subset of it"
         )
     return _of_dataset(dataset, where, target, loader.collate_fn)
 
@@ -159,7 +211,7 @@ def _of_dataset(
     where: str,
     target: str | None,
     collate: Any = default_collate,
-) -> Pair:
+) -> Table:
     """All items of a map-style dataset: (input, target), several inputs and a target, or a dict."""
     kind = type(dataset).__name__
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
@@ -172,9 +224,9 @@ def _of_dataset(
         tensors = list(dataset.tensors)
         if rows is not None:
             tensors = [tensor[rows] for tensor in tensors]
-        return _last_is_target(tensors, where)
+        return _last_is_target(tensors, where, target)
     if len(dataset) == 0:
-        return torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64)  # nothing to tell its shapes from
+        return Table(torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64))  # nothing to tell its shapes from
     items = [dataset[position] for position in range(len(dataset))]
     try:
         batch = collate(items)
@@ -185,20 +237,21 @@ def _of_dataset(
         ) from None
     if isinstance(batch, Mapping):
         return _of_columns(batch, where, target)
-    return _last_is_target(batch, where)
+    return _last_is_target(batch, where, target)
 
 
-def _last_is_target(parts: Any, where: str) -> Pair:
+def _last_is_target(parts: Any, where: str, target: str | None) -> Table:
     """(inputs, ..., targets): several inputs stay a tuple."""
+    refuse_target(target, "a dataset whose items are tuples", where)
     if isinstance(parts, Tensor) or len(parts) < 2:
         raise InputError(f"{where}: the dataset's items have no target; let each item be (input, target)")
     *inputs, targets = parts
     if len(inputs) == 1:
-        return inputs[0], targets
-    return tuple(inputs), targets
+        return Table(inputs[0], targets)
+    return Table(tuple(inputs), targets)
 
 
-def _of_frame(frame: Any, where: str, target: str | None) -> Pair:
+def _of_frame(frame: Any, where: str, target: str | None) -> Table:
     """A float matrix of all columns but the target."""
     names = [str(name) for name in getattr(frame, "columns", ())]
     if not names:
@@ -210,7 +263,8 @@ def _of_frame(frame: Any, where: str, target: str | None) -> Pair:
     features = _features(frame.drop(columns=label), where)
     if names.count(target) > 1:
         raise InputError(f"{where}: several columns are called '{target}'; rename or drop all but one")
-    return features, _numbers(frame[label], target, where, is_target=True)
+    columns = tuple(name for name in names if name != target)
+    return Table(features, _numbers(frame[label], target, where, is_target=True), columns)
 
 
 def _features(frame: Any, where: str) -> Any:
@@ -280,7 +334,7 @@ def _hugging_face_columns(dataset: Any, where: str, target: str | None) -> Mappi
     return columns
 
 
-def _of_columns(columns: Mapping[str, Any], where: str, target: str | None) -> Pair:
+def _of_columns(columns: Mapping[str, Any], where: str, target: str | None) -> Table:
     """Columns of numbers become a matrix, one column of arrays the input, several a dict of inputs."""
     names = list(columns)
     if not names:
@@ -296,10 +350,10 @@ def _of_columns(columns: Mapping[str, Any], where: str, target: str | None) -> P
     values = list(inputs.values())
     if all(column.ndim == 1 for column in values):
         floats = [torch.as_tensor(column).to(torch.float32) for column in values]
-        return torch.stack(floats, dim=1), targets
+        return Table(torch.stack(floats, dim=1), targets, tuple(inputs))
     if len(values) == 1:
-        return values[0], targets
-    return inputs, targets
+        return Table(values[0], targets)
+    return Table(inputs, targets)
 
 
 def _column(values: Any, name: str, where: str) -> Any:

@@ -13,6 +13,8 @@ from torch import Tensor
 from . import examples, pooling, trees
 from .client import Client, Pool, Pools, tensors
 from .core.errors import InputError, check_whole
+from .heading import Heading
+from .losses import check_binary_targets
 from .population import Clients
 from .trees import Inputs
 
@@ -23,13 +25,16 @@ TRIED = 8  # examples that stand for all while the model is tried out
 Loaded = tuple[Inputs, Tensor]
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
-    """Training and test data of all clients: in memory, or read client by client if any of them has to be."""
+def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
+    """Training and test data of all clients: in memory, or read client by client if any of them has to be.
+
+    All tables must have the columns of the first one, or of the one that `heading` has seen.
+    """
     pooling.check_clients(clients)
     reason = _why_lazy(clients)
     if reason is None:
-        return pooling.pools(clients, dtype)
-    held = Held(_held_bytes())
+        return pooling.pools(clients, dtype, heading)
+    held = Held(_held_bytes(), heading or Heading())
     train = LazyPool.over(clients, "train", dtype, held, reason)
     if train is None:
         raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
@@ -44,18 +49,28 @@ def why_visited(pool: Pool | None) -> str | None:
     return None
 
 
-def expect_classes(pool: Pool | None, classes: int) -> None:
+def expect_classes(pool: Pool, classes: int) -> None:
     """Targets are classes below `classes`: clients read later are checked for it."""
     if isinstance(pool, LazyPool):
         pool.held.classes = classes
+        pool.check_at_hand()
+
+
+def expect_binary(pool: Pool) -> None:
+    """Targets are 0 and 1, or between them: clients read later are checked for it."""
+    if isinstance(pool, LazyPool):
+        pool.held.is_binary = True
+        pool.check_at_hand()
 
 
 class Held:
     """Loaded clients, kept for reuse up to a number of bytes: the one that was used longest ago goes first."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, heading: Heading) -> None:
         self.limit = limit
+        self.heading = heading  # the columns that tables must have
         self.classes: int | None = None  # of the targets, if they are classes
+        self.is_binary = False  # whether targets are 0 and 1, or between them
         self.size = 0
         self.loaded: OrderedDict[Part, Loaded] = OrderedDict()
         self.lock = threading.Lock()
@@ -88,9 +103,9 @@ class Part:
     size: int
     is_lazy: bool
 
-    def read(self, dtype: torch.dtype) -> Loaded:
+    def read(self, dtype: torch.dtype, heading: Heading) -> Loaded:
         """As tensors."""
-        inputs, targets = tensors(self.given, self.where, dtype, self.target)
+        inputs, targets = tensors(self.given, self.where, dtype, self.target, heading)
         if len(targets) != self.size:
             raise InputError(
                 f"{self.where}: {len(targets)} examples were loaded where {self.size} were announced; give "
@@ -129,13 +144,13 @@ class LazyPool(Pool):
         parts = []
         names = pooling.names(clients)
         for name, client in zip(names, clients, strict=True):
-            parts.append(_part(client, f"client {name}, {what}", what, dtype))
+            parts.append(_part(client, f"client {name}, {what}", what, dtype, held.heading))
         sizes = torch.tensor([part.size for part in parts])
         with_examples = sizes.nonzero().flatten().tolist()
         if not with_examples:
             return None
         first = parts[with_examples[0]]
-        inputs, targets = first.read(dtype)
+        inputs, targets = first.read(dtype, held.heading)
         few = slice(TRIED)
         pool = cls(
             inputs=trees.rows(inputs, few),
@@ -147,10 +162,14 @@ class LazyPool(Pool):
             held=held,
             reason=reason,
         )
-        for position in with_examples:
-            if not parts[position].is_lazy:
-                pool.of(position)  # what is at hand is checked now
+        pool.check_at_hand()
         return pool
+
+    def check_at_hand(self) -> None:
+        """Check now the clients whose examples are in memory."""
+        for position, part in enumerate(self.parts):
+            if not part.is_lazy:
+                self.of(position)
 
     def __len__(self) -> int:
         return int(self.sizes.sum())
@@ -162,7 +181,7 @@ class LazyPool(Pool):
         part = self.parts[client]
 
         def read() -> Loaded:
-            inputs, targets = part.read(self.dtype)
+            inputs, targets = part.read(self.dtype, self.held.heading)
             self._check_alike(part, inputs, targets)
             device = self.targets.device
             return trees.mapped(lambda tensor: tensor.to(device), inputs), targets.to(device)
@@ -184,6 +203,8 @@ class LazyPool(Pool):
                 f"{part.where}: examples are {shapes}, but those of the first client are {expected}; give all clients "
                 "the same shapes and types (pad sequences to one length)"
             )
+        if self.held.is_binary:
+            check_binary_targets(targets, part.where)
         classes = self.held.classes
         if classes is None:
             return
@@ -196,7 +217,13 @@ class LazyPool(Pool):
             )
 
 
-def _part(client: Client, where: str, what: str, dtype: torch.dtype) -> Part:
+def _part(
+    client: Client,
+    where: str,
+    what: str,
+    dtype: torch.dtype,
+    heading: Heading,
+) -> Part:
     given = client.train if what == "train" else client.test
     size = client.size if what == "train" else client.test_size
     if given is None:
@@ -207,12 +234,12 @@ def _part(client: Client, where: str, what: str, dtype: torch.dtype) -> Part:
             raise InputError(
                 f"{where}: a function that loads examples, without their number; give evenfed.Client(..., {name}=N)"
             )
-        check_whole(f"{where}: {name}", size, 0)
-        return Part(given, where, client.target, size, is_lazy=True)
+        size = check_whole(f"{where}: {name}", size, 0)
+        return Part(given, where, client.column_of(given), size, is_lazy=True)
     if _is_mapped(given):
         _, mapped_targets = examples.pair(given, where)
         return Part(given, where, None, len(mapped_targets), is_lazy=True)
-    inputs, targets = tensors(given, where, dtype, client.target)
+    inputs, targets = tensors(given, where, dtype, client.column_of(given), heading)
     return Part((inputs, targets), where, None, len(targets), is_lazy=False)
 
 
@@ -242,7 +269,7 @@ def _is_mapped(part: Any) -> bool:
 
 def _arrays(part: Any) -> list[Any]:
     """The arrays of a pair; none of another form."""
-    if not isinstance(part, tuple | list) or len(part) != 2:
+    if not examples.is_pair(part):
         return []
     inputs, targets = part
     if isinstance(inputs, dict):

@@ -6,8 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .core.errors import InputError
+
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 Functions = tuple[LossFunction, ...]  # of the same outputs and targets
+_SHOWN = 5  # values that an error lists
 
 
 def per_example(values: Tensor) -> Tensor:
@@ -40,19 +43,19 @@ def binary(outputs: Tensor, targets: Tensor) -> Tensor:
     >>> binary(torch.tensor([[0.0], [9.0]]), torch.tensor([1, 1])).round(decimals=4)
     tensor([0.6931, 0.0001])
     """
-    logits = aligned(outputs, targets)
+    logits = _one_each(outputs, targets)
     return F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
 
 
 def mse(outputs: Tensor, targets: Tensor) -> Tensor:
     """Squared errors."""
-    errors = aligned(outputs, targets) - targets
+    errors = _one_each(outputs, targets) - targets
     return errors.square()
 
 
 def mae(outputs: Tensor, targets: Tensor) -> Tensor:
     """Absolute errors."""
-    errors = aligned(outputs, targets) - targets
+    errors = _one_each(outputs, targets) - targets
     return errors.abs()
 
 
@@ -70,6 +73,14 @@ def aligned(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs
 
 
+def _one_each(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The outputs in the targets' shape; others would broadcast, and are refused."""
+    outputs = aligned(outputs, targets)
+    if outputs.shape != targets.shape:
+        raise InputError(f"{list(outputs.shape)} outputs for {list(targets.shape)} targets; give one output per target")
+    return outputs
+
+
 NAMED: dict[str, LossFunction] = {
     "cross_entropy": cross_entropy,
     "binary": binary,
@@ -81,3 +92,48 @@ NAMED: dict[str, LossFunction] = {
 def takes_logits(loss: LossFunction) -> bool:
     """Whether the loss is known to take one logit per example."""
     return loss is binary or isinstance(loss, nn.BCEWithLogitsLoss)
+
+
+def predicts_numbers(loss: LossFunction) -> bool:
+    """Whether the loss is known to compare numbers."""
+    of_torch = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
+    return loss in (mse, mae) or isinstance(loss, of_torch)
+
+
+def beyond_unit(targets: Tensor) -> Tensor:
+    """Where targets are neither 0 nor 1 nor between them.
+
+    >>> import torch
+    >>> beyond_unit(torch.tensor([0.0, 0.3, 1.0, 2.0, -1.0])).tolist()
+    [False, False, False, True, True]
+    """
+    if targets.dtype == torch.bool or targets.is_complex():
+        return torch.zeros_like(targets, dtype=torch.bool)
+    if not targets.is_floating_point():
+        targets = targets.long()  # torch does not compare every type of whole numbers
+    return (targets < 0) | (targets > 1)
+
+
+def check_binary_targets(targets: Tensor, where: str) -> None:
+    """Refuse values that a loss of one logit does not take."""
+    if not bool(beyond_unit(targets).any()):
+        return
+    raise InputError(
+        f"{where}: targets are {listed(targets)}; a binary loss takes 0 and 1, or floats between them: number the two "
+        "classes 0 and 1, or for more classes leave `loss` out and give the model one output per class"
+    )
+
+
+def listed(targets: Tensor) -> str:
+    """The values that occur, and their type.
+
+    >>> import torch
+    >>> listed(torch.tensor([2, 1, 2]))
+    '1, 2 (int64)'
+    """
+    kind = str(targets.dtype).removeprefix("torch.")
+    values = torch.unique(targets if targets.is_floating_point() else targets.long()).tolist()
+    shown = ", ".join(f"{value:.4g}" for value in values[:_SHOWN])
+    if len(values) > _SHOWN:
+        shown += ", ..."
+    return f"{shown} ({kind})"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .core.decimals import rounded
 from .core.errors import InputError
 from .core.few import Kept
 from .core.server import Record
@@ -70,6 +71,10 @@ class Metric:
         """The same in the form the record keeps it in."""
         return record.kept("test_losses" if self.is_loss else "accuracy")
 
+    def known(self, record: Record) -> Vector:
+        """The figures of the clients that have one in a round."""
+        return record.known("test_losses" if self.is_loss else "accuracy")
+
     def fairness(self, figures: Vector) -> Fairness:
         """Of figures [n]; the worst are those at the end that is not better."""
         return Fairness.of(figures, self.higher_is_better)
@@ -93,6 +98,14 @@ class Metric:
     def digits(self) -> int:
         """After the decimal point, in a table."""
         return 1 if self.is_share else 3
+
+    def text(self, value: float, signed: bool = False) -> str:
+        """A figure or a difference, in the unit it is shown in.
+
+        >>> ACCURACY.text(65.43), LOSS.text(0.25, signed=True), LOSS.text(14135.4), LOSS.text(3e18)
+        ('65.4', '+0.250', '14135', '3.000e+18')
+        """
+        return rounded(value, self.digits, signed)
 
     @property
     def title(self) -> str:

@@ -1,8 +1,9 @@
 """Models by name, for experiments; in Python any torch module will do."""
 
 import importlib
+import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -197,46 +198,38 @@ def lstm_chars(
     return NextToken(symbols, embedding, hidden, layers)
 
 
-def _mlp(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
-    numbers = inputs[0].numel()
-    return mlp(numbers, classes, **options)
+def _of_numbers(inputs: Tensor, classes: int) -> dict[str, int]:
+    return {"inputs": inputs[0].numel(), "classes": classes}
 
 
-def _cnn(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
-    channels = _channels(inputs)
-    return cnn(channels, classes, **options)
+def _of_images(inputs: Tensor, classes: int) -> dict[str, int]:
+    return {"channels": _channels(inputs), "classes": classes}
 
 
-def _resnet18_gn(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
-    channels = _channels(inputs)
-    return resnet18_gn(classes, channels, **options)
-
-
-def _lstm_words(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
+def _of_symbols(inputs: Tensor, classes: int) -> dict[str, int]:
     _check_symbols(inputs)
-    return lstm_words(classes, **options)
-
-
-def _lstm_chars(inputs: Tensor, classes: int, **options: Any) -> nn.Module:
-    _check_symbols(inputs)
-    return lstm_chars(classes, **options)
+    return {"symbols": classes}
 
 
 Maker = Callable[..., nn.Module]
+Sizes = Callable[[Tensor, int], dict[str, int]]  # the arguments that come from the data: inputs, and number of classes
 
-BY_NAME: dict[str, Maker] = {
-    "mlp": _mlp,
-    "cnn": _cnn,
-    "resnet18_gn": _resnet18_gn,
-    "lstm_words": _lstm_words,
-    "lstm_chars": _lstm_chars,
+BY_NAME: dict[str, tuple[Maker, Sizes]] = {
+    "mlp": (mlp, _of_numbers),
+    "cnn": (cnn, _of_images),
+    "resnet18_gn": (resnet18_gn, _of_images),
+    "lstm_words": (lstm_words, _of_symbols),
+    "lstm_chars": (lstm_chars, _of_symbols),
 }
+_FROM_DATA = ("inputs", "classes", "channels", "symbols")  # arguments that are no options
+_OF_EVERY_MODEL = ("normalise",)
 
 
 def get(
     name: str,
     inputs: Tensor,
     classes: int,
+    /,
     normalise: bool = False,
     **options: Any,
 ) -> nn.Module:
@@ -248,16 +241,17 @@ def get(
     >>> sum(p.numel() for p in get("mlp", torch.zeros(1, 64), 10, hidden=[32]).parameters())
     2410
     """
+    check(name, options)
+    make = _maker(name)
+    sizes = {}
     if name in BY_NAME:
-        make: Maker = partial(BY_NAME[name], inputs, classes)
-    elif "." in name:
-        make = imported(name, "model", "module.Class")
-    else:
-        raise unknown("model", name, [*BY_NAME, "package.Class"])
+        _, sizes_of = BY_NAME[name]
+        sizes = sizes_of(inputs, classes)
     try:
-        model = make(**options)
+        model = make(**sizes, **options)
     except TypeError as error:
-        raise InputError(f"model {name}: {error}; see evenfed.models for its options") from None
+        listed = ", ".join(_options_of(name)) or "none"
+        raise InputError(f"model {name}: {error}; its options: {listed}") from None
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise InputError(f"model {name} made a {kind}; it must make a torch.nn.Module")
@@ -269,6 +263,49 @@ def get(
             f"model.normalise=true centres images that come as bytes; these are {inputs.dtype}: leave it out"
         )
     return model
+
+
+def check(name: str, options: Iterable[str]) -> None:
+    """Refuse a name that is no model's, and an option that the model does not have."""
+    if name not in BY_NAME and "." not in name:
+        raise unknown("model", name, [*BY_NAME, "package.Class"])
+    parameters = _parameters(name)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    allowed = [*_options_of(name), *_OF_EVERY_MODEL]
+    for option in options:
+        if option not in allowed:
+            raise unknown(f"option of model {name}", option, allowed)
+
+
+def _options_of(name: str) -> list[str]:
+    """What can be given beside the name: arguments of your own class, or of the bundled model's function."""
+    options = []
+    for parameter in _parameters(name):
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            options.append(parameter.name)
+    if name in BY_NAME:
+        options = [option for option in options if option not in _FROM_DATA]
+    return options
+
+
+def _parameters(name: str) -> list[inspect.Parameter]:
+    """Of what makes the model; those of a class that does not tell them may be any."""
+    make = _maker(name)
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError):
+        return [inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)]
+    return list(signature.parameters.values())
+
+
+def _maker(name: str) -> Maker:
+    """What makes the model, given its arguments by name."""
+    if name in BY_NAME:
+        make, _ = BY_NAME[name]
+        return make
+    own: Maker = imported(name, "model", "module.Class")
+    return own
 
 
 def importable_from(folders: Sequence[str]) -> None:

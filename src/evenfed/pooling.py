@@ -10,29 +10,39 @@ from torch import Tensor
 from . import trees
 from .client import Client, Examples, Pool, Pools, like_training, tensors
 from .core.errors import InputError
+from .heading import Heading
 from .population import Clients, Numbered
 from .trees import Inputs
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype) -> Pools:
-    """Training data, and test data if any client has some; floating inputs become `dtype`."""
+def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
+    """Training data, and test data if any client has some; floating inputs become `dtype`.
+
+    All tables must have the columns of the first one, or of the one that `heading` has seen.
+    """
     check_clients(clients)
+    heading = heading or Heading()
     if isinstance(clients, Clients):
-        return clients.pools(dtype)
+        return clients.pools(dtype, heading)
     trains = [client.train for client in clients]
-    train = _pool(trains, clients, "train", dtype)
+    train = _pool(trains, clients, "train", dtype, heading)
     if len(train) == 0:
         raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
     tests = [client.test for client in clients]
     nothing = train.at(slice(0))
-    test = _pool(tests, clients, "test", dtype, nothing)
+    test = _pool(tests, clients, "test", dtype, heading, nothing)
     return train, like_training(test, train)
 
 
-def only_pool(clients: Sequence[Client], what: str, dtype: torch.dtype) -> Pool:
+def only_pool(
+    clients: Sequence[Client],
+    what: str,
+    dtype: torch.dtype,
+    heading: Heading | None = None,
+) -> Pool:
     """What clients hold that are held out of training: all of it in one pool."""
     parts = [client.train for client in clients]
-    pool = _pool(parts, clients, what, dtype)
+    pool = _pool(parts, clients, what, dtype, heading or Heading())
     if len(pool) == 0:
         raise InputError(f"{what}: no examples; give some, or leave it out")
     return pool
@@ -83,14 +93,16 @@ def _pool(
     clients: Sequence[Client],
     what: str,
     dtype: torch.dtype,
+    heading: Heading,
     nothing: Examples = None,
 ) -> Pool:
     """The clients' parts, one after another; `nothing` stands for a part that is None."""
     if nothing is not None:
         parts = [nothing if part is None else part for part in parts]
-    pool = _pool_of_alike(parts, what, dtype)
+    names_columns = any(client.target is not None for client in clients)
+    pool = None if names_columns else _pool_of_alike(parts, what, dtype)
     if pool is None:
-        return _pool_of_any(parts, clients, what, dtype)
+        return _pool_of_any(parts, clients, what, dtype, heading)
     return pool
 
 
@@ -145,6 +157,7 @@ def _pool_of_any(
     clients: Sequence[Client],
     what: str,
     dtype: torch.dtype,
+    heading: Heading,
 ) -> Pool:
     """Whatever forms they have, checked one by one: an error names the client."""
     sizes: list[int] = []
@@ -154,7 +167,7 @@ def _pool_of_any(
     first_shapes = ""
     for name, client, part in zip(names(clients), clients, parts, strict=True):
         where = f"client {name}, {what}"
-        x, y = tensors(part, where, dtype, client.target)
+        x, y = tensors(part, where, dtype, client.column_of(part), heading)
         size = len(y)
         sizes.append(size)
         if size == 0:

@@ -10,6 +10,7 @@ from torch import Tensor
 from . import examples
 from .client import Client, Examples, Pool, Pools, like_training, tensors
 from .core.errors import InputError
+from .heading import Heading
 
 
 class Numbered(Sequence[str]):
@@ -115,15 +116,15 @@ class Clients(Sequence[Client]):
             arrays += [*_leaves(self.test[0]), self.test[1]]
         return any(map(examples.is_mapped, arrays))
 
-    def pools(self, dtype: torch.dtype) -> Pools:
+    def pools(self, dtype: torch.dtype, heading: Heading) -> Pools:
         """As the engines want them."""
-        inputs, targets = tensors(self.train, "train", dtype)
+        inputs, targets = tensors(self.train, "train", dtype, heading=heading)
         if len(targets) == 0:
             raise InputError(f"all {len(self)} clients are without training data; give at least one that has some")
         train = Pool(inputs, targets, self.starts, self.sizes)
         if self.test is None:
             return train, None
-        test_inputs, test_targets = tensors(self.test, "test", dtype)
+        test_inputs, test_targets = tensors(self.test, "test", dtype, heading=heading)
         return train, like_training(Pool(test_inputs, test_targets, self.test_starts, self.test_sizes), train)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .core.errors import unknown
-from .losses import LossFunction, aligned, takes_logits
+from .core.errors import InputError, unknown
+from .losses import LossFunction, aligned, beyond_unit, listed, predicts_numbers, takes_logits
 from .metrics import Metric
 
 
@@ -85,6 +85,51 @@ def named(name: str) -> LossFunction | Metric:
 def counts_right_answers(score: LossFunction | None) -> bool:
     """Whether a score is known to be 1 for a right answer and 0 for a wrong one."""
     return score in (top1, binary)
+
+
+def check_targets(
+    score: LossFunction | Metric | None,
+    loss: LossFunction,
+    outputs: Any,
+    targets: Tensor,
+) -> None:
+    """Refuse a score for classes where the targets are numbers to predict."""
+    name = _name_of(score)
+    if name is None or targets.is_complex():
+        return
+    is_whole = not targets.is_floating_point() or bool((targets == targets.round()).all())
+    is_one_number = isinstance(outputs, Tensor) and (outputs.ndim == 1 or outputs.shape[1] == 1)
+    are_numbers = predicts_numbers(loss) and (not is_whole if name == "auroc" else targets.is_floating_point())
+    needs_two_classes = name == "binary" or (name == "auroc" and is_one_number)
+    are_classes = _are_of_two_classes(targets) if needs_two_classes else is_whole
+    if are_numbers or not are_classes:
+        raise InputError(
+            f"score='{name}' is for classes, and the targets are {listed(targets)}; for numbers to predict leave "
+            "`score` out, which judges by the loss, or give a function or evenfed.Metric of your own; for classes give "
+            "whole targets and no `loss` (score 'top1' or 'auroc'), or targets 0 and 1 and loss='binary' (score "
+            "'binary' or 'auroc')"
+        )
+    if name == "top1" and is_one_number:
+        raise InputError(
+            "score='top1' takes one output per class, and the model gives one number per example; give score='binary' "
+            "for targets 0 and 1, or leave `score` out"
+        )
+
+
+def _are_of_two_classes(targets: Tensor) -> bool:
+    """0 and 1 or between them, or -1 and 1."""
+    are_signs = bool((targets.double().abs() == 1).all())
+    return are_signs or not bool(beyond_unit(targets).any())
+
+
+def _name_of(score: LossFunction | Metric | None) -> str | None:
+    """The name of a score for classes; None of any other."""
+    function = score.function if isinstance(score, Metric) else score
+    if function is top1:
+        return "top1"
+    if function is binary:
+        return "binary"
+    return "auroc" if function is auroc else None
 
 
 def default(loss: LossFunction, outputs: Any, targets: Tensor) -> LossFunction | None:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,6 +16,7 @@ from .core.choices import kind_and_options
 from .core.errors import InputError, check_whole, unknown
 from .core.guard import Guard, GuardChoice
 from .core.naming import Stored, described
+from .core.scalars import unwrap_fields
 from .core.server import OptimizerFactory, WeighAt, check_weigh_at
 from .core.streams import Batching
 from .local.optimizer import OptimizerChoice, optimizer_of
@@ -64,6 +66,7 @@ class Settings:
     last_rounds: int = 20  # averages over the end of a run cover the evaluations of this many rounds
 
     def __post_init__(self) -> None:
+        unwrap_fields(self)
         check_whole("rounds", self.rounds, 1)
         check_whole("local_epochs", self.local_epochs, 1)
         check_whole("last_rounds", self.last_rounds, 1)
@@ -133,9 +136,7 @@ class Settings:
     def of(cls, options: Mapping[str, Any]) -> "Settings":
         """Settings from keyword options. An unknown option is refused with the nearest name."""
         allowed = [field.name for field in dataclasses.fields(cls)]
-        for name in options:
-            if name not in allowed:
-                raise unknown("option", name, allowed)
+        refuse_unknown("option", options, allowed)
         return cls(**options)
 
     @property
@@ -220,7 +221,7 @@ class Settings:
         return factory
 
     def torch_device(self) -> torch.device:
-        """The device, checked to exist."""
+        """The device by its name, whether this machine has it or not."""
         name = self.device
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -232,9 +233,14 @@ class Settings:
             raise InputError(
                 f"device='{name}' is not known; give cpu, cuda, cuda:1 or auto (compare, tune: --device cuda:all)"
             )
+        return device
+
+    def device_here(self) -> torch.device:
+        """The device, checked to be there. What is finished can be read and shown without it."""
+        device = self.torch_device()
         if device.type == "cuda" and not torch.cuda.is_available():
             version = torch.__version__
-            raise InputError(f"device='{name}': this torch ({version}) sees no GPU; use cpu or auto")
+            raise InputError(f"device='{self.device}': this torch ({version}) sees no GPU; use cpu or auto")
         return device
 
     def describe(self) -> dict[str, Any]:
@@ -276,6 +282,48 @@ VARIANT = (
     "start",
     "weigh_at",
 )
+
+
+_OTHER_NAMES = {  # what others call an option
+    "learning_rate": "lr",
+    "step_size": "lr",
+    "eta": "lr",
+    "epochs": "local_epochs",
+    "epoch": "local_epochs",
+    "steps": "local_steps",
+    "fraction_fit": "participation",
+    "max_grad_norm": "clip",
+    "mu": "prox",
+    "proximal_mu": "prox",
+    "server_learning_rate": "server_lr",
+}
+_OF_OPTIMIZER = {  # options of the clients' optimiser: one that has them
+    "momentum": "sgd",
+    "weight_decay": "sgd",
+    "nesterov": "sgd",
+    "dampening": "sgd",
+    "betas": "adam",
+    "amsgrad": "adam",
+}
+
+
+def refuse_unknown(kind: str, options: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    """Refuse an option that is not allowed. One that has another name elsewhere is told its name here."""
+    for name, value in options.items():
+        if name not in allowed:
+            raise unknown(kind, name, allowed, _hint(name, value, allowed))
+
+
+def _hint(name: str, value: Any, allowed: Sequence[str]) -> str | None:
+    """What to give instead of an option that other libraries have; None: none that is known has it."""
+    if name in _OTHER_NAMES and _OTHER_NAMES[name] in allowed:
+        return f"did you mean '{_OTHER_NAMES[name]}'?"
+    if name in _OF_OPTIMIZER:
+        kind = _OF_OPTIMIZER[name]
+        in_toml = f'{{name = "{kind}", {name} = {json.dumps(value, default=str)}}}'
+        in_python = {"name": kind, name: value}
+        return f"give it to the optimizer: optimizer = {in_toml}, in Python optimizer={in_python}."
+    return None
 
 
 def extended(choice: Any, option: str, value: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from .algorithms import find, names
 from .client import Client
 from .comparison.api import train
 from .core.algorithm import Algorithm, Own, Part, Plan, build, check_declared
+from .core.declared import overridden
 from .core.errors import InputError
 from .core.round import close_round, open_round
 from .core.running import RunningSums, can_run
@@ -30,6 +31,7 @@ def check_algorithm(algorithm: Algorithm, seed: int = 0) -> None:
     """Raise AssertionError, saying what broke, unless `algorithm` keeps what every engine relies on."""
     check_declared(type(algorithm))
     check = _Check(algorithm)
+    check.hooks()
     check.round_trip()
     check.local_loss()
     rng = np.random.default_rng(seed)
@@ -132,6 +134,11 @@ class _Check:
             memory_is_finite = value.isfinite().all()
             self.require(memory_is_finite, "its memory is not finite")
         return record
+
+    def hooks(self) -> None:
+        """Without a hook of its own, every algorithm is FedAvg."""
+        changed = set(overridden(type(self.algorithm), Algorithm)) - {"describe"}
+        self.require(changed, "it gives neither `objective` nor another method of Algorithm, so it trains FedAvg")
 
     def round_trip(self) -> None:
         """Name and hyper-parameters lead back to the algorithm."""

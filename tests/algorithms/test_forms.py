@@ -1,6 +1,6 @@
 """Every form in which a user may name an algorithm, and the mistakes that are refused."""
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ import evenfed
 from evenfed import InputError, algorithms
 from evenfed.algorithms import FedAvg, SemiVRed
 from evenfed.comparison.plan import Variant, parse_list, with_baseline
-from evenfed.core.algorithm import Algorithm, hyper
+from evenfed.core.algorithm import Algorithm, Plan, hyper
 from evenfed.testing import check_algorithm
 
 
@@ -163,6 +163,127 @@ def test_a_spelling_of_two_algorithms_names_both(registry):
 def test_a_forgotten_dataclass_is_named(use):
     with pytest.raises(InputError, match=r"Undecorated declares lean .* write @dataclass\(frozen=True\)"):
         use()
+
+
+def with_init(self, beta=1.0):
+    object.__setattr__(self, "beta", beta)
+
+
+def with_late_init(self, beta):
+    object.__setattr__(self, "kept", beta)
+
+
+def own(parent, *, dataclass_too=False, **attributes):
+    """A class of the user's own."""
+    cls = type("Mine", (parent,), {"__module__": __name__, **attributes})
+    return dataclass(frozen=True)(cls) if dataclass_too else cls
+
+
+INIT_VAR = {"__annotations__": {"beta": InitVar[float]}, "beta": 1.0, "__post_init__": with_late_init}
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        own(Algorithm, __init__=with_init),
+        own(Algorithm, __init__=with_init, dataclass_too=True),
+        own(SemiVRed, __init__=with_init),
+        own(own(Algorithm, __init__=with_init)),
+        own(Algorithm, **INIT_VAR, dataclass_too=True),
+    ],
+)
+def test_an_init_that_knows_what_the_fields_do_not_is_refused(cls):
+    for use in (lambda: cls(5.0), lambda: compared([cls]), lambda: check_algorithm(object.__new__(cls))):
+        with pytest.raises(InputError, match=r"Mine has __init__\(beta\), .* write @dataclass\(frozen=True\)"):
+            use()
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        own(SemiVRed, beta=2.0),
+        own(SemiVRed, beta=2.0, dataclass_too=True),
+        own(own(SemiVRed, beta=2.0)),
+        own(SemiVRed, beta=2.0, __annotations__={"beta": "ClassVar[float]"}),
+    ],
+)
+def test_a_default_that_no_instance_would_have_is_refused(cls):
+    with pytest.raises(InputError, match=r"sets beta without a type, .* Mine\(beta=\.\.\.\), or declare it again"):
+        cls()
+
+
+def test_defaults_declared_again_and_constants_that_became_fields_are_accepted():
+    typed = {"__annotations__": {"beta": float}, "beta": 2.0}
+    stronger = own(SemiVRed, **typed, dataclass_too=True)
+    assert stronger().beta == 2.0 and own(stronger)(beta=3.0).beta == 3.0
+    assert own(own(Algorithm, beta=1.0), **typed, dataclass_too=True)().beta == 2.0
+
+
+def highest(self, losses, shares):
+    return losses.max()
+
+
+@pytest.mark.parametrize("parent", [Algorithm, SemiVRed])
+@pytest.mark.parametrize(
+    ("written", "value", "meant"),
+    [
+        ("objectve", highest, "objective"),
+        ("Objective", highest, "objective"),
+        ("paln", highest, "plan"),
+        ("rescaled", highest, "rescale"),
+        ("localLoss", staticmethod(len), "local_loss"),
+        ("need", "norms", "needs"),
+        ("sum_to_one", False, "sums_to_one"),
+    ],
+)
+def test_a_misspelt_hook_is_told_its_name(parent, written, value, meant):
+    misspelt = own(parent, dataclass_too=True, **{written: value})
+    helped = own(misspelt)
+    for use in (misspelt, helped, lambda: compared([misspelt]), lambda: check_algorithm(object.__new__(misspelt))):
+        with pytest.raises(InputError, match=f"Mine.{written}: .* did you mean '{meant}'.* underscore: _{written}"):
+            use()
+
+
+def test_helpers_keep_their_names():
+    beside_a_hook = own(Algorithm, objective=highest, objectives=highest, _plan=highest)
+    unlike_any = own(Algorithm, total_loss=highest, weights=highest, mixed=highest, explain=highest, max=highest)
+    assert beside_a_hook().objectives and unlike_any().total_loss
+    hyper_parameter = own(Algorithm, dataclass_too=True, __annotations__={"need": float}, need=1.0)
+    assert hyper_parameter(2.0).need == 2.0
+
+
+def test_an_algorithm_without_any_hook_is_said_to_be_fedavg():
+    for cls in (own(Algorithm), own(Algorithm, total_loss=highest), own(Algorithm, describe=lambda self: {})):
+        with pytest.raises(AssertionError, match=r"neither `objective` nor another method .* trains FedAvg"):
+            check_algorithm(cls())
+    check_algorithm(own(FedAvg)())
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        (lambda self, losses, shares: 1.5, r"gave 1.5, which does not depend on `losses`"),
+        (lambda self, losses, shares: losses.detach().max().item(), r"gave [\d.]+, which does not depend on `losses`"),
+        (lambda self, losses, shares: losses.detach().max(), r"gave tensor\([\d.]+\), .* without float\(\), .item\(\)"),
+        (lambda self, losses, shares: torch.ones(1, requires_grad=True).sum(), r"gave tensor\(1\), which does not"),
+        (lambda self, losses, shares: shares * losses, r"gave a tensor of shape \[\d\]; return one number"),
+        (lambda self, losses, shares: None, r"gave None; return one number, .* e.g. `shares @ losses`"),
+    ],
+)
+def test_an_objective_whose_gradient_cannot_be_taken_is_told(objective, told):
+    cls = own(Algorithm, objective=objective)
+    for use in (lambda: compared([cls]), lambda: check_algorithm(cls())):
+        with pytest.raises(InputError, match=rf"mine: objective\(losses, shares\) {told}"):
+            use()
+
+
+def test_an_objective_beside_a_plan_must_be_one_number():
+    def plan(self, round, memory):
+        return Plan(round.ids, round.shares), memory
+
+    check_algorithm(own(Algorithm, plan=plan, objective=lambda self, losses, shares: float(losses.max()))())
+    with pytest.raises(InputError, match=r"gave a tensor of shape \[\d\]; return one number"):
+        check_algorithm(own(Algorithm, plan=plan, objective=lambda self, losses, shares: torch.ones(2))())
 
 
 def test_a_class_without_hyper_parameters_needs_no_decorator():

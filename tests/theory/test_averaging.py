@@ -44,9 +44,9 @@ def paths(servers):
 def averaged(models, d):
     """The library's average of these models [t, D], one after the other."""
     average = Average(d)
-    for rounds, theta in enumerate(models, start=1):
-        average = average.including(Model(theta, {}), rounds)
-    return average.theta.numpy()
+    for theta in models:
+        average = average.including(Model(theta, {}))
+    return average.model.theta.numpy()
 
 
 def counts(d, t):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ..comparison import showing
 from ..comparison.findings import Findings
 from ..comparison.folder import RunFolder
-from ..comparison.history import Row
 from ..comparison.intervals import Difference
 from ..comparison.pack import PACKED
 from ..comparison.reading import read
+from ..comparison.row import Row
 from ..comparison.statistics import Differences
 from ..core.errors import InputError, check_text, unknown
 from . import roles
@@ -58,8 +58,11 @@ class Audit:
         baseline = self.first.baseline.label
         return differences.between(label, baseline, metric)
 
-    def report(self, out: str | Path, show: bool = True) -> list[Path]:
-        """Write tables, figures and the page to `out`, a folder per metric if there are several; returns the paths."""
+    def report(self, out: str | Path, show: bool = True, full: bool = False) -> list[Path]:
+        """Write tables, figures and the page to `out`, a folder per metric if there are several; returns the paths.
+
+        The first table is printed; with `full` every table, with `show=False` none.
+        """
         from rich.console import Console
 
         from ..report import write
@@ -70,7 +73,8 @@ class Audit:
         if show:
             page = Console(highlight=False, force_jupyter=False)
             for document in self.documents():
-                page.print(write.terminal(document, page))
+                printed = document if full else document.in_brief(all_by="full=True")
+                page.print(write.terminal(printed, page))
         return paths
 
     def write(self, out: str | Path, with_figures: bool = True) -> "list[Written]":

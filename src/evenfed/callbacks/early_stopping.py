@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError, check_whole, unknown
+from ..core.scalars import unwrapped
 from ..fairness import Fairness
 from ..simulate.norms import OwnNorms
 from .progress import Callback, Progress
@@ -36,7 +37,8 @@ class EarlyStopping(Callback):
     ) -> None:
         if metric not in METRICS:
             raise unknown("metric of EarlyStopping", str(metric), METRICS)
-        check_whole("patience", patience, 1)
+        patience = check_whole("patience", patience, 1)
+        min_delta = unwrapped(min_delta)
         if not isinstance(restore_best, bool):
             raise InputError(f"restore_best={restore_best!r}: give true or false")
         is_number = isinstance(min_delta, int | float) and not isinstance(min_delta, bool)

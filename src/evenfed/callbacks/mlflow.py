@@ -44,10 +44,9 @@ class MLflow(Callback):
         experiment: str = "evenfed",
         clients_every: int = 10,
     ) -> None:
-        check_whole("clients_every", clients_every, 1)
         self.store = str(store)
         self.experiment = str(experiment)
-        self.clients_every = clients_every
+        self.clients_every = check_whole("clients_every", clients_every, 1)
         self.client: Any = None
         self.open: dict[str, _Open] = {}
         self.flushed = 0.0

@@ -1,8 +1,8 @@
 """What an algorithm is: its row of the paper's Table 1, and a few hooks for what a row cannot say."""
 
 import dataclasses
-import inspect
 import math
+import numbers
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .declared import check_fields, check_names
 from .errors import InputError, unknown
+from .scalars import unwrapped
 
 Memory = dict[str, Tensor]
 Number = Tensor | float
@@ -232,35 +234,42 @@ def gradient(algorithm: Algorithm, losses: Tensor, shares: Tensor) -> Tensor:
     with torch.enable_grad():
         at = losses.detach().double().requires_grad_()
         value = algorithm.objective(at, shares.double())
-        (slope,) = torch.autograd.grad(value, at)
-        return slope
+        check_objective(algorithm, value)
+        slope = None
+        if isinstance(value, Tensor) and value.requires_grad:
+            (slope,) = torch.autograd.grad(value, at, allow_unused=True)
+    if slope is None:
+        raise InputError(
+            f"{algorithm.name}: objective(losses, shares) gave {_shown(value)}, which does not depend on `losses` in "
+            f"a way that torch can follow; compute it from `losses` with torch, without float(), .item() or .detach()"
+        )
+    return slope
+
+
+def check_objective(algorithm: Algorithm, value: Any) -> None:
+    """Refuse an objective that is no single number."""
+    count = value.numel() if isinstance(value, Tensor) else np.size(value)
+    holds_numbers = isinstance(value, Tensor | np.ndarray | numbers.Real)
+    if not holds_numbers or count != 1:
+        raise InputError(
+            f"{algorithm.name}: objective(losses, shares) gave {_shown(value)}; return one number, a tensor without "
+            f"dimensions, e.g. `shares @ losses`"
+        )
+
+
+def _shown(value: Any) -> str:
+    """A value in an error: a tensor by its shape."""
+    if isinstance(value, Tensor) and value.ndim:
+        return f"a tensor of shape {list(value.shape)}"
+    if isinstance(value, Tensor):
+        return f"tensor({value.item():g})"
+    return repr(value)
 
 
 def check_declared(cls: type[Algorithm]) -> None:
-    """Refuse a class whose hyper-parameters no dataclass has read."""
-    for base in cls.__mro__:
-        if base is Algorithm:
-            return
-        if "__dataclass_fields__" in vars(base):
-            continue
-        forgotten = _undeclared(base)
-        if forgotten:
-            listed = ", ".join(forgotten)
-            raise InputError(
-                f"{base.__name__} declares {listed} but is no dataclass; write @dataclass(frozen=True) above the class"
-            )
-
-
-def _undeclared(cls: type) -> list[str]:
-    """What a dataclass would have made a hyper-parameter of."""
-    names = []
-    for name, annotation in inspect.get_annotations(cls).items():
-        if "ClassVar" not in str(annotation):
-            names.append(name)
-    for name, value in vars(cls).items():
-        if isinstance(value, dataclasses.Field) and name not in names:
-            names.append(name)
-    return names
+    """Refuse a class that would not train what it seems to say."""
+    check_fields(cls, Algorithm)
+    check_names(cls, Algorithm)
 
 
 def build(cls: type[Algorithm], options: Mapping[str, Any]) -> Algorithm:
@@ -275,7 +284,7 @@ def build(cls: type[Algorithm], options: Mapping[str, Any]) -> Algorithm:
 
 def _checked(algorithm: Algorithm, spec: "dataclasses.Field[Any]", hint: Any) -> Any:
     """The field's value, converted int -> float where declared, or an error with the bound and its reason."""
-    value = getattr(algorithm, spec.name)
+    value = unwrapped(getattr(algorithm, spec.name))
     where = f"{algorithm.name}: {spec.name}"
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)

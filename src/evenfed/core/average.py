@@ -1,18 +1,22 @@
 """The running mean of a server's models: what a run with `average` deploys.
 
 After round t it is avg_t = sum_k d^(t-k) theta_k / sum_k d^(t-k), over the models after rounds k = 1 .. t. The initial
-model does not count. Memory: one more model.
+model does not count. Rounds that were skipped, which leave the model as it was, do not count either. Memory: one more
+model.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .errors import InputError
+from .scalars import unwrapped
+
+THETA = "theta"  # the flat parameters, among tensors by name
 
 
 class Model(NamedTuple):
@@ -27,61 +31,83 @@ class Average:
     """The mean of the models so far, in which each counts `decay` times as much as the next one."""
 
     decay: float
-    theta: Tensor | None = None  # None before round 1
-    buffers: dict[str, Tensor] = field(default_factory=dict)
+    models: int = 0  # that are in it
+    mean: Model | None = None  # in float32 or wider; None before the first model
+    dtype: torch.dtype = torch.float32  # of the models' own parameters
+    buffer_dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)  # by name
 
     def __post_init__(self) -> None:
         check_decay(self.decay)
 
-    @property
+    @cached_property
     def model(self) -> Model | None:
-        """None before round 1: there is nothing to average yet."""
-        if self.theta is None:
+        """The mean as a model of the run; None before the first model: there is nothing to average yet."""
+        if self.mean is None:
             return None
-        return Model(self.theta, self.buffers)
+        buffers = {name: buffer.to(self.buffer_dtypes[name]) for name, buffer in self.mean.buffers.items()}
+        return Model(self.mean.theta.to(self.dtype), buffers)
 
-    def including(self, model: Model, rounds: int) -> "Average":
-        """With the model after so many rounds as the newest.
+    def including(self, newest: Model) -> "Average":
+        """With one more model.
 
         >>> average = Average(0.5)
-        >>> for rounds, theta in enumerate((1.0, 4.0), start=1):
-        ...     average = average.including(Model(torch.tensor([theta]), {}), rounds)
-        >>> average.theta                                # (0.5 * 1 + 4) / (0.5 + 1)
+        >>> for theta in (1.0, 4.0):
+        ...     average = average.including(Model(torch.tensor([theta]), {}))
+        >>> average.model.theta                                # (0.5 * 1 + 4) / (0.5 + 1)
         tensor([3.])
         """
-        if self.theta is None:
-            return dataclasses.replace(self, theta=model.theta, buffers=dict(model.buffers))
-        share = (1 - self.decay) / (1 - self.decay**rounds)  # of the newest model
+        models = self.models + 1
+        share = (1 - self.decay) / (1 - self.decay**models)  # of the newest model
+        before = self.mean or newest
+        theta = _mixed(before.theta, newest.theta, share)
         buffers = {}
-        for name, newest in model.buffers.items():
-            if newest.is_floating_point():
-                buffers[name] = torch.lerp(self.buffers[name], newest, share)
-            else:
-                buffers[name] = newest  # counters are copied, never averaged
-        theta = torch.lerp(self.theta, model.theta, share)
-        return dataclasses.replace(self, theta=theta, buffers=buffers)
+        for name, buffer in newest.buffers.items():
+            buffers[name] = _mixed(before.buffers[name], buffer, share)
+        return self._of(models, Model(theta, buffers), newest)
 
     def stored(self) -> dict[str, Tensor]:
         """As a checkpoint holds it: copies, for the average may be the model itself."""
-        if self.theta is None:
+        if self.mean is None:
             return {}
-        tensors = {"theta": self.theta.clone()}
-        for name, buffer in self.buffers.items():
+        tensors = {THETA: self.mean.theta.clone(), "models": torch.tensor(self.models)}
+        for name, buffer in self.mean.buffers.items():
             tensors[f"buffers.{name}"] = buffer.clone()
         return tensors
 
-    def restored(self, tensors: Mapping[str, Tensor]) -> "Average":
-        """With what `stored` gave."""
+    def restored(self, tensors: Mapping[str, Tensor], current: Model, rounds: int) -> "Average":
+        """With what `stored` gave, in a run that has the `current` model after so many rounds."""
+        if THETA not in tensors:
+            return self
+        models = int(tensors.get("models", torch.tensor(rounds)))  # older files do not say: every round counted
         buffers = {}
-        for name, tensor in tensors.items():
-            kind, _, buffer = name.partition(".")
-            if kind == "buffers":
-                buffers[buffer] = tensor
-        return dataclasses.replace(self, theta=tensors.get("theta"), buffers=buffers)
+        for name in current.buffers:
+            buffer = tensors[f"buffers.{name}"]
+            buffers[name] = _wide(buffer)  # older files hold it in the model's own type
+        return self._of(models, Model(_wide(tensors[THETA]), buffers), current)
+
+    def _of(self, models: int, mean: Model, like: Model) -> "Average":
+        """Of so many models, which have the types of `like`."""
+        buffer_dtypes = {name: buffer.dtype for name, buffer in like.buffers.items()}
+        return Average(self.decay, models, mean, like.theta.dtype, buffer_dtypes)
+
+
+def _mixed(mean: Tensor, newest: Tensor, share: float) -> Tensor:
+    """The mean with the newest tensor in it; float16 and bfloat16 would lose small shares, so they are widened."""
+    if not newest.is_floating_point():
+        return newest  # counters are copied, never averaged
+    if share == 1:
+        return _wide(newest)
+    return torch.lerp(mean, _wide(newest), share)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    is_narrow = tensor.dtype in (torch.float16, torch.bfloat16)
+    return tensor.float() if is_narrow else tensor
 
 
 def check_decay(decay: object) -> None:
     """Refuse what is not a number between 0 and 1."""
+    decay = unwrapped(decay)
     is_number = isinstance(decay, int | float) and not isinstance(decay, bool)
     if not is_number or not 0 < decay < 1:  # type: ignore[operator]
         raise InputError(

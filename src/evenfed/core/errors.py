@@ -1,11 +1,13 @@
 """Errors a user can act on: what was given, what is allowed, what to do."""
 
 import difflib
-from collections.abc import Iterable
+import numbers
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .visible import visible
 
+_ALIKE = 0.6  # of difflib's ratio; below it, names that share a few letters pass for a misspelling
 _TOO_LARGE = 1 << 63  # the first number that 64 bits with a sign do not hold
 
 
@@ -28,19 +30,32 @@ class Interruption(BaseException):
     """The user asked to stop; everything up to the last finished round is on disk."""
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
-    """An unknown name, with the nearest valid one.
+def unknown(
+    kind: str,
+    given: str,
+    allowed: Iterable[str],
+    hint: str | None = None,
+) -> InputError:
+    """An unknown name, with the nearest valid one. `hint`: a sentence in its place.
 
     >>> print(unknown("algorithm", "semivred", ["fedavg", "semi_vred"]))
     unknown algorithm 'semivred'; did you mean 'semi_vred'? Allowed: fedavg, semi_vred
     """
     names = list(allowed)
-    nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = "allowed"
-    if nearest:
-        hint = f"did you mean '{nearest[0]}'? Allowed"
     choices = ", ".join(names) or "none"
-    return InputError(f"unknown {kind} '{given}'; {hint}: {choices}")
+    closest = nearest(given, names)
+    if hint is None and closest is not None:
+        hint = f"did you mean '{closest}'?"
+    if hint is None:
+        return InputError(f"unknown {kind} '{given}'; allowed: {choices}")
+    return InputError(f"unknown {kind} '{given}'; {hint} Allowed: {choices}")
+
+
+def nearest(given: str, names: Sequence[str], alike: float = _ALIKE) -> str | None:
+    """The name that is spelt most alike, if any is; capitals do not count."""
+    by_spelling = {name.lower(): name for name in names}
+    closest = difflib.get_close_matches(given.lower(), by_spelling, n=1, cutoff=alike)
+    return by_spelling[closest[0]] if closest else None
 
 
 def check_text(name: str, value: Any) -> None:
@@ -56,11 +71,12 @@ def first_line(error: BaseException) -> str:
     return line
 
 
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse what is not a whole number of at least `least`."""
-    is_whole = isinstance(value, int)
+def check_whole(name: str, value: Any, least: int) -> int:
+    """The whole number, as Python's own; refuse what is none of at least `least`."""
+    is_whole = isinstance(value, numbers.Integral)  # NumPy's too
     is_flag = isinstance(value, bool)
     if not is_whole or is_flag or value < least:
         raise InputError(f"{name}={value!r}: give a whole number, at least {least}")
     if value >= _TOO_LARGE:
         raise InputError(f"{name}={value!r}: give a whole number below 2**63")
+    return int(value)

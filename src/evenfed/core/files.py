@@ -4,7 +4,7 @@ import os
 import stat
 import tokenize
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import InputError
@@ -58,3 +58,21 @@ def replace_text(path: Path, text: str) -> None:
     """Write a whole text file."""
     with replacing(path) as beside, beside.open("x") as file:
         file.write(text)
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[bool]:
+    """Make a folder and those above it, and say whether it is new. What an error leaves empty is removed again."""
+    missing = []
+    for path in (folder, *folder.parents):
+        if path.exists():
+            break
+        missing.append(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield bool(missing)
+    except BaseException:
+        with suppress(OSError):  # not empty, or another process works there too
+            for path in missing:
+                path.rmdir()
+        raise

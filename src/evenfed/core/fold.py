@@ -221,7 +221,7 @@ class Fold:
             clipped=tuple(clipped),
         )
         server = dataclasses.replace(server, index=server.index + 1)
-        server = with_average(server, self.server.average)
+        server = with_average(server, self.server.average, record.skipped)
         return server, record
 
     def _unusable(self, survived: float) -> str | None:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError, unknown
+from .scalars import unwrap_fields
 
 ENOUGH = 32  # clients whose numbers make a median; fewer are joined by those heard before
 LEAST = 3  # clients below which no median is trusted
@@ -91,6 +92,7 @@ class Guard:
     rescue: float = 2.0  # at most so many times do weights grow to replace those of clients that dropped out
 
     def __post_init__(self) -> None:
+        unwrap_fields(self)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -48,11 +48,11 @@ def moved(server: Server, step: Tensor) -> Server:
     )
 
 
-def with_average(server: Server, before: Average | None) -> Server:
-    """The server after a round, with its model in the average that stood `before` it."""
-    average = None
-    if before is not None:
-        average = before.including(server.current, server.index)
+def with_average(server: Server, before: Average | None, skipped: bool) -> Server:
+    """The server after a round, with its model in the average that stood `before` it; not if the round was skipped."""
+    average = before
+    if before is not None and not skipped:
+        average = before.including(server.current)
     return dataclasses.replace(server, average=average)
 
 

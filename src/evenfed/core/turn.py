@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .algorithm import Plan, Round
+from .algorithm import Plan, Round, check_objective
 from .guard import Clip
 from .server import Server
 
@@ -86,4 +86,5 @@ def objective(turn: Turn) -> float:
         return float("nan")
     algorithm = turn.server.algorithm
     objective = algorithm.objective(losses, round.shares)
+    check_objective(algorithm, objective)
     return float(objective)

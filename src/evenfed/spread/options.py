@@ -43,7 +43,7 @@ def spread_of(device: str | None, workers: int | None, cluster: str | None) -> t
     (Spread(devices=('cpu', 'cpu'), workers=None, cluster=None, slurm={}), 'cpu')
     """
     if workers is not None:
-        check_whole("workers", workers, 1)
+        workers = check_whole("workers", workers, 1)
         if workers > MOST_WORKERS:
             raise InputError(f"workers={workers}: give at most {MOST_WORKERS}; more than there are runs have no work")
     names_several = isinstance(device, str) and (device == ALL_GPUS or "," in device)
