@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import examples, trees
+from . import examples, misread, trees
 from .core.errors import InputError
 from .core.visible import visible
+from .heading import Heading
 from .trees import Inputs
 
 Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
@@ -35,6 +36,32 @@ class Client:
     test_size: int | None = None
     groups: Any = None  # a label per test example, such as a sex or an age group, for `Result.groups`
 
+    def __post_init__(self) -> None:
+        if self.groups is None or self.test is None:
+            return
+        count = examples.count(self.test) if self.test_size is None else self.test_size
+        name = self.name or "without a name"
+        try:
+            shape = list(np.shape(self.groups))
+        except ValueError:
+            raise InputError(
+                f"client {name}: groups of unequal lengths; give one label for each test example"
+            ) from None
+        if count is not None and shape != [count]:
+            raise InputError(
+                f"client {name}: groups {shape} for {count} test examples; give one label for each test example"
+            )
+        missing = misread.missing(self.groups)
+        if missing:
+            raise InputError(f"client {name}: groups has {missing} missing values; give them a name such as 'unknown'")
+
+    def column_of(self, part: Examples) -> str | None:
+        """The column to predict of one of its parts; a pair beside a table has none and needs none."""
+        beside = self.test if part is self.train else self.train
+        if examples.is_pair(part) and beside is not None and not examples.is_pair(beside):
+            return None
+        return self.target
+
     def __repr__(self) -> str:
         train = _amount(self.train, self.size)
         test = "none" if self.test is None else _amount(self.test, self.test_size)
@@ -43,12 +70,10 @@ class Client:
 
 def _amount(given: Examples, size: int | None) -> str:
     """How many examples, as far as can be told without reading them."""
-    rows = given[1] if isinstance(given, tuple) and len(given) == 2 else given
-    try:
-        count = len(rows) if size is None else size
-    except TypeError:  # a function, which is asked when the client is drawn
-        return "when drawn"
-    return "in a folder" if isinstance(rows, str) else str(count)
+    if examples.is_path(given):
+        return "in a folder"
+    count = examples.count(given) if size is None else size
+    return "when drawn" if count is None else str(count)
 
 
 @dataclass(frozen=True)
@@ -139,10 +164,11 @@ def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
     """
     name = client.name or position
-    train = _pool_at(position, client.train, f"client {name}, train", dtype, client.target)
+    heading = Heading()
+    train = _pool_at(position, client.train, f"client {name}, train", dtype, client.column_of(client.train), heading)
     if client.test is None:
         return train, None
-    test = _pool_at(position, client.test, f"client {name}, test", dtype, client.target)
+    test = _pool_at(position, client.test, f"client {name}, test", dtype, client.column_of(client.test), heading)
     return train, like_training(test, train)
 
 
@@ -152,8 +178,9 @@ def _pool_at(
     where: str,
     dtype: torch.dtype,
     target: str | None,
+    heading: Heading,
 ) -> Pool:
-    inputs, targets = tensors(part, where, dtype, target)
+    inputs, targets = tensors(part, where, dtype, target, heading)
     clients = position + 1
     sizes = torch.zeros(clients, dtype=torch.int64)
     sizes[position] = len(targets)
@@ -166,20 +193,26 @@ def tensors(
     where: str,
     dtype: torch.dtype,
     target: str | None = None,
+    heading: Heading | None = None,
 ) -> tuple[Inputs, Tensor]:
-    """Whatever a user gives as one client's examples, as tensors; a function is called for them."""
+    """Whatever a user gives as one client's examples, as tensors; a function is called for them.
+
+    The columns of a table are compared with those of the tables that `heading` has seen.
+    """
     if examples.is_loader(part):
         part = examples.loaded(part, where)
-    given_inputs, given_targets = examples.pair(part, where, target)
-    inputs = _inputs(given_inputs, f"{where} inputs", dtype)
-    targets = _tensor(given_targets, f"{where} targets", dtype)
+    table = examples.read(part, where, target)
+    if heading is not None:
+        heading.check(table.columns, where)
+    inputs = _inputs(table.inputs, f"{where} inputs", dtype)
+    targets = _tensor(table.targets, f"{where} targets", dtype)
     answers = len(targets)
     for name, tensor in zip(trees.names(inputs), trees.leaves(inputs), strict=True):
         count = len(tensor)
         if count == answers:
             continue
         advice = "give one target for each input"
-        if isinstance(given_inputs, list):
+        if isinstance(table.inputs, list):
             advice += ", and several inputs of one model as a tuple or a dict"
         raise InputError(f"{where}: {count} inputs{name} but {answers} targets; {advice}")
     return inputs, targets

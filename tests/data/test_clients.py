@@ -8,10 +8,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 import evenfed
 from evenfed import Client, InputError, client, examples, lazy
+from evenfed.heading import Heading
 from evenfed.simulate.engines.choose import Parallel
 from evenfed.simulate.problem import Problem, Question
 
@@ -117,9 +126,158 @@ def test_a_client_may_be_an_empty_subset():
     assert result.shares.tolist() == [0, 1]
 
 
+SWAPPED = FRAME[["label", "bmi", "age", "dose"]]
+RENAMED = FRAME.rename(columns={"bmi": "weight", "dose": "amount"})
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(lambda frame: frame, id="DataFrame"),
+        pytest.param(lambda frame: (frame.drop(columns="label"), frame["label"]), id="pair"),
+        pytest.param(lambda frame: {name: frame[name].to_numpy() for name in frame}, id="columns"),
+        pytest.param(lambda frame: (frame.drop(columns="label"), Y), id="pair with a tensor"),
+        pytest.param(
+            lambda frame: Items(lambda k: {str(name): value for name, value in frame.iloc[k].items()}), id="Dataset"
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (SWAPPED, "the table's columns are 'bmi', 'age', 'dose', but {first} has 'age', 'bmi', 'dose'"),
+        (RENAMED, "other columns than {first} .'bmi', 'dose' missing, 'weight', 'amount' added."),
+        (FRAME.drop(columns="bmi"), "other columns than {first} .'bmi' missing."),
+    ],
+)
+def test_columns_of_other_names_or_in_another_order_are_refused(form, wrong, told):
+    """In a test part, between clients, in held-out data, and in what is loaded later."""
+    right = Client(FRAME, FRAME, name="a")
+    bad = form(wrong)
+    for clients, held_out, where in (
+        ([Client(FRAME, bad, name="a")], {}, "client a, test"),
+        ([right, Client(bad, name="b")], {}, "client b, train"),
+        ([right], {"unseen": [Client(bad, name="c")]}, "client c, unseen"),
+        ([right], {"test": bad}, "client all, test"),
+        ([right, Client(lambda: bad, size=12, name="b")], {}, "client b, train"),
+        ([Client(lambda: FRAME, size=12, name="a"), Client(bad, name="b")], {}, None),
+    ):
+        message = told.format(first="client a, train")
+        if where is None:  # what is at hand is read first
+            where, message = "client a, train", "columns"
+        with pytest.raises(InputError, match=f"^{where}: .*{message}"):
+            rounds_of(clients, **held_out)
+    with pytest.raises(InputError, match="^client 3, test: .*" + told.format(first="client 3, train")):
+        client.alone(Client(FRAME, bad), 3, torch.float32)
+
+
+def test_columns_of_one_table_for_all_clients_are_compared_too():
+    features, swapped = FRAME[["age", "bmi", "dose"]], FRAME[["bmi", "age", "dose"]]
+    sizes = [6, 6]
+    rounds_of(evenfed.Clients((features, FRAME["label"]), sizes, (features, FRAME["label"]), sizes))
+    with pytest.raises(InputError, match=r"^test: the table's columns are 'bmi', 'age', 'dose', but train has"):
+        rounds_of(evenfed.Clients((features, FRAME["label"]), sizes, (swapped, FRAME["label"]), sizes))
+
+
+def test_columns_without_names_are_not_compared():
+    numbered = pd.DataFrame(X.numpy())
+    for test in ((X, Y), (numbered, Y), (FRAME[["age", "bmi", "dose"]], FRAME["label"]), {"x": X, "y": Y}):
+        clients = [Client(FRAME, test), Client(test, FRAME)]
+        assert rounds_of(clients).accuracy.shape == (2,)
+    by_name = {"ids": X, "mask": X > 0, "label": Y}  # inputs of a model that are told apart by name, in any order
+    reordered = {"label": Y, "mask": X > 0, "ids": X}
+    heading = Heading()
+    for part in (by_name, reordered):
+        assert list(tensors(part, heading=heading)[0]) == ["ids", "mask"]
+
+
+def test_long_tables_are_not_listed_whole():
+    wide = pd.DataFrame(np.zeros((2, 40)), columns=[f"c{k}" for k in range(40)]).assign(y=[0, 1])
+    with pytest.raises(InputError, match="'c7' and 32 more missing") as refused:
+        rounds_of([Client(wide, FRAME)])
+    assert "'c8'" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        ((X, Y), "12"),
+        ([X, Y], "12"),
+        (FRAME, "12"),
+        ({"x": X, "y": Y}, "12"),
+        (TensorDataset(X, Y), "12"),
+        (Subset(TensorDataset(X, Y), range(5)), "5"),
+        (DataLoader(TensorDataset(X, Y), batch_size=4), "12"),
+        (DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True, drop_last=True), "12"),
+        (DataLoader(TensorDataset(X, Y), 4, sampler=SubsetRandomSampler(range(7))), "7"),
+        (Stream(), "when drawn"),
+        (lambda: (X, Y), "when drawn"),
+        ("north", "in a folder"),
+        (Path("north"), "in a folder"),
+    ],
+)
+def test_a_client_shows_examples_not_batches(part, shown):
+    assert repr(Client(part, part)) == f"<Client without a name: train {shown}, test {shown}>"
+
+
 def test_a_target_that_is_not_there_is_told():
     with pytest.raises(InputError, match="no column 'outcome' for target=; the columns are age, bmi, dose, label"):
         tensors(FRAME, target="outcome")
+
+
+FEATURES = FRAME[["age", "bmi", "dose"]]
+BACKWARDS = FRAME.iloc[::-1]
+HALF = RandomSampler(range(12), num_samples=6)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ((FEATURES, BACKWARDS["label"]), "the same row labels in another order.*bring them into one order"),
+        ((FRAME, FRAME["label"]), "the inputs still hold the targets, as column 'label'; drop it"),
+        ((np.ma.masked_array(X.numpy(), X.numpy() > 0), Y), "has masked values; fill them"),
+        (DataLoader(TensorDataset(X, Y), 4, sampler=HALF), "RandomSampler may repeat or leave out items"),
+    ],
+    ids=["order", "answer", "masked", "sampler"],
+)
+def test_data_that_would_train_something_else_are_refused(part, message):
+    """They had trained in silence: on wrong pairs, with the answer given away, on hidden values, on other items."""
+    with pytest.raises(InputError, match=message):
+        tensors(part)
+
+
+def test_tables_are_paired_by_position_where_labels_say_nothing_else():
+    backwards = BACKWARDS.reset_index(drop=True)
+    inputs, targets = tensors((backwards[["age", "bmi", "dose"]], backwards["label"]))
+    torch.testing.assert_close(inputs, X.flip(0))
+    assert targets.tolist() == Y.flip(0).tolist()
+    other_labels = FRAME["label"].set_axis([f"row {k}" for k in range(12)])
+    inputs, targets = tensors((FEATURES, other_labels))
+    assert targets.tolist() == Y.tolist()
+    inputs, _ = tensors((np.ma.masked_array(X.numpy()), Y))  # nothing is masked
+    torch.testing.assert_close(inputs, X)
+
+
+@pytest.mark.parametrize("groups", [["f", None] * 6, ["f", np.nan] * 6, np.array([1.0, np.nan] * 6)])
+def test_examples_without_a_group_are_no_group(groups):
+    with pytest.raises(InputError, match="client a: groups has 6 missing values; give them a name such as 'unknown'"):
+        Client((X, Y), (X, Y), "a", groups=groups)
+
+
+@pytest.mark.parametrize("part", [(X, Y), TensorDataset(X, Y), Items(lambda k: (X[k], Y[k])), lambda: (X, Y)])
+def test_a_target_where_there_are_no_columns_is_told(part):
+    """It was not looked at: a model was trained on something else than what was named."""
+    named = Client(part, part, target="outcome", size=12, test_size=12)
+    with pytest.raises(InputError, match=r"target='outcome' names a column, but .* has none.*leave the name out"):
+        evenfed.train(torch.nn.Linear(3, 2), [named, named], "fedavg", rounds=1)
+
+
+def test_a_table_to_train_on_may_have_a_pair_to_test_on():
+    frame = pd.DataFrame(X.numpy(), columns=["a", "b", "c"]).assign(outcome=Y.numpy())
+    mixed = [Client(frame, (X, Y), target="outcome"), Client((X, Y), frame, target="outcome")]
+    train, test = lazy.pools(mixed, torch.float32)
+    for pool in (train, test):
+        assert torch.equal(pool.of(0)[0], pool.of(1)[0]) and torch.equal(pool.of(0)[1], pool.of(1)[1])
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import evenfed
 from evenfed import InputError
@@ -44,6 +45,103 @@ def test_natural_clients_bear_their_owners_names():
     by_column = evenfed.federate(frame, "y", "natural", owners="site")
     assert [client.name for client in by_column] == ["north", "south", "west"]
     assert rows(by_column) == list(range(300))
+
+
+def test_numpy_scalars_are_pythons_numbers():
+    plain = evenfed.federate(X, Y, clients=4, concentration=0.5, test=0.25, seed=1)
+    options = {"clients": np.int64(4), "concentration": np.float32(0.5), "test": np.float32(0.25), "seed": np.uint8(1)}
+    ours = evenfed.federate(X, Y, **options)
+    for a, b in zip(plain, ours, strict=True):
+        assert a.name == b.name and np.array_equal(a.train[0], b.train[0]) and np.array_equal(a.test[0], b.test[0])
+    settings = DataSettings(clients=np.int64(4), concentration=np.float32(0.5), seed=np.int64(1))
+    assert repr(settings) == repr(DataSettings(clients=4, concentration=0.5, seed=1))
+    with pytest.raises(InputError, match=r"clients=np.int64\(0\): give a whole number, at least 1"):
+        evenfed.federate(X, Y, clients=np.int64(0))
+
+
+PAIRS = TensorDataset(X, Y)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PAIRS,
+        (X, Y),
+        DataLoader(PAIRS, batch_size=7),
+        {"x": X, "y": Y},
+        pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "y": Y}),
+    ],
+    ids=["dataset", "pair", "loader", "dict", "frame"],
+)
+def test_data_with_targets_of_their_own_need_no_y(data):
+    """A partition in the place of y was taken for the name of a column, and then not looked at."""
+    clients = evenfed.federate(data, partition="iid", clients=4)
+    assert [len(client.train[1]) + len(client.test[1]) for client in clients] == [75] * 4
+    assert rows(clients) == list(range(300))
+    with pytest.raises(InputError, match=r"y='iid' is a partition.*write partition='iid'"):
+        evenfed.federate(data, "iid", clients=4)
+
+
+@pytest.mark.parametrize(
+    ("data", "y", "message"),
+    [
+        (PAIRS, "foo", "x: target='foo' names a column, but a dataset whose items are tuples has none"),
+        ((X, Y), "foo", "x: target='foo' names a column, but a pair has none"),
+        (PAIRS, Y, "y beside a TensorDataset, whose items hold their own targets; leave y out"),
+        (X, None, "y is missing beside a Tensor; give one target for each row of x"),
+    ],
+)
+def test_targets_that_would_not_be_looked_at_are_told(data, y, message):
+    with pytest.raises(InputError, match=message):
+        evenfed.federate(data, y, partition="iid", clients=4)
+
+
+def test_owners_in_another_order_than_the_table_are_told():
+    table = pd.DataFrame({"u": X[:, 0], "y": Y})
+    owners = pd.Series(["north", "south", "west"] * 100)
+    with pytest.raises(InputError, match=r"x and owners: .*the same row labels in another order"):
+        evenfed.federate(table, "y", owners=owners.iloc[::-1])
+
+
+def test_a_column_may_have_the_name_of_a_partition():
+    clients = evenfed.federate({"x": X, "natural": Y}, "natural", "iid", clients=4)
+    assert rows(clients) == list(range(300))
+
+
+def test_a_column_of_a_dict_may_be_the_owners():
+    owners = np.array(["north", "south", "west"])[np.arange(300) % 3]
+    clients = evenfed.federate({"x": X, "site": owners, "y": Y}, "y", owners="site")
+    assert [client.name for client in clients] == ["north", "south", "west"]
+    assert rows(clients) == list(range(300))
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        np.array([1.0, np.nan, np.nan] * 100),
+        torch.tensor([1.0, np.nan, np.nan] * 100),
+        [1, None, None] * 100,
+        ["a", np.nan, np.nan] * 100,  # of which numpy makes the text "nan"
+        np.array(["a", None, None] * 100, dtype=object),
+        pd.Series(["a", None, None] * 100),
+        pd.Series(["a", None, None] * 100, dtype="string"),
+        pd.Series(["a", None, None] * 100, dtype="category"),
+        pd.Series([1, None, None] * 100, dtype="Int64"),
+        np.ma.masked_array([1, 2, 3] * 100, [0, 1, 1] * 100),
+        pd.to_datetime(pd.Series(["2026-01-01", None, None] * 100)),
+    ],
+    ids=lambda owners: f"{type(owners).__name__} of {getattr(owners, 'dtype', type(owners[0]).__name__)}",
+)
+def test_rows_without_an_owner_are_no_client(owners):
+    with pytest.raises(InputError, match="owners has 200 missing values; fill them or drop those rows"):
+        evenfed.federate(X, Y, owners=owners)
+    table = {"x": X, "site": owners, "y": Y}
+    with pytest.raises(InputError, match="owners: column 'site' has 200 missing values; fill them or drop"):
+        evenfed.federate(table, owners="site")
+    if not isinstance(owners, torch.Tensor | np.ma.MaskedArray):
+        frame = pd.DataFrame({"u": X[:, 0], "site": owners, "y": Y})
+        with pytest.raises(InputError, match="owners: column 'site' has 200 missing values"):
+            evenfed.federate(frame, owners="site")
 
 
 def test_targets_that_are_no_classes_are_split_by_no_class():

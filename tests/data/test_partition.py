@@ -73,7 +73,12 @@ def test_a_federation_holds_each_clients_own_rows():
 def test_small_clients_are_kept_dropped_or_drawn_again_as_asked(monkeypatch):
     base = {"clients": 30, "concentration": 0.1, "min_train": 5, "min_test": 5}
     kept = federate(DataSettings(**base))
-    assert len(kept.names) == 30 and kept.train_sizes.min() == 0 and "kept" in kept.notes[-1]
+    assert len(kept.names) == 30 and kept.train_sizes.min() == 0
+    few = int(((kept.train_sizes < 5) | (kept.judged_sizes < 5)).sum())
+    assert few > 1
+    assert kept.notes[-1] == f"{few} of 30 clients have fewer than 5 training or fewer than 5 test examples; kept"
+    (empty,) = federate(DataSettings(clients=30, concentration=0.1)).notes
+    assert empty == "1 of 30 clients has no training or no test examples; kept"
     dropped = federate(DataSettings(**base, small="drop"))
     assert len(dropped.names) < 30 and dropped.train_sizes.min() >= 5 and "dropped" in dropped.notes[-1]
     base["clients"] = 12

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from .. import examples
+from .. import examples, misread
 from ..client import Client
 from ..core.errors import InputError, check_whole, first_line, unknown
+from ..core.scalars import unwrapped
 from . import partition as partitions
 from .options import PARTITIONS, DataSettings
 from .partition import Parts, Rows
@@ -22,7 +24,7 @@ FEWEST_REPEATS = 2  # float targets count as classes if each occurs this often o
 
 def federate(
     x: Any,
-    y: Any,
+    y: Any = None,
     partition: str | None = None,
     *,
     clients: int = 10,
@@ -35,7 +37,8 @@ def federate(
     """Split one's own examples into clients, each with a training and a test part.
 
     `x`, `y`: arrays or tensors with one row per example; `x` may be a dict or tuple of them. Or `x` is a table (data
-    frame, Hugging Face dataset) and `y` names its target column.
+    frame, Hugging Face dataset) and `y` names its target column, unless it is called label, labels, target or y. Or
+    `x` is a torch Dataset or DataLoader that has targets of its own, without `y`.
     `partition`: "dirichlet" (few classes per client, as `concentration` says), "shards" (`shards_per_client` classes
     or so), "iid" (everyone the same), or "natural": one client per value of `owners`, an array or a column's name.
     Natural if `owners` is given, else dirichlet.
@@ -55,10 +58,13 @@ def federate(
         partition = "dirichlet" if owners is None else "natural"
     if partition not in PARTITIONS:
         raise unknown("partition", str(partition), PARTITIONS)
-    check_whole("clients", clients, 1)
-    check_whole("shards_per_client", shards_per_client, 1)
-    check_whole("seed", seed, 0)
+    _check_target(x, y)
+    clients = check_whole("clients", clients, 1)
+    shards_per_client = check_whole("shards_per_client", shards_per_client, 1)
+    seed = check_whole("seed", seed, 0)
+    concentration = unwrapped(concentration)
     _check_concentration(concentration)
+    test = unwrapped(test)
     x, owners = _without_owners(x, owners, partition)
     data = Examples.of(x, y)
     if partition == "natural":
@@ -183,6 +189,29 @@ def _quotas(counts: Rows, share: float) -> Rows:
     return quotas
 
 
+def _check_target(x: Any, y: Any) -> None:
+    """Refuse a partition given in place of the targets, and targets beside a data set that has its own."""
+    has_own = isinstance(x, Dataset | DataLoader)
+    if isinstance(y, str):
+        if y in PARTITIONS and y not in _columns(x):
+            raise InputError(f"y='{y}' is a partition, given where the targets are expected; write partition='{y}'")
+    elif y is not None and has_own:
+        kind = type(x).__name__
+        raise InputError(
+            f"y beside a {kind}, whose items hold their own targets; leave y out, or give x as an array of inputs"
+        )
+    elif y is None and isinstance(x, Tensor | np.ndarray):
+        raise InputError(f"y is missing beside a {type(x).__name__}; give one target for each row of x")
+
+
+def _columns(x: Any) -> Sequence[str]:
+    """The names of a table's columns; none of what is no table."""
+    if isinstance(x, Mapping):
+        return list(x)
+    names = getattr(x, "column_names", getattr(x, "columns", ()))
+    return list(map(str, names))
+
+
 def _check_share(share: Any) -> None:
     is_number = isinstance(share, int | float)
     is_flag = isinstance(share, bool)
@@ -239,17 +268,30 @@ def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
     if has_owners != is_natural:
         has = "owners=" if has_owners else "no owners="
         raise InputError(f"partition='{partition}' with {has}: owners go with 'natural', and 'natural' needs them")
+    if owners is None:
+        return x, None
     if not isinstance(owners, str):
-        return x, owners if owners is None else _array(owners, where="owners")
-    columns = getattr(x, "columns", ())
-    names = getattr(x, "column_names", columns)
+        _refuse_missing(owners, "owners")
+        misread.check_alignment(x, owners, "x and owners")
+        return x, _array(owners, where="owners")
+    names = _columns(x)
     if owners not in names:
-        listed = ", ".join(map(str, names)) or "none"
+        listed = ", ".join(names) or "none"
         raise InputError(f"owners='{owners}' names no column of x; its columns are: {listed}")
+    _refuse_missing(x[owners], f"owners: column '{owners}'")
     values = np.asarray(x[owners])
+    if isinstance(x, Mapping):
+        return {name: column for name, column in x.items() if name != owners}, values
     if hasattr(x, "remove_columns"):
         return x.remove_columns(owners), values
     return x.drop(columns=owners), values
+
+
+def _refuse_missing(owners: Any, where: str) -> None:
+    """Rows without an owner; together they would look like one more client, called nan."""
+    missing = misread.missing(owners)
+    if missing:
+        raise InputError(f"{where} has {missing} missing values; fill them or drop those rows")
 
 
 def _labels(targets: Any) -> Rows | None:
@@ -279,6 +321,8 @@ def _array(values: Any, where: str) -> Any:
     if isinstance(values, Tensor):
         examples.check_rows(values, where)
         return values
+    if misread.is_masked(values):
+        raise InputError(f"{where}: {misread.MASKED}")
     try:
         array = values if isinstance(values, np.ndarray) else np.asarray(values)
     except (TypeError, ValueError, OverflowError) as error:

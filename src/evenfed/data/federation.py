@@ -217,15 +217,31 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
         if not few:
             return draw
         if settings.small == "keep":
-            return draw.noted(f"{few} of {total} clients are small and kept")
+            return draw.noted(_small_clients(few, total, settings, "kept"))
         if settings.small == "drop" and large:
-            least = f"fewer than {settings.min_train} train or {settings.min_test} test examples"
             remaining = draw.only(large)
-            return remaining.noted(f"{few} of {total} clients dropped: {least}")
+            return remaining.noted(_small_clients(few, total, settings, "dropped"))
     raise InputError(
         f"data.small='{settings.small}': no client or no draw has {settings.min_train} training and "
         f"{settings.min_test} test examples everywhere; ask for fewer clients, a larger concentration, or lower minima"
     )
+
+
+def _small_clients(few: int, total: int, settings: DataSettings, what: str) -> str:
+    """How many clients are small, what that means, and what became of them."""
+    train = _less_than(settings.min_train)
+    test = _less_than(settings.min_test)
+    verb = "has" if few == 1 else "have"
+    return f"{few} of {total} clients {verb} {train} training or {test} test examples; {what}"
+
+
+def _less_than(examples: int) -> str:
+    """In words.
+
+    >>> _less_than(1), _less_than(10)
+    ('no', 'fewer than 10')
+    """
+    return "no" if examples <= 1 else f"fewer than {examples}"
 
 
 def _without_unseen(draw: _Draw, settings: DataSettings) -> tuple[_Draw, _Draw]:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from ..core.errors import InputError, check_whole, unknown
+from ..core.scalars import unwrap_fields
 from .catalogue import SOURCES
 
 NAMES = (*SOURCES, "folder")
@@ -37,6 +38,7 @@ class DataSettings:
     seed: int = 0  # of the split
 
     def __post_init__(self) -> None:
+        unwrap_fields(self)
         _check_choice("data set", self.name, NAMES)
         self._complete()
         _check_choice("data.partition", self.partition, PARTITIONS)
@@ -45,8 +47,13 @@ class DataSettings:
         is_own_folder = self.name == "folder"
         if is_own_folder != (self.path is not None):
             raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
-        fewest = 0 if self.partition == "natural" else 1
-        check_whole("data.clients", self.clients, fewest)
+        is_natural = self.partition == "natural"
+        if not is_natural and self.clients == 0:
+            raise InputError(
+                f"data.clients=0 with partition='{self.partition}': 0 stands for all owners, which 'natural' alone "
+                f"has; give the number of clients to split the data into, e.g. data.clients={CLIENTS}"
+            )
+        check_whole("data.clients", self.clients, 0 if is_natural else 1)
         check_whole("data.shards_per_client", self.shards_per_client, 1)
         check_whole("data.min_examples", self.min_examples, 1)
         check_whole("data.min_train", self.min_train, 0)
