@@ -36,8 +36,9 @@ OVER_FEDERATIONS = (
     "confirm-cifar100",
     "guard-cifar10",
     "others-cifar10",
+    "twenty-cifar10",
 )
-DIGITS = ("choose-digits", "confirm-digits")
+DIGITS = ("choose-digits", "confirm-digits", "narrow-digits")
 OTHERS = {*STUDIES, *LANGUAGE, *OVER_FEDERATIONS, *DIGITS, "demo"}
 REPRODUCTIONS = sorted(p for p in ROOT.glob("*.toml") if p.stem not in OTHERS)
 
@@ -126,8 +127,10 @@ def test_damped_language_studies_change_the_weights_alone_at_fedavgs_rate(name, 
     assert study.train.evaluate_every % 2 == 1
 
 
-def test_digits_are_confirmed_on_other_federations_than_they_were_chosen_on():
-    choose, confirm = (Experiment.read(ROOT / f"{name}.toml") for name in DIGITS)
+@pytest.mark.parametrize(("name", "hidden"), [("confirm-digits", [32]), ("narrow-digits", [4])])
+def test_digits_are_confirmed_on_other_federations_than_they_were_chosen_on(name, hidden):
+    choose = Experiment.read(ROOT / "choose-digits.toml").changed([f"model.hidden={hidden}"])
+    confirm = Experiment.read(ROOT / f"{name}.toml")
     assert choose.data.judge == "validation" and confirm.data.judge == "test"
     assert not set(choose.federations) & set(confirm.federations)
     assert choose.model == confirm.model and choose.train.rounds == confirm.train.rounds
@@ -149,6 +152,31 @@ def test_studies_over_federations_have_the_papers_model_and_see_a_swing_of_perio
             assert getattr(member.data, option) == getattr(paper.data, option), option
 
 
+def test_the_twenty_federations_are_those_of_both_confirmations_with_the_same_runs():
+    """So that all runs can be taken over: each federation's are some of its confirmation's."""
+    confirmed = {}
+    for name in ("confirm-cifar10", "chosen-cifar10"):
+        for member in Experiment.read(ROOT / f"{name}.toml").members:
+            confirmed[member.data.seed] = [member.config(run) for run in member.runs()[0]]
+    twenty = Experiment.read(ROOT / "twenty-cifar10.toml").members
+    assert [member.data.seed for member in twenty] == sorted(confirmed)
+    for member in twenty:
+        for run in member.runs()[0]:
+            assert member.config(run) in confirmed[member.data.seed], run.name
+
+
+@pytest.mark.skipif(not (REPOSITORY / "results").is_dir(), reason="the package's sources have no results")
+def test_runs_of_a_gpu_are_put_together_and_shown_without_a_gpu_and_without_their_data(evenfed, tmp_path, monkeypatch):
+    monkeypatch.setenv("EVENFED_DATA", str(tmp_path / "no-data"))
+    call = ["compare", "@twenty-cifar10", "--device", "cuda", "--set", "federations=[3]"]
+    out = ["--reuse", REPOSITORY / "results" / "confirm-cifar10" / "federation-3", "--out", tmp_path]
+    shown = evenfed(*call, *out)
+    assert shown.returncode == 0, shown.stderr
+    assert "vred[beta=0.5,smooth=0.1,average=0.8]" in shown.stdout
+    again = evenfed(*call, "--out", tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
 def test_the_damping_study_is_the_whole_grid_on_validation_data():
     study = Experiment.read(ROOT / "damping-cifar10.toml")
     assert study.data.judge == "validation" and study.seeds == (0,) and study.noise_floor
@@ -159,6 +187,62 @@ def test_the_damping_study_is_the_whole_grid_on_validation_data():
     assert strengths == {0.2, 0.5, 1.0, 2.0}
     rates = {v.options["lr"] for v in study.variants if v.algorithm.name == "fedavg"}
     assert rates == {0.002, 0.005, 0.01, 0.02}
+
+
+def labels(**tables) -> list[str]:
+    """Of the entries of an experiment with lr = 0.2 in [train]."""
+    experiment = Experiment.of({"train": {"lr": 0.2}, "algorithms": tables}, "page")
+    return [variant.label for variant in experiment.variants]
+
+
+def test_a_grids_labels_say_what_its_table_fixes():
+    slow = {"algorithm": "semi_vred", "lr": 0.01, "grid": {"beta": [0.5, 1.0]}}
+    assert labels(slow=slow, fast={**slow, "lr": 0.5}) == [
+        "fedavg",
+        "semi_vred[lr=0.01,beta=0.5]",
+        "semi_vred[lr=0.01,beta=1.0]",
+        "semi_vred[lr=0.5,beta=0.5]",
+        "semi_vred[lr=0.5,beta=1.0]",
+    ]
+    usual = {"algorithm": "semi_vred", "lr": 0.2, "beta": 0.2, "grid": {"smooth": ["none", 0.5]}}
+    assert labels(usual=usual) == ["fedavg", "semi_vred", "semi_vred[smooth=0.5]"]  # as [train] and by default
+    strong = {"algorithm": "semi_vred[beta=1]", "grid": {"smooth": ["none", 0.5]}}
+    assert labels(strong=strong) == ["fedavg", "semi_vred[beta=1]", "semi_vred[beta=1,smooth=0.5]"]
+    assert labels(slow={"algorithm": "semi_vred", "lr": 0.01}) == ["fedavg", "slow"]  # no grid: the table's name
+
+
+def test_fedavg_as_a_grids_table_fixes_it_stays_what_others_are_compared_with():
+    experiment = Experiment.of(
+        {
+            "train": {"lr": 0.2},
+            "algorithms": {
+                "FedAvg": {"lr": 0.01, "grid": {"average": ["none", 0.8]}},
+                "other": {"algorithm": "fedavg", "lr": 0.5, "grid": {"average": ["none", 0.8]}},
+            },
+        },
+        "page",
+    )
+    rates = {variant.label: variant.options["lr"] for variant in experiment.variants}
+    assert rates == {
+        "fedavg": 0.01,
+        "FedAvg[average=0.8]": 0.01,
+        "fedavg[lr=0.5]": 0.5,
+        "fedavg[lr=0.5,average=0.8]": 0.5,
+    }
+
+
+def test_rates_in_a_grids_labels_follow_the_quick_form():
+    slow = {"algorithm": "semi_vred", "lr": 0.01, "grid": {"beta": [0.5]}}
+    study = Experiment.of({"train": {"lr": 0.2}, "quick": {"lr_factor": 6.0}, "algorithms": {"slow": slow}}, "page")
+    assert "semi_vred[lr=0.01,beta=0.5]" in {variant.label for variant in study.variants}
+    assert "semi_vred[lr=0.06,beta=0.5]" in {variant.label for variant in study.in_quick_form().variants}
+
+
+def test_the_commands_of_the_first_page_run(evenfed):
+    done = evenfed("compare", "--quick", "--rounds", 2)
+    assert done.returncode == 0 and "semi_vred[beta=1,smooth=0.25]" in done.stdout, done.stderr
+    reported = evenfed("report", "runs/demo-quick", "--no-figures")
+    assert reported.returncode == 0 and "seeds 0, 1" in reported.stdout, reported.stderr
 
 
 def test_entries_of_the_set_up_study_are_the_papers():
@@ -173,11 +257,15 @@ def test_one_script_makes_all_results_and_the_page_links_their_reports():
     names = set(re.findall(r"compare @(\S+)", done.stdout))
     written = re.findall(r"choose .* --out (\S+\.toml)", done.stdout)
     assert names and names <= set(bundled())
-    assert written and all((REPOSITORY / file).parent == ROOT for file in written)
+    in_the_package = [file for file in written if file.startswith("src/")]
+    assert in_the_package and all((REPOSITORY / file).parent == ROOT for file in in_the_package)
     page = (REPOSITORY / "results" / "README.md").read_text()
     packed = set(re.findall(r"pack \S+ results/(\S+)", done.stdout))
     linked = set(re.findall(r"\]\(([\w-]+)/\S+\)", page))
     assert packed and packed <= linked
+    missing = {**os.environ, "DRY": "1", "MISSING": "1"}
+    done = subprocess.run([script, "others-cifar10"], env=missing, capture_output=True, text=True)
+    assert "--reuse results/others-cifar10" in done.stdout
     wrong = subprocess.run([script, "cifar11"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "unknown part 'cifar11'" in wrong.stderr
 
@@ -212,3 +300,18 @@ def test_a_new_experiment_runs_as_it_is_and_with_ones_own_data_and_model(tmp_pat
     assert evenfed("new", "digits.toml").returncode == 0
     usual = Experiment.read(tmp_path / "digits.toml")
     assert usual.data.name == "digits" and {v.label for v in usual.variants} == {"fedavg", "semi_vred", "qffl"}
+
+
+def test_grids_that_fix_different_tables_have_different_labels():
+    def entry(momentum):
+        optimizer = {"name": "sgd", "momentum": momentum}
+        return {"algorithm": "vred", "optimizer": optimizer, "grid": {"beta": [0.5, 1.0]}}
+
+    found = Experiment.of({"algorithms": {"slow": entry(0.5), "fast": entry(0.9)}}, "two")
+    assert [v.label for v in found.variants[1:]] == [
+        "slow[beta=0.5]",
+        "slow[beta=1.0]",
+        "fast[beta=0.5]",
+        "fast[beta=1.0]",
+    ]
+    assert found.variants[3].options["optimizer"]["momentum"] == 0.9

@@ -123,7 +123,7 @@ def test_fetch_of_what_is_here_does_nothing(data, monkeypatch):
         (("show", "cifar100"), "evenfed data fetch cifar100"),
         (("show", "cifar-10"), "did you mean 'cifar10'"),
         (("show", "cifar10", "--partition", "dirichlett"), "did you mean 'dirichlet'"),
-        (("show", "cifar10", "--clients", "0"), "at least 1"),
+        (("show", "cifar10", "--clients", "0"), "give the number of clients"),
         (("show", "cifar10", "--train-fraction", "2"), "between 0 and 1"),
         (("add", "cifar10", "nowhere.tar.gz"), "nowhere.tar.gz does not exist"),
         (("add", "cifar11", "x"), "did you mean 'cifar10'"),

@@ -13,7 +13,7 @@ from evenfed.comparison.runner import run
 from evenfed.comparison.tune import tables
 from evenfed.core.server import Record
 from evenfed.data import federate
-from evenfed.report.tuning import save_toml
+from evenfed.report.tuning import save_toml, toml_text
 
 TOML = """
 seeds = 1
@@ -81,7 +81,8 @@ def test_a_loss_of_ones_own_lies_beside_the_file_and_a_tuned_file_finds_it(tmp_p
     own = experiment(tmp_path, 'loss = "own_loss.pinball"')
     assert carried_out(own, tmp_path)[-1].test_losses is not None
     (tmp_path / "tuned").mkdir()
-    save_toml(tmp_path / "tuned" / "tuned.toml", "chosen", tables(own, "validation"))
+    file = tmp_path / "tuned" / "tuned.toml"
+    save_toml(file, toml_text(file, "chosen", tables(own, "validation")))
     again = Experiment.read(tmp_path / "tuned" / "tuned.toml")
     assert again.objective == own.objective
     assert again.functions()["loss"].__name__ == "pinball"

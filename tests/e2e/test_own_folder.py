@@ -11,7 +11,7 @@ from evenfed import InputError
 from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.tune import tables
 from evenfed.data import federate
-from evenfed.report.tuning import save_toml
+from evenfed.report.tuning import save_toml, toml_text
 
 MODEL = """
 import torch
@@ -85,6 +85,19 @@ def test_by_options_a_path_starts_at_the_working_folder_and_files_stay_clients(t
     assert "4 clients: hospitals-0, hospitals-1" in done.stderr
 
 
+def test_a_folder_split_anew_asks_for_the_number_of_clients(project):
+    (project / "mine.toml").write_text(TOML.format(module="not_imported"))
+    experiment = Experiment.read(project / "mine.toml")
+    assert experiment.data.clients == 0  # all files
+    told = r"data.clients=0 with partition='dirichlet': 0 stands for all owners, .* e.g. data.clients=30"
+    with pytest.raises(InputError, match=told):
+        experiment.changed(["data.partition=dirichlet"])
+    split = experiment.changed(["data.partition=dirichlet", "data.clients=4"]).data
+    assert (split.partition, split.clients) == ("dirichlet", 4)
+    with pytest.raises(InputError, match=r"data.clients=-1: give a whole number, at least 1"):
+        experiment.changed(["data.partition=dirichlet", "data.clients=-1"])
+
+
 def test_own_test_data_are_what_a_client_is_tested_on(tmp_path, project, evenfed):
     draw = np.random.default_rng(1)
     x, y = draw.normal(size=(27, 4)), draw.integers(0, 2, size=27)
@@ -103,7 +116,8 @@ def test_an_experiment_written_elsewhere_still_finds_data_and_model(tmp_path, pr
     (project / "mine.toml").write_text(TOML.format(module="beside_first_toml"))
     experiment = Experiment.read(project / "mine.toml")
     (tmp_path / "tuned").mkdir()
-    save_toml(tmp_path / "tuned" / "tuned.toml", "chosen", tables(experiment, "validation"))
+    file = tmp_path / "tuned" / "tuned.toml"
+    save_toml(file, toml_text(file, "chosen", tables(experiment, "validation")))
     again = Experiment.read(tmp_path / "tuned" / "tuned.toml")
     assert again.data == experiment.data
     model = again.new_model(federate(again.data))

@@ -15,7 +15,7 @@ from torch import nn
 import evenfed
 import evenfed as package
 from command import SMALL
-from evenfed.comparison.lock import locked
+from evenfed.comparison.lock import LOCK, locked
 from worked_example import federation, small_model
 
 CPU = {"device": "cpu", "lr": 0.2, "batch_size": 4, "progress": False}
@@ -86,8 +86,21 @@ def test_a_comparison_that_failed_resumes_to_the_bit(tmp_path, undisturbed, monk
 def test_more_rounds_go_on_from_the_last_and_fewer_are_refused(tmp_path, undisturbed):
     compared(tmp_path / "x", rounds=3)
     all_same(undisturbed, compared(tmp_path / "x", rounds=6))
-    with pytest.raises(evenfed.InputError, match="6 there, 5 here"):
+    with pytest.raises(
+        evenfed.InputError, match=r"6 there, 5 here.*choose another folder \(--out; in Python out=...\)"
+    ):
         compared(tmp_path / "x", rounds=5)
+
+
+def test_numpy_scalars_resume_the_run_of_the_same_numbers(tmp_path):
+    plain = evenfed.train(small_model(), federation(), "vred[beta=0.5]", rounds=2, out=tmp_path, **CPU)
+    ours = {**CPU, "lr": np.float64(0.2), "batch_size": np.int64(4), "seed": np.int64(0)}
+    algorithm = evenfed.algorithms.VRed(beta=np.float32(0.5))
+    longer = evenfed.train(small_model(), federation(), algorithm, rounds=np.int64(3), out=tmp_path, **ours)
+    assert len(longer.records) == 3
+    np.testing.assert_array_equal(longer.records[1].losses, plain.records[1].losses)
+    (header,) = tmp_path.rglob("header.json")
+    assert json.loads(header.read_text())["resumed_at"] == [0, 2]
 
 
 def test_an_evaluation_made_only_because_the_round_was_the_last_is_not_kept_by_an_extended_run(tmp_path):
@@ -139,6 +152,42 @@ def test_another_run_in_the_folder_is_refused_with_what_differs(tmp_path, change
 def test_a_folder_in_use_is_refused(tmp_path):
     with locked(tmp_path), pytest.raises(evenfed.InputError, match="another evenfed"):
         evenfed.train(small_model(), federation(), rounds=1, out=tmp_path, **CPU)
+
+
+def test_what_fails_before_anything_is_written_leaves_no_folder(tmp_path):
+    new = tmp_path / "runs" / "mine"
+    with pytest.raises(evenfed.InputError), locked(new):
+        raise evenfed.InputError("no data")
+    assert list(tmp_path.iterdir()) == []
+    new.mkdir(parents=True)
+    with pytest.raises(evenfed.InputError), locked(new):
+        raise evenfed.InputError("no data")
+    assert new.is_dir()  # the user's own
+
+    def write_and_fail(folder):
+        (folder / "notes").touch()
+        raise evenfed.InputError("no disk")
+
+    with pytest.raises(evenfed.InputError), locked(new / "kept"):
+        write_and_fail(new / "kept")
+    assert (new / "kept" / "notes").exists() and (new / "kept" / LOCK).exists()
+
+
+def test_a_lock_that_its_holder_removed_is_no_lock(tmp_path, monkeypatch):
+    """Another process opened the file just before it was removed: who comes next could not see its lock."""
+    opened = os.open
+
+    def removed_by_its_holder(path, *rest):
+        file = opened(path, *rest)
+        monkeypatch.setattr(os, "open", opened)
+        path.unlink()
+        return file
+
+    monkeypatch.setattr(os, "open", removed_by_its_holder)
+    with locked(tmp_path):
+        assert (tmp_path / LOCK).exists()
+        with pytest.raises(evenfed.InputError, match="another evenfed"), locked(tmp_path):
+            pass
 
 
 def test_ctrl_c_keeps_the_rounds_and_says_how_to_go_on(tmp_path, undisturbed):
@@ -215,14 +264,25 @@ def test_other_frozen_parameters_are_refused_when_a_run_goes_on_and_when_it_is_l
 
 
 SCRIPT = """
-import os, signal, sys
+import os, signal, sys, time
+from pathlib import Path
 import test_python_folders as here
+
+folder = Path(sys.argv[1])
+
+def all_saved():
+    runs = [header.parent for header in folder.rglob("header.json")]
+    return all(any(run.glob("checkpoint-*.safetensors")) for run in runs)
 
 def die(progress):
     if progress.round == 4 and progress.label == "fedavg":
+        deadline = time.monotonic() + 60
+        while not all_saved():  # checkpoints are written in the background, on a busy disk slower than rounds
+            assert time.monotonic() < deadline, "no checkpoints"
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
-here.compared(sys.argv[1], callbacks=die)
+here.compared(folder, callbacks=die)
 """
 
 

@@ -1,5 +1,6 @@
 """The Python interface as a researcher uses it, and every way to misuse it."""
 
+import json
 import math
 import warnings
 
@@ -9,8 +10,11 @@ import torch
 from torch import nn
 
 import evenfed
+from evenfed.algorithms import SemiVRed
 from evenfed.comparison.history import History
+from evenfed.comparison.runs import seed_list
 from evenfed.core import streams
+from evenfed.core.guard import Guard
 from evenfed.fairness import Fairness, Suppression, moved, oscillation
 from evenfed.scores import top1
 from evenfed.simulate.problem import initial_model
@@ -213,6 +217,10 @@ def test_a_diverging_run_keeps_a_finite_model_and_names_the_dropped():
         result = evenfed.train(nn.Linear(6, 3), federation(), "fedavg", **options)
     assert bool(result.server.theta.isfinite().all())
     assert any(r.dropped for r in result.records)
+    last = result.records[1]
+    assert not last.skipped and f"Last figures, after round 2: mean {100 * np.nanmean(last.accuracy):.1f}," in str(
+        result
+    )
 
 
 def test_compare_shares_clients_initial_models_and_batches():
@@ -308,6 +316,7 @@ BAD = [
     ),
     ({"model": "mlp"}, "torch.nn.Module"),
     ({"model": nn.ReLU()}, "no parameters"),
+    ({"model": nn.Linear(6, 3).requires_grad_(False)}, r"none of the model's parameters requires a gradient.*_grad_"),
     ({"algorithm": "semi_vrd"}, "did you mean 'semi_vred'"),
     ({"algorithm": 3}, "give a name, a class or an instance"),
     ({"rounds": 0}, "rounds=0"),
@@ -322,7 +331,23 @@ BAD = [
     ({"smooth": 0.0}, "smooth=0.0"),
     ({"smooth": 1.5}, "smooth=1.5"),
     ({"engine": "paralel"}, "did you mean 'parallel'"),
-    ({"learning_rate": 0.1}, "unknown option 'learning_rate'"),
+    ({"learning_rate": 0.1}, "unknown option 'learning_rate'; did you mean 'lr'"),
+    ({"epochs": 2}, "did you mean 'local_epochs'"),
+    (
+        {"momentum": 0.9},
+        r"optimizer = \{name = \"sgd\", momentum = 0.9\}, in Python optimizer=\{'name': 'sgd', 'momentum': 0.9\}\. All",
+    ),
+    ({"nesterov": True}, r"nesterov = true\}, in Python optimizer=\{'name': 'sgd', 'nesterov': True\}"),
+    ({"progres": False}, "did you mean 'progress'"),
+    ({"unsen": ()}, "did you mean 'unseen'"),
+    ({"los": "mse"}, "did you mean 'loss'"),
+    ({"scor": "top1"}, "did you mean 'score'"),
+    ({"callback": ()}, "did you mean 'callbacks'"),
+    (
+        {"temperature": 1},
+        "'temperature'; allowed: model, clients, algorithm, loss, score, unseen, test, .* rounds, lr, ",
+    ),
+    ({"algorithm": "fedavg[learning_rate=0.1]"}, "did you mean 'lr'"),
     ({"round": 3}, "did you mean 'rounds'"),
     ({"device": "tpu9"}, "device='tpu9'"),
     ({"device": "mps"}, "device='mps' is not known; give cpu, cuda"),
@@ -345,6 +370,88 @@ def test_bad_input_is_one_clear_message(given, told):
     with pytest.raises(evenfed.InputError, match=told) as caught:
         evenfed.train(**call)
     assert "\n" not in str(caught.value)
+
+
+NUMPY = {
+    "rounds": np.int64(2),
+    "seed": np.uint8(3),
+    "batch_size": np.int32(4),
+    "local_steps": np.int64(2),
+    "drop_last": np.True_,
+    "lr": np.float32(0.5),
+    "clip": np.float16(2),
+    "participation": np.int64(2),
+    "evaluate_participation": np.float32(0.5),
+    "smooth": np.float64(0.25),
+    "average": np.float32(0.75),
+    "prox": np.float32(0.5),
+    "optimizer": {"name": "adam", "betas": [np.float32(0.5), 0.75]},
+    "server_optimizer": {"name": "sgd", "momentum": np.float32(0.5)},
+    "lr_schedule": {"name": "step", "every": np.int64(3)},
+    "guard": {"loss": np.float32(4)},
+}
+
+
+def test_numpy_scalars_are_pythons_numbers():
+    settings = evenfed.Settings(**NUMPY)
+    plain = evenfed.Settings(
+        rounds=2,
+        seed=3,
+        batch_size=4,
+        local_steps=2,
+        drop_last=True,
+        lr=0.5,
+        clip=2.0,
+        participation=2,
+        evaluate_participation=0.5,
+        smooth=0.25,
+        average=0.75,
+        prox=0.5,
+        optimizer={"name": "adam", "betas": [0.5, 0.75]},
+        server_optimizer={"name": "sgd", "momentum": 0.5},
+        lr_schedule={"name": "step", "every": 3},
+        guard={"loss": 4.0},
+    )
+    assert json.dumps(settings.describe()) == json.dumps(plain.describe())
+    assert settings == plain and repr(settings) == repr(plain)
+    assert repr(Guard(loss=np.float32(4))) == repr(Guard(loss=4.0))
+    for number in (np.int64(0), np.bool_(True), np.float64(2)):
+        with pytest.raises(evenfed.InputError, match="give a whole number, at least 1"):
+            evenfed.Settings(rounds=number)
+
+
+def test_numpy_scalars_in_entries_and_seeds():
+    entries = [SemiVRed(beta=np.float32(0.5)), {"algorithm": "vred", "beta": np.int64(1), "smooth": np.float32(0.25)}]
+    seeds = np.array([0, 1])
+    options = {"rounds": 1, "batch_size": 4, "noise_floor": False, **CPU}
+    found = evenfed.compare(small_model(), federation(), entries, seeds=seeds, **options)
+    assert list(found) == ["fedavg", "semi_vred[beta=0.5]", "vred[beta=1.0,smooth=0.25]"]
+    assert json.dumps(found["semi_vred[beta=0.5]"][1].algorithm.describe()) == '{"beta": 0.5, "safe": null}'
+    assert seed_list(np.int64(2)) == seed_list([np.int64(0), 1]) == seed_list(np.array([0, 1])) == [0, 1]
+    for wrong in (np.array([0.5]), np.array([[0]]), np.array([]), np.int64(0), np.array([1, 1]), np.True_):
+        with pytest.raises(evenfed.InputError, match="give a number of seeds"):
+            seed_list(wrong)
+
+
+def test_compare_lists_its_own_arguments():
+    with pytest.raises(evenfed.InputError, match="did you mean 'noise_floor'") as refused:
+        evenfed.compare(small_model(), federation(), noise_flor=False)
+    allowed = str(refused.value).partition("Allowed: ")[2].split(", ")
+    assert {"seeds", "workers", "loss", "lr"} <= set(allowed) and "seed" not in allowed
+
+
+def test_a_comparison_warns_once_of_an_entry_whose_runs_break_down():
+    options = {**CPU, "rounds": 10, "lr": 1e10, "batch_size": 8, "noise_floor": False}
+    with pytest.warns(UserWarning, match="broke down") as warned:
+        compared = evenfed.compare(
+            small_model, federation(), {"fedavg": {"lr": 0.1}, "wild": "semi_vred"}, seeds=2, **options
+        )
+    ours = [warning for warning in warned if issubclass(warning.category, UserWarning)]  # numpy may tell of overflows
+    (told,) = [str(warning.message) for warning in ours]
+    assert told.startswith("wild broke down: ") and "smaller lr" in told and ours[0].filename == __file__
+    printed = " ".join(str(compared).split())
+    assert "wild broke down in 2 of 2 runs: " in printed and "fedavg broke down" not in printed
+    assert "Broke down: " in str(compared["wild"][0]) or "Stopped early: " in str(compared["wild"][0])
 
 
 @pytest.mark.parametrize(

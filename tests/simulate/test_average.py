@@ -8,7 +8,10 @@ import torch
 from torch import nn
 
 import evenfed
+from evenfed.algorithms import get
 from evenfed.core.average import Average, Model
+from evenfed.core.round import close_round, open_round
+from evenfed.core.server import Server, Update
 from evenfed.simulate import twins
 from evenfed.simulate.loop import engine_for, rounds, start
 from evenfed.simulate.problem import Problem
@@ -203,5 +206,51 @@ def test_a_mean_of_counters_never_leaves_whole_numbers():
     average = Average(0.5)
     for rounds_done in (1, 2):
         model = Model(torch.ones(1), {"count": torch.tensor(rounds_done)})
-        average = average.including(model, rounds_done)
-    assert average.buffers["count"] == torch.tensor(2)
+        average = average.including(model)
+    assert average.model.buffers["count"] == torch.tensor(2)
+
+
+def test_a_buffer_may_have_any_name():
+    model = Model(torch.ones(1), {"theta": torch.tensor(3)})
+    average = Average(0.5).including(model)
+    assert average.model.theta.dtype == torch.float32 and average.model.buffers["theta"] == 3
+
+
+def test_a_skipped_round_leaves_the_average_as_it_was():
+    def round_of(server, updates):
+        turn = open_round(server, torch.ones(2))
+        after, record = close_round(turn, updates)
+        assert record.skipped == (not updates)
+        return after
+
+    def moved_by(step):
+        return [Update(client, torch.full((1,), step)) for client in range(2)]
+
+    server = Server.start(get("fedavg"), torch.zeros(1), [1, 1], lr=0.1, average=0.5)
+    server = round_of(server, [])
+    assert server.average.model is None
+    assert server.deployed.theta == torch.zeros(1)  # there is nothing else yet
+    server = round_of(server, moved_by(-1.0))
+    server = round_of(server, [])
+    assert server.deployed.theta == torch.ones(1)  # the initial model is not in it
+    server = round_of(server, moved_by(-3.0))
+    assert server.deployed.theta == torch.tensor([3.0])  # (0.5 * 1 + 4) / (0.5 + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_average_of_a_narrow_model_follows_it(dtype):
+    average = Average(0.99)
+    narrow = torch.linspace(1.0, 1.5, 400).to(dtype)
+    for value in narrow:
+        average = average.including(Model(value[None], {"running": value[None]}))
+    weights = 0.99 ** torch.arange(399, -1, -1, dtype=torch.float64)
+    expected = (weights * narrow.double()).sum() / weights.sum()
+    assert average.model.theta.dtype == dtype
+    torch.testing.assert_close(average.model.theta[0].double(), expected, rtol=4e-3, atol=0)
+    torch.testing.assert_close(average.model.buffers["running"][0].double(), expected, rtol=4e-3, atol=0)
+    model = Model(narrow[-1:], {"running": narrow[-1:]})
+    again = Average(0.99).restored(average.stored(), model, rounds=400)
+    assert torch.equal(again.including(model).mean.theta, average.including(model).mean.theta)
+    older = {"theta": narrow[-1:], "buffers.running": narrow[-1:]}  # in the model's own type, and of every round
+    went_on = Average(0.99).restored(older, model, rounds=400).including(model)
+    assert went_on.models == 401 and torch.equal(went_on.model.theta, model.theta)

@@ -1,7 +1,9 @@
 """Loss and score are checked before round 1: one number per example, in both engines and at Flower's sites."""
 
+import dataclasses
 import functools
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,6 +37,14 @@ def positive_float(x):
 
 def total(x):
     return x.sum(1)
+
+
+def column(x):
+    return x.sum(1, keepdim=True)
+
+
+def third(x):
+    return (x[:, 0] > 0).long() * 2
 
 
 def logit():
@@ -93,6 +103,8 @@ BAD = {
     "mean of a function": (lambda: nn.Linear(4, 2), positive, {"loss": F.cross_entropy}, "one loss per example"),
     "scalar score": (lambda: nn.Linear(4, 2), positive, {"score": hit_rate}, "score gave one number for 8 examples"),
     "a score that is no tensor": (lambda: nn.Linear(4, 2), positive, {"score": lambda out, y: 0.5}, "gave a float"),
+    "three outputs for a number": (lambda: nn.Linear(4, 3), column, {"loss": "mse"}, r"\[8, 3\] outputs for \[8, 1\]"),
+    "classes beyond the model's": (lambda: nn.Linear(4, 2), third, {"loss": "cross_entropy"}, "targets go up to 2"),
     "a score that fails": (lambda: nn.Linear(4, 2), positive, {"score": lambda out, y: out[:, 7]}, "score fails on"),
     "no function": (lambda: nn.Linear(4, 2), positive, {"score": 3}, "score=3"),
     "unknown name": (logit, total, {"loss": "mze"}, "did you mean 'mse'"),
@@ -109,6 +121,7 @@ BAD = {
     "classes last": (Sequences, lambda x: (x > 0).long(), {}, r"movedim\(-1, 1\)"),
     "classes last, many": (Sequences, lambda x: 4 * (x > 0).long(), {}, r"\[8, 4, 5\].*movedim\(-1, 1\)"),
     "a batch of one loses its axis": (Squeezed, total, {"loss": squared}, r"squeeze\(-1\)"),
+    "a column of classes": (lambda: nn.Linear(4, 3), lambda x: positive(x)[:, None], {}, r"give y\.squeeze\(1\)"),
     "no gradient": (lambda: nn.Linear(4, 2), positive, {"loss": scores.top1}, "no gradient"),
 }
 
@@ -204,6 +217,116 @@ def test_binary_tasks_and_regression_work_with_what_is_shipped(engine):
     own = evenfed.train(logit(), some(total), "fedavg", loss=own_row, **{**options, "lr": 0.1})
     mse = evenfed.train(logit(), some(total), "fedavg", loss="mse", **{**options, "lr": 0.1})
     assert own.records[-1].losses == pytest.approx(mse.records[-1].losses)
+
+
+WRONG_BINARY = {
+    "1 and 2": (lambda x: positive(x) + 1, r"1, 2 \(int64\)"),
+    "-1 and 1": (lambda x: 2 * positive(x) - 1, r"-1, 1 \(int64\)"),
+    "0 and 5": (lambda x: 5 * positive(x), r"0, 5 \(int64\)"),
+    "three classes": (lambda x: x[:, 0].argsort() % 3, r"0, 1, 2 \(int64\)"),
+    "floats": (lambda x: positive_float(x) * 1.5, r"0, 1.5 \(float32\)"),
+    "one of several labels": (lambda x: torch.stack([positive(x), 2 * positive(x)], 1), r"0, 1, 2 \(int64\)"),
+}
+
+
+@pytest.mark.parametrize("loss", ["binary", nn.BCEWithLogitsLoss(reduction="none")])
+@pytest.mark.parametrize("case", WRONG_BINARY)
+def test_a_binary_loss_takes_no_other_labels(case, loss):
+    """Of the third client alone, in each of its parts; as a list, and in one table."""
+    targets, told = WRONG_BINARY[case]
+    model = nn.Linear(4, 2) if case == "one of several labels" else nn.Sequential(logit(), nn.Flatten(0))
+    right = lambda x: torch.zeros_like(targets(x)).clamp(0, 1)  # noqa: E731
+    for part in ("train", "test"):
+        given = clients(right, examples=20)
+        x, _ = getattr(given[2], part)
+        given[2] = dataclasses.replace(given[2], name="west", **{part: (x, targets(x))})
+        if loss != "binary":  # torch's takes floats alone
+            given = [as_floats(client) for client in given]
+        values = told if loss == "binary" else told.replace("int64", "float32")
+        with pytest.raises(
+            evenfed.InputError, match=f"client west, {part}: targets are {values}; a binary loss takes 0"
+        ):
+            evenfed.train(model, given, loss=loss, **CPU)
+
+
+def as_floats(client):
+    (x, y), (test, answers) = client.train, client.test
+    return dataclasses.replace(client, train=(x, y.float()), test=(test, answers.float()))
+
+
+def test_a_binary_loss_takes_no_other_labels_from_tables_or_held_out_data():
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    wrong = (x, positive(x) + 1)
+    right = (x, positive(x))
+    fine = evenfed.Clients(right, [10, 10], right, [10, 10])
+    for table, where in (
+        (evenfed.Clients((x, torch.cat([right[1][:12], torch.full((8,), 2)])), [10, 10]), "client 1, train"),
+        (evenfed.Clients(right, [10, 10], wrong, [0, 20]), "client 1, test"),
+    ):
+        with pytest.raises(evenfed.InputError, match=f"{where}: targets are .*2 .int64.; a binary loss"):
+            evenfed.train(logit(), table, loss="binary", **CPU)
+    for held_out in ({"unseen": [evenfed.Client(wrong)]}, {"test": wrong}):
+        (what,) = held_out
+        with pytest.raises(evenfed.InputError, match=f"{what} examples of client 0: targets are 1, 2"):
+            evenfed.train(logit(), fine, loss="binary", **held_out, **CPU)
+
+
+def test_a_binary_loss_takes_no_other_labels_from_clients_that_are_read_later():
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    right = (x, positive(x))
+    later = evenfed.Client(lambda: right, right, size=20)
+    for wrong in (
+        evenfed.Client(lambda: (x, positive(x) + 1), size=20),
+        evenfed.Client((x, positive(x) + 1)),  # at hand
+        evenfed.Client(right, (x, positive(x) + 1)),
+    ):
+        part = "train" if wrong.test is None else "test"
+        with pytest.raises(evenfed.InputError, match=f"client 1, {part}: targets are 1, 2 .*a binary loss takes 0"):
+            evenfed.train(logit(), [later, wrong], loss="binary", **CPU)
+    result = evenfed.train(logit(), [later, later], loss="binary", **CPU)
+    assert np.isfinite(result.test_losses).all()
+
+
+def test_classes_of_clients_at_hand_are_checked_before_round_1_beside_those_read_later():
+    rounds = []
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    later = evenfed.Client(lambda: (x, positive(x)), size=20)
+    wrong = evenfed.Client((x, positive(x) + 1))
+    with pytest.raises(evenfed.InputError, match="targets go from 1 to 2, but the model scores 2 classes"):
+        evenfed.train(nn.Linear(4, 2), [later, later, wrong], callbacks=rounds.append, participation=1, **CPU)
+    assert rounds == []
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        (logit, lambda x: x[:, 0].sigmoid()),
+        (logit, lambda x: x[:, 0] > 0),
+        (lambda: nn.Linear(4, 2), lambda x: (x[:, :2] > 0).long()),
+        (lambda: nn.Linear(4, 2), lambda x: (x[:, :2] > 0).float()),
+    ],
+)
+def test_soft_targets_yes_or_no_and_several_labels_are_taken_by_a_binary_loss(model, targets):
+    result = evenfed.train(model(), clients(targets), loss="binary", **CPU)
+    assert np.isfinite(result.test_losses).all()
+
+
+def test_labels_of_any_whole_type_are_taken_by_a_binary_loss():
+    inputs = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.uint8, torch.uint16, torch.int32, torch.bool):
+        labels = torch.tensor([0, 1, 0, 1, 1, 0]).to(dtype)[:, None]
+        client = evenfed.Client((inputs, labels), (inputs, labels))
+        result = evenfed.train(nn.Linear(3, 1), [client], loss="binary", rounds=1, lr=0.1, device="cpu", progress=False)
+        assert np.isfinite(result.records[0].losses).all()
+    wrong = torch.tensor([0, 1, 2, 1, 1, 0]).to(torch.uint16)[:, None]
+    with pytest.raises(evenfed.InputError, match=r"targets are 0, 1, 2 \(uint16\)"):
+        evenfed.train(nn.Linear(3, 1), [evenfed.Client((inputs, wrong))], loss="binary", rounds=1, device="cpu")
+
+
+def test_groups_of_unequal_lengths_are_told():
+    test = (torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(evenfed.InputError, match="groups of unequal lengths; give one label for each test example"):
+        evenfed.Client(test, test, name="a", groups=[["x"], ["y", "z"]])
 
 
 def test_one_logit_is_never_judged_as_if_it_were_classes():

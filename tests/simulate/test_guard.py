@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 from torch import nn
 
@@ -103,7 +104,8 @@ def test_records_with_clips_survive_json():
 def test_a_run_that_diverges_ends_with_its_reason_and_the_others_go_on(tmp_path):
     options = {**OPTIONS, "rounds": 12}
     entries = ["fedavg", "qffl", "fedavg[lr=1e6]"]
-    result = evenfed.compare(line, clients(), entries, out=tmp_path, seeds=1, **options)
+    with pytest.warns(UserWarning, match=r"fedavg\[lr=1e6\] broke down: diverged in round"):
+        result = evenfed.compare(line, clients(), entries, out=tmp_path, seeds=1, **options)
     (diverged,) = result["fedavg[lr=1e6]"]
     assert diverged.stopped.startswith("diverged in round") and len(diverged.records) < 12
     assert bool(diverged.server.theta.isfinite().all())
@@ -114,5 +116,6 @@ def test_a_run_that_diverges_ends_with_its_reason_and_the_others_go_on(tmp_path)
     assert any("fedavg[lr=1e6]: seed 0 diverged in round" in fact for fact in report.facts)
     (dashes,) = [row for row in report.in_brief().tables[0].lines if row.entry == "fedavg[lr=1e6]"]
     assert all(cell.text(1) == "-" for cell in dashes.cells)
-    again = evenfed.compare(line, clients(), entries, out=tmp_path, seeds=1, **options)
+    with pytest.warns(UserWarning, match="broke down"):
+        again = evenfed.compare(line, clients(), entries, out=tmp_path, seeds=1, **options)
     assert again["fedavg[lr=1e6]"][0].stopped == diverged.stopped

@@ -5,6 +5,8 @@ import functools
 import json
 import pickle
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,9 +14,13 @@ import torch
 from torch import nn
 
 import evenfed
+from evenfed.comparison import behaviour
 from evenfed.comparison.pack import pack
 from evenfed.comparison.progress import Live, shown
+from evenfed.core.algorithm import Algorithm, Plan
+from evenfed.core.few import Few
 from evenfed.core.naming import name_of
+from evenfed.core.server import Record
 from evenfed.report.document import Report
 from worked_example import federation, small_model
 
@@ -111,6 +117,13 @@ def test_entries_are_found_by_label(compared):
     assert compared["ditto"] is compared.results["ditto"]
     with pytest.raises(evenfed.InputError, match="did you mean 'ditto'"):
         compared["dito"]
+
+
+def test_a_comparison_is_a_mapping(compared):
+    assert isinstance(compared, Mapping) and dict(compared) == compared.results
+    assert list(compared.keys()) == list(compared) and list(compared.values()) == list(compared.results.values())
+    assert [(label, len(results)) for label, results in compared.items()] == [(label, 2) for label in compared]
+    assert compared.get("ditto") is compared["ditto"] and compared.get("diito") is None
 
 
 def test_a_frame_has_a_row_for_every_entry_seed_round_and_client(compared, ditto):
@@ -216,7 +229,11 @@ def test_reports_are_the_command_lines(compared, tmp_path, capsys):
     compared.save(tmp_path / "kept")
     loaded = evenfed.load(tmp_path / "kept")
     assert tmp_path / "kept" / "report" / "tables.csv" in loaded.report()
-    assert "At a glance" in capsys.readouterr().out
+    brief = capsys.readouterr().out
+    loaded.report(full=True)
+    full = capsys.readouterr().out
+    assert brief.count("At a glance") == 1 and "Paired difference" not in brief and "full=True" in brief
+    assert "Paired difference" in full and len(full) > 3 * len(brief)
     tables = [(folder / "tables.csv").read_text() for folder in (tmp_path / "in-memory", tmp_path / "kept" / "report")]
     assert tables[0] == tables[1]
 
@@ -226,10 +243,10 @@ def test_a_run_alone_is_reported_and_compared_with_nothing(compared, tmp_path):
     report = Report.of([run.save(tmp_path)], beside_paper=False)
     names = [table.name for table in report.tables]
     late = ["overview-late", "clients", "detailed-late", "expected-late"]
-    assert names == [*late, "detailed-last", "expected-last", "inequality-late", "runs"]
-    improved = [column.key for column in report.tables[0].columns].index("improved")
+    assert names == [*late, "detailed-last", "expected-last", "inequality-late", "settings", "runs"]
+    assert "improved" not in [column.key for column in report.tables[0].columns]
     (line,) = report.tables[0].lines
-    assert line.entry == "semi_vred[smooth=0.5]" and line.cells[improved].value is None
+    assert line.entry == "semi_vred[smooth=0.5]"
 
 
 def test_progress_is_off_without_a_terminal_and_can_be_asked_for(capsys):
@@ -336,3 +353,82 @@ def test_models_are_made_when_asked_for_and_share_a_frozen_base_until_then(tmp_p
         assert torch.equal(vred.model[0].weight, frozen)
         for again in (copy.deepcopy(vred), pickle.loads(pickle.dumps(vred))):
             assert torch.equal(again.model[1].weight, vred.model[1].weight)
+
+
+@dataclass(frozen=True)
+class Turning(Algorithm):
+    """Trains on the first client alone, and from some round on asks for steps backwards."""
+
+    forwards: int = 2
+
+    def plan(self, round, memory):
+        first = torch.zeros(len(round.ids)).double()
+        first[0] = 1.0
+        return Plan(round.ids, first if round.index < self.forwards else -first), memory
+
+
+@pytest.mark.filterwarnings("ignore:.*broke down")
+def test_a_breakdown_gives_the_reason_of_the_rounds_and_what_has_an_effect():
+    wild = evenfed.train(small_model(), federation(), Turning(), rounds=5, **CPU).history
+    reason = "the clients that replied have no positive weight left"
+    assert wild.breakdown == f"all rounds from round 3 on were skipped: {reason}"
+    assert behaviour.remedies(wild.records, wild.shares).endswith("a smaller lr, or server_lr below 1")
+    assert "smooth=0.25" in behaviour.remedies(wild.records, wild.shares)
+    plain = evenfed.train(small_model(), federation(), "fedavg", rounds=30, **{**CPU, "lr": 1e10}).history
+    assert plain.breakdown.startswith("the mean loss grew from")
+    assert behaviour.remedies(plain.records, plain.shares) == "a smaller lr, or server_lr below 1"
+
+
+@pytest.mark.parametrize("keep", [np.asarray, lambda numbers: Few.of(numbers, numbers[-1])])
+def test_clients_that_dropped_out_do_not_make_fedavg_a_method_that_reweighs(keep):
+    shares = np.array([0.2, 0.3, 0.5, 0.0])
+    losses = np.array([1.0, 2.0, 3.0, np.nan])
+
+    def told(weights, dropped):
+        record = Record(0, losses, np.zeros(4), 1.0, 0, dropped=dropped)
+        record = record.but(losses=keep(losses), weights=keep(np.array(weights)))
+        return behaviour.remedies([record], shares)
+
+    assert told([0.4, 0.6, 0.0, 0.0], dropped=(2,)) == "a smaller lr, or server_lr below 1"
+    assert told([0.2, 0.3, 0.5, 0.0], dropped=()) == "a smaller lr, or server_lr below 1"
+    assert "smooth=0.25" in told([0.3, 0.7, 0.0, 0.0], dropped=(2,))
+    assert "smooth=0.25" in told([0.4, 0.6, 0.0, 0.0], dropped=())
+
+
+@pytest.mark.parametrize(("algorithm", "is_told"), [("semi_vred", True), ("fedavg", False)])
+def test_losses_that_start_large_are_named_as_a_cause(algorithm, is_told):
+    """Of numbers to predict that are not scaled: beta is in 1/units of the loss. FedAvg has no such strength."""
+    draw = torch.Generator().manual_seed(0)
+    clients = []
+    for k in range(3):
+        x = torch.randn(8, 2, generator=draw) + k
+        clients.append(evenfed.Client((x, 1e3 * x[:, 0])))
+    with pytest.warns(UserWarning, match="broke down") as warned:
+        evenfed.train(nn.Linear(2, 1), clients, algorithm, loss="mse", rounds=15, **{**CPU, "lr": 1.0})
+    advice = str(warned[-1].message)
+    assert ("scale the targets to a standard deviation of 1" in advice) == is_told, advice
+
+
+def test_a_run_that_loses_what_it_had_learned_broke_down():
+    def told(*losses: float) -> str | None:
+        records = [Record(k, np.full(2, loss), np.ones(2), 1.0, 0) for k, loss in enumerate(losses)]
+        return behaviour.breakdown(records)
+
+    relapsed = told(2.3, *[0.4] * 10, *[2.2] * 10)
+    assert relapsed == "the mean loss fell from 2.3 to 0.4 and rose again to 2.2"
+    assert told(2.3, *[0.4] * 10, *[1.0] * 10) is None  # less than half of it
+    assert told(2.3, *[0.4, 2.2] * 10) is None  # a swing
+    assert told(2.3, *[0.3, 2.4] * 20) is None  # a wider one
+    assert told(2.3, 2.3, 2.2, 2.2, 2.0, 1.6, 1.1) is None  # a short run, still falling
+    assert told(-1.0, -1.001, -1.0, -0.999, -1.0) is None  # a loss below zero
+    assert told(2.3, *[1.5] * 10, *[2.2] * 10) is None  # little was learned
+
+
+def test_a_breakdown_names_each_reason_once():
+    record = Record(0, np.ones(2), np.ones(2), 1.0, 0)
+    lost = replace(record, skipped=True)
+    late = [replace(lost, reason=reason) for reason in ("one", "two", "one")]
+    early = replace(lost, reason="before")
+    assert behaviour.breakdown([early, record, *late]) == "all rounds from round 3 on were skipped: one, then two"
+    assert behaviour.breakdown([record, lost]) == "all rounds from round 2 on were skipped"  # of an older version
+    assert behaviour.breakdown([early, record]) is None

@@ -191,9 +191,28 @@ class FailsInTraining(Module):
         return self.score(x)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "options", "told"),
+    [
+        ((8, 1, 5), {}, r"client site-1 has one example, so its batch has one; leave it out, replace BatchNorm by"),
+        ((8, 1, 5), {"drop_last": True}, "client site-1 has one example, .* or set batch_norm='frozen'"),
+        ((9, 1, 1), {"batch_size": None}, "client site-1, one of 2 such clients, has one example"),
+        ((8, 5), {"batch_size": 1, "drop_last": True}, "client site-0 has a batch of one .* give a larger batch_size,"),
+    ],
+)
+def test_a_batch_of_one_example_is_told_what_helps(sizes, options, told):
+    options = {**OPTIONS, **options}
+    normed = sequential(nn.BatchNorm1d(8))
+    with pytest.raises(evenfed.InputError, match=told) as refused:
+        evenfed.train(normed, federation(sizes=sizes), **options)
+    assert "drop_last" not in str(refused.value) and "another batch_size" not in str(refused.value)
+    frozen = evenfed.train(normed, federation(sizes=sizes), batch_norm="frozen", **options)
+    assert len(frozen.records) == 1
+
+
 @pytest.mark.parametrize("engine", ["parallel", "reference"])
 def test_a_model_that_cannot_train_is_refused_before_round_1(engine):
-    told = r"(?s)client site-0 has a batch of one example.*batch_size or drop_last=True, or replace BatchNorm"
+    told = r"(?s)client site-0 has a batch of one example.*batch_size or drop_last=True, replace BatchNorm"
     normed = sequential(nn.BatchNorm1d(8))
     with pytest.raises(evenfed.InputError, match=told):
         evenfed.train(normed, federation(sizes=(9, 8)), engine=engine, **OPTIONS)

@@ -148,6 +148,7 @@ def tune(
     from ..comparison import tune as tuning
     from ..comparison.progress import shown_shares
     from ..comparison.search import Search
+    from ..core.files import made
     from ..report import tuning as result
     from ..report.files import prepare
     from ..spread.options import spread_of
@@ -171,9 +172,9 @@ def tune(
     }
     search = Search.of({**table, **training.given(options)})
     folder = out / f"{chosen.name}-tune"
-    prepare(folder)
     show_progress, show_each = training.tuning_progress(detail)
-    with shown_shares(detail) as shares:
+    with made(folder), shown_shares(detail) as shares:
+        prepare(folder)
         tuned = tuning.tune(chosen, search, folder, show_progress, show_each, spread, shares)
     result.write_toml(tuned, folder / "tuned.toml")
     if format is Format.json:

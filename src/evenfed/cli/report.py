@@ -46,6 +46,7 @@ def report(
     from ..report import write
     from ..report.files import Question, write_report
 
+    folders = _comparisons(folders)
     _say_what_waits(folders)
     question = Question(tuple(folders), min_test, last_rounds)
     document = question.report(paper)
@@ -69,6 +70,19 @@ def report(
         page.print(f"Figures and page: {NOT_DRAWN}", markup=False)
 
 
+def _comparisons(folders: Sequence[Path]) -> list[Path]:
+    """The folders of comparisons; says which, where one was given that holds it."""
+    from ..comparison.federations import comparison_in
+
+    comparisons = []
+    for folder in folders:
+        comparison = comparison_in(folder)
+        if comparison != folder:
+            say(f"{folder} holds one comparison: {comparison}")
+        comparisons.append(comparison)
+    return comparisons
+
+
 def _say_what_waits(folders: Sequence[Path]) -> None:
     from ..comparison.federations import waiting
 
@@ -85,6 +99,7 @@ def pack(
     from ..comparison.pack import pack as pack_runs
 
     page = console()
+    (folder,) = _comparisons([folder])
     _say_what_waits([folder])
     for comparison in expanded([folder]):
         packed, unfinished = pack_runs(comparison, target / comparison.relative_to(folder))
@@ -114,6 +129,9 @@ def choose(
         str, typer.Option(help="Values of data.seed of the experiment written, e.g. 3,4,5; by default the first DIR's.")
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of the experiment written.")] = 3,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an experiment that was changed by hand or chosen otherwise.")
+    ] = False,
 ) -> None:
     """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
     from ..comparison.choose import choose as choose_entries
@@ -122,19 +140,20 @@ def choose(
     from ..comparison.tune import tables
     from ..report import choice, write
     from ..report.files import write_choice
-    from ..report.tuning import save_toml
+    from ..report.tuning import toml_text
 
-    previous = out.read_text(errors="replace") if out.exists() else None
-    if previous is not None and "# Chosen from" not in previous:
-        raise InputError(f"{out} exists and was not written by `evenfed choose`; choose another --out")
     splits = _whole_numbers(federations)
+    folders = _comparisons(folders)
     comparisons = list(map(read, expanded(folders)))
+    if floor is not None:
+        (floor,) = _comparisons([floor])
     repetitions = read(floor) if floor else None
     chosen = choose_entries(comparisons, repetitions, margin)
     confirming = chosen.experiment(out.stem, range(seeds), splits)
     noise = f", margin from {floor}" if floor else ""
     origin = f"Chosen from {', '.join(map(str, folders))}{noise}. {chosen.rule}"
-    save_toml(out, origin, tables(confirming, "validation"))
+    text = toml_text(out, origin, tables(confirming, "validation"))
+    _write_experiment(out, text, force)
     page = console()
     shown = choice.tables(chosen)
     page.print(write.pages(shown, page))
@@ -146,6 +165,21 @@ def choose(
         if path.suffix == ".md":
             names += f", {path}"
     page.print(f"\nWritten: {names}", markup=False)
+
+
+def _write_experiment(out: Path, text: str, force: bool) -> None:
+    """Refuse to replace what was not written by this command or, without `force`, what differs."""
+    from ..report.tuning import save_toml
+
+    previous = out.read_text(errors="replace") if out.exists() else None
+    if previous is not None and "# Chosen from" not in previous:
+        raise InputError(f"{out} exists and was not written by `evenfed choose`; choose another --out")
+    if previous not in (None, text) and not force:
+        raise InputError(
+            f"{out} exists and differs from what would be written: it was changed by hand, or chosen otherwise; choose "
+            "another --out, or replace it with --force"
+        )
+    save_toml(out, text)
 
 
 def _whole_numbers(text: str) -> list[int]:

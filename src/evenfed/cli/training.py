@@ -9,7 +9,7 @@ from typing import Any
 
 from ..algorithms import BUILT_IN
 from ..comparison.experiment import DEMO, Experiment
-from ..comparison.federations import expanded
+from ..comparison.federations import comparison_in, expanded
 from ..comparison.findings import BASELINE, Findings
 from ..comparison.plan import parse_list, value_of, with_baseline
 from ..comparison.progress import live, progress_page, shown_shares
@@ -59,19 +59,27 @@ def train(
     `spread`: over which workers, if not in this process.
     """
     introduction = _introduction(out / experiment.name, detail)
-    for member in experiment.members:
-        for folder in expanded(reuse):
-            labels = take_over(member, out, folder)
-            taken = ", ".join(labels) or "nothing"
-            target = f" for {member.name}" if experiment.federations else ""
-            if detail is not Detail.QUIET:
-                say(f"taken from {folder}{target}: {taken}")
-        if spread is None:
-            with live(detail) as progress:
-                complete(member, out, progress, introduction)
+    for folder in expanded(map(comparison_in, reuse)):
+        taken = take_over(experiment.members, out, folder)
+        if detail is not Detail.QUIET:
+            _say_what_was_taken(folder, taken)
     if spread is not None:
         with shown_shares(detail) as shares:
             complete_by_workers(experiment.members, out, spread, shares, introduction)
+        return
+    for member in experiment.members:
+        with live(detail) as progress:
+            complete(member, out, progress, introduction)
+
+
+def _say_what_was_taken(folder: Path, taken: Mapping[str, Sequence[str]]) -> None:
+    """By experiment, if there are several; those that nothing was taken for are not named."""
+    if not any(taken.values()):
+        say(f"taken from {folder}: nothing")
+    for name, labels in taken.items():
+        if labels:
+            target = f" for {name}" if len(taken) > 1 else ""
+            say(f"taken from {folder}{target}: {', '.join(labels)}")
 
 
 def _introduction(folder: Path, detail: Detail) -> Introduction:

@@ -24,6 +24,9 @@ from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
 from ..spread.options import Spread, spread_of
 from . import identity
+from .advice import advice_on
+from .arguments import check_arguments
+from .cautions import warn_of_options, warn_of_seeds, without_effect
 from .driver import Training, drive
 from .folder import RunFolder
 from .header import Header
@@ -84,13 +87,14 @@ def train(
             value = options[field.name]
             written = f"{chosen.name}[{field.name}={value}]"
             raise InputError(f"{field.name} belongs to {chosen.name}: write algorithm='{written}'")
+    check_arguments(train, options)
     settings = Settings.of({**variant.options, **options})
     if not chosen.uses_losses:
-        for option in _without_effect(settings):
+        for option in without_effect(settings):
             warnings.warn(f"{option} has no effect: {chosen.name} does not weigh clients by their losses", stacklevel=2)
     problem = Problem.of(model, clients, settings, loss, score, unseen, test)
     run = Run(variant.label, chosen, settings)
-    _warn([run], clients)
+    warn_of_options([run], clients)
     (result,) = _Work(problem, callback_list(callbacks), progress=progress).results([run], out)
     advice = result.history.advice(chosen.name)
     if advice:
@@ -118,7 +122,8 @@ def compare(
 ) -> Comparison:
     """Train every algorithm with every seed on the same clients. All runs share the engine.
 
-    `model`: a module (every seed starts from it), or a function that makes one (every seed draws its own).
+    `model`: a module (every seed starts from it), or a function that makes one (every seed draws its own). A module
+    needs `batch_size`, or something else that is random: else all seeds give the same runs.
     `algorithms`: names, forms such as "semi_vred[beta=1,smooth=0.25]", classes, instances, or tables such as
     {"algorithm": SemiVRed(beta=1), "smooth": 0.25}; or a dict from label to any of these. FedAvg is added if it is
     missing: the others are compared with it.
@@ -141,6 +146,7 @@ def compare(
     for name in ("seed", "batch_seed"):
         if name in options:
             raise InputError(f"compare takes `seeds` (a number or a list), not `{name}`")
+    check_arguments(compare, options)
     spread, device = spread_of(options.get("device"), workers, cluster)
     if spread is not None and device is not None:
         options["device"] = device
@@ -155,36 +161,23 @@ def compare(
         spreading = _Spreading(spread, subject, shared)
         here = dataclasses.replace(shared, device="cpu")  # workers train, each on its own device
     problem, drawn = subject.under(here)
-    _warn(runs, clients)
+    warn_of_options(runs, clients)
+    warn_of_seeds(runs, problem, drawn)
     work = _Work(problem, callback_list(callbacks), progress, drawn, spreading)
     results = work.results(runs + floor, out)
     by_label: dict[str, list[Result]] = {}
     for result in results[: len(runs)]:
         by_label.setdefault(result.label, []).append(result)
+    for label, of_label in by_label.items():
+        advice = advice_on(label, [result.history for result in of_label])
+        if advice is not None:
+            warnings.warn(advice, stacklevel=2)
     folder = None
     if out is not None:
         folder = Path(out)
         earlier = read_order(folder) or []
         write_order(folder, list(dict.fromkeys([*by_label, *earlier])))
     return Comparison(by_label, results[len(runs) :], folder)
-
-
-def _without_effect(settings: Settings) -> list[str]:
-    """Options that are set and change the weights of algorithms that look at losses, and nothing else."""
-    options = []
-    if settings.smooth is not None:
-        options.append("smooth")
-    if settings.weigh_at == "average":
-        options.append("weigh_at")
-    return options
-
-
-def _warn(runs: Sequence[Run], clients: Sequence[Client]) -> None:
-    """Of options that may not be meant, once each."""
-    cautions = dict.fromkeys(run.settings.caution for run in runs)
-    for caution in cautions:
-        if caution is not None and len(clients) > 1:
-            warnings.warn(caution, stacklevel=3)
 
 
 def _variants(algorithms: Entries) -> list[Variant]:

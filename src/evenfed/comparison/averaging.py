@@ -36,5 +36,24 @@ def one_decay_each(findings: Findings) -> list[Entry]:
     return list(smallest.values())
 
 
+def before_and_after(findings: Findings) -> list[Entry]:
+    """The planned entries, each followed by the same deploying an average; of several decays, by the smallest."""
+    current_of = unaveraged(findings.configs)
+    averaged: dict[str, Entry] = {}  # by the label of the current one
+    for label, current in current_of.items():
+        entry = findings.named(label)
+        known = averaged.get(current)
+        if known is None or _decay(entry) < _decay(known):
+            averaged[current] = entry
+    entries = []
+    for entry in findings.planned:
+        if entry.label in current_of:
+            continue
+        entries.append(entry)
+        if entry.label in averaged:
+            entries.append(averaged[entry.label])
+    return entries
+
+
 def _decay(entry: Entry) -> float:
     return entry.average or 0.0

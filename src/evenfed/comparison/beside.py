@@ -9,7 +9,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..settings import VARIANT
 from .findings import Findings
-from .history import Figures, Row
+from .row import Figures, Row, mean_and_spread
 
 _SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on other federations
 _IRRELEVANT = ("train.device", "train.engine", "train.seed", "train.batch_seed")
@@ -121,24 +121,33 @@ def _meaning(findings: Findings, label: str) -> str | None:
 
 
 def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
-    """A sentence on the entries that are not in common."""
+    """What to say of the entries that are not in common."""
     labels: dict[str, None] = {}
+    lost: dict[str, None] = {}
     for findings in comparisons:
         labels.update(dict.fromkeys(findings.rows))
+        for entry in findings.lost:
+            lost[entry.label] = None
     others = []
     for label in labels:
-        if label not in shared.rows:
+        if label not in shared.rows and label not in lost:
             others.append(label)
-    if not others:
-        return ""
-    return f"Left out, as not the same in all of them: {', '.join(others)}."
+    sentences = []
+    if lost:
+        names = ", ".join(lost)
+        sentences.append(f"Left out, as training broke down: {names}.")
+    if others:
+        names = ", ".join(others)
+        sentences.append(f"Left out, as not the same in all of them: {names}.")
+    return " ".join(sentences)
 
 
 def pooled(rows: Sequence[Row]) -> Row:
     """One row of all federations' runs."""
     last = _pooled_figures([row.last for row in rows])
     late = _pooled_figures([row.late for row in rows])
-    return replace(rows[0], last=last, late=late)
+    oscillation, _ = mean_and_spread([row.oscillation for row in rows])  # of those that have one
+    return replace(rows[0], last=last, late=late, oscillation=oscillation)
 
 
 def _pooled_figures(by_federation: Sequence[Figures]) -> Figures:

@@ -15,9 +15,10 @@ from .configuration import unaveraged, undamped
 from .experiment import Experiment
 from .findings import BASELINE, Entry, Findings
 from .floor import NoiseFloor
-from .history import Row
 from .objective import Objective
+from .order import by_size
 from .plan import Variant
+from .row import Row
 
 # options that entries set for themselves, not taken over from FedAvg's run
 _SET_PER_ENTRY = ("seed", "batch_seed", "device", "engine", "smooth", "average", "weigh_at", "server_optimizer")
@@ -170,7 +171,7 @@ class Choice:
             settings = ",".join(f"{key}={value}" for key, value in table.items())
             variant = Variant.of(f"{BASELINE}[{settings}]", {"algorithm": BASELINE, **table})
             variants.append(variant)
-        variants.sort(key=lambda variant: variant.label)
+        variants.sort(key=lambda variant: by_size(variant.label))
         return variants
 
 
@@ -185,11 +186,11 @@ def choose(
     a difference, from `repetitions` of FedAvg if given, else from the comparisons themselves.
     """
     _check(comparisons)
-    measured = comparisons
-    expected = in_expectation(measured)  # small validation sets do not blur them
-    comparisons = measured if expected is None else expected
-    if len(comparisons) > 1:
-        comparisons = in_common(comparisons)
+    every_label = [entry.label for entry in comparisons[0].entries]
+    comparisons = in_common(comparisons)
+    expected = _expected(comparisons)
+    if expected is not None:
+        comparisons = expected
     judged_by = comparisons[0].metric
     rows = _rows(comparisons)
 
@@ -216,10 +217,6 @@ def choose(
             chosen[method] = max(fit, key=worst10_then_mean)
         else:
             chosen[method] = max(candidates, key=mean)
-    left_out = []
-    for entry in measured[0].entries:
-        if entry.label not in rows:
-            left_out.append(entry.label)
     return Choice(
         comparisons,
         chosen,
@@ -227,8 +224,23 @@ def choose(
         margin=allowed,
         reached=reached,
         is_expected=expected is not None,
-        left_out=tuple(left_out),
+        left_out=tuple(label for label in every_label if label not in rows),
     )
+
+
+def _expected(comparisons: Sequence[Findings]) -> list[Findings] | None:
+    """With expected accuracies, which small validation sets do not blur; None unless these fit every sound entry.
+
+    To leave out those that they do not fit may leave out the best.
+    """
+    expected = in_expectation(comparisons)
+    if expected is None:
+        return None
+    shared = in_common(expected)
+    for entry in _sound(comparisons, comparisons[0].entries):
+        if entry.label not in shared[0].rows:
+            return None
+    return shared
 
 
 def _check(comparisons: Sequence[Findings]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,9 @@ from numpy.typing import NDArray
 from ..core.server import Record
 from ..fairness import Vector
 from ..metrics import Metric
+from .advice import advice_on
 from .configuration import Configuration
+from .equal import are_equal
 from .expected import Fit
 from .history import History
 
@@ -66,17 +69,18 @@ class Entry:
 
     @property
     def advice(self) -> str | None:
-        """What to try, from the first run that broke down or oscillates."""
-        for run in self.histories:
-            sentence = run.advice(self.label)
-            if sentence is not None:
-                return sentence
-        return None
+        """What to try, if a run broke down or oscillates."""
+        return advice_on(self.label, self.histories)
 
     @property
     def metric(self) -> Metric:
         """What clients are judged by."""
         return self.histories[0].metric
+
+    @cached_property
+    def has_equal_seeds(self) -> bool:
+        """Whether all of several seeds gave the same run: nothing was drawn, so they are one observation."""
+        return len(self.runs) > 1 and are_equal(self.histories)
 
     def figures(self, seed: int, late: bool) -> Vector:
         """[evaluations, clients] of one run: all evaluations of the last rounds, or the last one alone."""

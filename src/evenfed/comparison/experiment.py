@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from ..settings import VARIANT, Settings, extended
 from ..simulate.drawn import Drawn
 from ..simulate.problem import Problem, initial_model
 from ..simulate.state import Run
+from . import keys
 from .configuration import repetitions
 from .federations import folder_name
 from .objective import KEYS, Objective
@@ -28,22 +29,6 @@ from .plan import Variant, value_of, with_baseline
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
 
 DEMO = Path("@demo")
-_KEYS = (
-    "name",
-    "seeds",
-    "federations",
-    "noise_floor",
-    "data",
-    "model",
-    "train",
-    "algorithms",
-    "quick",
-    "selected_on",
-    "track",
-    "tune",
-    "modules",
-)
-TUNE_KEYS = ("method", "trials", "select_on", "metric", "storage", "batch", "grid", "seeds")
 _NAME = re.compile(r"[\w.+\-]{1,100}")
 
 TomlTable = Mapping[str, Any]
@@ -96,7 +81,7 @@ class Experiment:
     @classmethod
     def of(cls, table: TomlTable, name: str) -> "Experiment":
         """An experiment from the tables of a TOML file."""
-        _check_keys(table, _KEYS, "the experiment")
+        keys.check_top(table)
         algorithms = _table(table, "algorithms")
         if not algorithms:
             raise InputError("the experiment names no algorithm; add a table [algorithms.fedavg] or the like")
@@ -110,9 +95,7 @@ class Experiment:
         if is_hidden or not _NAME.fullmatch(own_name):
             raise InputError(f"name = '{own_name}' cannot name a folder; use letters, digits and any of . _ + -")
         train = _table(table, "train")
-        for key in ("seed", "batch_seed"):
-            if key in train:
-                raise InputError(f"train.{key}: an experiment has `seeds` (a number or a list) at its top, not a seed")
+        keys.check_train(train)
         objective = Objective.of(train)
         for key in KEYS:
             train.pop(key, None)
@@ -120,10 +103,11 @@ class Experiment:
         if selected_on not in (None, "validation", "test"):
             raise unknown("selected_on", str(selected_on), ("validation", "test"))
         data = _table(table, "data")
-        _check_data_keys(data)
+        keys.check_data(data)
+        shared = Settings.of(train)
         variants: list[Variant] = []
         for label, options in algorithms.items():
-            variants += Variant.grid(label, options)
+            variants += Variant.grid(label, options, shared)
         seeds = seed_list(table.get("seeds", 3))
         noise_floor = table.get("noise_floor", True)
         return cls(
@@ -132,7 +116,7 @@ class Experiment:
             federations=_federations(table.get("federations", []), data),
             data=DataSettings(**data),
             model={**_default_model(), **_table(table, "model")},
-            train=Settings.of(train),
+            train=shared,
             objective=objective,
             noise_floor=check_noise_floor(noise_floor),
             quick=_table(table, "quick"),
@@ -178,7 +162,7 @@ class Experiment:
                 data[key] = value
             else:
                 experiment = experiment.with_value(place, value)
-        _check_data_keys(data)
+        keys.check_data(data)
         changed_data = experiment.data.changed(_rooted(data, Path.cwd()))
         return dataclasses.replace(experiment, data=changed_data)
 
@@ -202,11 +186,12 @@ class Experiment:
             objective = dataclasses.replace(self.objective, **{key: value})
             return dataclasses.replace(self, objective=objective)
         if part == "train":
+            keys.check_train({key: value})
             options = {**vars(self.train), key: value}
             train = Settings.of(options)
             return dataclasses.replace(self, train=train)
         if part == "data":
-            _check_data_keys([key])
+            keys.check_data([key])
             data = self.data.changed({key: value})
             return dataclasses.replace(self, data=data)
         if part == "model":
@@ -277,6 +262,13 @@ class Experiment:
         example = trees.rows(federation.train.inputs, slice(1))
         assert isinstance(example, Tensor)  # data sets have one input
         return models.get(name, example, self.objective.outputs(federation), **options)
+
+    def check_model(self) -> None:
+        """Refuse a model that is not there, or an option that it does not have."""
+        options = dict(self.model)
+        name = str(options.pop("name"))
+        models.importable_from(self.modules)
+        models.check(name, options)
 
     def functions(self) -> dict[str, Any]:
         """The loss and the score, where the file names them."""
@@ -356,21 +348,10 @@ def _federations(seeds: Any, data: TomlTable) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _check_keys(keys: Iterable[str], allowed: Sequence[str], where: str) -> None:
-    for key in keys:
-        if key not in allowed:
-            raise unknown(f"key of {where}", key, allowed)
-
-
 def _tune(table: TomlTable) -> dict[str, Any]:
     options = _table(table, "tune")
-    _check_keys(options, TUNE_KEYS, "tune")
+    keys.check_tune(options)
     return options
-
-
-def _check_data_keys(keys: Iterable[str]) -> None:
-    allowed = [setting.name for setting in dataclasses.fields(DataSettings)]
-    _check_keys(keys, allowed, "data")
 
 
 def _table(table: TomlTable, key: str) -> dict[str, Any]:

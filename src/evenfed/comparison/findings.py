@@ -12,9 +12,11 @@ from ..core.errors import InputError, check_whole
 from ..metrics import Metric
 from .configuration import Configuration
 from .entry import Entry
+from .equal import are_equal
 from .header import Header, Made
-from .history import History, Row, row
+from .history import History
 from .origin import Origin
+from .row import Row, row
 from .runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 
 __all__ = ["BASELINE", "Entry", "Findings", "seeds_named"]
@@ -37,7 +39,7 @@ class Findings:
     header: Header  # of FedAvg's first run
     made: tuple[Made, ...] = ()  # of all runs, in order of time
     left_out: tuple[str, ...] = ()  # a sentence for each thing that had to be left out
-    diverged: tuple[str, ...] = ()  # labels of entries without figures: training diverged
+    lost: tuple[Entry, ...] = ()  # entries that broke down and have no finite figures
     min_test: int = 0  # clients judged on fewer examples are left out
     origin: Origin | None = None  # of audited results; None: of runs of evenfed
 
@@ -58,9 +60,35 @@ class Findings:
         return self.by_label.get(FLOOR_LABEL)
 
     @property
-    def paired_floor(self) -> Entry | None:
+    def other_batches(self) -> Entry | None:
         """FedAvg from the same initial models with other batches."""
         return self.by_label.get(PAIRED_FLOOR_LABEL)
+
+    @cached_property
+    def paired_floor(self) -> Entry | None:
+        """The same; None if it only repeats FedAvg, as where every client is one batch: that is no chance."""
+        again = self.other_batches
+        if again is None or self._is_baseline_again(again):
+            return None
+        return again
+
+    def _is_baseline_again(self, entry: Entry) -> bool:
+        return all(are_equal([self.baseline.runs[seed], run]) for seed, run in entry.runs.items())
+
+    @cached_property
+    def floor_of_seeds(self) -> Entry | None:
+        """FedAvg with other seeds; None if these only repeat FedAvg, as where no seed changes anything."""
+        again = self.floor
+        if again is None or are_equal([*self.baseline.histories, *again.histories]):
+            return None
+        return again
+
+    @property
+    def observations(self) -> int:
+        """The number of seeds; one if each entry's seeds gave the same run."""
+        if all(entry.has_equal_seeds for entry in self.entries):
+            return 1
+        return len(self.seeds)
 
     @property
     def everyone(self) -> list[Entry]:
@@ -94,9 +122,26 @@ class Findings:
         return self.header.rounds
 
     @property
+    def reached(self) -> int:
+        """The rounds that runs have come to: fewer than planned in runs that are not finished, or that ended early."""
+        if self.origin is not None:
+            return self.rounds
+        reached = 0
+        for entry in self.everyone:
+            for run in entry.histories:
+                rounds = len(run.records)
+                reached = max(reached, rounds)
+        return reached
+
+    @property
+    def is_so_far(self) -> bool:
+        """Whether the runs were not finished when they were read."""
+        return self.reached < self.rounds and not self.stopped
+
+    @property
     def last_rounds(self) -> int:
         """The number of last rounds that late figures are averaged over."""
-        return min(self.baseline.histories[0].last_rounds, self.rounds)
+        return min(self.baseline.histories[0].last_rounds, self.reached)
 
     @property
     def is_of_one_round(self) -> bool:
@@ -138,7 +183,9 @@ class Findings:
     def advice(self) -> list[str]:
         """What to try, one sentence for every entry that broke down or oscillates."""
         sentences = []
-        for entry in self.planned:
+        for entry in (*self.planned, *self.lost):
+            if entry.label in FLOOR_NAMES:
+                continue
             sentence = entry.advice
             if sentence is not None:
                 sentences.append(sentence)
@@ -162,7 +209,7 @@ class Findings:
     def describe(self) -> dict[str, Any]:
         """The figures as JSON."""
         floor = None
-        repetition = self.paired_floor or self.floor
+        repetition = self.paired_floor or self.floor_of_seeds
         if repetition is not None:
             row = self.rows[repetition.label]
             floor = replace(row, label=FLOOR_NAMES[repetition.label]).describe()
@@ -171,6 +218,7 @@ class Findings:
             "noise_floor": floor,
             "last_rounds": self.last_rounds,
             "seeds": len(self.seeds),
+            "broke_down": [entry.label for entry in self.lost],
             "stopped": self.stopped,
             "advice": self.advice,
         }

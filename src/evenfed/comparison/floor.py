@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..metrics import Metric
+from .equal import are_equal
 from .findings import Entry, Findings
-from .history import LASTING
 from .intervals import Array, student
+from .row import LASTING
 
 LabelAndSeed = tuple[str, int]  # of a run
 
@@ -100,7 +101,9 @@ class NoiseFloor:
             by_federation.append(figures)
         squares = 0.0
         freedom = 0
-        for group in self.comparisons[0].repeated:
+        for position, group in enumerate(self.comparisons[0].repeated):
+            if self._is_without_chance(position):
+                continue
             means = []
             for run in _runs(group):
                 on_each = []
@@ -114,6 +117,16 @@ class NoiseFloor:
                 squares += float(np.sum(deviations**2))
                 freedom += len(means) - 1
         return squares, freedom
+
+    def _is_without_chance(self, position: int) -> bool:
+        """Whether the runs of one group are the same on every federation: they repeat one observation."""
+        for findings in self.comparisons:
+            histories = []
+            for entry in findings.repeated[position]:
+                histories += entry.histories
+            if not are_equal(histories):
+                return False
+        return True
 
     def _figures(self, findings: Findings, metric: str) -> dict[LabelAndSeed, float]:
         """Of every FedAvg run of one comparison with a seed of its own."""

@@ -36,6 +36,7 @@ from .configuration import differences
 from .header import Header, Table
 from .history import History
 from .lines import Lines, chained
+from .lock import ANOTHER_FOLDER
 from .reached import Reached, with_reached
 from .service import over
 
@@ -170,24 +171,27 @@ class RunFolder:
         as_many = {**config, "train": {**config["train"], "rounds": rounds}}
         changes = differences(header.config, as_many)
         if changes:
-            raise InputError(
-                f"{self.path} was made with another configuration ({'; '.join(changes)}); choose another folder "
-                "with out, or give the same configuration to go on"
-            )
+            advice = f"{ANOTHER_FOLDER}, or give the same configuration to go on"
+            if any(change.startswith("train.last_rounds:") for change in changes):
+                comparison = self.path.parent.parent
+                advice += (
+                    f"; to average over other rounds: evenfed report {comparison} --last-rounds {settings.last_rounds}"
+                )
+            raise InputError(f"{self.path} was made with another configuration ({'; '.join(changes)}); {advice}")
         if settings.rounds == rounds:
             return
         if settings.rounds < rounds:
             raise InputError(
                 f"{self.path} was made with another configuration (train.rounds: {rounds} there, {settings.rounds} "
-                f"here); give at least {rounds} rounds, or choose another folder with out"
+                f"here); give at least {rounds} rounds, or {ANOTHER_FOLDER}"
             )
         reason = settings.tied_to_rounds(rounds)
         if reason is None and header.finished and not self.checkpoints():
             reason = "its last checkpoint is not here (it was removed, packed, or an older version did not keep it)"
         if reason is not None:
             raise InputError(
-                f"{self.path} has {rounds} rounds and cannot go on to {settings.rounds}: {reason}; choose another "
-                "folder with out to train from the start"
+                f"{self.path} has {rounds} rounds and cannot go on to {settings.rounds}: {reason}; {ANOTHER_FOLDER} "
+                "to train from the start"
             )
 
     def take_over(self, other: "RunFolder", header: Header) -> None:
@@ -269,8 +273,8 @@ class RunFolder:
             return checkpoint.load(fresh, by_round[max(by_round)])
         if fresh.server.algorithm.personal() is not None:
             raise InputError(
-                f"{self.path} holds no checkpoint, and with it the clients' own models are gone; choose another folder "
-                "to train again"
+                f"{self.path} holds no checkpoint, and with it the clients' own models are gone; {ANOTHER_FOLDER} to "
+                "train again"
             )
         return checkpoint.load_model(fresh, self.model_path)
 

@@ -1,27 +1,20 @@
-"""What the rounds of a run add up to, and the figures of an entry over its seeds."""
+"""What the rounds of a run add up to."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ..core.few import Kept
 from ..core.server import Record
-from ..fairness import OSCILLATES_BELOW, Fairness, Suppression, Vector
+from ..fairness import OSCILLATES_BELOW, Fairness, Vector
 from ..metrics import ACCURACY, LOSS, Metric
 from ..simulate.divergence import DIVERGED
 from . import behaviour
 from .expected import Expected, Fit, LabelCounts, Spread, expected_accuracies
 
-Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread over seeds)
-
-METRICS = tuple(metric.name for metric in dataclasses.fields(Fairness))
-LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
-EXPECTED = "expected_"  # before a metric's name: of expected accuracies
-_REMEDIES = "smooth=0.25, a smaller fairness strength, server_lr below 1, or a smaller lr"
 _AVERAGE = "; or deploy the mean of the rounds' models, average=0.9"
 
 
@@ -208,6 +201,11 @@ class History:
         return late
 
     @cached_property
+    def training_loss(self) -> float:
+        """The clients' mean training loss over the last rounds."""
+        return behaviour.mean_loss(self.records[-self.last_rounds :])
+
+    @cached_property
     def oscillation(self) -> float:
         return behaviour.swing(self.records, self.shares)
 
@@ -231,14 +229,38 @@ class History:
 
     @cached_property
     def breakdown(self) -> str | None:
-        """How the run broke down: nothing usable came back up to the end, or losses grew without bound."""
-        return self.diverged or behaviour.breakdown(self.records)
+        """How the run broke down, if it did."""
+        return self.diverged or behaviour.breakdown(self.records) or self._not_finite
+
+    @cached_property
+    def lost(self) -> str | None:
+        """How the run ended without finite figures; None if it has them, or if its clients were never judged."""
+        if self.diverged is not None or self._not_finite is None:
+            return self.diverged
+        sentence = f"broke down, {self._not_finite}"
+        reason = behaviour.breakdown(self.records)
+        if reason is not None:
+            sentence += f": {reason}"
+        return sentence
+
+    @cached_property
+    def _not_finite(self) -> str | None:
+        """That training took away the figures of the model or of a late round, if it did."""
+        means = []
+        for fairness in (self.fairness, self.late_fairness):
+            if fairness is not None:
+                means.append(fairness.mean)
+        if not behaviour.took_figures(self.records, self.evaluated, self.metric, means):
+            return None
+        if self.metric.is_loss:
+            return "its test losses are not finite"
+        return f"its {self.metric.name} is not finite"
 
     def advice(self, algorithm: str) -> str | None:
         """What to try if the run broke down, or if its weights chase the losses of the round before."""
         breakdown = self.breakdown
         if breakdown is not None:
-            return f"{algorithm} broke down: {breakdown}. Try {_REMEDIES}"
+            return f"{algorithm} broke down: {breakdown}. Try {behaviour.remedies(self.records, self.shares)}"
         correlation = self.oscillation
         if not correlation < OSCILLATES_BELOW:  # NaN is no oscillation
             return None
@@ -246,132 +268,5 @@ class History:
         return (
             f"{algorithm} oscillates: the lag-1 correlation of the clients' losses is {correlation:.2f} (below "
             f"{OSCILLATES_BELOW}), so the clients worst served in one round are over-served in the next. Try "
-            f"{_REMEDIES}{average}"
+            f"{behaviour.remedies(self.records, self.shares)}{average}"
         )
-
-
-Histories = Sequence[History]  # the runs of one entry, one per seed
-
-
-@dataclass(frozen=True)
-class Row:
-    """One entry of a comparison: every figure at the last round, and its late value, the mean over the last rounds."""
-
-    label: str
-    seeds: int
-    last: Figures
-    late: Figures
-    negative_rounds: float
-    oscillation: float
-    moved: float  # share of the weight placed differently from FedAvg
-    skipped_rounds: float
-    seconds: float
-    metric: Metric = ACCURACY  # what clients are judged by
-    fit: Fit | None = None  # of expected accuracies, in the last rounds
-
-    def describe(self) -> dict[str, Any]:
-        """The row as JSON."""
-        return {
-            "label": self.label,
-            "seeds": self.seeds,
-            "metric": self.metric.describe(),
-            "last": _described(self.last),
-            "late": _described(self.late),
-            "negative_rounds": _json(self.negative_rounds),
-            "oscillation": _json(self.oscillation),
-            "moved": _json(self.moved),
-            "skipped_rounds": _json(self.skipped_rounds),
-            "seconds": _json(self.seconds),
-            "fit": None if self.fit is None else self.fit.describe(),
-        }
-
-
-def row(label: str, runs: Histories, baseline: Histories | None) -> Row:
-    """The figures of one entry over seeds; `baseline` are FedAvg's runs with the same seeds."""
-
-    def mean(name: str) -> float:
-        per_seed = [getattr(run, name) for run in runs]
-        return over_seeds(per_seed)[0]
-
-    seconds = []
-    spreads = []
-    for run in runs:
-        seconds += [record.seconds for record in run.records]
-        spreads += run.spreads
-    return Row(
-        label=label,
-        seeds=len(runs),
-        last=_figures(runs, baseline, late=False),
-        late=_figures(runs, baseline, late=True),
-        negative_rounds=mean("negative_rounds"),
-        oscillation=mean("oscillation"),
-        moved=mean("moved"),
-        skipped_rounds=mean("skipped_rounds"),
-        seconds=float(np.sum(seconds)),
-        metric=runs[0].metric if runs else ACCURACY,
-        fit=Fit.of(spreads),
-    )
-
-
-def _figures(runs: Histories, baseline: Histories | None, late: bool) -> Figures:
-    values: dict[str, list[float]] = {}
-    if any(run.diverged for run in runs):
-        return {}  # the other seeds alone would flatter it
-    for k, run in enumerate(runs):
-        fairness = run.late_fairness if late else run.fairness
-        if fairness is None:
-            continue
-        figures = dataclasses.asdict(fairness)
-        if late:
-            figures[LASTING] = run.lasting
-        figures |= _expected(run, late)
-        if baseline:
-            figures |= _suppression(run, baseline[k], late)
-        for name, value in figures.items():
-            values.setdefault(name, []).append(value)
-    return {name: over_seeds(per_seed) for name, per_seed in values.items()}
-
-
-def _expected(run: History, late: bool) -> dict[str, float]:
-    """The metrics of expected accuracies, under names of their own."""
-    expected = run.expected
-    fairness = None
-    if expected is not None:
-        fairness = expected.late_fairness if late else expected.fairness
-    if expected is None or fairness is None:
-        return {}
-    figures = {}
-    for name, value in dataclasses.asdict(fairness).items():
-        figures[EXPECTED + name] = value
-    if late and expected.lasting is not None:
-        figures[EXPECTED + LASTING] = expected.lasting
-    return figures
-
-
-def _suppression(run: History, baseline: History, late: bool) -> dict[str, float]:
-    """What the run does to the clients that FedAvg serves worst and best."""
-    own = run.late_figures if late else run.last_figures
-    fedavgs = baseline.late_figures if late else baseline.last_figures
-    if own is None or fedavgs is None:
-        return {}
-    return dataclasses.asdict(Suppression.of(own, fedavgs, run.metric.higher_is_better))
-
-
-def over_seeds(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation (seeds in the denominator, as in the paper's tables) of the known values."""
-    every = np.array(values, dtype=np.float64)
-    known = every[~np.isnan(every)]
-    if not len(known):
-        return np.nan, np.nan
-    return float(known.mean()), float(known.std())
-
-
-def _described(figures: Figures) -> dict[str, Any]:
-    described = {}
-    for name, (mean, spread) in figures.items():
-        described[name] = {"mean": _json(mean), "spread": _json(spread)}
-    return described
-
-
-def _json(value: float) -> float | None:
-    return None if np.isnan(value) else value

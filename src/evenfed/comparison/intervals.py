@@ -62,8 +62,17 @@ class Difference:
             sign = 1
         elif self.high < -_ROUNDING:
             sign = -1
-        is_upwards = self.higher_is_better and self.metric not in LOWER_IS_BETTER
-        return sign if is_upwards else -sign
+        return sign if self._is_upwards else -sign
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it is on the better side at all, be it by chance."""
+        return self.points > _ROUNDING if self._is_upwards else self.points < -_ROUNDING
+
+    @property
+    def _is_upwards(self) -> bool:
+        """Whether more is better."""
+        return self.higher_is_better and self.metric not in LOWER_IS_BETTER
 
     @property
     def verdict(self) -> str:

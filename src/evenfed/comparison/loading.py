@@ -16,6 +16,7 @@ from ..core.errors import InputError, check_whole
 from ..core.naming import Stored, restored
 from ..settings import Settings
 from ..simulate.state import State
+from .federations import comparison_in
 from .folder import RunFolder
 from .header import Header, Table
 from .identity import frozen_hash
@@ -41,7 +42,7 @@ def load(
     if last_rounds is not None:
         check_whole("last_rounds", last_rounds, 1)
     model = copy.deepcopy(model)  # one for all results, whatever becomes of the user's own
-    root = Path(path)
+    root = comparison_in(Path(path))
     if not root.is_dir():
         raise InputError(f"there is no folder {root}; give one that `save`, `out=` or `evenfed compare` has written")
     if RunFolder(root).header() is not None:

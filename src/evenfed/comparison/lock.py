@@ -4,40 +4,63 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from ..core.errors import InputError
+from ..core.files import made
 
 LOCK = ".lock"
+ANOTHER_FOLDER = "choose another folder (--out; in Python out=...)"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # a link is not followed, nothing is emptied
 _MOST = 200  # characters read of what a holder wrote of itself
 
 
 @contextmanager
 def locked(folder: Path, shared: bool = False) -> Iterator[None]:
-    """One process at a time writes to a comparison's folder; `shared`: as others do that each lock their own run."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(folder / LOCK, _FLAGS)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another folder with out") from None
-    try:
-        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    """One process at a time writes to a comparison's folder; `shared`: as others do that each lock their own run.
+
+    A new folder in which nothing was written before an error is removed again.
+    """
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except OSError:
-            who = _holder(folder)
-            raise InputError(
-                f"another evenfed{who} is writing to {folder}; wait for it, or choose another folder with out"
-            ) from None
+            is_new = stack.enter_context(made(folder))
+            file = _locked_file(folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be written to ({error.strerror}); {ANOTHER_FOLDER}") from None
+        stack.callback(os.close, file)
         os.ftruncate(file, 0)  # of a process that died
         if not shared:
             os.pwrite(file, _about_this_process().encode(), 0)
-        yield
-    finally:
-        os.close(file)
+        try:
+            yield
+        except BaseException:
+            if is_new and not shared:
+                _remove_if_alone(folder)
+            raise
+
+
+def _remove_if_alone(folder: Path) -> None:
+    """The lock's file, if nothing else was written beside it."""
+    with suppress(OSError):  # the folder may be gone
+        if os.listdir(folder) == [LOCK]:
+            (folder / LOCK).unlink()
+
+
+def _locked_file(folder: Path, kind: int) -> int:
+    """The folder's lock file, open and locked."""
+    while True:
+        file = os.open(folder / LOCK, _FLAGS)
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            who = _holder(folder)
+            raise InputError(f"another evenfed{who} is writing to {folder}; wait for it, or {ANOTHER_FOLDER}") from None
+        if os.fstat(file).st_nlink:
+            return file
+        os.close(file)  # its holder removed it meanwhile: nobody else would see this lock
 
 
 def hold_run(folder: Path, within: Path | None = None) -> ExitStack:

@@ -23,7 +23,7 @@ from ..spread.errand import Errand, Outcome
 from ..spread.local import local_places
 from ..spread.options import SLURM, SLURM_JOBS, Spread
 from .folder import RunFolder
-from .lock import locked
+from .lock import ANOTHER_FOLDER, locked
 from .progress import Shares
 from .session import stop_requested
 
@@ -113,7 +113,7 @@ def _read(path: Path) -> list[Division]:
                 if not all(isinstance(name, str) for name in names):
                     raise TypeError
     except (ValueError, TypeError):
-        raise InputError(f"{path} does not say which runs go together; remove it, or choose another folder") from None
+        raise InputError(f"{path} does not say which runs go together; remove it, or {ANOTHER_FOLDER}") from None
     return list(divisions)
 
 

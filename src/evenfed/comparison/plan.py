@@ -10,8 +10,9 @@ from typing import Any
 
 from ..algorithms import find, plain
 from ..core.algorithm import Algorithm, build, check_declared
-from ..core.errors import InputError, unknown
-from ..settings import VARIANT
+from ..core.errors import InputError
+from ..core.scalars import unwrapped
+from ..settings import VARIANT, Settings, refuse_unknown
 
 _ENTRY = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
@@ -70,40 +71,47 @@ class Variant:
         Variant(label='gentle', algorithm=SemiVRed(beta=0.1, safe=None), options={'lr': 0.01})
         """
         method = Method.of(label, table)
-        values = {**method.values, **table}
+        values = unwrapped({**method.values, **table})
         values.pop("algorithm", None)
         if method.is_fedprox:
             values = _with_prox(values)
         known = [hyper_parameter.name for hyper_parameter in fields(method.algorithm)]
+        refuse_unknown(f"option of {label or method.algorithm.name}", values, [*known, *VARIANT, "algorithm"])
         hyper_parameters = {}
         options = {}
         for key, value in values.items():
             if key in VARIANT:
                 options[key] = value
-            elif key in known:
-                hyper_parameters[key] = value
             else:
-                allowed = [*known, *VARIANT, "algorithm"]
-                raise unknown(f"option of {label or method.algorithm.name}", key, allowed)
+                hyper_parameters[key] = value
         algorithm = build(method.algorithm, hyper_parameters)
         if label is None:
             label = _label(algorithm.name, {**_changed(algorithm), **options})
         return cls(label, algorithm, options)
 
     @classmethod
-    def grid(cls, label: str, table: Options) -> "list[Variant]":
+    def grid(cls, label: str, table: Options, shared: Settings | None = None) -> "list[Variant]":
         """One entry, or with `grid`, a table of lists, one for every combination; the value "none" leaves a key out.
 
+        A combination is labelled by its values. In a table with another name than its method's, what the table fixes
+        comes before them, where it is not as in `shared` (the options of all entries) or the algorithm's default. If it
+        fixes a table, such as an optimiser's, the name stands for all of that.
+
         >>> dials = {"beta": [0.5, 1], "smooth": ["none", 0.25]}
-        >>> [v.label for v in Variant.grid("vred", {"lr": 0.01, "grid": dials})][:3]
-        ['vred[beta=0.5]', 'vred[beta=0.5,smooth=0.25]', 'vred[beta=1]']
+        >>> [v.label for v in Variant.grid("vred", {"lr": 0.01, "grid": dials})][:2]
+        ['vred[beta=0.5]', 'vred[beta=0.5,smooth=0.25]']
+        >>> [v.label for v in Variant.grid("slow", {"algorithm": "vred", "lr": 0.01, "grid": dials})][:2]
+        ['vred[lr=0.01,beta=0.5]', 'vred[lr=0.01,beta=0.5,smooth=0.25]']
         """
         fixed = dict(table)
         dials = fixed.pop("grid", None)
         if dials is None:
             return [cls.of(label, fixed)]
+        written = fixed.pop("algorithm", label)
+        method, in_brackets = _split(str(written))
+        fixed = {**in_brackets, **fixed}
         _check_grid(label, dials, fixed)
-        method = str(fixed.pop("algorithm", label))
+        name, shown = _named(label, method, fixed, shared or Settings())
         variants = []
         for values in itertools.product(*dials.values()):
             point = {}
@@ -111,7 +119,7 @@ class Variant:
                 if value != "none":
                     point[key] = value
             options = {"algorithm": method, **fixed, **point}
-            variant = cls.of(_label(method, point), options)
+            variant = cls.of(_label(name, {**shown, **point}), options)
             variants.append(variant)
         return variants
 
@@ -263,6 +271,34 @@ def _check_grid(label: str, dials: Any, fixed: Options) -> None:
                 raise InputError(f"{grid}; give lists of plain values, {example}")
         if key in fixed or key == "algorithm":
             raise InputError(f"{label}: grid over '{key}', which is set beside it too or cannot vary; leave one out")
+
+
+def _named(
+    label: str,
+    method: str,
+    fixed: Options,
+    shared: Settings,
+) -> tuple[str, Options]:
+    """What labels of a grid begin with: a name, and what its table fixes."""
+    if is_same_name(label, method):
+        return method, {}
+    unusual = _unusual(method, fixed, shared)
+    has_table = any(isinstance(value, Mapping) for value in unusual.values())
+    if has_table:  # such as an optimiser's: too long to show
+        return label, {}
+    return method, unusual
+
+
+def _unusual(method: str, fixed: Options, shared: Settings) -> dict[str, Any]:
+    """Options that are not those of all entries, and hyper-parameters that are not at their defaults."""
+    algorithm = Method.of(None, {"algorithm": method}).algorithm
+    defaults = {each.name: each.default for each in fields(algorithm)}
+    unusual = {}
+    for key, value in fixed.items():
+        usual = getattr(shared, key) if key in VARIANT else defaults.get(key)
+        if value != usual:
+            unusual[key] = value
+    return unusual
 
 
 def _label(method: str, options: Options) -> str:

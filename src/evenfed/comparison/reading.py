@@ -14,6 +14,7 @@ from .findings import BASELINE, Entry, Findings, seeds_named
 from .folder import RunFolder
 from .header import Header, Made
 from .history import History
+from .order import by_size
 from .pack import unpacked
 from .runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 
@@ -99,7 +100,7 @@ class _Reader:
     folder: Path  # as errors name it
     needs_figures: bool = True
     left_out: list[str] = field(default_factory=list)
-    diverged: list[str] = field(default_factory=list)  # labels
+    lost: dict[str, Entry] = field(default_factory=dict)  # by label: entries that broke down, without figures
 
     def findings(self, folders: Sequence[RunFolder]) -> Findings:
         """The findings of those runs that are finished."""
@@ -126,12 +127,8 @@ class _Reader:
             entry = self._entry(label, by_seed, header)
             if entry is not None:
                 entries[label] = entry
-        if baseline in self.diverged:
-            reasons = "; ".join(self.left_out)
-            raise InputError(
-                f"{self.folder}: {reasons}; every figure is compared with FedAvg's: train it with a "
-                "smaller lr in another folder"
-            )
+        if baseline in self.lost:
+            raise self._lost_baseline(baseline, is_alone=len(labels) == 1)
         if baseline not in entries:
             raise InputError(
                 f"{baseline} in {self.folder} has no figures of its clients; compare on clients with test data "
@@ -139,11 +136,12 @@ class _Reader:
             )
         first = entries.pop(baseline)
         findings = self._arranged(entries, first, header)
+        lost = sorted(self.lost.values(), key=_place)
         return replace(
             findings,
             made=_made(runs),
             left_out=tuple(self.left_out),
-            diverged=tuple(self.diverged),
+            lost=tuple(lost),
         )
 
     def _finished(self, folders: Sequence[RunFolder]) -> dict[str, Runs]:
@@ -199,17 +197,32 @@ class _Reader:
                 histories[seed] = run.history()
             else:
                 self._leave_out(label, f"seed {seed} left out, made with another configuration than seed {first_seed}")
-        for seed, history in histories.items():
-            if history.diverged is not None:
-                self._leave_out(label, f"seed {seed} {history.diverged}")
-                self.diverged.append(label)
-        if label in self.diverged:
+        entry = Entry(label, first.config, histories)
+        if any(history.lost for history in entry.histories):
+            self._lose(entry)
             return None
         have_figures = all(map(_has_figures, histories.values()))
         if self.needs_figures and not have_figures:
             self._leave_out(label, "left out, its clients have no figures on test data")
             return None
-        return Entry(label, first.config, histories)
+        return entry
+
+    def _lose(self, entry: Entry) -> None:
+        """Leave out an entry that broke down, and say how every seed did: the other seeds alone would flatter it."""
+        self.lost[entry.label] = entry
+        for seed, run in entry.runs.items():
+            reason = run.lost
+            if reason is None and run.breakdown is not None:
+                reason = f"broke down, {run.breakdown}"
+            if reason is not None:
+                self._leave_out(entry.label, f"seed {seed} {reason}")
+
+    def _lost_baseline(self, label: str, is_alone: bool) -> InputError:
+        reasons = "; ".join(self.left_out)
+        consequence = f"every figure is compared with that of {label}"
+        if is_alone:
+            consequence = "there are no figures"
+        return InputError(f"{self.folder}: {reasons}; {consequence}: train it with a smaller lr in another folder")
 
     def _arranged(self, entries: dict[str, Entry], baseline: Entry, header: Header) -> Findings:
         """Entries and controls, in order, with the seeds they share with FedAvg."""
@@ -312,8 +325,9 @@ def _made(runs: Mapping[str, Runs]) -> tuple[Made, ...]:
     return tuple(sorted(made))
 
 
-def _place(entry: Entry) -> tuple[int, str]:
+def _place(entry: Entry) -> tuple[int, tuple[str | float, ...]]:
     """Methods of the paper first, in its order."""
+    label = by_size(entry.label)
     if entry.method in PAPER_ORDER:
-        return PAPER_ORDER.index(entry.method), entry.label
-    return len(PAPER_ORDER), entry.label
+        return PAPER_ORDER.index(entry.method), label
+    return len(PAPER_ORDER), label

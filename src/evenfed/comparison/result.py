@@ -1,7 +1,7 @@
 """What `train` and `compare` give back: a finished run, and the runs of a comparison."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..client import Client
 from ..core.algorithm import Algorithm
 from ..core.average import Model
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..fairness import Fairness, Suppression
 from ..metrics import Metric
@@ -22,14 +22,17 @@ from ..settings import Settings
 from ..simulate.problem import loaded
 from ..simulate.state import State
 from . import groups, showing
+from .advice import notes_on
 from .expected import Expected
 from .folder import RunFolder
 from .frame import Rounds, frame
 from .header import Header
-from .history import History, Row, row
+from .history import History
 from .identity import frozen_hash
+from .labelled import Labelled
 from .lock import locked
 from .order import write_order
+from .row import Row, row
 from .runs import FLOOR_NAMES
 
 if TYPE_CHECKING:
@@ -200,12 +203,12 @@ class Result:
             self.write_to(root)
         return root
 
-    def report(self, out: str | Path | None = None, show: bool = True) -> list[Path]:
-        """Write the tables and figures of `evenfed report` to `out`, print the tables, and return the files' paths.
+    def report(self, out: str | Path | None = None, show: bool = True, full: bool = False) -> list[Path]:
+        """Write the tables and figures of `evenfed report` to `out`, print the first, and return the files' paths.
 
-        A run on disk has its report in its own folder unless `out` is given.
+        `full` prints every table, `show=False` nothing. Without `out`, a run on disk has its report in its own folder.
         """
-        return showing.report_on([self], self.folder, out, show)
+        return showing.report_on([self], self.folder, out, show, full)
 
     def page(self, path: str | Path) -> Path:
         """Write one HTML file that opens offline: the verdict, a table and every chart."""
@@ -230,6 +233,8 @@ class Result:
         notes = []
         if self.stopped is not None:
             notes.append(f"Stopped early: {self.stopped}.")
+        elif self.history.breakdown is not None:
+            notes.append(f"Broke down: {self.history.breakdown}.")
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
         return showing.table_of_run(self._title, self.history, notes)
@@ -261,10 +266,11 @@ class Result:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Labelled[Result]):
     """Several algorithms and seeds, trained on the same clients from the same initial models.
 
-    `print` shows a table, `comparison["semi_vred"]` gives an entry's results, one per seed.
+    `print` shows a table, `comparison["semi_vred"]` gives an entry's results, one per seed. It is a mapping: `keys`,
+    `values`, `items`, `dict(comparison)`.
     """
 
     results: dict[str, list[Result]]  # label -> one result per seed
@@ -319,20 +325,6 @@ class Comparison:
             every += results
         return every + self.floor
 
-    def __getitem__(self, label: str) -> list[Result]:
-        if label not in self.results:
-            raise unknown("entry", str(label), self.results)
-        return self.results[label]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.results)
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __contains__(self, label: object) -> bool:
-        return label in self.results
-
     def to_pandas(self) -> "pandas.DataFrame":
         """One row per entry, seed, round (from 1) and client: loss, weight, accuracy, test_loss.
 
@@ -356,12 +348,12 @@ class Comparison:
             write_order(root, list(self.results))
         return root
 
-    def report(self, out: str | Path | None = None, show: bool = True) -> list[Path]:
-        """Write the tables and figures of `evenfed report` to `out`, print the tables, and return the files' paths.
+    def report(self, out: str | Path | None = None, show: bool = True, full: bool = False) -> list[Path]:
+        """Write the tables and figures of `evenfed report` to `out`, print the first, and return the files' paths.
 
-        A comparison on disk has its report in its folder unless `out` is given.
+        `full` prints every table, `show=False` nothing. Without `out`, a comparison on disk has it in its folder.
         """
-        return showing.report_on(self.every, self.folder, out, show)
+        return showing.report_on(self.every, self.folder, out, show, full)
 
     def page(self, path: str | Path) -> Path:
         """Write one HTML file that opens offline: the verdict, a table and every chart."""
@@ -382,7 +374,11 @@ class Comparison:
         seeds = len(next(iter(self.results.values())))
         late = min(first.history.last_rounds, rounds)
         title = showing.title_of_comparison(len(self), seeds, rounds, len(first.client_names), late)
-        notes = [] if self.folder is None else [f"Kept in {self.folder}."]
+        notes = []
+        for label, results in self.results.items():
+            notes += notes_on(label, _histories(results))
+        if self.folder is not None:
+            notes.append(f"Kept in {self.folder}.")
         return showing.table_of_comparison(title, self.rows, self.noise_floor, notes)
 
 

@@ -60,6 +60,7 @@ def complete(experiment: Experiment, out: Path, listen: Listener, introduce: Int
         waiting = _waiting(experiment, root)
         if not waiting:
             return
+        experiment.train.device_here()
         parts = parts_of(root, _runs_of(experiment), waiting, 0)
         federation = federate(experiment.data)
         introduce(federation)
@@ -90,6 +91,8 @@ def complete_by_workers(
             root = (out / experiment.name).resolve()
             locks.enter_context(locked(root))
             waiting = _waiting(experiment, root)
+            if waiting and spread.cluster is None:
+                experiment.train.device_here()
             if waiting:
                 introduce(federate(experiment.data))
                 left_to_do[root] = experiment, waiting
@@ -132,7 +135,11 @@ class _Share:
 def _waiting(experiment: Experiment, root: Path) -> list[Run]:
     runs = _runs_of(experiment)
     configs = {planned.name: experiment.config(planned) for planned in runs}
-    return unfinished(root, runs, configs)
+    try:
+        return unfinished(root, runs, configs)
+    except InputError:
+        experiment.check_model()  # a misspelt name explains why the folder's runs are others
+        raise
 
 
 def findings_of(experiment: Experiment, out: Path) -> Findings:
@@ -150,35 +157,52 @@ def files_read(experiment: Experiment, out: Path) -> list[Path]:
     return paths
 
 
-def take_over(experiment: Experiment, out: Path, folder: Path) -> list[str]:
-    """Copy runs of the experiment that another comparison, packed or not, has finished into `out`; names them."""
+def take_over(experiments: Sequence[Experiment], out: Path, folder: Path) -> dict[str, list[str]]:
+    """Copy runs of the experiments that another comparison, packed or not, has finished into `out`.
+
+    Returns their names by experiment.
+    """
     if not folder.is_dir():
         raise InputError(f"--reuse: there is no folder {folder}; give a comparison's, such as runs/demo")
-    root = out / experiment.name
-    taken = []
-    with locked(root), unpacked(folder) as place:
+    taken = {}
+    with unpacked(folder) as place:
         finished = []
         for candidate in RunFolder.all_in(place):
             header = candidate.header()
             if header is not None and header.finished:
                 finished.append((candidate, header))
-        for planned in _runs_of(experiment):
-            target = RunFolder.of(root, planned)
-            if target.header() is not None:
+        for experiment in experiments:
+            root = out / experiment.name
+            with locked(root):
+                taken[experiment.name] = _taken(experiment, root, finished, folder)
+    return taken
+
+
+def _taken(
+    experiment: Experiment,
+    root: Path,
+    finished: Sequence[tuple[RunFolder, Header]],
+    origin: Path,
+) -> list[str]:
+    """Copy the finished runs that are the experiment's, but for those that it has; names them."""
+    taken = []
+    for planned in _runs_of(experiment):
+        target = RunFolder.of(root, planned)
+        if target.header() is not None:
+            continue
+        config = experiment.config(planned)
+        for candidate, header in finished:
+            if differences(header.config, config):
                 continue
-            config = experiment.config(planned)
-            for candidate, header in finished:
-                if differences(header.config, config):
-                    continue
-                relabelled = dataclasses.replace(
-                    header,
-                    label=planned.label,
-                    selected_on=experiment.selected_on,
-                    taken_from=header.taken_from or str(folder),  # where it was first taken from
-                )
-                target.take_over(candidate, relabelled)
-                taken.append(f"{planned.label} seed {planned.settings.seed}")
-                break
+            relabelled = dataclasses.replace(
+                header,
+                label=planned.label,
+                selected_on=experiment.selected_on,
+                taken_from=header.taken_from or str(origin),  # where it was first taken from
+            )
+            target.take_over(candidate, relabelled)
+            taken.append(f"{planned.label} seed {planned.settings.seed}")
+            break
     return taken
 
 

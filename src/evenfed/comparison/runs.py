@@ -4,7 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..core.errors import InputError
+from ..core.scalars import unwrapped
 from ..settings import Settings
 from ..simulate.state import Run
 from .plan import Variant
@@ -86,10 +89,12 @@ def _repeated(
 
 def seed_list(seeds: int | Sequence[int]) -> list[int]:
     """3 -> [0, 1, 2]; a list stays as it is."""
-    numbers: Any = seeds
-    is_bool = isinstance(seeds, bool)
-    if isinstance(seeds, int) and not is_bool:
-        numbers = range(seeds)
+    numbers: Any = unwrapped(seeds)
+    if isinstance(numbers, np.ndarray):
+        numbers = numbers.tolist()
+    is_bool = isinstance(numbers, bool)
+    if isinstance(numbers, int) and not is_bool:
+        numbers = range(numbers)
     if not _are_seeds(numbers):
         raise InputError(
             f"seeds={seeds!r}: give a number of seeds, 1 to {MOST_SEEDS:,}, or a list such as [0] of distinct whole "

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ..core.errors import InputError, unknown
 from ..metrics import ACCURACY, Metric
-from .history import METRICS
+from .row import METRICS
 from .space import Grid
 
 BATCH = 12

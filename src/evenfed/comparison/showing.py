@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..core.errors import InputError
 from .folder import RunFolder
-from .history import History, Row
+from .history import History
 from .reading import read_folders
+from .row import Row
 
 if TYPE_CHECKING:
     from ..report.document import Report
@@ -92,8 +93,14 @@ def target_of(folder: Path | None, out: str | Path | None) -> Path:
     return folder / "report"
 
 
-def report_on(results: Sequence[Run], folder: Path | None, out: str | Path | None, show: bool) -> list[Path]:
-    """Report on runs as `evenfed report` does: write the files, print the tables, name the files.
+def report_on(
+    results: Sequence[Run],
+    folder: Path | None,
+    out: str | Path | None,
+    show: bool,
+    full: bool,
+) -> list[Path]:
+    """Report on runs as `evenfed report` does: write the files, print the first table or all, name the files.
 
     `folder`: where the runs are kept; None: in memory.
     """
@@ -107,7 +114,8 @@ def report_on(results: Sequence[Run], folder: Path | None, out: str | Path | Non
         written = write_report(document, target, in_memory=folder is None)
     if show:
         page = Console(highlight=False, force_jupyter=False)
-        page.print(write.terminal(document, page))
+        printed = document if full else document.in_brief(all_by="full=True")
+        page.print(write.terminal(printed, page))
         page.print(f"\nWritten to {target}", markup=False)
     return written.paths
 

@@ -48,8 +48,13 @@ class Differences:
 
     @property
     def fewest_seeds(self) -> int:
-        """On any federation."""
-        return min(len(findings.seeds) for findings in self.comparisons)
+        """On any federation; seeds that all gave the same run are one."""
+        return min(findings.observations for findings in self.comparisons)
+
+    @property
+    def has_equal_seeds(self) -> bool:
+        """Whether there are several seeds, which gave the same runs on some federation."""
+        return any(findings.observations < len(findings.seeds) for findings in self.comparisons)
 
     def comparable(self, one: str, other: str) -> bool:
         """Whether the two entries have seeds in common everywhere."""
@@ -78,7 +83,7 @@ class Differences:
         """The same on every federation by itself."""
         differences = []
         for pairs in self._pairs:
-            gaps = [pairs.gaps(one, other, metric)]
+            gaps = [pairs.observations(one, other, metric)]
             floor = []
             if not _is_chance(one, other):
                 floor = pairs.floor_gaps(metric)
@@ -119,8 +124,8 @@ class Differences:
         )
 
     def _gaps(self, one: str, other: str, metric: str) -> list[Array]:
-        """[seeds] on every federation."""
-        return [pairs.gaps(one, other, metric) for pairs in self._pairs]
+        """[observations] on every federation."""
+        return [pairs.observations(one, other, metric) for pairs in self._pairs]
 
     def _floor_gaps(self, one: str, other: str, metric: str) -> list[Array]:
         """What other batches alone do to FedAvg on every federation where that was run."""
@@ -161,6 +166,14 @@ class _Pairs:
             other_figure = self._figure(other, other_seed, metric)
             gaps.append(figure - other_figure)
         return np.array(gaps)
+
+    def observations(self, one: str, other: str, metric: str) -> Array:
+        """The same, without those that repeat the first: all seeds of both gave the same run."""
+        gaps = self.gaps(one, other, metric)
+        entries = (self.findings.named(one), self.findings.named(other))
+        if all(entry.has_equal_seeds for entry in entries):
+            return gaps[:1]
+        return gaps
 
     def floor_gaps(self, metric: str) -> list[Array]:
         """What other batches alone do to FedAvg; nothing if that was not run."""

@@ -20,8 +20,9 @@ from ..simulate.state import Run
 from ..spread.options import Spread
 from .driver import Group, Sink, Training, drive
 from .experiment import Experiment
-from .history import METRICS, History
+from .history import History
 from .progress import Shares
+from .row import METRICS
 from .search import Candidate, Figures, Search
 from .searching import Searched, share_out
 from .space import Space, check_grid, space_of, untuned
@@ -46,7 +47,7 @@ class Tuned:
             row = [label, values]
             for metric in ("mean", "worst10"):
                 figure = judged_by.unit * best.figures[metric]
-                row.append(f"{figure:.{judged_by.digits}f}")
+                row.append(judged_by.text(figure))
             rows.append(row)
         title = f"{len(self.candidates)} candidates; chosen by {self.search.metric} on {self.search.select_on} data"
         return markup.table(title, ["entry", "values", "mean", "worst 10 %"], rows)

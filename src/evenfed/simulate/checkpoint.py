@@ -69,9 +69,6 @@ def load(fresh: State, path: Path) -> State:
     past = _part(tensors, "past")
     heard = _part(tensors, "heard")
     stored = json.loads(metadata["optimizer"])
-    average = fresh.server.average
-    if average is not None:
-        average = average.restored(_part(tensors, "average", device))
     server = dataclasses.replace(
         fresh.server,
         index=int(metadata["index"]),
@@ -82,9 +79,11 @@ def load(fresh: State, path: Path) -> State:
         optimizer_state=_optimizer_state(tensors, stored),
         past=Past(**past) if past else None,
         heard=Heard(**heard) if heard else fresh.server.heard,
-        average=average,
         oversized=(),  # told in the first round
     )
+    if server.average is not None:
+        average = server.average.restored(_part(tensors, "average", device), server.current, server.index)
+        server = dataclasses.replace(server, average=average)
     personal = tensors.get("personal")
     notes = _part(tensors, "notes", device)
     kept = _part(tensors, "moments", device)

@@ -2,9 +2,10 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from .. import losses, scores, trees
 from ..client import Pool
 from ..core.errors import InputError, first_line
-from ..lazy import expect_classes
-from ..losses import LossFunction, cross_entropy, per_example
+from ..lazy import expect_binary, expect_classes
+from ..losses import LossFunction, cross_entropy, per_example, takes_logits
 from ..metrics import Metric
 from .layers.recurrent import wherever_weights_lie
 
@@ -177,6 +178,14 @@ class Probe:
         given = self.targets.shape
         return len(shape) > 2 and given == shape[:-1] and given != wanted
 
+    @property
+    def _has_column_of_classes(self) -> bool:
+        """Whether targets [b, 1] are class numbers, for outputs [b, classes]."""
+        if not isinstance(self.outputs, Tensor) or self.targets.is_floating_point():
+            return False
+        has_classes = self.outputs.ndim == 2 and self.outputs.shape[1] > 1
+        return has_classes and self.targets.ndim == 2 and self.targets.shape[1] == 1
+
     def _cure(self, name: str) -> str:
         """What to change, from the shapes and types of outputs and targets."""
         outputs = self.outputs
@@ -185,6 +194,11 @@ class Probe:
             return (
                 "classes lie on the last axis, and cross entropy takes them on axis 1: use outputs.movedim(-1, 1) "
                 "in the model or in the loss"
+            )
+        if self._has_column_of_classes:
+            return (
+                f"targets are a column {list(targets.shape)}, and classes are numbers [{len(targets)}], one per "
+                "example: give y.squeeze(1)"
             )
         if isinstance(outputs, Tensor) and losses.aligned(outputs, targets) is not outputs:
             shipped = "evenfed.losses.mse and evenfed.losses.binary take"
@@ -272,30 +286,43 @@ def _shape(tensor: Tensor) -> str:
     return f"{list(tensor.shape)} ({kind})"
 
 
+def _part_of_client(names: Sequence[str], part: str, client: int) -> str:
+    return f"client {names[client]}, {part}"
+
+
 def checked_functions(
     model: nn.Module,
     train: Pool,
     judged: Pool | None,
+    client_names: Sequence[str],
     loss: LossFunction | None,
     score: LossFunction | None,
     whole_client: Metric | None,
 ) -> tuple[LossFunction, LossFunction | None]:
     """The loss and the score, tried on a few examples of each kind: what cannot be right is refused."""
+    pools = []
     probes = []
     highest = -1
     for what, pool in (("training", train), ("test", judged)):
         if pool is None or len(pool.targets) == 0:
             continue
-        if loss is None:
+        if scores_classes(loss, pool):
             check_class_targets(pool)
             highest = max(highest, int(pool.targets.max()))
+        pools.append(pool)
         probes.append(Probe.of(model, pool, what))
     chosen = loss or cross_entropy
-    for probe in probes:
-        if loss is None:
+    for pool, probe in zip(pools, probes, strict=True):
+        if scores_classes(loss, pool):
             probe.check_classes(highest)
-            expect_classes(train, probe.outputs.shape[1])
+            expect_classes(pool, probe.outputs.shape[1])
         probe.check_loss(chosen)
+        if takes_logits(chosen):
+            part = "train" if probe.what == "training" else "test"
+            check_binary_pool(pool, partial(_part_of_client, client_names, part))
+            expect_binary(pool)
+    if probes:
+        scores.check_targets(score or whole_client, chosen, probes[-1].outputs, pools[-1].targets)
     if whole_client is not None:
         return chosen, None
     if score is None and probes:
@@ -304,6 +331,11 @@ def checked_functions(
         for probe in probes[-1:]:  # test data if there are any
             probe.check_score(score)
     return chosen, score
+
+
+def scores_classes(loss: LossFunction | None, pool: Pool) -> bool:
+    """Whether targets are classes; cross entropy by name also takes the likelihoods of classes."""
+    return loss is None or (loss is cross_entropy and pool.targets.dtype == torch.int64)
 
 
 def check_class_targets(pool: Pool) -> None:
@@ -316,4 +348,21 @@ def check_class_targets(pool: Pool) -> None:
         )
     lowest = int(pool.targets.min())
     if lowest < 0:
-        raise InputError(f"targets go down to {lowest}; class numbers start at 0")
+        raise InputError(
+            f"targets go down to {lowest}; class numbers start at 0 (to leave some out, give a loss and a score of "
+            "your own)"
+        )
+
+
+def check_binary_pool(pool: Pool, where: Callable[[int], str]) -> None:
+    """Refuse a pool with targets that are neither 0 nor 1 nor between them; `where` names a client's examples."""
+    targets = pool.targets
+    wrong = losses.beyond_unit(targets).reshape(len(targets), -1).any(1)
+    if not bool(wrong.any()):
+        return
+    first_wrong = int(wrong.nonzero()[0])
+    ends = pool.sizes.cumsum(0)
+    client = int(torch.searchsorted(ends, first_wrong, right=True))
+    start = int(pool.starts[client])
+    end = int(ends[client])
+    losses.check_binary_targets(targets[start:end], where(client))

@@ -237,7 +237,7 @@ def _advance(
     for k, leader in enumerate(leaders):
         new_state, record = trained[leader]
         if leader != k:
-            new_state = twins.following(new_state, states[k])
+            new_state = twins.following(new_state, states[k], record.skipped)
         new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
@@ -266,7 +266,7 @@ def _trained(
         server, record = part.fold.close(losses_at)
         if part.norms is not None:
             server = part.norms.averaged(server)
-            server = with_average(server, part.state.server.average)
+            server = with_average(server, part.state.server.average, record.skipped)
         new_state = State(server, part.personal, owns=part.owns, moments=part.moments, norms=part.norms)
         trained[k] = new_state, record
     return trained

@@ -17,13 +17,14 @@ from ..core.choices import function_of
 from ..core.errors import InputError
 from ..core.server import Moments, Update
 from ..core.vector import Layout
+from ..heading import Heading
 from ..lazy import pools
 from ..local.training import LocalTraining
 from ..losses import Functions, LossFunction, per_example
 from ..metrics import ACCURACY, LOSS, Metric
 from ..pooling import check_clients, names, only_pool
 from ..settings import BatchNorm, Settings
-from .checks import Probe, check_class_targets, check_parameters, checked_functions
+from .checks import Probe, check_binary_pool, check_class_targets, check_parameters, checked_functions, scores_classes
 from .modes import evaluated_modules, put_in_training
 from .totals import class_count, client_means, label_counts
 
@@ -66,17 +67,19 @@ class Problem:
         test: Any = None,
     ) -> "Problem":
         """From clients as a user gives them; `unseen` clients and the `test` examples are held out of training."""
+        settings.device_here()  # before data are read
         trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
         dtype = next(trained, torch.float32)
-        train, judged = pools(clients, dtype)
+        heading = Heading()
+        train, judged = pools(clients, dtype, heading)
         problem = cls.on(model, train, judged, names(clients), settings, loss, score)
         unseen_pool = None
         test_pool = None
         if unseen:
             check_clients(unseen)
-            unseen_pool = only_pool(_judged_alone(unseen), "unseen", dtype)
+            unseen_pool = only_pool(_judged_alone(unseen), "unseen", dtype, heading)
         if test is not None:
-            test_pool = only_pool([Client(test, name="all")], "test", dtype)
+            test_pool = only_pool([Client(test, name="all")], "test", dtype, heading)
         return problem.holding_out(unseen_pool, test_pool, default_loss=loss is None)
 
     @classmethod
@@ -92,7 +95,7 @@ class Problem:
         padding: int | None = None,
     ) -> "Problem":
         """On pooled data. Model, loss and score are tried on a few examples before anything is trained."""
-        device = settings.torch_device()
+        device = settings.device_here()
         model = copy.deepcopy(_module(model)).to(device)
         trained = _trained(model)
         layout = Layout.of(trained)
@@ -109,7 +112,7 @@ class Problem:
         metric = score if isinstance(score, Metric) else ACCURACY
         whole_client = metric if metric.whole_client else None
         own_score = metric.function if isinstance(score, Metric) else function_of("score", score, {})
-        chosen_loss, chosen_score = checked_functions(model, train, judged, loss, own_score, whole_client)
+        chosen_loss, chosen_score = checked_functions(model, train, judged, client_names, loss, own_score, whole_client)
         return cls(
             model=model,
             layout=layout,
@@ -138,10 +141,13 @@ class Problem:
         """The pool on the device, after model, loss and score were tried on it."""
         pool = pool.to(self.device)
         probe = Probe.of(self.model, pool, what)
-        if default_loss:
+        if scores_classes(None if default_loss else self.loss, pool):
             check_class_targets(pool)
             probe.check_classes(int(pool.targets.max()))
         probe.check_loss(self.loss)
+        if losses.takes_logits(self.loss):
+            check_binary_pool(pool, lambda client: f"{what} examples of client {client}")
+        scores.check_targets(self.score or self.whole_client, self.loss, probe.outputs, pool.targets)
         if self.score is not None:
             probe.check_score(self.score)
         return pool
@@ -195,7 +201,14 @@ class Problem:
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
     """The parameters that are trained, by name."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    parameters: dict[str, Tensor] = dict(model.named_parameters())
+    trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+    if parameters and not trained:
+        raise InputError(
+            "none of the model's parameters requires a gradient; nothing can be trained: call requires_grad_() on "
+            "those to train"
+        )
+    return trained
 
 
 def _module(model: object) -> nn.Module:

@@ -36,9 +36,9 @@ def trained_together(runs: Sequence[Run]) -> list[list[Run]]:
     return groups
 
 
-def following(leader: State, before: State) -> State:
+def following(leader: State, before: State, skipped: bool) -> State:
     """The state of a run after a round that its leader has trained; `before` is its own before the round."""
-    server = with_average(leader.server, before.server.average)
+    server = with_average(leader.server, before.server.average, skipped)
     return dataclasses.replace(leader, server=server)
 
 

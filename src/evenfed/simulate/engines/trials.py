@@ -21,6 +21,7 @@ from ..modes import BatchNormLayer
 from ..problem import Problem
 from .stacked import Stacked
 
+_PASSED = 32  # examples that show whether a pass depends on chance
 RANDOM = "the model draws random numbers of its own while training"  # other than dropout
 
 
@@ -183,6 +184,22 @@ def draws_random_numbers(problem: Problem) -> bool:
         return not torch.equal(before, torch.get_rng_state())
 
 
+def depends_on_chance(problem: Problem) -> bool:
+    """Whether two passes in training differ: by dropout, or by random numbers of the model's own."""
+    if draws_random_numbers(problem):
+        return True
+    x = _first(problem, _PASSED)
+    losses = []
+    for key in (0, 1):
+        probe = problem.in_training(copy.deepcopy(problem.model))
+        masks = Masks(_any_key(problem) + key)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), masks, wherever_weights_lie():
+            outputs = trees.outputs(probe, x)
+            loss = problem.loss(outputs, problem.train.targets[:_PASSED])
+        losses.append(loss)
+    return not torch.equal(*losses)
+
+
 def _first(problem: Problem, examples: int) -> trees.Inputs:
     return trees.rows(problem.train.inputs, slice(examples))
 
@@ -200,15 +217,14 @@ def check_training(problem: Problem, batchings: Sequence[Batching]) -> None:
             f"{type(error).__name__}: {first_line(error)}; mend its forward pass, or put the layer at fault in "
             "evaluation mode"
         ) from error
-    client = _client_with_single(problem, batchings)
-    if client is None or _batch_norm(problem) is None:
+    if _batch_norm(problem) is None:
+        return
+    remedy = _remedy_of_singles(problem, batchings)
+    if remedy is None:
         return
     error = _training_error(problem, _first(problem, 1))
     if error is not None:
-        raise InputError(
-            f"client {problem.client_names[client]} has a batch of one example, on which the model cannot train "
-            f"({first_line(error)}); give another batch_size or drop_last=True, or replace BatchNorm by nn.GroupNorm"
-        ) from None
+        raise InputError(f"{remedy} (on one example the model cannot train: {first_line(error)})") from None
 
 
 def _training_error(problem: Problem, inputs: trees.Inputs) -> Exception | None:
@@ -224,13 +240,26 @@ def _training_error(problem: Problem, inputs: trees.Inputs) -> Exception | None:
     return None
 
 
-def _client_with_single(problem: Problem, batchings: Sequence[Batching]) -> int | None:
-    """The first client with a batch of one example."""
+def _remedy_of_singles(problem: Problem, batchings: Sequence[Batching]) -> str | None:
+    """Who has a batch of one example, and what helps; a client of one example has no other batch."""
     sizes = problem.train.sizes.numpy()
+    without = "replace BatchNorm by nn.GroupNorm, or set batch_norm='frozen'"
+    alone = np.flatnonzero(sizes == 1)
+    if len(alone):
+        name = problem.client_names[int(alone[0])]
+        among = ""
+        if len(alone) > 1:
+            among = f", one of {len(alone)} such clients,"
+        return f"client {name}{among} has one example, so its batch has one; leave it out, {without}"
     for batching in batchings:
         singles = np.flatnonzero(batching.shortest(sizes) == 1)
-        if len(singles):
-            return int(singles[0])
+        if len(singles) == 0:
+            continue
+        name = problem.client_names[int(singles[0])]
+        other = "give another batch_size or drop_last=True"
+        if batching.size == 1:
+            other = "give a larger batch_size"
+        return f"client {name} has a batch of one example; {other}, {without}"
     return None
 
 
