@@ -108,7 +108,7 @@ def figure(scores):
                 "type": "nominal",
                 "sort": None,
                 "title": None,
-                "axis": {"labelLimit": 200, "labelFontSize": 12},
+                "axis": {"labelLimit": 200, "labelFontSize": 12, "minExtent": 135},
             },
             "yOffset": {"field": "method", "type": "nominal", "sort": list(COLOURS)},
         },

@@ -161,6 +161,22 @@ def test_flowers_privacy_wrapper_fits():
     assert torch.allclose(final(result), final(run(fair(), extended())[0]), atol=1e-5)
 
 
+def test_rounds_skipped_before_the_first_reply_are_not_in_the_average():
+    train_replies = 0
+
+    def lose_the_first_round(reply, client):
+        nonlocal train_replies
+        if reply.metadata.message_type == "train":
+            train_replies += 1
+        return None if train_replies <= len(SIZES) and reply.metadata.message_type == "train" else reply
+
+    strategy = fair("fedavg", trips=1, average=0.8)
+    run(strategy, extended(), rounds=4, spoil=lose_the_first_round)
+    assert [record.skipped for record in strategy.records] == [True, False, False, False]
+    wanted = simulated("fedavg", CLIENTS, model, rounds=3, batch_size=None, local_epochs=STEPS, lr=LR, average=0.8)
+    torch.testing.assert_close(strategy.server.deployed.theta, wanted.server.deployed.theta, atol=1e-6, rtol=0)
+
+
 def test_buffers_are_averaged_by_size_and_counters_copied():
     from evenfed.flower.frame import Frame
 

@@ -278,6 +278,15 @@ def test_flowers_names_mean_the_same():
     assert same.settings.participation == 0.5
 
 
+def test_numpy_scalars_are_pythons_numbers():
+    given = {"fraction_train": np.float32(0.5), "fraction_evaluate": np.int64(1), "oversample": np.float32(1.5)}
+    strategy = FairStrategy("fedavg", clients=np.int64(4), rest=np.int64(1), wait=np.float32(5), **given)
+    assert repr(strategy.habits) == repr(Habits(oversample=1.5, rest=1))
+    assert repr(strategy.settings.participation) == "0.5" and repr(strategy.wait) == "5.0"
+    fair = Fair("fedavg", participation=np.float32(0.5), oversample=np.float32(1.5))
+    assert repr(fair.fraction_train) == "0.5"
+
+
 @pytest.mark.parametrize(
     ("chosen", "told"),
     [

@@ -19,6 +19,7 @@ from ..comparison.plan import Variant
 from ..comparison.service import over
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
+from ..core.scalars import unwrapped
 from ..core.server import Record, Server
 from ..simulate.state import Run
 from . import fields, wire
@@ -135,7 +136,7 @@ class Fair(FedAvg):
         self.trips = trips
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
         self.strangers = Strangers(self.keys, self.door)
-        self._holding = Holding(self.algorithm, self.settings, local_steps, "lr" in chosen, tuple(buffers))
+        self._holding = Holding(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         self._keeping = Keeping(self.journal, self.strangers, self._holding, self._patience.resting, decisive)
         told = (train_metrics_aggr_fn is not None, measured_before, fields.check_tell_errors(tell_errors))
@@ -276,7 +277,7 @@ class Fair(FedAvg):
         if not self._keeping.has_begun:
             self._keeping.begin(before)
         after, record = round.close(before)
-        holding.go_on(after)
+        holding.go_on(after, record.skipped)
         self._record = record
         for line in guard_lines(record, self.strangers.name):
             log(WARNING, "%s", line)

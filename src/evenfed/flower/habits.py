@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError, check_whole, unknown
+from ..core.scalars import unwrap_fields, unwrapped
 from ..settings import Settings
 from .asking import Enough, Heard
 from .logs import log
@@ -36,6 +37,7 @@ class Habits:
     never_scored: bool = False  # evaluate_participation=0
 
     def __post_init__(self) -> None:
+        unwrap_fields(self)
         if self.min_available is not None:
             check_whole("min_available", self.min_available, 1)
         check_whole("min_train_nodes", self.min_train_nodes, 0)
@@ -50,6 +52,7 @@ class Habits:
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> "Habits":
         """The habits among a strategy's options, which leave them; Flower's names are put in evenfed's words."""
+        options.update(unwrapped(options))
         translate(options)
         chosen = {}
         for habit in fields(cls):
@@ -176,6 +179,7 @@ def _is_number(value: Any) -> bool:
 
 def seconds(name: str, value: Any) -> float:
     """A time to wait, checked."""
+    value = unwrapped(value)
     if not _is_number(value) or not value > 0:
         raise InputError(f"{name}={value!r}: give a number of seconds above 0")
     return float(value)

@@ -80,7 +80,7 @@ class Holding:
         buffers = dict(model.buffers)
         server = dataclasses.replace(self.server, theta=model.theta, buffers=buffers)
         if self.average_before is not None:
-            server = with_average(server, self.average_before)
+            server = with_average(server, self.average_before, skipped=False)
         self.server = server
         return True
 
@@ -89,9 +89,9 @@ class Holding:
         self.server = server
         self._arrays = self.frame.arrays(server.current)
 
-    def go_on(self, server: Server) -> None:
+    def go_on(self, server: Server, skipped: bool) -> None:
         """From the server after a round."""
-        if self.server is not None:
+        if self.server is not None and not skipped:
             self.average_before = self.server.average
         self.server = server
         self._arrays = self.frame.arrays(server.current)

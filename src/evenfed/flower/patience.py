@@ -8,6 +8,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from ..core.errors import InputError
+from ..core.scalars import unwrapped
 from .asking import Enough, Heard, replies
 from .habits import Closing, Habits, Resting
 from .sites import Door
@@ -121,7 +122,7 @@ def in_fedavgs_words(
     for ours, (theirs, default) in FEDAVGS.items():
         if ours not in options:
             continue
-        value = options.pop(ours)
+        value = unwrapped(options.pop(ours))
         if given[theirs] not in (default, value):
             raise InputError(f"{theirs}={given[theirs]!r} and {ours}={value!r} mean the same; give one of them")
         if theirs.startswith("fraction") and not (isinstance(value, float) and 0 <= value <= 1):

@@ -192,7 +192,7 @@ class PrivateRound:
         )
         next_index = server.index + 1
         server = dataclasses.replace(server, index=next_index, oversized=())
-        self.after = with_average(server, self.server.average)
+        self.after = with_average(server, self.server.average, record.skipped)
         return self.after, record
 
     def ask_scores(

@@ -86,7 +86,7 @@ class Standing:
         theta = received.to(self.server.theta)
         server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
         if self.average_before is not None:
-            server = with_average(server, self.average_before)
+            server = with_average(server, self.average_before, skipped=False)
         self.server = server
         self.arrays = arrays
 
@@ -99,8 +99,10 @@ class Standing:
     def close(self) -> Record:
         """Take the step of the open round."""
         assert self.round is not None
-        self.average_before = self.server.average
+        before = self.server.average
         server, record = self.round.close()
+        if not record.skipped:
+            self.average_before = before  # else the model is still that of an earlier round
         self.server = server
         self.record = record
         self.arrays = self.shape.arrays(server.theta, server.buffers)

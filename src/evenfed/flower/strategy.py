@@ -106,7 +106,7 @@ class FairStrategy(Strategy):
         run = Run(self.label, self.algorithm, self.settings)
         self.journal = Journal.of(run, out, resume, listen, is_locked=header is not None)
         if clients is not None:
-            check_whole("clients", clients, 1)
+            clients = check_whole("clients", clients, 1)
         self.wait = seconds("wait", wait)
         self.timeout = seconds("timeout", timeout)
         if not isinstance(private, bool):
