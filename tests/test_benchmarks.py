@@ -132,8 +132,8 @@ def test_intervals_err_in_about_five_percent_of_the_cases_and_find_what_is_there
     over_federations = found(10, 1, reacts=True, rule="federations")
     for shares in (alone, paired, over_federations):
         assert all(1 <= share <= 9.5 for share in shares.values()), shares
-    former = found(1, 3, gain=0.5, rule="former")
-    assert former["mean"] < 10 < 50 < found(1, 3, gain=0.5, floor=True)["mean"]
+    former = found(1, 3, gain=1.0, rule="former")
+    assert former["mean"] < 40 < 60 < found(1, 3, gain=1.0, floor=True)["mean"]
 
 
 def test_intervals_over_few_clients_miss_more_often(monkeypatch):

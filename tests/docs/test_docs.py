@@ -68,6 +68,19 @@ def test_python_blocks_of_a_page_run_in_order(name, tmp_path, monkeypatch):
     assert ROOT.exists()
 
 
+def test_the_first_page_shows_what_its_code_prints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {}
+    for block in code_blocks("docs/start.md"):
+        exec(compile(block, "start.md", "exec"), namespace)
+    (shown,) = re.findall(r"```text\n(.*?)```", (ROOT / "docs/start.md").read_text(), flags=re.DOTALL)
+    printed = str(namespace["comparison"])
+    number = r"\d+\.\d"
+    assert re.sub(number, "", printed).split() == re.sub(number, "", shown).split()
+    figures = [list(map(float, re.findall(number, text))) for text in (printed, shown)]
+    assert figures[0] == pytest.approx(figures[1], abs=1.0)  # other processors round otherwise
+
+
 def own_lines(source: str) -> int:
     """Lines of code: without blank lines and docstrings."""
     documented = set()

@@ -103,7 +103,7 @@ def test_the_advice_names_the_average_unless_there_is_one():
         advised = evenfed.train(model, swinging, "afl[lr_lambda=3]", **options)
     assert "average=0.9" in advised.history.advice("afl")
     judged = [evenfed.Client(train=client.train, test=client.train) for client in swinging]
-    with pytest.warns(UserWarning, match="or a smaller lr$"):
+    with pytest.warns(UserWarning, match="a smaller lr, or server_lr below 1$"):
         averaged = evenfed.train(model, judged, "afl[lr_lambda=3]", average=0.9, **options)
     assert "average" not in averaged.history.advice("afl")
 

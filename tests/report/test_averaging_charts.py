@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from evenfed.comparison.averaging import averaged_rivals, one_decay_each
+from evenfed.comparison.averaging import averaged_rivals, before_and_after, one_decay_each
 from evenfed.comparison.reading import read
 from evenfed.report.charts import across, averaging, over_rounds, turns
 from evenfed.report.charts.parts import label_lines
@@ -56,12 +56,22 @@ def test_differences_are_shown_on_every_federation_before_and_after(federations)
             assert interval["low"] < 0 < 2 * points < interval["high"] and interval["runs"] == 6
 
 
+def test_the_axis_is_as_wide_as_the_means_and_intervals_not_as_single_seeds():
+    of_seeds = [{"algorithm": "vred", "figure": "mean", "stage": "after", "federation": "0"} for _ in range(2)]
+    rows = [{**row, "points": points} for row, points in zip(of_seeds, (-50.0, 54.0), strict=True)]
+    rows.append({"algorithm": "vred", "figure": "mean", "stage": "after", "low": -1.0, "high": 5.0})
+    axis = averaging._axis(rows)
+    assert -2 < axis.low < -1 and 5 < axis.high < 6
+
+
 def test_the_worst_clients_of_each_round_are_marked(federations):
     findings = read(federations[0])
     rows = turns.chart(findings).rows
     # accuracies rise with the number of the client, so client 0 is the worst of six in every round
     assert {(row["client"], tuple(row["round"])) for row in rows} == {("0", (1, 2, 3, 4))}
-    assert {row["algorithm"] for row in rows} == {entry.label for entry in findings.planned}
+    drawn = [entry.label for entry in before_and_after(findings)]
+    assert drawn[:4] == ["fedavg", "fedavg[average=0.8]", "vred", "vred[average=0.8]"]
+    assert {row["algorithm"] for row in rows} == set(drawn) == {entry.label for entry in findings.planned}
     assert turns.worst_clients(np.array([0.3, np.nan, 0.1, 0.2]), higher_is_better=True) == [2]
     assert turns.worst_clients(np.array([0.3, np.nan, 0.1, 0.2]), higher_is_better=False) == [0]
 

@@ -4,6 +4,9 @@ import json
 import shutil
 import sys
 import tomllib
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +16,12 @@ import evenfed as package
 from evenfed.cli import main
 from evenfed.comparison import choose as choosing
 from evenfed.comparison.experiment import Experiment
+from evenfed.comparison.findings import Findings
 from evenfed.comparison.reading import read
 from evenfed.data import DataSettings, federate
 from evenfed.report import choice
+from evenfed.report.charts import choice as choice_chart
+from evenfed.report.charts.saving import save
 from reports import FLOOR, apart, put_rounds, steady
 
 pytestmark = pytest.mark.slow
@@ -165,6 +171,13 @@ def test_what_broke_down_is_not_chosen_and_other_files_are_not_overwritten(judge
     assert evenfed("choose", judged, "--out", tmp_path / "c.toml", "--seeds", 0).returncode == 2
     assert evenfed("choose", judged, "--out", tmp_path / "c.toml").returncode == 0
     assert evenfed("choose", judged, "--out", tmp_path / "c.toml").returncode == 0  # its own it may write again
+    written = (tmp_path / "c.toml").read_text()
+    (tmp_path / "c.toml").write_text(written + "# by hand\n")
+    done = evenfed("choose", judged, "--out", tmp_path / "c.toml")
+    assert done.returncode == 2 and "changed by hand, or chosen otherwise" in done.stderr
+    assert (tmp_path / "c.toml").read_text() == written + "# by hand\n"
+    assert evenfed("choose", judged, "--out", tmp_path / "c.toml", "--force").returncode == 0
+    assert (tmp_path / "c.toml").read_text() == written
 
 
 def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
@@ -175,6 +188,24 @@ def test_where_none_keeps_the_mean_the_highest_is_taken_and_said(judged):
     assert [c.title for c in shown[2].columns] == ["smooth=0.25", "smooth=none"]
     assert shown[2].lines[0].cells[1].value == pytest.approx(35)  # beta=0.5 without smoothing: (0.1 + 5 x 0.4) / 6
     assert "none reaches" in choice.tables(made)[0].lines[1].cells[-1].verdict
+
+
+def test_of_three_dials_two_are_drawn_and_the_third_is_as_chosen(judged):
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6), "vred[beta=0.5]": (0.5, 0.6)})
+    for label in ("vred[beta=0.5,smooth=0.25]", "vred[beta=1.0]"):
+        path = judged / label / "seed-0" / "header.json"
+        header = json.loads(path.read_text())
+        header["config"]["train"]["average"] = 0.9
+        path.write_text(json.dumps(header))
+    made = choose(judged)
+    (grid,) = choice.grids(made)
+    assert made.chosen["vred"].label == "vred[beta=0.5]" and grid.dials == ("beta", "smooth")
+    labels = {point: entry.label for point, entry in grid.entries.items()}
+    assert labels == {(0.5, None): "vred[beta=0.5]", (1.0, 0.25): "vred[beta=1.0,smooth=0.25]"}
+    assert choice.tables(made)[2].title == "vred over beta and smooth (average=none, as chosen)"
+    drawn = choice_chart.chart(made)
+    assert "vred: average=none, as chosen." in drawn.says
+    assert {row["algorithm"] for row in drawn.rows} == set(labels.values())
 
 
 def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(judged, edited, evenfed, tmp_path):
@@ -220,7 +251,7 @@ def put_figures(study: list[Path]) -> None:
 
 def test_one_choice_from_several_federations_with_the_margin_that_they_give(study, evenfed, tmp_path):
     """The margin is the standard error of the differences in the mean on the two federations."""
-    _expected_accuracies_decide([read(folder) for folder in study])
+    _expected_accuracies_decide(fitting(study))
     put_figures(study)
     target = tmp_path / "confirm.toml"
     done = evenfed("choose", *study, "--out", target, "--seeds", 2, "--federations", "3,4")
@@ -243,7 +274,7 @@ def test_one_choice_from_several_federations_with_the_margin_that_they_give(stud
         "fedavg[average=none]": (None, None),
     }
     assert "mean too low" in done.stdout and "2 federations" in " ".join(done.stdout.split())
-    wide = evenfed("choose", tmp_path / "study", "--out", target, "--margin", 5)
+    wide = evenfed("choose", tmp_path / "study", "--out", target, "--margin", 5, "--force")
     assert wide.returncode == 0 and "vred[beta=1.0,smooth=0.1,average=0.9]" in target.read_text()
     for wrong, why in (
         ([study[0]] * 2, "same set-up"),
@@ -251,6 +282,14 @@ def test_one_choice_from_several_federations_with_the_margin_that_they_give(stud
     ):
         refused = evenfed("choose", *wrong, "--out", target)
         assert refused.returncode == 2 and why in refused.stderr
+
+
+def fitting(study: list[Path]) -> list[Findings]:
+    """The entries that expected accuracies fit on both federations."""
+    comparisons = [read(folder) for folder in study]
+    shared = set.intersection(*(set(findings.expected.by_label) for findings in comparisons))
+    assert {"fedavg", "vred[beta=0.5,smooth=0.1]"} <= shared
+    return [findings.only(shared) for findings in comparisons]
 
 
 def _expected_accuracies_decide(findings) -> None:
@@ -262,3 +301,78 @@ def _expected_accuracies_decide(findings) -> None:
     assert made.rows[label].late["worst10"][0] == pytest.approx(np.mean(expected))
     measured = [each.named(label).histories[0].late_fairness.worst10 for each in findings]
     assert np.mean(measured) != pytest.approx(np.mean(expected))
+
+
+def test_figures_are_called_expected_where_they_are(study, tmp_path):
+    """On the picture and under every table, with all that they are means over."""
+    made = choosing.choose(fitting(study))
+    chosen, candidates, grid = choice.tables(made)
+    assert "expected accuracies (class shares times class recalls)" in chosen.notes[0]
+    figures = (
+        "Expected VALIDATION accuracy in %, average of the last 2 rounds, mean over 2 federations with one seed each."
+    )
+    assert candidates.notes[0].startswith(figures) and grid.notes[0].startswith(figures)
+    dials = choice_chart.chart(made)
+    assert dials.title.startswith("Expected VALIDATION accuracy over beta and average")
+    assert "mean over 2 federations with one seed each." in dials.says
+    texts = _drawn(dials, tmp_path)
+    assert "expected accuracy, %" in texts and "accuracy, %" not in texts
+
+
+def test_a_candidate_that_expected_accuracies_do_not_fit_is_not_left_out(study):
+    """It may be the best: then all are judged as measured."""
+    comparisons = [read(folder) for folder in study]
+    assert all(findings.expected for findings in comparisons)  # they fit FedAvg
+    fit_everywhere = set(fitting(study)[0].by_label)
+    misfits = set(comparisons[0].by_label) - fit_everywhere
+    assert misfits
+    made = choosing.choose(comparisons)
+    assert not made.is_expected and made.left_out == () and misfits <= set(made.rows)
+    assert "expected accuracies do not fit all candidates: class shares" in choice.tables(made)[0].notes[0]
+
+
+def test_why_figures_are_measured_is_said(study):
+    put(study[0], {})  # figures that no recalls give
+    made = choosing.choose([read(folder) for folder in study])
+    chosen, candidates, _ = choice.tables(made)
+    assert "expected accuracies do not fit FedAvg on 1 of 2 federations: class shares" in chosen.notes[0]
+    assert candidates.notes[0].startswith("VALIDATION accuracy in %")
+    assert choice_chart.chart(made).title.startswith("VALIDATION accuracy over")
+    for path in study[0].glob("*/seed-*"):
+        lines = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+        for line in lines:
+            del line["recalls"]
+        put_rounds(path, lines)
+    made = choosing.choose([read(folder) for folder in study])
+    assert "these runs have no class recalls" in choice.tables(made)[0].notes[0]
+
+
+def test_a_dial_that_is_off_is_called_none_and_numbers_go_by_size(small, tmp_path):
+    findings = read(small)
+    fedavg = findings.baseline
+    vred = findings.named("vred")
+    entries = []
+    for average, smooth in product((None, 10.5, 9.5), (0.95, None, 0.9)):
+        train = {**vred.config["train"], "average": average, "smooth": smooth}
+        config = {**vred.config, "train": train}
+        entries.append(replace(vred, label=f"vred {len(entries)}", config=config))
+    made = choosing.Choice(
+        [replace(findings, entries=(fedavg, *entries), controls=())],
+        chosen={"fedavg": fedavg, "vred": entries[0]},
+        bar=0.0,
+        margin=choosing.Margin(0.0, "as asked for"),
+        reached={"fedavg": True, "vred": True},
+    )
+    grid = choice.tables(made)[-1]
+    assert [column.key for column in grid.columns] == ["average=9.5", "average=10.5", "average=none"]
+    assert list(dict.fromkeys(line.entry for line in grid.lines)) == ["smooth=0.9", "smooth=0.95", "smooth=none"]
+    texts = _drawn(choice_chart.chart(made), tmp_path)
+    assert [text for text in texts if text in ("0.9", "0.95", "none")][:3] == ["0.9", "0.95", "none"]
+    assert [text for text in texts if text in ("9.5", "10.5", "none")][-3:] == ["9.5", "10.5", "none"]
+    assert "null" not in texts
+
+
+def _drawn(chart, folder: Path) -> list[str | None]:
+    """All texts of the picture."""
+    svg, _ = save(chart, folder)
+    return [element.text for element in ET.fromstring(svg.read_text()).iter("{http://www.w3.org/2000/svg}text")]

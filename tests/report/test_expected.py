@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from evenfed.comparison.expected import Fit, Spread, expected_accuracies
 from evenfed.comparison.reading import read
 from evenfed.fairness import Fairness
 from evenfed.report.document import Report
+from evenfed.report.fit import fit_note
 
 
 def federation(clients=200, own_effect=0.0, concentration=0.2, seed=0):
@@ -78,6 +80,9 @@ def test_a_report_has_them_beside_the_measured_ones(small):
     assert [column.title for column in beside.columns][:2] == ["worst 10 %", "expected worst 10 %"]
     assert beside.lines[0].cells[1].value == pytest.approx(100 * np.mean(worst10))
     assert len(beside.columns) == 6 and "Class shares explain" in beside.notes[0]
+    last = table(report, "expected-last")  # the fit is known for the last rounds alone
+    assert [column.key for column in last.columns] == ["worst10", "expected_worst10", "std", "expected_std"]
+    assert "The fit is that of the last 2 rounds." in last.notes[0] and "By classes" not in last.notes[0]
 
 
 def fitting(label: str, seed: int, header: dict, rounds: list) -> None:
@@ -87,6 +92,23 @@ def fitting(label: str, seed: int, header: dict, rounds: list) -> None:
         recalls = np.linspace(0.2, 0.9, counts.shape[1]) + 0.04 * (label == "vred") + 0.001 * (seed % 2)
         line["recalls"] = recalls.tolist()
         line["accuracy"] = (counts @ recalls / counts.sum(1)).tolist()
+
+
+def test_shares_of_the_spread_are_said_as_shares(small):
+    findings = read(small)
+
+    def note(*fits: Fit) -> str:
+        rows = {
+            label: dataclasses.replace(findings.rows[label], fit=fit)
+            for label, fit in zip(findings.rows, fits, strict=False)
+        }
+        return fit_note(SimpleNamespace(rows=rows))
+
+    all_noise = "The noise of their small test sets alone explains all of the spread between clients."
+    assert note(Fit(-0.02, 1.61), Fit(0.04, 1.71)).endswith(all_noise)
+    assert "explain 0 to 4 % of the spread between clients (weighted R2), noise 90 to 100 %." in note(
+        Fit(-0.02, 1.61), Fit(0.04, 0.9)
+    )
 
 
 def test_differences_in_expected_figures(edited):
@@ -170,7 +192,9 @@ def test_federations_are_pooled_in_expected_figures_too(edited, tmp_path):
     assert table(older, "expected-paired-late") is None
     pooled = table(Report.of(folders[:2], beside_paper=False), "expected-paired-late")
     line = next(line for line in pooled.lines if line.entry == "vred" and line.part == "worst10")
-    assert [round(cell.value, 6) for cell in line.cells[:3]] == [4, 4, 4]
+    cells = dict(zip([column.key for column in pooled.columns], line.cells, strict=True))
+    assert cells.pop("better_on").verdict == "2 of 2" and cells.pop("verdict").value is None
+    assert [round(cell.value, 6) for cell in cells.values()] == [4, 4, 4]
 
 
 def test_a_result_has_them(small):

@@ -102,6 +102,36 @@ def test_tables_of_packed_runs_are_taken_from_their_report_until_the_runs_change
     assert filled(page) == before
 
 
+def test_a_report_without_its_runs_still_fills_pages(small, evenfed, tmp_path):
+    only_report = tmp_path / "kept"
+    assert evenfed("report", small, "--out", only_report / "report", "--format", "json").returncode == 0
+    page = tmp_path / "page.md"
+    blocks = [f"<!-- evenfed kept {name} -->\n<!-- /evenfed -->\n" for name in ("overview-late", "differences.svg")]
+    page.write_text("".join(blocks))
+    text = filled(page)
+    mean = 100 * read(small).rows["vred"].late["mean"][0]
+    assert f"| vred | {mean:.2f} ± " in text.replace("**", "")
+    assert "![differences](kept/report/differences.svg)" in text
+    pack(small, only_report)  # now the runs are there, and the report was not made from this file
+    assert "Not drawn yet" in filled(page)
+
+
+def test_a_report_of_several_folders_does_not_stand_for_others(splits, evenfed, tmp_path):
+    one, two, three = (splits(split, 0.02 * split) for split in range(3))
+    assert evenfed("report", one, two, "--no-figures", "--format", "json").returncode == 0
+    for folder in (one, two, three):
+        folder.rename(tmp_path / folder.name)
+    emptied = tmp_path / one.name
+    for run in emptied.glob("*/seed-*"):
+        shutil.rmtree(run)
+    other = tmp_path / "other"
+    other.mkdir()
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- evenfed {emptied.name} other glance-late -->\n<!-- /evenfed -->\n")
+    with pytest.raises(InputError):
+        filled(page)
+
+
 def test_some_lines_of_a_table_can_be_shown_alone(small, tmp_path):
     pack(small, tmp_path / "kept")
     page = tmp_path / "page.md"

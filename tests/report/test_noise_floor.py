@@ -1,16 +1,25 @@
 """The noise floor: repetitions of FedAvg, what chance alone does, and the answer that needs both."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
+import evenfed
+from evenfed.comparison.equal import are_equal
 from evenfed.comparison.floor import Chance, NoiseFloor
-from evenfed.comparison.intervals import Difference
+from evenfed.comparison.intervals import Difference, over_seeds, spread_over_seeds
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
 from evenfed.report.against import answer, controls, paired
+from evenfed.report.page import verdict
+from evenfed.report.page.basis import Basis
+from evenfed.report.tables import floor_note
 from reports import FLOOR, PAIRED_FLOOR, apart, figures_in, steady
+from worked_example import federation, small_model
 
 pytestmark = pytest.mark.slow
 
@@ -47,8 +56,8 @@ def test_every_source_of_the_runs_is_named(edited, evenfed):
         header["earlier"] = [{**header, "commit": "e" * 40, "from_round": 0}] * (label == "vred")  # then resumed
 
     told = evenfed("report", "--no-figures", edited(change), "--format", "markdown").stdout
-    assert "commit 0000000; " in told and "commit 1111111; " in told and "2026-11-10 to 2026-11-11" in told
-    assert "commit eeeeeee; " in told
+    (commits,) = re.findall(r"evenfed \S+, commits ([0-9a-f, ]+); 2026-11-10 to 2026-11-11", told)
+    assert {"0000000", "1111111", "eeeeeee"} <= set(commits.split(", "))
 
 
 def test_other_precision_of_another_setting_is_a_competitor(edited):
@@ -84,6 +93,17 @@ def _turned(entry):
         return replace(run, records=[replace(r, accuracy=1 - r.accuracy) for r in run.records])
 
     return replace(entry, runs={seed: upside_down(run) for seed, run in entry.runs.items()})
+
+
+def test_the_floor_counts_as_the_manual_says():
+    """docs/report.md, "What an interval is over"."""
+    own = np.array([-2.0, 2.0])  # variance 8, one degree of freedom
+    pooled = spread_over_seeds([own], [np.array([4.0, 4.0])])  # variance 16, two
+    assert (pooled.variance, pooled.freedom) == (pytest.approx((8 + 2 * 16) / 3), 3)
+    larger = spread_over_seeds([own], [np.array([2.0, 2.0])])  # half the variance: half of them
+    assert (larger.variance, larger.freedom) == (8, 1 + 2 / 2)
+    manual = Path(__file__).parents[2] / "docs" / "report.md"
+    assert "of its variance to the entry's: at half the variance, half of them." in manual.read_text()
 
 
 def test_the_answer_follows_the_interval_with_the_noise_floor_beside_it():
@@ -144,3 +164,110 @@ def test_the_interval_rests_on_other_batches_where_these_were_run(edited):
         "a new seed, 1 seed",
         "a new seed, 2 seeds",
     ]
+
+
+def test_other_batches_that_change_nothing_are_no_noise_floor(tmp_path):
+    """Every client is one batch: FedAvg again, but for rounding. Counted as chance, it would narrow every interval."""
+    options = {"seeds": 2, "rounds": 3, "lr": 0.2, "device": "cpu", "progress": False}
+    options |= {"batch_size": 64, "noise_floor": "batches", "out": tmp_path}
+    evenfed.compare(lambda: nn.Linear(6, 3), federation(), ["vred"], **options)
+    found = read(tmp_path)
+    assert found.other_batches is not None and found.paired_floor is None
+    assert "change nothing here" in floor_note(found)
+    differences = Differences([found], True)
+    alone = over_seeds([np.array(list(gaps.values())) for gaps in differences.by_seed("vred", "fedavg", "mean")])
+    gap = differences.between("vred", "fedavg", "mean")
+    assert (gap.low, gap.high) == pytest.approx((alone.low, alone.high))
+
+
+def test_other_batches_may_end_earlier_than_fedavg(small):
+    """As a callback may stop one of them: what they share does not make them the same."""
+    found = read(small)
+    other_batches = replace(found.baseline, label=PAIRED_FLOOR, repeats="fedavg")
+    again = replace(found, controls=(other_batches,))
+    shorter = {seed: replace(run, records=run.records[:-1]) for seed, run in other_batches.runs.items()}
+    earlier = replace(found, controls=(replace(other_batches, runs=shorter),))
+    assert again.paired_floor is None
+    assert earlier.paired_floor is not None and earlier.paired_floor.runs == shorter
+
+
+def equal_seeds(out: Path, seeds: int) -> evenfed.Comparison:
+    """Whole clients as batches, all of them in every round, and one model to start from."""
+    options = {"seeds": seeds, "rounds": 6, "lr": 1.0, "device": "cpu", "progress": False}
+    return evenfed.compare(small_model(), federation(), ["vred[beta=1]"], out=out, **options)
+
+
+def test_seeds_that_change_nothing_are_one_observation(tmp_path):
+    """No interval of zero width, no verdict from it, and no noise floor of zero."""
+    with pytest.warns(UserWarning, match=r"all 3 seeds give the same FedAvg run.*give a function"):
+        comparison = equal_seeds(tmp_path, seeds=3)
+    assert "All seeds gave the same FedAvg run" in str(comparison)
+    found = read(tmp_path)
+    assert found.floor is not None and found.floor_of_seeds is None
+    assert found.describe()["noise_floor"] is None
+    assert "nothing is drawn by seed" in floor_note(found)
+    differences = Differences([found], True)
+    gap = differences.between("vred[beta=1]", "fedavg", "mean")
+    assert gap.points != 0 and (gap.is_judged, gap.seeds) == (False, 1)
+    assert not differences.on_each("vred[beta=1]", "fedavg", "mean")[0].is_judged
+    assert len(differences.by_seed("vred[beta=1]", "fedavg", "mean")[0]) == 3
+    assert differences.chance("mean", 3) is None
+    table = paired(differences)
+    assert "All seeds gave the same runs" in table.notes[0]
+    assert {line.cells[-1].verdict for line in table.lines} == {"not judged"}
+    basis = Basis(differences)
+    assert verdict.of(basis).sentence.startswith("All seeds gave the same runs, so no difference can be told")
+
+
+def test_another_seed_that_changes_nothing_is_no_noise_floor(tmp_path):
+    equal_seeds(tmp_path, seeds=1)
+    found = read(tmp_path)
+    assert found.floor_of_seeds is None and NoiseFloor([found], True).chance("mean", 1) is None
+
+
+def test_federations_are_observations_whatever_their_seeds(tmp_path):
+    with pytest.warns(UserWarning, match="all 2 seeds"):
+        equal_seeds(tmp_path, seeds=2)
+    found = read(tmp_path)
+    three = Differences([found, found, found], True)
+    assert three.between("vred[beta=1]", "fedavg", "mean").is_judged
+    assert three.fewest_seeds == 1 and not three.are_also_on_these
+
+
+@pytest.mark.parametrize("chance", ["batches", "participation", "dropout", "augmentation", "model"])
+def test_seeds_that_change_something_need_no_warning(chance):
+    """A warning would be an error."""
+    model = nn.Sequential(small_model(), nn.Dropout(0.5)) if chance == "dropout" else small_model()
+    given = {
+        "batches": {"batch_size": 4},
+        "participation": {"participation": 0.5},
+        "augmentation": {"augment": lambda batch, draw: batch + draw.uniform(len(batch), 1)},
+    }
+    options = {"seeds": 2, "rounds": 1, "device": "cpu", "progress": False, **given.get(chance, {})}
+    start = (lambda: nn.Linear(6, 3)) if chance == "model" else model
+    comparison = evenfed.compare(start, federation(), ["fedavg"], **options)
+    first, second = comparison["fedavg"]
+    assert not np.array_equal(first.test_losses, second.test_losses)
+
+
+def test_a_function_that_makes_the_same_model_for_every_seed_is_told():
+    options = {"seeds": 2, "rounds": 1, "device": "cpu", "progress": False, "noise_floor": False}
+    with pytest.warns(UserWarning, match="all 2 seeds give the same FedAvg run"):
+        comparison = evenfed.compare(small_model, federation(), ["fedavg"], batch_size=64, **options)
+    first, second = comparison["fedavg"]
+    assert are_equal([first.history, second.history])
+
+
+def test_runs_are_the_same_by_their_losses_and_without_these_by_their_figures(small):
+    """Rounding may turn an answer of a small test set; results of other systems have no losses."""
+    run = read(small).baseline.histories[0]
+    *before, last = run.records
+    turned = replace(run, records=[*before, replace(last, accuracy=last.accuracy + 0.1)])
+    trained_otherwise = replace(run, records=[*before, replace(last, losses=last.losses + 0.1)])
+    assert are_equal([run, run]) and are_equal([run, turned]) and not are_equal([run, trained_otherwise])
+
+    def without_losses(history):
+        unknown = np.full_like(last.losses, np.nan)
+        return replace(history, records=[replace(record, losses=unknown) for record in history.records])
+
+    assert are_equal([without_losses(run)] * 2) and not are_equal([without_losses(run), without_losses(turned)])

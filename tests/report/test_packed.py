@@ -1,12 +1,14 @@
 """Results that are kept: packed, unpacked, and taken into another comparison."""
 
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
 
+import evenfed as package
 from evenfed.comparison.pack import pack
 from evenfed.comparison.reading import read
 from reports import figures_in, numbers
@@ -65,10 +67,28 @@ def test_unfinished_runs_are_not_packed_and_damage_is_told(edited, evenfed, tmp_
     (tmp_path / "kept" / "runs.tar.xz").write_bytes(b"not an archive")
     for arguments, told in (
         (["report", tmp_path / "kept"], "cannot be unpacked"),
-        (["pack", tmp_path, tmp_path / "x"], "no finished run"),
+        (["pack", folder / "vred", tmp_path / "x"], "no finished run"),
     ):
         done = evenfed(*arguments)
         assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_comparison_is_found_in_the_folder_it_was_written_to(small, evenfed, tmp_path):
+    """`compare --out DIR` writes to DIR/NAME."""
+    out = tmp_path / "out"
+    shutil.copytree(small, out / "demo")
+    done = evenfed("report", "--no-figures", out)
+    assert done.returncode == 0 and f"{out} holds one comparison: {out / 'demo'}" in done.stderr
+    assert (out / "demo" / "report" / "tables.csv").exists() and not (out / "report").exists()
+    assert evenfed("pack", out, tmp_path / "kept").returncode == 0
+    assert (tmp_path / "kept" / "runs.tar.xz").exists()
+    assert set(package.load(out)) == {"fedavg", "vred", "semi_vred"}
+    shutil.copytree(out / "demo", out / "other")
+    several = f"holds 2 comparisons: {out / 'demo'}, {out / 'other'}; give one of them"
+    with pytest.raises(package.InputError, match=re.escape(several)):
+        package.load(out)
+    for command in (["report", out], ["pack", out, tmp_path / "x"], ["choose", out, "--out", tmp_path / "x.toml"]):
+        assert several in evenfed(*command).stderr
 
 
 def test_runs_of_the_same_configuration_are_taken_from_another_comparison(small, evenfed, tmp_path):

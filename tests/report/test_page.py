@@ -15,7 +15,7 @@ from evenfed.report.document import Report
 from evenfed.report.files import write_page
 from evenfed.report.page import basis, contents, runtime, verdict, write
 from evenfed.report.page.packing import Packer
-from reports import FLOOR, steady
+from reports import FLOOR, put_rounds, steady
 
 
 def verdict_on(folder):
@@ -72,10 +72,66 @@ def test_what_chance_could_do_is_no_gain(edited):
     )
 
 
+def test_of_equals_the_one_with_the_best_mean_comes_closest(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        mean = {"vred": 0.5, "semi_vred": 0.7}.get(label, 0.6)
+        for line in rounds:
+            line["accuracy"] = [0.5, *[mean] * 5]
+
+    judged = verdict_on(edited(change))
+    assert dict(judged.details)["Its cost"].startswith("The average client: +8.3 points")
+    assert "semi_vred" in dict(judged.details)["The closest"]
+
+
+def test_what_chance_alone_does_has_no_colour(edited):
+    page = contents.of_report(Report.of([edited(at({"vred": 0.5, FLOOR: 0.6}))], beside_paper=False))
+    directions = {line["entry"]: line["cells"][1].get("direction") for line in page.glances[0].lines}
+    assert directions["vred"] == 1 and directions[FLOOR] == 0
+
+
 def test_harm_is_said(edited):
     judged = verdict_on(edited(at({"vred": 0.3})))
     assert judged.sentence == "No algorithm is shown to serve the worst-served clients better than FedAvg."
     assert dict(judged.details)["Who does harm"] == "vred serves the worst 10 % worse than FedAvg."
+
+
+def test_who_broke_down_is_named(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        at({"vred": 0.3})(label, seed, header, rounds)
+        if label == "semi_vred" and seed == 1:
+            rounds[-1]["accuracy"] = [None] * 6
+        if label == "vred" and seed == 1:
+            rounds[-1]["skipped"] = True
+
+    page = contents.of_report(Report.of([edited(change)], beside_paper=False))
+    assert dict(page.verdicts[0].details)["Who does harm"] == (
+        "vred serves the worst 10 % worse than FedAvg. semi_vred broke down in training and has no figures. vred broke "
+        "down in some runs."
+    )
+    assert page.verdicts[0].sentence.startswith("No algorithm is shown")
+    (line,) = [line for line in page.glances[0].lines if line["entry"] == "semi_vred"]
+    assert line["cells"][0] == {"text": "broke down"} and len(line["cells"]) == 4
+
+
+def test_where_all_others_broke_down_that_is_the_verdict(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label.endswith("vred"):
+            rounds[-1]["accuracy"] = [None] * 6
+
+    judged = verdict_on(edited(change))
+    assert judged.sentence == "vred and semi_vred broke down, so nothing can be compared with FedAvg."
+
+
+def test_who_broke_down_on_one_split_is_named(splits):
+    folders = [splits(1, 0.05), splits(2, 0.06)]
+    for run in (folders[1] / "semi_vred").iterdir():
+        rounds = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+        rounds[-1]["accuracy"] = [None] * 6
+        put_rounds(run, rounds)
+    report = Report.of(folders, beside_paper=False)
+    assert any("Left out, as training broke down: semi_vred." in note for note in report.tables[1].notes)
+    (judged,) = contents.of_report(report).verdicts
+    assert dict(judged.details)["Who does harm"] == "semi_vred broke down in training and has no figures."
 
 
 def test_one_seed_is_not_judged(edited):
@@ -178,6 +234,24 @@ def test_the_page_allows_its_own_scripts_alone(report):
         assert f"'sha256-{digest}'" in policy
     assert json.loads(write.data(contents.of_report(report), "8")).keys() == {"edition", "content", "columns"}
     assert "connect-src 'self'" in write.html(contents.of_report(report), live="data", edition="7")
+
+
+def test_one_run_has_nothing_that_compares(small):
+    """No columns against itself, no plot of one dot, no line beside the run's own."""
+    report = Report.of([small / "vred" / "seed-0"], beside_paper=False)
+    content, _ = contents.of_report(report).describe()
+    (glance,) = content["glances"]
+    assert [column["title"] for column in glance["columns"]] == ["Algorithm", "Worst 10 %", "Mean"]
+    assert [len(line["cells"]) for line in glance["lines"]] == [2] and glance["notes"] == []
+    says = {chart["name"]: chart["says"] for chart in content["charts"]}
+    assert "trade-off" not in says and says["learning-curves"] == ""
+    assert says["clients"] == "Clients from the worst served to the best."
+    for table in [*report.tables, *report.in_brief().tables]:
+        assert not {"improved", "degraded"} & {column.key for column in table.columns}
+        assert not any(cell.best for line in table.lines for cell in line.cells)
+        assert not any("best in bold" in note for note in table.notes)
+    compared, _ = contents.of_report(Report.of([small], beside_paper=False)).describe()
+    assert len(compared["glances"][0]["columns"]) == 5 and compared["charts"][0]["name"] == "trade-off"
 
 
 def test_names_cannot_end_a_script(edited, tmp_path):

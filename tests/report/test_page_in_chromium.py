@@ -349,3 +349,23 @@ def test_a_live_page_grows_and_keeps_what_was_chosen(small, browser, live, tmp_p
     live.shutdown()
     live.server_close()
     browser.wait("return document.getElementById('live').textContent.startsWith('The server does not answer')")
+
+
+BEYOND_EDGES = """
+    const picture = document.documentElement;
+    const width = picture.width.baseVal.value;
+    const height = picture.height.baseVal.value;
+    const isCut = (box) => box.left < -1 || box.right > width + 1 || box.top < -2 || box.bottom > height + 2;
+    const texts = [...document.querySelectorAll("text")].filter((text) => text.textContent.trim());
+    return [texts.length, texts.filter((text) => isCut(text.getBoundingClientRect())).map((text) => text.textContent)];
+"""
+
+
+def test_no_text_of_a_committed_picture_is_cut_off_in_a_browser_with_wide_fonts(browser):
+    root = Path(__file__).parents[2]
+    pictures = [path for folder in ("results", "examples", "docs/pictures") for path in (root / folder).rglob("*.svg")]
+    assert len(pictures) > 40
+    for picture in pictures:
+        browser.driver.get(picture.as_uri())
+        texts, cut_off = browser.run(BEYOND_EDGES)
+        assert texts > 5 and cut_off == [], picture

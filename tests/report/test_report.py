@@ -1,5 +1,6 @@
 """`evenfed report` on a small real comparison: the same numbers in every format, the paper beside, bad input."""
 
+import io
 import json
 import re
 import shutil
@@ -7,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.charts import bars
 from evenfed.report.paper import claims, numbers
-from evenfed.report.table import Cell
+from evenfed.report.table import Cell, Column, Line, Table
+from evenfed.report.write import pages
 from reports import FLOOR, figures_in
 
 LABELS = ["fedavg", "vred", "semi_vred"]
@@ -200,7 +203,19 @@ def test_accuracy_and_differences_without_padding_stand_in_tables_of_their_own(e
 def test_numbers_in_files_are_the_same_on_every_processor():
     rounded_otherwise = np.nextafter(26.53, 27)
     assert Cell(26.53) == Cell(rounded_otherwise) and Cell(0.1 + 0.2).numbers()["value"] == 0.3
-    assert Cell(26.53, low=-1e-15).numbers()["low"] == 0 and Cell(1 / 3).value == 0.333333333333
+    assert Cell(26.53, low=-1e-15).numbers()["low"] == 0 and Cell(1 / 3).value == 0.3333333333
+    spread = 0.000230344449259  # of numbers near one: its last digits are the noise of theirs
+    assert Cell(0.984092331617, spread=spread) == Cell(0.984092331617, spread=spread + 2e-15)
+
+
+def test_large_numbers_have_few_digits_and_percentages_all():
+    assert Cell(14135.428, spread=603.917).text(3) == "14135±604"
+    assert Cell(12.3456, low=-6.5, high=1500.25, signed=True).text(3) == "+12 [-6, +1500]"
+    assert Cell(3.72831279e18, spread=1.5e12).text(3) == "3.728e+18±1.500e+12"
+    assert Cell(3.4751, spread=1.0912).text(3) == "3.475±1.091"
+    assert [Cell(100.0, spread=12.345).text(digits) for digits in (1, 2)] == ["100.0±12.3", "100.00±12.35"]
+    assert Cell(2_500_000.0, digits=0).text(3) == "2500000"  # a count
+    assert Cell(float("inf")).text(3) == "inf"
 
 
 def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
@@ -210,20 +225,22 @@ def test_fedavg_alone_has_its_detailed_table(edited, evenfed):
     shown = json.loads(evenfed("report", "--no-figures", folder, "--paper", "--format", "json").stdout)
     names = [table["name"] for table in shown["tables"]]
     at_each = ["detailed-late", "expected-late", "detailed-last", "expected-last"]
-    assert names == ["overview-late", *at_each, "inequality-late", "paper-brief", "paper", "runs"]
+    assert names == ["overview-late", *at_each, "inequality-late", "paper-brief", "paper", "settings", "runs"]
 
 
 def test_latex_is_balanced_and_escaped(small, evenfed):
     text = evenfed("report", "--no-figures", small, "--format", "latex").stdout
     for name in ("table", "tabular"):
-        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 14
-    body = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert body and all(len(re.findall(r"(?<!\\)&", line)) >= 3 for line in body)
+        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 15
+    for table in text.split(r"\begin{tabular}")[1:]:
+        body = [line for line in table.splitlines() if line.endswith(r"\\")]
+        widths = {len(re.findall(r"(?<!\\)&", line)) for line in body}
+        assert len(widths) == 1 and min(widths) >= 1, table
     assert r"semi\_vred" in text and not re.search(r"(?<!\\)[_#]", text.replace("\\_", ""))
     assert not re.search(r"(?<!\\)%", text.removeprefix("%")) and r"\textbf{" in text
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
     for rule in ("toprule", "midrule", "bottomrule"):
-        assert text.count(f"\\{rule}") == 14
+        assert text.count(f"\\{rule}") == 15
 
 
 @pytest.mark.slow
@@ -328,6 +345,19 @@ def test_narrow_pages_hold_every_table(small, evenfed, monkeypatch):
     assert max(map(len, shown.splitlines())) <= 80 and "no difference shown" in shown
 
 
+def test_every_block_of_a_wide_table_fits(monkeypatch):
+    columns = [Column(f"c{k}", f"c{k}") for k in range(7)]
+    cells = [Cell(100.0 + k, low=-99999.0, high=99999.0, signed=True) for k in range(7)]
+    table = Table("wide", "Wide", columns, [Line("vred", cells)], digits=2)
+    page = Console(file=io.StringIO(), width=80)
+    page.print(pages([table], page))
+    lines = page.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = [line for line in lines if line.startswith("vred")]
+    assert [len(row.split()) for row in rows] == [7, 7, 7, 4]  # two columns of three words each
+    assert all(f"+{100 + k} [" in " ".join(rows) for k in range(7))
+
+
 def test_one_specification_has_our_spreads_and_the_papers_numbers(small):
     found = read(small)
     rows = bars.chart(found, "mean-and-worst10", ("mean", "worst10"), numbers("CIFAR-10")).rows
@@ -355,3 +385,15 @@ def test_bad_input_is_told_in_three_parts(small, evenfed, tmp_path):
         assert done.returncode == 2 and told in " ".join(done.stderr.split()), done.stderr
         assert "Traceback" not in done.stderr and done.stdout == ""
     assert not (tmp_path / "empty" / "report").exists()
+
+
+def test_the_settings_of_every_entry_are_listed(edited, evenfed):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred":
+            header["config"]["train"].update(lr=0.05, smooth=0.5)
+
+    cells = figures_in(evenfed("report", "--no-figures", edited(change), "--format", "csv").stdout)
+    settings = {key[1]: row["verdict"] for key, row in cells.items() if key[0] == "settings"}
+    assert settings["fedavg"] == "lr=0.1"
+    assert settings["vred"] == "beta=0.2, lr=0.05, smooth=0.5"
+    assert settings["semi_vred"] == "beta=0.2, lr=0.1"

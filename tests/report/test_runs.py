@@ -1,5 +1,6 @@
 """What a report says of its runs: breakdowns, learning rates, smoothing, clients and seeds left out."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -9,8 +10,10 @@ import pytest
 import evenfed as package
 from evenfed.comparison.floor import NoiseFloor
 from evenfed.comparison.reading import read
+from evenfed.comparison.row import row
 from evenfed.comparison.statistics import Differences
 from evenfed.report.against import paired, same_average, unaveraged
+from evenfed.report.document import Report
 from evenfed.report.fill import filled, missing
 from reports import apart, figures_in, steady
 
@@ -23,7 +26,7 @@ def test_a_run_that_broke_down_is_told_from_one_that_lost_a_round(edited, evenfe
 
     folder = edited(change)
     told = evenfed("report", "--no-figures", "--full", folder).stdout
-    assert "vred, seed 1: broke down, no finite loss and update from round 3 on" in told
+    assert "vred, seed 1: broke down, all rounds from round 3 on were skipped" in told
     assert "semi_vred, seed" not in told and told.count("broke down") == 1
     runs = read(folder).named("vred").runs
     assert runs[0].breakdown is None and "from round 3 on" in runs[1].advice("vred")
@@ -36,6 +39,43 @@ def test_losses_that_grew_without_bound_are_a_breakdown(edited, evenfed):
 
     told = evenfed("report", "--no-figures", "--full", edited(change)).stdout
     assert "vred, seed 0: broke down, the mean loss grew from " in told and "to 1e+14" in told
+
+
+def test_losses_that_are_not_finite_are_a_breakdown_of_the_whole_entry(edited, evenfed):
+    """The other seed alone would flatter it."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            line["accuracy"] = None
+            line["test_losses"] = [1.0 + seed] * 6
+        if label == "vred" and seed == 1:
+            rounds[-1]["test_losses"] = [None] * 6
+        if label == "semi_vred" and seed == 1:
+            rounds[-1]["losses"] = [1e14] * 6
+            rounds[-1]["test_losses"] = [None, *[2.0] * 5]
+
+    folder = edited(change)
+    shown = evenfed("report", "--no-figures", folder).stdout
+    assert "vred: seed 1 broke down, its test losses are not finite\n" in shown
+    assert "semi_vred: seed 1 broke down, its test losses are not finite: the mean loss grew" in shown
+    assert "no figures on test data" not in shown
+    read_again = read(folder)
+    assert [entry.label for entry in read_again.lost] == ["vred", "semi_vred"]
+    assert len(read_again.advice) == 2
+    assert row("vred", read_again.lost[0].histories, None).late == {}
+    fedavg = read_again.baseline.histories[0]
+    assert fedavg.lost is None and fedavg.breakdown is None
+
+
+def test_clients_that_were_never_judged_are_no_breakdown(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred":
+            for line in rounds:
+                line["accuracy"] = [None] * 6
+
+    found = read(edited(change))
+    assert found.left_out == ("vred: left out, its clients have no figures on test data",)
+    assert found.lost == ()
 
 
 def test_another_learning_rate_is_told_from_re_weighting(edited, evenfed):
@@ -75,6 +115,19 @@ def test_averaging_is_told_from_re_weighting(edited):
 def test_where_all_learning_rates_are_fedavgs_there_is_no_second_table(small, evenfed):
     cells = figures_in(evenfed("report", "--no-figures", small, "--format", "csv").stdout)
     assert not any(table.startswith("same-rate") for table, *_ in cells)
+
+
+def test_an_average_of_every_entry_is_said_at_the_top(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["config"]["train"]["average"] = 0.8
+
+    folder = edited(change)
+    assert "seeds 0, 1, figures of averaged models (average=0.8);" in Report.of([folder], beside_paper=False).facts[0]
+    for path in (folder / "fedavg").glob("seed-*/header.json"):
+        header = json.loads(path.read_text())
+        header["config"]["train"]["average"] = None
+        path.write_text(json.dumps(header))
+    assert "averaged" not in Report.of([folder], beside_paper=False).facts[0]
 
 
 def test_smoothing_is_told_from_re_weighting(edited, evenfed):
@@ -151,6 +204,29 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
     page.write_text("<!-- evenfed copy min_test=50 chosen -->\n<!-- /evenfed -->\n")
     with pytest.raises(package.InputError, match="min_test and last_rounds go with reports, not with chosen"):
         filled(page)
+
+
+def test_the_window_is_that_of_the_rounds_so_far(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["finished"] = False
+        header["config"]["train"].update(rounds=300, last_rounds=20)
+
+    folder = edited(change)
+    report = Report.of([folder / "vred" / "seed-0"], beside_paper=False)
+    assert ", 4 of 300 rounds so far, seed 0;" in report.facts[0]
+    assert report.findings[0].last_rounds == 4
+    titles = [table.title for table in report.tables]
+    assert "At a glance, average of the last 4 rounds" in titles and "20" not in " ".join(titles)
+
+
+def test_a_run_that_a_callback_ended_is_not_called_unfinished(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["config"]["train"].update(rounds=300, last_rounds=20)
+        header["stopped"] = "patience"
+
+    report = Report.of([edited(change)], beside_paper=False)
+    assert "6 clients, 300 rounds, seeds 0, 1;" in report.facts[0]
+    assert report.findings[0].last_rounds == 4
 
 
 def test_seeds_of_one_label_with_other_settings_are_left_out_and_named(edited, evenfed):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evenfed.comparison.beside import pooled
 from evenfed.comparison.intervals import components
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
@@ -38,6 +39,43 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
     shown = evenfed("report", "--no-figures", "--full", one, two).stdout
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
+
+
+def test_what_all_federations_share_is_said_once(splits, tmp_path, evenfed):
+    study = tmp_path / "study"
+    study.mkdir()
+    for split in range(3):
+        splits(split, 0.02).rename(study / f"federation-{split}")
+    shutil.rmtree(study / "federation-2" / "vred" / "seed-1")
+    text = evenfed("report", "--no-figures", study, "--format", "markdown").stdout
+    title, _, *facts = text.partition("\n## ")[0].splitlines()
+    assert title == "# study"
+    assert sum("6 clients, 4 rounds" in fact for fact in facts) == 1
+    assert any(fact.startswith("federation-2: ") and "vred" in fact for fact in facts)
+
+
+def test_a_difference_says_on_how_many_federations_it_is_better(splits):
+    """In percent: more accuracy and less spread are better."""
+    gains = (0.02, -0.03, 0.04)
+    findings = [read(splits(split, gain)) for split, gain in enumerate(gains)]
+    table = paired(Differences(findings, True))
+    column = [column.key for column in table.columns].index("better_on")
+    shown = {line.part: line.cells[column].verdict for line in table.lines if line.entry == "vred"}
+    assert shown["mean"] == shown["worst10"] == "2 of 3"
+    assert shown["std"] == "0 of 3"  # every client gains as much: no spread is narrower
+    alone = paired(Differences(findings[:1], True))
+    assert "better_on" not in [column.key for column in alone.columns]
+
+
+def test_how_runs_were_made_is_said_once(splits):
+    folders = [splits(split, 0.02) for split in range(2)]
+    header = folders[1] / "vred" / "seed-0" / "header.json"
+    described = json.loads(header.read_text())
+    described["commit"] = "another-commit"
+    header.write_text(json.dumps(described))
+    first, *others = Report.of(folders, beside_paper=False).facts
+    assert "6 clients" in first and "another" in first
+    assert not any("6 clients" in fact for fact in others)
 
 
 def test_from_three_federations_on_the_interval_is_over_federations(splits):
@@ -148,3 +186,31 @@ def test_components_are_not_negative_and_recover_what_was_put_in():
     values = 3 * draws.normal(size=(4000, 1)) + draws.normal(size=(4000, 3))
     assert components(values) == pytest.approx((3, 1), rel=0.05)
     assert components(draws.normal(size=(3, 3)) * [[1, 9, 1]])[0] >= 0
+
+
+def test_a_pooled_row_has_the_mean_oscillation(small):
+    row = read(small).rows["vred"]
+    rows = [replace(row, oscillation=-0.2), replace(row, oscillation=-0.6)]
+    assert pooled(rows).oscillation == pytest.approx(-0.4)
+    unknown = replace(rows[0], oscillation=float("nan"))
+    assert pooled([*rows, unknown]).oscillation == pytest.approx(-0.4)
+
+
+def test_training_losses_and_moved_weight_are_means_over_federations(splits):
+    folders = [splits(split, 0.02) for split in range(2)]
+    (table,) = (table for table in Report.of(folders, beside_paper=False).tables if table.name == "training")
+    lines = {line.entry: [cell.value for cell in line.cells] for line in table.lines}
+    losses = []
+    for folder in folders:
+        for run in read(folder).named("vred").histories:
+            losses += [record.losses.mean() for record in run.records[-2:]]  # train.last_rounds
+    loss, moved, _ = lines["vred"]
+    assert loss == pytest.approx(np.mean(losses)) and moved > 0
+    assert lines["fedavg"][1] == pytest.approx(0, abs=1e-4)
+
+
+def test_settings_of_other_set_ups_are_not_shown_as_everyones(splits):
+    same = Report.of([splits(0, 0.02), splits(1, 0.02)], beside_paper=False)
+    assert "settings" in [table.name for table in same.tables]
+    other = Report.of([splits(0, 0.02, hidden=[7]), splits(1, 0.02, hidden=[8])], beside_paper=False)
+    assert "settings" not in [table.name for table in other.tables]

@@ -43,6 +43,17 @@ def test_a_folder_that_is_not_there_yet(editions):
     assert "<html" in editions.newest().html()
 
 
+def test_a_window_that_is_not_full_yet_is_not_said_to_be(edited, tmp_path):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        header["config"]["train"]["last_rounds"] = 4
+
+    growing = Growing(edited(change), tmp_path / "growing")
+    growing.write(3)
+    content = content_of(Editions(growing.folder, pause=0, idle=0).newest())
+    assert "Figures are averages over the last 3 rounds." in content["verdicts"][0]["notes"]
+    assert content["facts"][1].startswith("digits: 6 clients, 3 of 4 rounds so far, ")
+
+
 def test_rounds_appear_and_nothing_is_sent_twice(growing, editions):
     first = editions.newest()
     assert editions.newest() is first

@@ -6,11 +6,23 @@ from dataclasses import replace
 from ..comparison import configuration
 from ..comparison.findings import BASELINE, Entry
 from ..comparison.floor import Chance
-from ..comparison.history import LASTING
 from ..comparison.intervals import Difference
+from ..comparison.row import LASTING
 from ..comparison.statistics import Differences
+from ..core.decimals import rounded
 from .table import Cell, Column, Line, Table
-from .tables import LASTING_NOTE, ONE_SEED, joined, judged_by, metric_columns, name_of, title, when
+from .tables import (
+    EQUAL_SEEDS,
+    LASTING_NOTE,
+    ONE_SEED,
+    compared_by,
+    joined,
+    judged_by,
+    metric_columns,
+    name_of,
+    title,
+    when,
+)
 
 _ON_THESE = {"better": "better on these federations", "worse": "worse on these federations"}
 _VERBS = {
@@ -140,7 +152,7 @@ def _against(
         gaps = {}
         on_these = {}
         floors = {}
-        for metric in judged_by(late):
+        for metric in compared_by(late):
             gap = differences.between(label, rival, metric)
             cells = _cells(differences, label, rival, metric)
             lines.append(Line(shown, cells, metric, control))
@@ -163,10 +175,12 @@ def _against(
 
 
 def _columns(differences: Differences, names: Sequence[str]) -> list[Column]:
-    """The difference with its interval, that on given federations, that on each, and what to conclude."""
+    """The difference with its interval, that on given federations and on each, how many gain, and what to conclude."""
     columns = [Column("difference", "difference [95 %]")]
     if differences.are_also_on_these:
         columns.append(Column("these", "on these [95 %]"))
+    if differences.federations > 1:
+        columns.append(Column("better_on", "better on"))
     columns += metric_columns(names)
     columns.append(Column("verdict", ""))
     return columns
@@ -183,7 +197,10 @@ def _cells(differences: Differences, label: str, rival: str, metric: str) -> lis
         if gap.direction == 0:
             conclusion = _ON_THESE.get(on_these.verdict, conclusion)
     if differences.federations > 1:
-        for difference in differences.on_each(label, rival, metric):
+        on_each = differences.on_each(label, rival, metric)
+        better = sum(difference.is_better for difference in on_each)
+        cells.append(Cell(verdict=f"{better} of {len(on_each)}"))
+        for difference in on_each:
             cells.append(Cell(difference.points, signed=True))
     cells.append(Cell(verdict=conclusion))
     return cells
@@ -196,7 +213,7 @@ def _note(differences: Differences) -> str:
         _interval_note(differences),
         "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
         LASTING_NOTE if differences.late else "",
-        ONE_SEED if _is_not_judged(differences) else "",
+        _unjudged_note(differences),
     )
 
 
@@ -220,8 +237,11 @@ def _interval_note(differences: Differences) -> str:
     return f"Student's 95 % interval over seeds; {given}. It rests on {source}."
 
 
-def _is_not_judged(differences: Differences) -> bool:
-    return not differences.are_over_federations and len(differences.findings.seeds) == 1
+def _unjudged_note(differences: Differences) -> str:
+    """Why there are no intervals, where there are none."""
+    if differences.are_over_federations or differences.fewest_seeds > 1:
+        return ""
+    return EQUAL_SEEDS if differences.has_equal_seeds else ONE_SEED
 
 
 def _unit(differences: Differences) -> str:
@@ -306,11 +326,15 @@ def answer(
             continue
         gap = gaps[metric]
         floor = floors[metric]
-        interval = f"[{gap.low:+.{digits}f}, {gap.high:+.{digits}f}]"
-        amount = f"{gap.points:+.{digits}f} {interval}"
+        among = [gap.points, gap.low, gap.high]
+        points = rounded(gap.points, digits, True, among)
+        low = rounded(gap.low, digits, True, among)
+        high = rounded(gap.high, digits, True, among)
+        amount = f"{points} [{low}, {high}]"
         if floor:
             repetition = "other batches" if floor.is_paired else "a new seed"
-            amount += f"; {repetition} alone up to {floor.bound:.{digits}f}"
+            bound = rounded(floor.bound, digits)
+            amount += f"; {repetition} alone up to {bound}"
         copula = "is" if metric in ("mean", "std") else "are"
         verbs = _VERBS if gap.higher_is_better else _VERBS_DOWN
         if metric == "std":

@@ -6,13 +6,24 @@ from dataclasses import replace
 import numpy as np
 
 from ..comparison.findings import BASELINE, Entry, Findings
-from ..comparison.history import METRICS
 from ..comparison.intervals import LOWER_IS_BETTER
+from ..comparison.row import METRICS
 from ..comparison.statistics import Differences
 from . import paper
 from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
 from .table import Cell, Column, Line, MeansAndSpreads, Table
-from .tables import ONE_SEED, figures_at, floor_note, joined, metric_cells, name_of, suppression_cells, title, when
+from .tables import (
+    EQUAL_SEEDS,
+    ONE_SEED,
+    figures_at,
+    floor_note,
+    joined,
+    metric_cells,
+    name_of,
+    suppression_cells,
+    title,
+    when,
+)
 
 _NEAR = 2  # spreads
 _BRIEF = ("mean", "worst10", "std")
@@ -222,8 +233,8 @@ def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences
         if has_both and len(by_method) > 1:
             lines += _judged(claim, by_method, differences)
     tally = _tally(lines)
-    if len(findings.seeds) == 1:
-        tally = ONE_SEED
+    if findings.observations == 1:
+        tally = EQUAL_SEEDS if len(findings.seeds) > 1 else ONE_SEED
     if lines:
         for control in findings.controls:
             lines.append(_repeated(control, "mean", differences))

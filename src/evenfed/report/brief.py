@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from ..comparison.history import History, Row, row
+from ..comparison.behaviour import last_finite
+from ..comparison.history import History
+from ..comparison.row import Row, row
 from ..core import markup
 from ..core.markup import Shown
 from ..metrics import Metric
@@ -57,8 +59,28 @@ def of_run(title: str, history: History, notes: Sequence[str] = ()) -> Table:
         of_current = row("", [current], None)
         cells = metric_cells(of_current, late=False)
         lines.append(Line(f"not averaged, {model_round}", cells))
-    table = _table(title, figures.metric, lines, notes)
+    all_notes = list(notes)
+    how_far = _how_far(history)
+    if how_far is not None:
+        all_notes.append(how_far)
+    table = _table(title, figures.metric, lines, all_notes)
     return replace(table, head="")
+
+
+def _how_far(history: History) -> str | None:
+    """What the last figures were of a run that broke down and has none."""
+    if history.lost is None:
+        return None
+    metric = history.metric
+    record = last_finite(history.records, metric)
+    if record is None:
+        return None
+    known = metric.known(record)
+    figures = metric.fairness(known)
+    mean = metric.text(metric.unit * figures.mean)
+    worst10 = metric.text(metric.unit * figures.worst10)
+    number = record.index + 1
+    return f"Last figures, after round {number}: mean {mean}, worst 10 % {worst10}."
 
 
 def _table(

@@ -1,15 +1,28 @@
 """What was chosen on validation data and from what: tables, and the grids that a figure draws."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..comparison.choose import Choice
+from ..comparison.expected import MOST_UNEXPLAINED
 from ..comparison.findings import BASELINE, Entry
-from ..comparison.history import LASTING
-from ..settings import VARIANT
+from ..comparison.row import LASTING
+from ..settings import VARIANT, Settings
 from .table import Cell, Column, Line, Table
-from .tables import LASTING_NOTE, correlation, joined, measured, metric_cells, metric_columns, title
+from .tables import (
+    LASTING_NOTE,
+    correlation,
+    in_percent,
+    joined,
+    measured,
+    measured_on,
+    metric_cells,
+    metric_columns,
+    title,
+    when,
+)
 
 FIGURES = ("mean", "worst10", LASTING)  # shown; the first two decide
 _PARTS = (*FIGURES, "oscillation")
@@ -17,44 +30,71 @@ _PARTS = (*FIGURES, "oscillation")
 
 @dataclass(frozen=True)
 class Grid:
-    """A method's candidates over the two dials in which they differ."""
+    """A method's candidates over two dials in which they differ; in others they are as the chosen one."""
 
     method: str
     dials: tuple[str, str]
     entries: Mapping[tuple[Any, Any], Entry]  # by the dials' values
+    others: Mapping[str, Any]  # values of the other dials
+
+    @property
+    def as_chosen(self) -> str:
+        """The other dials as an experiment's file has them; empty if there are none.
+
+        >>> Grid("vred", ("beta", "lr"), {}, {"smooth": 0.1, "average": None}).as_chosen
+        'smooth=0.1, average=none'
+        """
+        return ", ".join(f"{name}={shown(value)}" for name, value in self.others.items())
 
     def values(self, dial: int) -> list[Any]:
-        """In order; a dial that is off, as `smooth` is by default, comes last."""
+        """In order."""
         values = {point[dial] for point in self.entries}
-        is_off_somewhere = None in values
-        values.discard(None)
-        ordered = sorted(values, key=float)
-        if is_off_somewhere:
-            ordered.append(None)
-        return ordered
+        return in_order(values)
+
+
+def in_order(values: Iterable[Any]) -> list[Any]:
+    """A dial's values: numbers by size, then names; a dial that is off, as `smooth` is by default, comes last.
+
+    >>> in_order([None, 0.95, 0.9, "adam", 10])
+    [0.9, 0.95, 10, 'adam', None]
+    """
+
+    def place(value: Any) -> tuple[int, float, str]:
+        if value is None:
+            return 2, 0.0, ""
+        if isinstance(value, str):
+            return 1, 0.0, value
+        return 0, float(value), ""
+
+    return sorted(values, key=place)
 
 
 def grids(choice: Choice) -> list[Grid]:
-    """Of every method that has just two dials."""
+    """Of every method that has two dials or more: over the first two, in the order of `_varied`."""
     grids = []
-    for method in choice.chosen:
-        entries = choice.candidates(method)
-        dials = _varied(entries)
-        if len(dials) == 2:
-            one, other = dials
-            by_point = {}
-            for entry in entries:
+    for method, chosen in choice.chosen.items():
+        candidates = choice.candidates(method)
+        dials = _varied(candidates)
+        if len(dials) < 2:
+            continue
+        one, other, *rest = dials
+        others = {name: _setting(chosen, name) for name in rest}
+        by_point = {}
+        for entry in candidates:
+            is_as_chosen = all(_setting(entry, name) == value for name, value in others.items())
+            if is_as_chosen:
                 point = (_setting(entry, one), _setting(entry, other))
                 by_point[point] = entry
-            grids.append(Grid(method, (one, other), by_point))
+        grids.append(Grid(method, (one, other), by_point, others))
     return grids
 
 
 def _varied(entries: Sequence[Entry]) -> list[str]:
-    """The hyper-parameters and options in which the entries differ."""
+    """The hyper-parameters in which the entries differ, then the options as `Settings` lists them."""
     hyper_parameters = entries[0].config["hyper_parameters"]
+    options = [option.name for option in dataclasses.fields(Settings) if option.name in VARIANT]
     varied = []
-    for name in (*hyper_parameters, *VARIANT):
+    for name in (*hyper_parameters, *options):
         values = set()
         for entry in entries:
             setting = _setting(entry, name)
@@ -70,7 +110,7 @@ def _setting(entry: Entry, name: str) -> Any:
 
 
 def tables(choice: Choice) -> list[Table]:
-    """What was chosen, and for each method all candidates over its two dials."""
+    """What was chosen, all candidates, and those of each method over two dials."""
     findings = choice.findings
     lines = []
     for method, entry in choice.chosen.items():
@@ -91,7 +131,7 @@ def tables(choice: Choice) -> list[Table]:
         title="Chosen on validation data",
         columns=columns,
         lines=lines,
-        notes=(choice.rule,),
+        notes=(joined(choice.rule, why_measured(choice)),),
         head="entry",
         digits=findings.metric.digits,
     )
@@ -118,7 +158,7 @@ def _candidates(choice: Choice) -> Table:
         title="Candidates on validation data",
         columns=columns,
         lines=lines,
-        notes=(LASTING_NOTE,),
+        notes=(joined(_figures_note(choice), LASTING_NOTE),),
         head="entry",
         digits=choice.findings.metric.digits,
     )
@@ -130,7 +170,7 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
     columns = []
     for value in grid.values(1):
         column = Column(
-            key=f"{other}={value}",
+            key=f"{other}={shown(value)}",
             title=f"{other}={shown(value)}",
         )
         columns.append(column)
@@ -143,15 +183,16 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
             by_entry.append(_cells(choice, entry))
         for k, part in enumerate(_PARTS):
             cells = [figures[k] for figures in by_entry]
-            line = Line(f"{one}={value}", cells, part)
+            line = Line(f"{one}={shown(value)}", cells, part)
             lines.append(line)
+    as_chosen = f" ({grid.as_chosen}, as chosen)" if grid.others else ""
     notes = [_grid_note(choice)]
     for candidate in grid.entries.values():
         for breakdown in candidate.broken:
             notes.append(f"{breakdown}.")
     return Table(
         name=f"grid-{grid.method}",
-        title=f"{grid.method} over {one} and {other}",
+        title=f"{grid.method} over {one} and {other}{as_chosen}",
         columns=columns,
         lines=lines,
         notes=notes,
@@ -168,12 +209,63 @@ def _grid_note(choice: Choice) -> str:
         cell = measured(row, True, metric)
         figure = cell.text(choice.findings.metric.digits + 1)
         figures.append(f"{title(metric)} {figure}")
-    last_rounds = choice.findings.last_rounds
     fedavg_figures = ", ".join(figures)
     return joined(
-        f"Validation {choice.findings.metric.title}, average of the last {last_rounds} rounds.",
+        _figures_note(choice),
         f"For comparison {fedavg.label}, chosen the same way: {fedavg_figures}.",
         LASTING_NOTE,
+    )
+
+
+def figures_named(choice: Choice) -> str:
+    """What is shown: validation accuracy, measured or expected."""
+    named = measured_on(choice.findings)
+    return f"Expected {named}" if choice.is_expected else named
+
+
+def _figures_note(choice: Choice) -> str:
+    """What the figures of a table are."""
+    findings = choice.findings
+    named = f"{figures_named(choice)}{in_percent(findings)}"
+    return f"{named}, {when(findings, True)}, {averaged_over(choice, has_spread=True)}."
+
+
+def averaged_over(choice: Choice, has_spread: bool = False) -> str:
+    """The federations and seeds that figures are means over; `has_spread`: where their spread is shown too."""
+    numbers = {len(findings.seeds) for findings in choice.comparisons}
+    most = max(numbers)
+    mean = "mean ± spread" if has_spread and len(choice.findings.seeds) > 1 else "mean"
+    seeds = f"{most} seeds"
+    if most == 1:
+        seeds = "one seed"
+    federations = len(choice.comparisons)
+    if federations == 1:
+        return f"{mean} over {seeds}" if most > 1 else seeds
+    if len(numbers) > 1:
+        return f"{mean} over {federations} federations and their seeds"
+    return f"{mean} over {federations} federations with {seeds} each"
+
+
+def why_measured(choice: Choice) -> str:
+    """Why figures are measured although accuracies are judged; empty if they are expected ones."""
+    if choice.is_expected or not choice.findings.metric.is_share:
+        return ""
+    misfits = 0
+    for findings in choice.comparisons:
+        baseline = findings.baseline
+        if any(run.expected is None for run in baseline.histories):
+            return "Figures are measured: these runs have no class recalls, which expected accuracies need."
+        fit = findings.rows[baseline.label].fit
+        if fit is None or not fit.is_good:
+            misfits += 1
+    where = "all candidates"
+    if misfits:
+        where = "FedAvg"
+    if misfits and len(choice.comparisons) > 1:
+        where += f" on {misfits} of {len(choice.comparisons)} federations"
+    return (
+        f"Figures are measured: expected accuracies do not fit {where}: class shares and noise leave more than "
+        f"{100 * MOST_UNEXPLAINED:.0f} % of the spread between clients unexplained."
     )
 
 

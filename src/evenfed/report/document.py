@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..comparison import beside
+from ..comparison.federations import in_words, title
 from ..comparison.findings import Findings, seeds_named
 from ..comparison.folder import RunFolder
 from ..comparison.header import Made
@@ -13,6 +14,7 @@ from ..comparison.reading import read
 from ..comparison.statistics import Differences
 from . import averaged, beside_paper, each_client, expected, guarded, held_out, paper, several, unpadded
 from .against import against_tables, controls
+from .entry_settings import entry_settings
 from .every_run import runs
 from .inequality import groups, inequality
 from .over_clients import over_clients
@@ -76,7 +78,7 @@ class Report:
         late = Differences(comparisons, late=True)
         return cls(
             title=_title(alone),
-            facts=_facts(alone),
+            facts=_facts(alone, alone.made),
             tables=_tables(late, beside_paper),
             about=_about(alone),
             findings=comparisons,
@@ -84,12 +86,15 @@ class Report:
             papers=numbers,
         )
 
-    def in_brief(self) -> "Report":
-        """With one table: the entries at a glance, or the first of several comparisons' tables."""
+    def in_brief(self, all_by: str = "--full") -> "Report":
+        """With one table: the entries at a glance, or the first of several comparisons' tables.
+
+        `all_by`: the option that shows all.
+        """
         if len(self.findings) > 1:
             return replace(self, tables=self.tables[:1])
         (findings,) = self.findings
-        tables = [brief(findings)]
+        tables = [brief(findings, all_by)]
         if each_client.is_of_one_run(findings):
             tables.insert(0, each_client.table(findings))
         return replace(self, tables=tables)
@@ -108,20 +113,16 @@ class Report:
         tables = several.tables(late, numbers, left_out)
         tables += several.tables(last, numbers, left_out)
         tables += guarded.tables(comparisons)
-        names = []
-        facts = []
-        for findings in comparisons:
-            folder = findings.folder
-            names.append(folder.resolve().name)
-            for fact in _facts(findings):
-                facts.append(f"{folder.name}, {fact}")
+        is_one_setup = beside.differ_in_split_only(comparisons)
+        if is_one_setup:
+            tables += _settings(shared[0])
         return cls(
-            title=", ".join(names),
-            facts=facts,
+            title=title([findings.folder for findings in comparisons]),
+            facts=_facts_of_several(comparisons),
             tables=tables,
             about={"comparisons": list(map(_about, comparisons))},
             findings=comparisons,
-            pooled=late if beside.differ_in_split_only(comparisons) else None,
+            pooled=late if is_one_setup else None,
             papers=numbers,
         )
 
@@ -154,8 +155,15 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     if beside_the_paper:
         data_set = paper.data_set_of(findings)
         tables += beside_paper.tables(findings, data_set, last, late)
+    tables += _settings(findings)
     tables.append(runs(findings))
     return tables
+
+
+def _settings(findings: Findings) -> list[Table]:
+    """Of the entries; none for audits."""
+    table = entry_settings(findings)
+    return [] if table is None else [table]
 
 
 def _tables_at(differences: Differences) -> list[Table]:
@@ -178,8 +186,11 @@ def _tables_at(differences: Differences) -> list[Table]:
     return tables
 
 
-def _facts(findings: Findings) -> list[str]:
-    """What was run, on what and when; what it was judged on; what is missing."""
+def _facts(findings: Findings, made: Sequence[Made]) -> list[str]:
+    """What was run, on what and when; what it was judged on; what is missing.
+
+    `made`: how all runs of the report were made, be they of other federations.
+    """
     if findings.origin:
         return [*findings.origin.facts, *findings.left_out]
     header = findings.header
@@ -190,8 +201,11 @@ def _facts(findings: Findings) -> list[str]:
     if "cuda" in str(header.device):
         hardware = f"{findings.baseline.precision} on {machine.get('gpu')}"
     seeds = seeds_named(findings.seeds)
-    made = _made(findings.made)
-    facts = [f"{data}: {clients} clients, {findings.rounds} rounds, {seeds}; {hardware}; {made}."]
+    rounds = f"{findings.rounds} rounds"
+    if findings.is_so_far:
+        rounds = f"{findings.reached} of {findings.rounds} rounds so far"
+    models = _averaged_everywhere(findings)
+    facts = [f"{data}: {clients} clients, {rounds}, {seeds}{models}; {hardware}; {_made(made)}."]
     if findings.judge == "validation":
         facts.append("Judged on a validation split of the training data; the test data were not used.")
     if header.selected_on in _SELECTED_ON:
@@ -199,23 +213,53 @@ def _facts(findings: Findings) -> list[str]:
     return [*facts, *findings.left_out, *findings.broken, *findings.stopped, *guarded.facts(findings)]
 
 
+def _averaged_everywhere(findings: Findings) -> str:
+    """Whose figures are shown, where every entry deploys the average of its models."""
+    decays = set()
+    for entry in findings.everyone:
+        if entry.average is None:
+            return ""
+        decays.add(entry.average)
+    ascending = sorted(decays)
+    listed = ", ".join(map(str, ascending))
+    return f", figures of averaged models (average={listed})"
+
+
+def _facts_of_several(comparisons: Sequence[Findings]) -> list[str]:
+    """Every fact once, after the names of the folders it holds for; without names if it holds for all."""
+    runs = [run for findings in comparisons for run in findings.made]
+    runs.sort(key=lambda run: run.started)
+    folders_of: dict[str, list[Path]] = {}
+    for findings in comparisons:
+        for fact in _facts(findings, runs):
+            folders_of.setdefault(fact, []).append(findings.folder)
+    facts = []
+    for fact, folders in folders_of.items():
+        if len(folders) == len(comparisons):
+            facts.append(fact)
+        else:
+            facts.append(f"{in_words(folders)}: {fact}")
+    return facts
+
+
 def _made(runs: Sequence[Made]) -> str:
     """Every version and commit the runs were made with, and the days."""
-    parts = []
+    commits_of: dict[str, dict[str, None]] = {}  # by version, in order
     days = []
     for run in runs:
         commit = run.commit or "unknown"
         short_commit = commit[:7]
+        commits_of.setdefault(run.version, {})[short_commit] = None
         day = run.started[:10]
-        parts.append(f"evenfed {run.version}, commit {short_commit}")
         days.append(day)
+    parts = []
+    for version, commits in commits_of.items():
+        word = "commit" if len(commits) == 1 else "commits"
+        parts.append(f"evenfed {version}, {word} {', '.join(commits)}")
     first = min(days)
     last = max(days)
-    if first == last:
-        parts.append(first)
-    else:
-        parts.append(f"{first} to {last}")
-    return "; ".join(dict.fromkeys(parts))
+    parts.append(first if first == last else f"{first} to {last}")
+    return "; ".join(parts)
 
 
 def _about(findings: Findings) -> dict[str, Any]:

@@ -6,15 +6,14 @@ from ..comparison.findings import Findings
 from ..comparison.service import Service
 from ..fairness import Vector
 from .table import Cell, Column, Line, Table
-from .tables import measured_on
+from .tables import is_alone, measured_on
 
 _MOST = 100  # clients shown
 
 
 def is_of_one_run(findings: Findings) -> bool:
     """Whether there is one run of evenfed's, beside nothing."""
-    is_alone = len(findings.everyone) == 1 and len(findings.seeds) == 1
-    return is_alone and findings.origin is None
+    return is_alone(findings) and len(findings.seeds) == 1 and findings.origin is None
 
 
 def table(findings: Findings) -> Table:

@@ -1,7 +1,8 @@
 """The table of every run by itself: how far seeds are apart, and which runs oscillate."""
 
 from ..comparison.findings import Findings
-from ..comparison.history import History, row
+from ..comparison.history import History
+from ..comparison.row import row
 from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
 from .tables import (

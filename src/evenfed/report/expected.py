@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from ..comparison.beside import in_expectation
 from ..comparison.expected import Fit
 from ..comparison.findings import BASELINE, Findings
-from ..comparison.history import EXPECTED
+from ..comparison.row import EXPECTED
 from ..comparison.statistics import Differences
 from .against import paired, restated, same_average
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS
 from .fit import fit_note
 from .table import Cell, Column, Line, Table
-from .tables import accuracy_note, joined, measured, name_of, when
+from .tables import accuracy_note, is_alone, joined, measured, name_of, when
 
 _MEAN, _STD, _, _WORST10, _, _ = METRIC_COLUMNS
 _COLUMNS = (
@@ -24,7 +24,10 @@ _EXPLAINED = (Column("classes", "by classes, %"), Column("noise", "by noise, %")
 
 
 def beside_measured(findings: Findings, late: bool) -> Table | None:
-    """Measured and expected figures, and what explains the spread of the measured ones; None where none are known."""
+    """Measured and expected figures; None where none are known.
+
+    The late ones come with what explains the spread of the measured ones: it is known for the last rounds alone.
+    """
     note = fit_note(findings)
     if not note:
         return None
@@ -34,16 +37,21 @@ def beside_measured(findings: Findings, late: bool) -> Table | None:
         cells = []
         for column in _COLUMNS:
             cells.append(measured(row, late, column.key))
-        cells += _explained(row.fit)
+        if late:
+            cells += _explained(row.fit)
         lines.append(Line(entry.label, cells, control=entry.is_control))
-    explained = "By classes, by noise: the part of the spread between clients' accuracies that each explains."
+    columns = list(_COLUMNS)
+    fit = f"The fit is that of the last {findings.last_rounds} rounds."
+    if late:
+        columns += _EXPLAINED
+        fit = "By classes, by noise: the part of the spread between clients' accuracies that each explains."
     table = Table(
         name=name_of("expected", late),
         title=f"Measured and expected {findings.metric.name}, {when(findings, late)}",
-        columns=[*_COLUMNS, *_EXPLAINED],
+        columns=columns,
         lines=lines,
         digits=findings.metric.digits,
-        notes=(joined(accuracy_note(findings), note, explained),),
+        notes=(joined(accuracy_note(findings, not is_alone(findings)), note, fit),),
     )
     return table.with_best()
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..comparison.choose import Choice
-from ..comparison.federations import expanded
+from ..comparison.federations import expanded, has_results, title
 from ..comparison.tune import Tuned
 from ..core.errors import InputError
 from ..core.files import replace_text
@@ -51,6 +51,16 @@ class Question:
     def comparisons(self) -> list[Path]:
         """One folder for each federation."""
         return expanded(self.folders)
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether any run is there, packed or not."""
+        return any(map(has_results, self.comparisons))
+
+    @property
+    def is_report_alone(self) -> bool:
+        """Whether it is about one folder that holds no runs, so that a report there can be of nothing else."""
+        return len(self.folders) == 1 and not self.has_runs
 
     @property
     def target(self) -> Path:
@@ -110,8 +120,8 @@ def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:
     drawn = save_all([dials], target) if dials else []
     tables = choice.tables(chosen)
     page = target / "choice.md"
-    replace_text(page, write.markdown_of(folder.resolve().name, [], tables, drawn))
     sources = [findings.folder for findings in chosen.comparisons]
+    replace_text(page, write.markdown_of(title(sources), [], tables, drawn))
     if floor is not None:
         sources.append(floor)
     described = kept.save([], tables, sources, target, CHOICE)

@@ -19,46 +19,26 @@ Folders that do not exist are named; the others are shown. Options come before t
   A long list may be given in parts, `entries=...` again on another line of the comment.
 
 A table is taken from the files that `evenfed report` and `evenfed choose` left beside packed runs, as long as the runs
-are still those it was made from. Otherwise it is made anew.
+are still those it was made from. Otherwise it is made anew. A folder may also hold a report without its runs.
+
+Numbers in sentences are filled too: see `numbers`.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ..comparison.choose import choose
-from ..comparison.reading import read
-from ..comparison.runs import FLOOR_NAMES
-from ..core.errors import InputError, unknown
-from . import choice, kept
-from .files import CHOICE, Question
-from .kept import Kept
-from .table import Line, Table
-from .write import markdown_table
+from ..core.errors import InputError
+from . import numbers
+from .blocks import Block, content, report
 
-_OPENING = re.compile(r"^<!-- evenfed .*", re.MULTILINE)
+_OPENING = re.compile(r"^<!-- evenfed (?!numbers ).*", re.MULTILINE)
 _BLOCK = re.compile(
-    r"(?P<opening><!-- evenfed (?P<words>[^>]+?) -->\n)((?!<!-- evenfed ).)*?(?P<closing><!-- /evenfed -->)", re.DOTALL
+    r"(?P<opening><!-- evenfed (?!numbers )(?P<words>[^>]+?) -->\n)"
+    r"((?!<!-- evenfed ).)*?"
+    r"(?P<closing><!-- /evenfed -->)",
+    re.DOTALL,
 )
-_OPTION = re.compile(r"(?P<key>min_test|last_rounds|columns|parts|entries)=(?P<value>\S+)")
-_LISTS = ("columns", "parts", "entries")  # may be given several times: the values add up
-_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
-_TABLES_OF_THE_PAPER = ("paper", "claims")
-_OF_A_CHOICE = ("chosen", "candidates", "grid", "dials")
-_FIGURE_ENDINGS = (".svg", ".png")
-_DRAWN_BY = {
-    "averaging": "report",
-    "turns": "report",
-    "learning-curves": "report",
-    "differences": "report",
-    "mean-and-worst10": "report",
-    "worst20": "report",
-    "dials": "choose",
-}
-
-Reports = Callable[[Question, bool], Kept]  # with a memory: many blocks show tables of the same folders
 
 
 def filled(path: Path) -> str:
@@ -70,251 +50,30 @@ def filled(path: Path) -> str:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not text; give a Markdown file") from None
     closed = [match.start() for match in _BLOCK.finditer(text)]
+    reports = cache(report)
     for opening in _OPENING.finditer(text):
         if opening.start() not in closed:
             line = opening[0]
             raise InputError(f"{path}: {line} has no end; write <!-- /evenfed --> after the text it holds")
-    if not closed:
+    quoted = numbers.filled(path, text, reports)
+    if not closed and quoted is None:
         raise InputError(
             f"{path} has no block to fill; write <!-- evenfed DIR TABLE --> and <!-- /evenfed --> around it"
         )
-    reports = cache(_report)
 
     def fill(match: re.Match[str]) -> str:
-        block = _Block.parse(path, match["words"])
-        content = _content(block, reports)
+        block = Block.parse(path, match["words"])
         opening = match["opening"]
         closing = match["closing"]
-        return f"{opening}{content}\n{closing}"
+        return f"{opening}{content(block, reports)}\n{closing}"
 
-    return _BLOCK.sub(fill, text)
+    return _BLOCK.sub(fill, text if quoted is None else quoted)
 
 
 def missing(path: Path) -> list[str]:
     """Folders that the file's blocks name and that do not exist."""
     places: dict[str, None] = {}
     for match in _BLOCK.finditer(path.read_text()):
-        block = _Block.parse(path, match["words"])
+        block = Block.parse(path, match["words"])
         places |= dict.fromkeys(block.missing)
     return list(places)
-
-
-@dataclass(frozen=True)
-class _Block:
-    """What the opening comment of a block asks for."""
-
-    where: str  # the file and the comment, for errors
-    page: Path
-    places: Sequence[str]  # folders as written, relative to the page
-    question: Question  # about those folders that exist
-    missing: Sequence[str]  # those that do not
-    name: str  # of a table or figure
-    columns: Sequence[str]  # keys of those to show; none: all
-    parts: Sequence[str]  # of each entry, likewise
-    entries: Sequence[str]  # labels, likewise
-
-    @classmethod
-    def parse(cls, page: Path, words: str) -> "_Block":
-        where = f"{page}: <!-- evenfed {words} -->"
-        *before, name = words.split()
-        places: list[str] = []
-        options = dict.fromkeys(_LISTS, "")
-        options |= {"min_test": "0", "last_rounds": "0"}
-        for word in before:
-            option = _OPTION.fullmatch(word)
-            if option is None:
-                places.append(word)
-            elif option["key"] in _LISTS and options[option["key"]]:
-                options[option["key"]] += "," + option["value"]  # a long list goes on in another line of the comment
-            else:
-                options[option["key"]] = option["value"]
-        for key in ("min_test", "last_rounds"):
-            if not options[key].isdigit():
-                places.append(f"{key}={options[key]}")
-        for word in (*places, name):
-            if "=" in word:
-                raise InputError(
-                    f"{where}: unknown word {word!r}; write folders, min_test=N, last_rounds=N, columns=A,B, "
-                    "parts=A,B or entries=A,B if wanted, then a table"
-                )
-        folders = []
-        missing = []
-        for place in dict.fromkeys(places):
-            folder = page.parent / place
-            if folder.is_dir():
-                folders.append(folder)
-            else:
-                missing.append(place)
-        last_rounds = int(options["last_rounds"]) or None
-        return cls(
-            where=where,
-            page=page,
-            places=places,
-            question=Question(tuple(folders), int(options["min_test"]), last_rounds),
-            missing=missing,
-            name=name,
-            columns=_listed(options["columns"]),
-            parts=_listed(options["parts"]),
-            entries=_listed(options["entries"]),
-        )
-
-    @property
-    def is_figure(self) -> bool:
-        return self.name.endswith(_FIGURE_ENDINGS)
-
-    @property
-    def is_of_a_choice(self) -> bool:
-        return self.name.startswith(_OF_A_CHOICE)
-
-
-def _listed(words: str) -> list[str]:
-    """Words between commas; commas within brackets are part of a label.
-
-    >>> _listed("vred,vred[beta=1,smooth=0.1]")
-    ['vred', 'vred[beta=1,smooth=0.1]']
-    """
-    return _COMMA_OUTSIDE_BRACKETS.split(words) if words else []
-
-
-def _content(block: _Block, reports: Reports) -> str:
-    if not block.places:
-        raise InputError(f"{block.where} names no folder; write a folder, then a table's name")
-    needs_all_folders = block.is_figure or block.is_of_a_choice
-    has_options = block.question.min_test or block.question.last_rounds
-    if has_options and block.is_of_a_choice:
-        raise InputError(f"{block.where}: min_test and last_rounds go with reports, not with {block.name}")
-    paragraphs = []
-    if block.missing:
-        names = "`, `".join(block.missing)
-        paragraphs.append(f"Not run yet: `{names}`.")
-        if needs_all_folders:
-            return paragraphs[0]
-    if block.is_figure:
-        paragraphs.append(_figure(block))
-    elif block.question.folders:
-        paragraphs += _table(block, reports)
-    return "\n\n".join(paragraphs)
-
-
-def _table(block: _Block, reports: Reports) -> list[str]:
-    """The table as Markdown; nothing where it may be one of a folder that does not exist yet."""
-    if block.is_of_a_choice:
-        report = _choice(block)
-    else:
-        beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)
-        report = reports(block.question, beside_paper)
-    if block.name == "facts":
-        facts = [f"* {fact}" for fact in report.facts]
-        return ["\n".join(facts)]
-    by_name = {table.name: table for table in report.tables}
-    if block.name in by_name:
-        table = _shortened(by_name[block.name], block)
-        return [markdown_table(table)]
-    if block.missing:
-        return []
-    known = [*by_name, "facts"]
-    raise unknown(f"table of {block.page}", block.name, known)
-
-
-def _report(question: Question, beside_paper: bool) -> Kept:
-    """What was kept beside the runs, if it is of these runs, else a new one."""
-    report = kept.load(question.target)
-    if report is not None and report.is_of_packed_files and report.is_of(question.comparisons):
-        has_paper = any(table.name.startswith(_TABLES_OF_THE_PAPER) for table in report.tables)
-        if has_paper or not beside_paper:
-            return report
-    new = question.report(beside_paper)
-    return Kept(new.facts, new.tables)
-
-
-def _choice(block: _Block) -> Kept:
-    """What was kept beside the runs chosen from, if it is of these runs, else a new choice.
-
-    It is among the folders judged on validation data; one judged on test data gives the margin.
-    """
-    folders = block.question.comparisons
-    known = kept.load(block.question.folders[0] / "report", CHOICE)
-    if known is not None and known.is_of_packed_files and known.is_of(folders):
-        return known
-    judged = []
-    repetitions = None
-    for folder in folders:
-        findings = read(folder)
-        if findings.judge == "validation":
-            judged.append(findings)
-        else:
-            repetitions = findings
-    if not judged:
-        raise InputError(f"{block.where}: no folder was judged on validation data; name the one that was chosen from")
-    chosen = choose(judged, repetitions)
-    return Kept([], choice.tables(chosen))
-
-
-def _shortened(table: Table, block: _Block) -> Table:
-    """The columns and lines that the block names, without notes where it names any."""
-    if block.entries:
-        labels = list(map(_label, table.lines))
-        _check_known(f"entry of {block.name}", block.entries, labels)
-        lines = [line for line in table.lines if _label(line) in block.entries]
-        table = replace(table, lines=lines)
-    if block.parts:
-        parts = [line.part for line in table.lines]
-        _check_known(f"part of {block.name}", block.parts, parts)
-        lines = [line for line in table.lines if line.part in block.parts]
-        table = replace(table, lines=lines, notes=())
-    if block.columns:
-        table = _with_columns(table, block)
-    return table
-
-
-def _label(line: Line) -> str:
-    """Of the entry, without what it is compared with."""
-    label, _, _ = line.entry.partition(" minus ")
-    return label
-
-
-def _with_columns(table: Table, block: _Block) -> Table:
-    """The columns that the block names, of the entries and the noise floor."""
-    keys = [column.key for column in table.columns]
-    _check_known(f"column of {block.name}", block.columns, keys)
-    positions = list(map(keys.index, block.columns))
-    lines: list[Line] = []
-    for line in table.lines:
-        if not line.control or line.entry in FLOOR_NAMES:
-            cells = [line.cells[k] for k in positions]
-            lines.append(replace(line, cells=cells))
-    columns = [table.columns[k] for k in positions]
-    return replace(table, columns=columns, lines=lines, notes=())
-
-
-def _check_known(what: str, asked: Sequence[str], known: Sequence[str]) -> None:
-    for word in asked:
-        if word not in known:
-            raise unknown(what, word, list(dict.fromkeys(known)))
-
-
-def _figure(block: _Block) -> str:
-    """A figure that was drawn beside the runs, if it is of these runs."""
-    question = block.question
-    stem, ending = block.name.rsplit(".", 1)
-    if stem not in _DRAWN_BY:
-        known = [f"{name}.{ending}" for name in _DRAWN_BY]
-        raise unknown(f"figure of {block.page}", block.name, known)
-    command = _DRAWN_BY[stem]
-    target = question.target
-    name = kept.NAME
-    if command == "choose":
-        target = question.folders[0] / "report"
-        name = CHOICE
-    drawing = target / block.name
-    of_these = kept.load(target, name)
-    folders = question.comparisons if command == "report" else None
-    is_current = of_these is not None and (folders is None or of_these.is_of(folders))
-    if drawing.exists() and is_current:
-        return f"![{stem}]({drawing.relative_to(block.page.parent).as_posix()})"
-    words = [command, *block.places]
-    if question.min_test:
-        words.append(f"--min-test {question.min_test}")
-    if question.last_rounds:
-        words.append(f"--last-rounds {question.last_rounds}")
-    return f"Not drawn yet: `evenfed {' '.join(words)}`."

@@ -17,12 +17,14 @@ def fit_note(findings: Findings) -> str:
         if not row.fit.is_good:
             misfits.append(label)
             continue
-        classes.append(round(100 * row.fit.classes))
-        noise.append(round(100 * row.fit.noise))
+        classes.append(_percent(row.fit.classes))
+        noise.append(_percent(row.fit.noise))
     if not classes and not misfits:
         return ""
     sentences = ["Expected: each client's class shares times the model's recalls, without the noise of its test set."]
-    if classes:
+    if noise and min(noise) >= 100:
+        sentences.append("The noise of their small test sets alone explains all of the spread between clients.")
+    elif classes:
         sentences.append(
             f"Class shares explain {_range(classes)} % of the spread between clients (weighted R2), noise "
             f"{_range(noise)} %."
@@ -34,6 +36,14 @@ def fit_note(findings: Findings) -> str:
             "than labels). Nothing is judged by them there."
         )
     return " ".join(sentences)
+
+
+def _percent(share: float) -> int:
+    """Of a whole: an estimate below nothing is nothing, one of more than everything is everything."""
+    percent = round(100 * share)
+    if percent < 0:
+        return 0
+    return min(100, percent)
 
 
 def _range(percents: Sequence[int]) -> str:

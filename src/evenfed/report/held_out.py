@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..comparison.findings import Entry, Findings
-from ..comparison.history import METRICS, over_seeds
+from ..comparison.row import METRICS, mean_and_spread
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
 from .tables import measured_on, spread_of
@@ -85,7 +85,7 @@ def _measured(findings: Findings) -> str:
 
 def _cell(values: Sequence[float], unit: float) -> Cell:
     """Mean and spread over seeds; one seed has no spread."""
-    mean, spread = over_seeds(values)
+    mean, spread = mean_and_spread(values)
     if np.isnan(mean):
         return Cell()
     if len(values) == 1:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..comparison.findings import Entry, Findings
-from ..comparison.history import over_seeds
+from ..comparison.row import mean_and_spread
 from ..fairness import Inequality
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
@@ -77,7 +77,7 @@ def _cells(entry: Entry, late: bool) -> list[Cell]:
 
 def _cell(values: Sequence[float], scale: float, digits: int | None = None) -> Cell:
     """The mean over seeds, with their spread; empty if unknown."""
-    mean, spread = over_seeds(values)
+    mean, spread = mean_and_spread(values)
     if np.isnan(mean):
         return Cell()
     cell = Cell(scale * mean, digits=digits)
@@ -163,7 +163,7 @@ def _of_group(entry: Entry, late: bool, places: Sequence[int]) -> list[Cell]:
     cells = [Cell(float(clients), digits=0)]
     for metric in ("mean", "worst10", "std"):
         values = [getattr(fairness, metric) for fairness in evaluations]
-        mean, _ = over_seeds(values)
+        mean, _ = mean_and_spread(values)
         cell = Cell()
         if not np.isnan(mean):
             cell = Cell(entry.metric.unit * mean)

@@ -28,10 +28,9 @@ class Kept:
         """Whether it was made from just these folders; packed files must not have changed since."""
         return list(self.sources) == _sources(folders)
 
-    @property
-    def is_of_packed_files(self) -> bool:
-        """Whether a change of the runs would show: folders of runs have no hash."""
-        return all(source["sha256"] for source in self.sources)
+    def is_of_packed(self, folders: Sequence[Path]) -> bool:
+        """The same, of packed files alone: folders of runs have no hash that a change would show in."""
+        return self.is_of(folders) and all(source["sha256"] for source in self.sources)
 
 
 def save(

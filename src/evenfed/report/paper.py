@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ..comparison.findings import BASELINE, Entry, Findings
-from ..comparison.history import METRICS
 from ..comparison.intervals import LOWER_IS_BETTER
+from ..comparison.row import METRICS
 from ..core.errors import InputError
 from .table import MeansAndSpreads
 from .tables import title

@@ -6,8 +6,9 @@ import numpy as np
 
 from ..comparison.beside import differ_in_split_only, names_of, pooled
 from ..comparison.findings import BASELINE, Entry, Findings
-from ..comparison.history import METRICS, History
+from ..comparison.history import History
 from ..comparison.intervals import Array, components
+from ..comparison.row import METRICS, mean_and_spread
 from ..comparison.statistics import Differences
 from . import expected
 from .against import against_tables, controls
@@ -15,8 +16,24 @@ from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns
 from .glance import at_a_glance
 from .paper import Numbers
-from .table import Cell, Line, Table
-from .tables import floor_note, joined, judged_by, metric_cells, metric_columns, name_of, suppression_cells, when
+from .table import Cell, Column, Line, Table
+from .tables import (
+    MOVED_NOTE,
+    OSCILLATION_NOTE,
+    WEIGHTS,
+    correlation,
+    floor_note,
+    joined,
+    judged_by,
+    metric_cells,
+    metric_columns,
+    name_of,
+    share,
+    suppression_cells,
+    when,
+)
+
+_LOSS_DIGITS = 3
 
 
 def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> list[Table]:
@@ -30,6 +47,8 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
     if len(differences.findings.seeds) > 1:
         tables.append(_components(comparisons, differences.late))
     tables.append(_suppression(comparisons, differences.late))
+    if differences.late:
+        tables.append(_training(comparisons))
     tables += against_tables(differences, names)
     if differences.late:
         tables += expected.differences(comparisons, differences.late, names)
@@ -197,3 +216,29 @@ def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
         notes=(full_note,),
     )
     return table.with_best()
+
+
+def _training(comparisons: Sequence[Findings]) -> Table:
+    """How the runs trained: a loss near zero leaves nothing to re-weight."""
+    first = comparisons[0]
+    lines = []
+    for entry in first.everyone:
+        rows = [findings.rows[entry.label] for findings in comparisons]
+        loss, _ = mean_and_spread([row.training_loss for row in rows])
+        moved, _ = mean_and_spread([row.moved for row in rows])
+        oscillation, _ = mean_and_spread([row.oscillation for row in rows])
+        cells = [Cell(loss, digits=_LOSS_DIGITS), share(moved), correlation(oscillation)]
+        lines.append(Line(entry.label, cells, control=entry.is_control))
+    note = joined(
+        f"Training loss: the clients' mean, {when(first, late=True)}.",
+        MOVED_NOTE,
+        OSCILLATION_NOTE,
+        f"Means over {len(comparisons)} federations and their seeds.",
+    )
+    return Table(
+        name="training",
+        title=f"Training over {len(comparisons)} federations",
+        columns=(Column("training_loss", "training loss"), *WEIGHTS),
+        lines=lines,
+        notes=(note,),
+    )

@@ -1,14 +1,17 @@
 """What tables are made of, free of any format: cells, columns, lines."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..comparison.intervals import Difference
+from ..core.decimals import rounded
 from ..core.visible import visible
 
 Shown = Callable[[str], str]  # text as a format shows it
 MeansAndSpreads = Mapping[str, tuple[float, float]]  # metric -> (mean, spread over seeds)
 NUMBERS = ("value", "spread", "points", "low", "high")  # of a cell
+_DIGITS = 10  # of a cell's largest number
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,10 @@ class Cell:
     digits: int | None = None  # instead of the table's
 
     def __post_init__(self) -> None:
-        for name in NUMBERS:
-            object.__setattr__(self, name, _same_everywhere(getattr(self, name)))
+        numbers = self.numbers()
+        largest = max((abs(number) for number in numbers.values() if number is not None), default=0.0)
+        for name, number in numbers.items():
+            object.__setattr__(self, name, _same_everywhere(number, largest))
 
     @classmethod
     def of(cls, difference: Difference) -> "Cell":
@@ -42,8 +47,10 @@ class Cell:
         )
 
     def text(self, digits: int) -> str:
-        """As a reader sees it.
+        """As a reader sees it: large numbers with fewer digits, very large ones with an exponent.
 
+        >>> Cell(14135.428, spread=603.917).text(3)
+        '14135±604'
         >>> Cell(65.4, spread=6.29, points=1.47).text(1), Cell(1.5, low=-0.25, high=3, signed=True).text(1)
         ('65.4±6.3 (+1.5)', '+1.5 [-0.2, +3.0]')
         """
@@ -51,15 +58,17 @@ class Cell:
             return self.verdict or "-"
         if self.digits is not None:
             digits = self.digits
-        sign = "+" if self.signed else ""
-        text = f"{self.value:{sign}.{digits}f}"
+        among = [self.value, self.spread, self.low, self.high]
+        text = rounded(self.value, digits, self.signed, among)
         if self.spread is not None:
-            text += f"±{self.spread:.{digits}f}"
+            spread = rounded(self.spread, digits, False, among)
+            text += f"±{spread}"
         if self.points is not None:
-            text += f" ({self.points:+.{digits}f})"
+            points = rounded(self.points, digits, True)
+            text += f" ({points})"
         if self.low is not None and self.high is not None:
-            low = f"{self.low:+.{digits}f}"
-            high = f"{self.high:+.{digits}f}"
+            low = rounded(self.low, digits, True, among)
+            high = rounded(self.high, digits, True, among)
             text += f" [{low}, {high}]"
         return text
 
@@ -68,17 +77,18 @@ class Cell:
         return {name: getattr(self, name) for name in NUMBERS}
 
 
-def _same_everywhere(number: float | None) -> float | None:
-    """To twelve digits, and zero below: the rest is rounding, which differs from one processor to the next.
+def _same_everywhere(number: float | None, largest: float) -> float | None:
+    """To the tenth digit of the largest number of its cell: the rest is rounding, which differs between processors.
 
-    >>> _same_everywhere(0.1 + 0.2), _same_everywhere(1e-15), _same_everywhere(None)
-    (0.3, 0.0, None)
+    >>> _same_everywhere(0.1 + 0.2, 0.3), _same_everywhere(0.000230344449259, 0.984), _same_everywhere(1e-15, 1e-15)
+    (0.3, 0.0002303444, 0.0)
     """
-    if number is None:
-        return None
+    if number is None or not math.isfinite(largest):
+        return number
     if abs(number) < 1e-12:
         return 0.0
-    return float(f"{number:.12g}")
+    digits_before_point = math.floor(math.log10(largest)) + 1
+    return round(number, _DIGITS - digits_before_point)
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,9 @@ class Table:
         return replace(self, title=prose(self.title), columns=columns, lines=lines, notes=notes)
 
     def with_best(self) -> "Table":
-        """The best of every column marked, the noise floor aside."""
+        """The best of every column marked, the noise floor aside; a line that is alone is no best."""
+        if len(self.lines) == 1:
+            return self
         best = []
         for k in range(len(self.columns)):
             best.append(self._best(k))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..comparison.findings import Findings, seeds_named
-from ..comparison.history import LASTING, METRICS, Row
+from ..comparison.row import LASTING, METRICS, Row
 from ..comparison.runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .fit import fit_note
@@ -25,11 +25,15 @@ LASTING_NOTE = (
     "worst 10 % when different clients are worst each round."
 )
 ONE_SEED = "One seed: there is no interval, and nothing is judged."
-_MOVED_NOTE = (
+EQUAL_SEEDS = (
+    "All seeds gave the same runs, so they are one observation: there is no interval, and nothing is judged. Let each "
+    "seed start from another model (give `compare` a function that makes it), or give a smaller batch_size."
+)
+MOVED_NOTE = (
     "Weight moved: percent of weight placed differently from FedAvg; near 0 an entry differs only in its learning rate "
     "or local loss."
 )
-_OSCILLATION_NOTE = "Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct."
+OSCILLATION_NOTE = "Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct."
 
 _AGAINST_FEDAVG = (Column("improved", "improved"), Column("degraded", "degraded"))
 NEGATIVE = Column("negative", "negative rounds")
@@ -69,6 +73,11 @@ def judged_by(late: bool) -> tuple[str, ...]:
     if late:
         return ("mean", "worst10", LASTING, "std")
     return ("mean", "worst10", "std")
+
+
+def compared_by(late: bool) -> tuple[str, ...]:
+    """The same and the best 10 %, who may be those that pay."""
+    return (*judged_by(late), "best10")
 
 
 def figures_at(row: Row, late: bool) -> MeansAndSpreads:
@@ -132,7 +141,7 @@ def correlation(value: float) -> Cell:
 
 def detailed(findings: Findings, late: bool) -> Table:
     """The paper's detailed table: every metric of every entry, with its spread over seeds."""
-    note = joined(accuracy_note(findings), floor_note(findings))
+    note = joined(accuracy_note(findings, not is_alone(findings)), floor_note(findings))
     table = Table(
         name=name_of("detailed", late),
         title=f"{findings.metric.name.capitalize()} and fairness, {when(findings, late)}",
@@ -150,24 +159,33 @@ def overview(findings: Findings, late: bool) -> Table:
     figures = [mean, std, worst10, best10]
     if late:
         figures.append(LASTING_COLUMN)
-    columns = (*figures, *_AGAINST_FEDAVG, *_weights(findings))
+    columns = (*figures, *_against(findings), *_weights(findings))
     return _at_a_glance(findings, late, columns)
 
 
-def brief(findings: Findings) -> Table:
-    """What `evenfed compare` and `evenfed report` show first: the figures a choice is made by."""
+def brief(findings: Findings, all_by: str = "--full") -> Table:
+    """What `evenfed compare` and `evenfed report` show first: the figures a choice is made by.
+
+    `all_by`: the option that shows all.
+    """
     mean, std, _, worst10, _, best10 = METRIC_COLUMNS
     fit = fit_note(findings)
     beside_worst10 = EXPECTED_WORST10 if fit else best10
-    columns = (mean, worst10, beside_worst10, std, *_AGAINST_FEDAVG)
-    note = joined(accuracy_note(findings), fit, improved_note(findings), floor_note(findings), "All figures: --full.")
+    columns = (mean, worst10, beside_worst10, std, *_against(findings))
+    note = joined(
+        accuracy_note(findings, not is_alone(findings)),
+        fit,
+        improved_note(findings),
+        floor_note(findings),
+        f"All figures: {all_by}.",
+    )
     table = _at_a_glance(findings, True, columns)
     return replace(table, name="brief", notes=(note,))
 
 
 def summary(findings: Findings) -> list[Table]:
     """What `evenfed compare --full` shows: the overview with every metric, in the last rounds and in the last one."""
-    rest = (*_AGAINST_FEDAVG, NEGATIVE, *WEIGHTS)
+    rest = (*_against(findings), NEGATIVE, *WEIGHTS)
     late_columns = (*METRIC_COLUMNS, LASTING_COLUMN, *rest)
     last_columns = (*METRIC_COLUMNS, *rest)
     late = _at_a_glance(findings, True, late_columns)
@@ -182,11 +200,11 @@ def summary(findings: Findings) -> list[Table]:
 
 def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> Table:
     note = joined(
-        accuracy_note(findings),
+        accuracy_note(findings, not is_alone(findings)),
         LASTING_NOTE if LASTING_COLUMN in columns else "",
         improved_note(findings),
-        "" if findings.origin else _MOVED_NOTE,
-        "" if findings.origin else _OSCILLATION_NOTE,
+        "" if findings.origin else MOVED_NOTE,
+        "" if findings.origin else OSCILLATION_NOTE,
         floor_note(findings),
     )
     table = Table(
@@ -201,7 +219,7 @@ def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> T
 
 
 def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Line]:
-    """One line per entry, the noise floor after them; dashes for those that diverged."""
+    """One line per entry, the noise floor after them; dashes for those that broke down."""
     lines = []
     for entry in findings.everyone:
         row = findings.rows[entry.label]
@@ -211,9 +229,9 @@ def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Li
             cells.append(_figure(row, late, column.key, is_compared))
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
-    for label in dict.fromkeys(findings.diverged):
+    for entry in findings.lost:
         nothing = [Cell()] * len(columns)
-        lines.append(Line(label, nothing, control=True))
+        lines.append(Line(entry.label, nothing, control=True))
     return lines
 
 
@@ -269,9 +287,19 @@ def suppression_cells(row: Row, late: bool) -> list[Cell]:
     return [improved, degraded, replace(mean_gain, signed=True)]
 
 
+def is_alone(findings: Findings) -> bool:
+    """Whether there is one entry, compared with nothing."""
+    return len(findings.everyone) == 1
+
+
+def _against(findings: Findings) -> tuple[Column, ...]:
+    """Clients that gain and lose, where there is something to compare with."""
+    return () if is_alone(findings) else _AGAINST_FEDAVG
+
+
 def improved_note(findings: Findings) -> str:
     """What the columns of clients that gain and lose are; nothing where an entry is alone."""
-    if len(findings.everyone) == 1:
+    if is_alone(findings):
         return ""
     worse, better = ("below", "above") if findings.metric.higher_is_better else ("above", "below")
     return (
@@ -290,10 +318,11 @@ def joined(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
-def accuracy_note(findings: Findings) -> str:
+def accuracy_note(findings: Findings, marks_best: bool = True) -> str:
     """What the figures are."""
     spread = spread_of(findings)
-    note = f"{measured_on(findings)}{in_percent(findings)} over clients, {spread}; best in bold."
+    best = "; best in bold" if marks_best else ""
+    note = f"{measured_on(findings)}{in_percent(findings)} over clients, {spread}{best}."
     if findings.metric.higher_is_better:
         return note
     return f"{note} Less is better: the worst clients have the highest {findings.metric.name}."
@@ -314,12 +343,16 @@ def spread_of(findings: Findings) -> str:
 def floor_note(findings: Findings) -> str:
     """What the lines of the noise floor are."""
     sentences = []
-    if findings.paired_floor:
+    if findings.other_batches:
         sentences.append("Other batches: FedAvg again from the same initial models, with its batches in another order.")
+        if not findings.paired_floor:
+            sentences.append("They change nothing here, and so say nothing about chance: is every client one batch?")
     if findings.floor:
         sentences.append("A new seed: FedAvg again with other seeds.")
+        if not findings.floor_of_seeds:
+            sentences.append("They change nothing here, and so say nothing about chance: nothing is drawn by seed.")
     for entry in findings.controls:
-        if entry is findings.floor or entry is findings.paired_floor:
+        if entry is findings.floor or entry is findings.other_batches:
             continue
         usual = findings.baseline.precision
         precision = f"{entry.precision} instead of {usual}"

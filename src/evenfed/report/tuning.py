@@ -38,8 +38,8 @@ def render(tuned: Tuned) -> Table:
         table.add_row(
             escape(label),
             escape(values_of(best)),
-            f"{mean:.{judged_by.digits}f}",
-            f"{worst10:.{judged_by.digits}f}",
+            judged_by.text(mean),
+            judged_by.text(worst10),
             str(tried[label]),
         )
     return table
@@ -99,18 +99,23 @@ def write_toml(tuned: Tuned, path: Path) -> None:
         judged_on = "a validation split"
     origin = f"Values chosen by {search.metric} on {judged_on}."
     experiment = tables(tuned.experiment, search.select_on)
-    save_toml(path, origin, experiment)
+    save_toml(path, toml_text(path, origin, experiment))
 
 
-def save_toml(path: Path, origin: str, experiment: Mapping[str, Any]) -> None:
-    """An experiment as a file that says how to run it and where its values come from."""
+def toml_text(path: Path, origin: str, experiment: Mapping[str, Any]) -> str:
+    """An experiment as the text of a file that says how to run it and where its values come from."""
     try:
         import tomli_w
     except ImportError:
         raise InputError("writing TOML needs tomli-w; install it with: pip install 'evenfed[tune]'") from None
     comment = textwrap.fill(origin, 110, initial_indent="# ", subsequent_indent="# ")
     content = tomli_w.dumps(experiment)
+    return f"# evenfed compare {shown(path)}\n{comment}\n{content}"
+
+
+def save_toml(path: Path, text: str) -> None:
+    """Write an experiment's file."""
     try:
-        path.write_text(f"# evenfed compare {shown(path)}\n{comment}\n{content}")
+        path.write_text(text)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another --out") from None

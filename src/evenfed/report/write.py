@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -51,7 +52,7 @@ def terminal(report: Report, page: Console) -> RenderableType:
 
 
 def pages(tables: Sequence[Table], page: Console) -> RenderableType:
-    """Tables one below the other; a table too wide for the page is split into two blocks of columns."""
+    """Tables one below the other; one too wide for the page is split into blocks of columns."""
     parts: list[RenderableType] = []
     for table in tables:
         table = table.shown()
@@ -66,13 +67,19 @@ def pages(tables: Sequence[Table], page: Console) -> RenderableType:
 
 
 def _blocks(table: Table, width: int) -> list[Sequence[int]]:
-    """All columns if they fit beside a label of the least width, otherwise two halves."""
+    """The columns in as few equal parts as fit beside a label of the least width; at least one column each."""
     columns = range(len(table.columns))
-    least_width = _LABEL_WIDTH + _width_beside_label(table, columns)
-    if least_width <= width:
-        return [columns]
-    half = (len(columns) + 1) // 2
-    return [columns[:half], columns[half:]]
+    room = width - _LABEL_WIDTH
+    blocks: list[Sequence[int]] = [columns]
+    for parts in range(1, len(columns) + 1):
+        size = math.ceil(len(columns) / parts)
+        blocks = []
+        for first in range(0, len(columns), size):
+            blocks.append(columns[first : first + size])
+        widest = max(_width_beside_label(table, block) for block in blocks)
+        if widest <= room:
+            break
+    return blocks
 
 
 def _width_beside_label(table: Table, columns: Sequence[int]) -> int:
@@ -250,7 +257,7 @@ def _is_bold(cell: Cell) -> bool:
 
 
 def comma_separated(report: Report) -> str:
-    """One line per cell; numbers with twelve digits, in per cent or points."""
+    """One line per cell; numbers with ten digits, in per cent or points."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = Cell().numbers()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from ...comparison.averaging import averaged_rivals, one_decay_each
 from ...comparison.configuration import unaveraged
@@ -155,10 +156,18 @@ def _spec(
 
 
 def _axis(rows: Sequence[Row]) -> Axis:
+    """Wide enough for every federation's mean over its seeds, and for the intervals."""
+    seeds: dict[tuple[str, ...], list[float]] = {}
     by_entry: dict[str, list[float]] = {}
     for row in rows:
         values = by_entry.setdefault(row["algorithm"], [])
-        values += [row[name] for name in ("points", "low", "high") if name in row]
+        if "points" in row:
+            drawn_as_one = (row["algorithm"], row["figure"], row["stage"], row["federation"])
+            seeds.setdefault(drawn_as_one, []).append(row["points"])
+        else:
+            values += [row["low"], row["high"]]
+    for (algorithm, *_), points in seeds.items():
+        by_entry[algorithm].append(fmean(points))
     extents = []
     for values in by_entry.values():
         extents.append(Extent(min(values), max(values)))
@@ -187,6 +196,7 @@ def _panel(
             "domain": False,
             "labelFontSize": 9.5,
             "labelPadding": 6,
+            "titlePadding": 10,
         },
     )
     before = text_of(_STAGES["before"])

@@ -7,7 +7,19 @@ from ...comparison.findings import Findings
 from ..paper import Numbers
 from ..tables import measured_on, title, when
 from .chart import Chart, Row, Spec, spec_of
-from .parts import aggregated, calculated, category, label_lines, named_scale, quantity, rounded, shown, where
+from .parts import (
+    aggregated,
+    calculated,
+    category,
+    label_lines,
+    named_scale,
+    names_axis,
+    names_extent,
+    quantity,
+    rounded,
+    shown,
+    where,
+)
 from .theme import BLUE, VERMILION
 
 _COLOURS = {"mean": BLUE, "worst10": VERMILION, "worst20": VERMILION}
@@ -60,7 +72,6 @@ def _rows(findings: Findings, metrics: Sequence[str], paper: Numbers | None) -> 
 
 def _spec(findings: Findings, metrics: Sequence[str]) -> Spec:
     labels = {entry.label: label_lines(title(entry.label), _LETTERS) for entry in findings.everyone}
-    letters = max(len(line) for lines in labels.values() for line in lines)
     lines = max(map(len, labels.values()))
     is_share = findings.metric.is_share
     transform = [
@@ -77,16 +88,10 @@ def _spec(findings: Findings, metrics: Sequence[str]) -> Spec:
     whens = list(dict.fromkeys([when(findings, False), when(findings, True)]))
     for text in whens:
         is_first = text == whens[0]
-        y_axis = {
-            "labels": is_first,
-            "labelExpr": f"({json.dumps(labels)})[datum.value]",
-            "labelOffset": {"expr": f"-6 * (({json.dumps(labels)})[datum.value].length - 1)"},
-            "ticks": False,
-            "grid": False,
-        }
+        y_axis = names_axis(labels) if is_first else {"labels": False, "ticks": False, "grid": False}
         view = {
             "title": {"text": text, "anchor": "start", "fontSize": 12},
-            "width": (_WIDTH - 6 * letters) // len(whens),
+            "width": (_WIDTH - names_extent(labels)) // len(whens),
             "height": {"step": max(13 * len(metrics) + 6, 13 * lines + 4), "for": "position"},
             "transform": [where(f"datum.when === {json.dumps(text)}")],
             "layer": _layers(findings, metrics, category("algorithm", title=None, sort=list(labels), axis=y_axis)),

@@ -19,7 +19,7 @@ _MARGINS = {
     "right": 16,
     "bottom": 5,
 }  # a reader's fonts may be wider
-_LETTERS = 112  # of a line below the title
+_TITLE_SHARE = 0.8  # of the letters of a line: a title's are larger
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,13 @@ class Chart:
     says: str  # how to read it, in a sentence or two
     spec: Spec
     rows: Sequence[Row] = field(repr=False)
+    letters: int = 100  # of a line below the title, as many as fit in the widest of the usual fonts
 
     def still(self, theme: Theme = LIGHT) -> Spec:
         """The specification with its rows, title and colours: all that a renderer needs."""
         heading = {
-            "text": textwrap.wrap(self.title, _LETTERS) or [""],
-            "subtitle": textwrap.wrap(self.says, _LETTERS),
+            "text": textwrap.wrap(self.title, int(_TITLE_SHARE * self.letters)) or [""],
+            "subtitle": textwrap.wrap(self.says, self.letters),
             "anchor": "start",
             "offset": 10,
         }

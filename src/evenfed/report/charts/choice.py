@@ -1,11 +1,12 @@
-"""What was chosen from: accuracy over the two dials of each method."""
+"""What was chosen from: accuracy over two dials of each method."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...comparison.choose import Choice
 from ...comparison.findings import BASELINE
-from ..choice import FIGURES, Grid, grids, shown
-from ..tables import measured_on, spread_of, title, when
+from ..choice import FIGURES, Grid, averaged_over, figures_named, grids, in_order, shown
+from ..tables import title, when
 from .chart import Chart, Row, Spec, spec_of
 from .parts import category, named_scale, quantity
 from .theme import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION
@@ -14,19 +15,28 @@ _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE)  # of a dial's values; grey 
 
 
 def chart(choice: Choice) -> Chart | None:
-    """One line per value of the second dial over the values of the first, beside FedAvg; None without such methods."""
-    methods = grids(choice)
+    """One line per value of the second dial over the values of the first, beside FedAvg; None without such methods.
+
+    FedAvg's own dials are drawn where no other method has two.
+    """
+    every_method = grids(choice)
+    methods = [grid for grid in every_method if grid.method != BASELINE] or every_method
     if not methods:
         return None
     findings = choice.findings
     first = _dial_names(methods, 0)
     second = _dial_names(methods, 1)
+    says = f"Figures: {when(findings, True)}, {averaged_over(choice)}."
+    for grid in methods:
+        if grid.others:
+            says += f" {grid.method}: {grid.as_chosen}, as chosen."
     return Chart(
         name="dials",
-        title=f"{measured_on(findings)} over {first} and {second}: {findings.header.data['name']}",
-        says=f"Figures: {when(findings, True)}, {spread_of(findings)}. Dashed: FedAvg, chosen the same way.",
+        title=f"{figures_named(choice)} over {first} and {second}: {findings.header.data['name']}",
+        says=f"{says} Dashed: FedAvg, chosen the same way.",
         spec=_spec(choice, methods, first, second),
         rows=list(_rows(choice, methods)),
+        letters=min(100, 40 * len(methods)),
     )
 
 
@@ -37,7 +47,7 @@ def _spec(
     second: str,
 ) -> Spec:
     colours = {}
-    for position, value in enumerate(methods[0].values(1)):
+    for position, value in enumerate(_values(methods, 1)):
         colours[shown(value)] = GREY if value is None else _COLOURS[position % len(_COLOURS)]
     legend = {
         "title": second,
@@ -63,9 +73,10 @@ def _spec(
                 "field": "first",
                 "type": "ordinal",
                 "title": first,
+                "sort": list(map(shown, _values(methods, 0))),
                 "axis": {"labelAngle": 0},
             },
-            "y": quantity("value", title=choice.findings.metric.axis, scale={"zero": False}),
+            "y": quantity("value", title=_axis(choice), scale={"zero": False}),
             "color": category("second", scale=named_scale(colours), legend=legend),
         },
     }
@@ -90,6 +101,19 @@ def _dial_names(methods: Sequence[Grid], position: int) -> str:
     return " or ".join(names)
 
 
+def _values(methods: Sequence[Grid], dial: int) -> list[Any]:
+    """Of one dial, over all methods."""
+    values: set[Any] = set()
+    for grid in methods:
+        values.update(grid.values(dial))
+    return in_order(values)
+
+
+def _axis(choice: Choice) -> str:
+    axis = choice.findings.metric.axis
+    return f"expected {axis}" if choice.is_expected else axis
+
+
 def _rows(choice: Choice, methods: Sequence[Grid]) -> Iterator[Row]:
     unit = choice.findings.metric.unit
     fedavg = choice.rows[choice.chosen[BASELINE].label]
@@ -101,7 +125,7 @@ def _rows(choice: Choice, methods: Sequence[Grid]) -> Iterator[Row]:
                     "algorithm": entry.label,
                     "method": grid.method,
                     "metric": title(metric),
-                    "first": first,
+                    "first": shown(first),
                     "second": shown(second),
                     "value": unit * row.late[metric][0],
                     "fedavg": unit * fedavg.late[metric][0],

@@ -9,7 +9,7 @@ from ...comparison.findings import Entry, Findings
 from ...comparison.history import History
 from ...comparison.runs import FLOOR_NAMES
 from ...fairness import Vector
-from ..tables import measured_on, when
+from ..tables import is_alone, measured_on, when
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
 from .parts import (
@@ -39,7 +39,12 @@ def sorted_curves(findings: Findings) -> Chart:
     """Clients from the worst served to the best: a curve that starts higher is fairer."""
     cast = _Cast.of(findings)
     baseline = findings.baseline_name
-    says = f"Clients from the worst served to the best, each averaged over seeds. Dashed grey: {baseline}."
+    says = "Clients from the worst served to the best"
+    if len(findings.seeds) > 1 or not is_alone(findings):
+        says += ", each averaged over seeds"
+    says += "."
+    if not is_alone(findings):
+        says += f" Dashed grey: {baseline}."
     return Chart(
         name="clients",
         title=f"How evenly clients are served: {measured_on(findings).lower()}, {when(findings, True)}",
@@ -228,7 +233,10 @@ def _curves(findings: Findings, cast: _Cast) -> Spec:
         "mark": {"type": "point", "style": "picked", "size": 130},
         "encoding": {"x": x, "y": y, "tooltip": tooltip},
     }
-    drawing = panels(cast.labels, {"layer": [baseline, own, each, one]})
+    layers = [own, each, one]
+    if not is_alone(findings):
+        layers.insert(0, baseline)
+    drawing = panels(cast.labels, {"layer": layers})
     transform = [_over_seeds(), clients, *_ranked("value", sign), *_ranked("baseline", sign)]
     return spec_of({"transform": transform, **drawing})
 

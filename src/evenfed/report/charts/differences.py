@@ -1,6 +1,5 @@
 """Every entry minus the baseline with its interval, over a band of what chance alone does, on each federation."""
 
-import json
 from collections.abc import Iterator
 
 from ...comparison.intervals import LOWER_IS_BETTER
@@ -8,12 +7,25 @@ from ...comparison.statistics import Differences
 from ..tables import judged_by, measured_on, title, when
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
-from .parts import aggregated, beyond_edges, calculated, category, label_lines, once, quantity, rounded, shown, where
+from .parts import (
+    aggregated,
+    beyond_edges,
+    calculated,
+    category,
+    label_lines,
+    names_axis,
+    names_extent,
+    once,
+    quantity,
+    rounded,
+    shown,
+    where,
+)
 from .theme import BLUE, GREY, VERMILION
 
 _COLUMNS = 2
 _WIDTH = 760  # of both columns with their labels
-_LABEL_LETTERS = 46
+_LABEL_LETTERS = 36
 BY_VERDICT = {
     "condition": [{"test": "datum.sure > 0", "value": BLUE}, {"test": "datum.sure < 0", "value": VERMILION}],
     "value": GREY,
@@ -118,22 +130,16 @@ def _spec(differences: Differences) -> Spec:
     for entry in findings.everyone[1:]:
         names[entry.label] = label_lines(title(entry.label), _LABEL_LETTERS)
     lines = max(map(len, names.values()))
-    letters = max(len(line) for each in names.values() for line in each)
-    panel_width = (_WIDTH - round(5.4 * letters) - 20) // _COLUMNS
+    panel_width = (_WIDTH - names_extent(names) - 20) // _COLUMNS
     views = []
     metrics = judged_by(late=not findings.is_of_one_round)
     for position, metric in enumerate(metrics):
         heading = title(metric)
         is_less_better = metric in LOWER_IS_BETTER or not findings.metric.higher_is_better
         sign = -1 if is_less_better else 1
-        y_axis = {
-            "labels": position % _COLUMNS == 0,
-            "labelExpr": f"({json.dumps(names)})[datum.value]",
-            "labelOffset": {"expr": f"-6 * (({json.dumps(names)})[datum.value].length - 1)"},
-            "ticks": False,
-            "domain": False,
-            "grid": False,
-        }
+        y_axis = {"labels": False, "ticks": False, "domain": False, "grid": False}
+        if position % _COLUMNS == 0:
+            y_axis = names_axis(names, domain=False)
         y = category("algorithm", title=None, scale={"domain": list(names)}, axis=y_axis)
         view = {
             "title": {"text": f"{heading} ({'← better' if sign < 0 else 'better →'})", "fontSize": 12},

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...comparison.findings import Findings
 from ...comparison.history import History
-from ..tables import measured_on
+from ..tables import is_alone, measured_on
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
 from .parts import (
@@ -36,12 +36,9 @@ def chart(comparisons: Sequence[Findings]) -> Chart | None:
     if most < 2:
         return None
     group = -(-most // MOST_ROUNDS)
-    over = "seeds"
-    if len(comparisons) > 1:
-        over = f"{len(comparisons)} federations and their seeds"
-    says = f"Mean over {over}; bands: one standard deviation, up and down. Dashed grey: {first.baseline_name}."
+    says = _says(comparisons)
     if group > 1:
-        says += f" Each point is the mean of {group} evaluated rounds."
+        says.append(f"Each point is the mean of {group} evaluated rounds.")
     rows: list[Row] = []
     for position, findings in enumerate(comparisons):
         for row in _rows(findings, group):
@@ -51,10 +48,24 @@ def chart(comparisons: Sequence[Findings]) -> Chart | None:
     return Chart(
         name="learning-curves",
         title=f"Mean, worst 10 % and spread, round by round: {first.header.data['name']}, {measured_on(first).lower()}",
-        says=says,
+        says=" ".join(says),
         spec=_spec(first, rows),
         rows=rows,
     )
+
+
+def _says(comparisons: Sequence[Findings]) -> list[str]:
+    """How to read it; one run alone has no bands and nothing beside it."""
+    first = comparisons[0]
+    says = []
+    over = "seeds"
+    if len(comparisons) > 1:
+        over = f"{len(comparisons)} federations and their seeds"
+    if len(first.seeds) > 1 or len(comparisons) > 1 or not is_alone(first):
+        says.append(f"Mean over {over}; bands: one standard deviation, up and down.")
+    if not is_alone(first):
+        says.append(f"Dashed grey: {first.baseline_name}.")
+    return says
 
 
 def _rows(findings: Findings, group: int) -> Iterator[Row]:
@@ -156,7 +167,9 @@ def _spec(findings: Findings, rows: list[Row]) -> Spec:
         },
     }
     labels = [entry.label for entry in findings.planned]
-    layers = [beside, band, line, *_beyond(axis)]
+    layers = [band, line, *_beyond(axis)]
+    if not is_alone(findings):
+        layers.insert(0, beside)
     drawing = panels(labels, {"layer": layers})
     return spec_of({"transform": _by_round(), **drawing})
 

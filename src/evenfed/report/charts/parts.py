@@ -2,6 +2,7 @@
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ _MOST_COLUMNS = 4  # of panels
 _PANELS_WIDTH = 708  # of a row of them
 _WIDEST = 260
 _BETWEEN = 16
+_BOLD_LETTER = 7.2  # pixels, of a panel's title in the widest of the usual fonts
+_AXIS_LETTER = 6  # pixels, of a name on an axis in the same font
 MANY_CLIENTS = 2000  # more are shown as quantiles
 _LAST_ROUNDS = 60
 _FEW_ROUNDS = 12  # of very many clients
@@ -167,7 +170,7 @@ def panel_width(panels: int) -> int:
 def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> Spec:
     """A panel for each algorithm, side by side in rows."""
     width = panel_width(len(labels))
-    names = {label: label_lines(label, width // 6) for label in labels}
+    names = {label: label_lines(label, int(width / _BOLD_LETTER)) for label in labels}
     most_lines = max(map(len, names.values()))
     header = {
         "title": None,
@@ -193,12 +196,14 @@ def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> 
 
 
 def label_lines(label: str, width: int) -> list[str]:
-    """A label in lines of about that many letters, broken before its options and between them.
+    """A label in lines of at most that many letters, broken before its options and between them, else anywhere.
 
     >>> label_lines("semi_vred[beta=1,smooth=0.1,average=0.9]", 24)
     ['semi_vred', 'beta=1, smooth=0.1,', 'average=0.9']
     >>> label_lines("vred[beta=1]", 24)
     ['vred beta=1']
+    >>> label_lines("an-algorithm-of-my-own[beta=1]", 16)
+    ['an-algorithm-of-', 'my-own', 'beta=1']
     """
     name, _, options = visible(label).removesuffix("]").partition("[")
     words = [name, *options.split(",")] if options else [name]
@@ -213,7 +218,34 @@ def label_lines(label: str, width: int) -> list[str]:
             lines.append(line)
             longer = f"{word},"
         line = longer
-    return [*lines, line.removesuffix(",")]
+    lines.append(line.removesuffix(","))
+    short = []
+    for line in lines:
+        short += textwrap.wrap(line, width)
+    return short
+
+
+def names_extent(names: Mapping[str, Sequence[str]]) -> int:
+    """Pixels beside a plot that the names of `names_axis` need."""
+    letters = max(len(line) for lines in names.values() for line in lines)
+    return _AXIS_LETTER * letters
+
+
+def names_axis(names: Mapping[str, Sequence[str]], **options: Any) -> Spec:
+    """A vertical axis with a name of one line or more for each value.
+
+    Browsers may draw a picture in a wider font than the one it was measured in, so it reserves their room itself.
+    """
+    lines_of_value = f"({json.dumps(names)})[datum.value]"
+    return {
+        "labelExpr": lines_of_value,
+        "labelOffset": {"expr": f"-6 * ({lines_of_value}.length - 1)"},
+        "labelLimit": 0,  # none: what tells two names apart often stands at the end
+        "minExtent": names_extent(names),
+        "ticks": False,
+        "grid": False,
+        **options,
+    }
 
 
 def last_rounds(clients: int) -> int:

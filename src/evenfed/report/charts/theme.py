@@ -57,6 +57,7 @@ class Theme:
                 "titleColor": text,
                 "titleFontWeight": "normal",
                 "labelLimit": 300,
+                "columnPadding": 30,  # browsers may have a wider font than the one that the labels were measured in
             },
             "view": {"stroke": None},
             "text": {"color": text, "fontSize": 11},

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...comparison.findings import Findings
 from ...comparison.history import History
-from ..tables import measured_on, when
+from ..tables import is_alone, measured_on, when
 from .chart import Chart, Row, Spec, spec_of
 from .parts import (
     WIDTH,
@@ -25,9 +25,9 @@ from .theme import is_own, looks
 
 
 def chart(findings: Findings) -> Chart | None:
-    """Up is fairer, right is better on average. None where no client has a figure."""
+    """Up is fairer, right is better on average. None where no client has a figure, or an entry is alone."""
     rows = _rows(findings)
-    if not rows:
+    if not rows or is_alone(findings):
         return None
     says = "Bars: one standard deviation over seeds, up and down."
     if repetitions(findings):
@@ -250,9 +250,9 @@ def _off_the_scale(findings: Findings, plot: Plot) -> list[Spec]:
     left = plot.outside.left + 10
     top = plot.outside.top + 12
     known = looks(findings.planned)
-    digits = findings.metric.digits
+    form = ".1f" if findings.metric.is_share else ".4~g"  # losses have no bound
     place = {"y": quantity("place", scale=None, axis=None)}
-    numbers = f"format(datum.mean, '.{digits}f') + ', ' + format(datum.worst10, '.{digits}f')"
+    numbers = f"format(datum.mean, '{form}') + ', ' + format(datum.worst10, '{form}')"
     heading = {
         "transform": [aggregated([], number=("count", "mean")), where("datum.number > 0")],
         "mark": {

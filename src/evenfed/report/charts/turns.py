@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...comparison.findings import Findings
+from ...comparison.averaging import before_and_after
+from ...comparison.findings import Entry, Findings
 from ...comparison.history import History
 from ...fairness import Vector
 from ..tables import measured_on
@@ -39,16 +40,17 @@ def chart(findings: Findings) -> Chart | None:
     group_of = None
     if len(people) > MANY_CLIENTS:
         group_of = _groups(findings)
-    rows = list(_rows(findings, people, group_of))
+    entries = before_and_after(findings)
+    rows = list(_rows(entries, people, group_of))
     seen: set[int] = set()
     for row in rows:
         seen.update(row["round"])
     rounds = sorted(seen)
     if len(rounds) < 2:
         return None
-    last = min(last_rounds(len(people)), findings.rounds)
+    last = min(last_rounds(len(people)), findings.reached)
     says = (
-        "Marked: among the worst-served 10 % in that round, darker the more seeds agree. Evaluated ones of the last "
+        "Marked: among the worst-served 10 % in that round, darker the more seeds agree. Evaluations in the last "
         f"{last} rounds; "
     )
     if group_of is None:
@@ -59,7 +61,7 @@ def chart(findings: Findings) -> Chart | None:
         name="turns",
         title=f"Who is served worst, round by round: {findings.header.data['name']}, {measured_on(findings).lower()}",
         says=says,
-        spec=_spec(findings, _order(rows, group_of is not None), rounds, group_of is not None),
+        spec=_spec(entries, _order(rows, group_of is not None), rounds, group_of is not None),
         rows=rows,
     )
 
@@ -91,9 +93,9 @@ def _group_name(group: int) -> str:
     return f"{step * group} to {step * (group + 1)} %"
 
 
-def _rows(findings: Findings, people: People, group_of: Groups | None) -> Iterator[Row]:
+def _rows(entries: Sequence[Entry], people: People, group_of: Groups | None) -> Iterator[Row]:
     """A client of a run each, or a group of them, with the rounds in which it is among the worst."""
-    for entry in findings.planned:
+    for entry in entries:
         for seed, run in entry.runs.items():
             turns = _turns(run, people, group_of)
             for client, by_round in turns.items():
@@ -138,7 +140,7 @@ def _order(rows: Sequence[Row], are_groups: bool) -> list[str]:
     return [client for client, _ in times.most_common()]
 
 
-def _spec(findings: Findings, clients: Sequence[str], rounds: Sequence[int], are_groups: bool) -> Spec:
+def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int], are_groups: bool) -> Spec:
     height = max(60, min(240, 9 * (len(clients) + 2)))
     flattened = ["round", "part"] if are_groups else ["round"]
     part = "sum" if are_groups else "count"
@@ -186,7 +188,7 @@ def _spec(findings: Findings, clients: Sequence[str], rounds: Sequence[int], are
             "tooltip": [shown("client", "client"), shown("round", "round", 0), shown("share", "part of the runs", 2)],
         },
     }
-    labels = [entry.label for entry in findings.planned]
+    labels = [entry.label for entry in entries]
     layers = [cells] if are_groups else [cells, *_numbers(height)]
     drawing = panels(labels, {"layer": layers}, height=height)
     return spec_of({"transform": transform, **drawing})

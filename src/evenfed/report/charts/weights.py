@@ -40,7 +40,7 @@ def chart(findings: Findings) -> Chart | None:
     if findings.origin or not entries:
         return None
     people = People.of(findings)
-    rounds = min(last_rounds(len(people)), findings.rounds)
+    rounds = min(last_rounds(len(people)), findings.reached)
     runs = sum(len(entry.runs) for entry in entries)
     are_quantiles = len(people) > MANY_CLIENTS or runs * rounds * len(people) > MOST_CELLS
     rows: list[Row] = []

@@ -7,10 +7,13 @@ import numpy as np
 
 from ...comparison.findings import Entry, Findings
 from ...comparison.intervals import Difference
+from ...comparison.runs import FLOOR_NAMES
 from ...comparison.statistics import Differences
 from ...metrics import Metric
 from .. import expected
 from ..tables import figures_at
+
+_DIGITS = 9  # of a gain: the rest is rounding
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,27 @@ class Basis:
     def rivals(self) -> list[Entry]:
         """The entries that compete with FedAvg, or with the baseline of an audit."""
         return [entry for entry in self.findings.entries[1:] if self.is_compared(entry)]
+
+    @property
+    def lost(self) -> list[Entry]:
+        """The entries without figures on some federation, since training broke down; each once."""
+        lost: dict[str, Entry] = {}
+        for findings in self.differences.comparisons:
+            for entry in findings.lost:
+                if entry.label not in FLOOR_NAMES:
+                    lost.setdefault(entry.label, entry)
+        return list(lost.values())
+
+    @property
+    def broken(self) -> list[Entry]:
+        """The other entries with a run that broke down: their figures are those of the model it was left with."""
+        broken: dict[str, Entry] = {}
+        shown = self.findings.by_label
+        for findings in self.differences.comparisons:
+            for entry in findings.entries:
+                if entry.broken and entry.label in shown:
+                    broken[entry.label] = entry
+        return list(broken.values())
 
     @property
     def baseline(self) -> str:
@@ -76,6 +100,13 @@ class Basis:
         """Of the worst 10 %, more is better whatever the metric."""
         return self.metric.sign * self.change(label, "worst10").points
 
+    def merit(self, label: str) -> tuple[float, float]:
+        """The gain of the worst 10 %, and the mean's, which decides between equals; NaN counts as the worst."""
+        of_mean = self.change(label, "mean")
+        first = _or_worst(self.gain(label))
+        second = _or_worst(self.metric.sign * of_mean.points)
+        return first, second
+
     @property
     def winners(self) -> list[Entry]:
         """The entries shown to serve the worst 10 % better than the baseline does, the best first."""
@@ -83,7 +114,14 @@ class Basis:
         for entry in self.rivals:
             if self.change(entry.label, "worst10").direction == 1:
                 winners.append(entry)
-        return sorted(winners, key=lambda entry: -self.gain(entry.label))
+        return sorted(winners, key=lambda entry: self.merit(entry.label), reverse=True)
+
+
+def _or_worst(points: float) -> float:
+    """Without what is rounding alone."""
+    if np.isnan(points):
+        return -np.inf
+    return round(points, _DIGITS)
 
 
 def chosen(comparisons: Sequence[Findings], late: Differences) -> Basis:

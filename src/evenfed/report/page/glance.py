@@ -11,7 +11,7 @@ from ...comparison.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
 from ...core.visible import visible
 from ...metrics import Metric
-from ..tables import in_percent, measured_on, when
+from ..tables import in_percent, is_alone, measured_on, when
 from .basis import Basis
 from .words import signed
 
@@ -43,18 +43,24 @@ class Glance:
 
 
 def of(basis: Basis, name: str = "") -> Glance:
-    """The levels of worst 10 % and mean, and how far each is from FedAvg's."""
+    """The levels of worst 10 % and mean, and how far each is from FedAvg's; what is alone has levels only."""
+    everyone = basis.findings.everyone
+    has_gaps = not is_alone(basis.findings)
     baseline = basis.baseline_name
     columns = [_column("algorithm", "Algorithm", "name")]
     for figure, title in _FIGURES.items():
         columns.append(_column(figure, title, "level"))
-        columns.append(_column(f"{figure}_gap", f"{title} against {baseline}", "gap"))
-    lines = [_line(basis, entry) for entry in basis.findings.everyone]
+        if has_gaps:
+            columns.append(_column(f"{figure}_gap", f"{title} against {baseline}", "gap"))
+    lines = [_line(basis, entry, has_gaps) for entry in everyone]
+    for entry in basis.lost:
+        line = _line_of_lost(entry, columns)
+        lines.append(line)
     return Glance(
         columns,
         lines,
         subtitle=_subtitle(basis),
-        notes=_notes(basis),
+        notes=_notes(basis) if has_gaps else [],
         sign=basis.metric.sign,
         title=name,
     )
@@ -64,16 +70,18 @@ def _column(key: str, title: str, kind: str) -> dict[str, str]:
     return {"key": key, "title": title, "kind": kind}
 
 
-def _line(basis: Basis, entry: Entry) -> dict[str, Any]:
+def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
     label = entry.label
     cells: list[dict[str, Any]] = []
     for figure in _FIGURES:
-        gap: dict[str, Any] = {}
+        cells.append(_level(basis, label, figure))
+        if not has_gaps:
+            continue
         if basis.is_compared(entry):
             difference = basis.change(label, figure)
-            gap = _gap(basis.metric, difference)
-        cells.append(_level(basis, label, figure))
-        cells.append(gap)
+            cells.append(_gap(basis.metric, difference, entry.is_control))
+        else:
+            cells.append({})
     name = FLOOR_NAMES.get(label, label)
     return {
         "entry": visible(label),
@@ -83,22 +91,35 @@ def _line(basis: Basis, entry: Entry) -> dict[str, Any]:
     }
 
 
+def _line_of_lost(entry: Entry, columns: Sequence[dict[str, str]]) -> dict[str, Any]:
+    """An entry that broke down: it has no figures."""
+    name = visible(entry.label)
+    cells: list[dict[str, Any]] = [{} for _ in columns[1:]]
+    cells[0] = {"text": "broke down"}
+    return {
+        "entry": name,
+        "name": name,
+        "control": False,
+        "cells": cells,
+    }
+
+
 def _level(basis: Basis, label: str, figure: str) -> dict[str, Any]:
     value = basis.level(label, figure)
     if np.isnan(value):
         return {"text": "-"}
-    return {"value": value, "text": f"{value:.{basis.metric.digits}f}"}
+    return {"value": value, "text": basis.metric.text(value)}
 
 
-def _gap(metric: Metric, difference: Difference) -> dict[str, Any]:
-    """A difference, its interval, and what it comes to."""
+def _gap(metric: Metric, difference: Difference, is_chance: bool) -> dict[str, Any]:
+    """A difference, its interval, and what it comes to; between repetitions it is chance, whatever its interval."""
     if np.isnan(difference.points):
         return {}
     cell: dict[str, Any] = {
         "value": difference.points,
         "text": signed(metric, difference.points),
-        "direction": difference.direction,
-        "word": difference.verdict,
+        "direction": 0 if is_chance else difference.direction,
+        "word": "chance alone" if is_chance else difference.verdict,
     }
     if difference.is_judged:
         cell["low"] = difference.low
@@ -124,5 +145,5 @@ def _notes(basis: Basis) -> list[str]:
         "colour says that the interval excludes 0."
     ]
     if basis.findings.controls:
-        notes.append("The lines in italics repeat an entry: they show what chance alone does.")
+        notes.append("The lines in italics repeat an entry: they show what chance alone does, and have no colour.")
     return notes

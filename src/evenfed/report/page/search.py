@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...comparison.history import METRICS
+from ...comparison.row import METRICS
 from ...comparison.search import Candidate
 from ...comparison.tune import Tuned
 from ...core.visible import visible
@@ -96,7 +96,7 @@ def _glance(tuned: Tuned) -> Glance:
 
 def _figure(metric: Metric, candidate: Candidate, name: str) -> dict[str, Any]:
     value = metric.unit * candidate.figures[name]
-    return {"value": value, "text": f"{value:.{metric.digits}f}"}
+    return {"value": value, "text": metric.text(value)}
 
 
 def _candidates(tuned: Tuned) -> Table:

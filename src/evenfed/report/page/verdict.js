@@ -33,7 +33,8 @@ function glanceOf(glance) {
     column.kind === "gap" ? scaleOf(glance.lines.map((line) => line.cells[place - 1])) : null,
   );
   const lines = glance.lines.map((line) => glanceLine(line, glance.columns, scales));
-  const keys = (place) => glance.lines.map((line) => (place === 0 ? line.name : keyOf(line.cells[place - 1])));
+  const keys = (place) =>
+    glance.lines.map((line) => (place === 0 ? line.name : keyOf(line.cells[place - 1], glance.columns[place].kind)));
   const titles = glance.columns.map((column) => column.title);
   const caption = make("caption", { class: "unseen" }, "Algorithms by how they serve the worst 10 % and all clients");
   const best = { place: glance.first, order: glance.sign > 0 ? "descending" : "ascending" };
@@ -45,9 +46,10 @@ function glanceOf(glance) {
   return [heading, subtitle, make("div", { class: "wide" }, table), ...notes];
 }
 
-// A number where there is one, else what is read; an empty cell has neither.
-function keyOf(cell) {
-  return cell.value ?? cell.text ?? null;
+// Words by what is read, all else by its number, if it has one.
+function keyOf(cell, kind) {
+  const text = kind === "words" ? cell.text : null;
+  return cell.value ?? text ?? null;
 }
 
 function glanceLine(line, columns, scales) {

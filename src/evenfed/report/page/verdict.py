@@ -10,7 +10,7 @@ import numpy as np
 
 from ...comparison.findings import BASELINE, Entry
 from ...comparison.intervals import Difference
-from ..tables import figures_at
+from ..tables import EQUAL_SEEDS, figures_at
 from .basis import Basis
 from .words import amount, change, counted, is_nothing, level, listed, shown, signed
 
@@ -39,12 +39,24 @@ class Verdict:
 
 def of(basis: Basis) -> Verdict:
     """The verdict on a comparison."""
+    judged = _judged(basis)
+    harm = _harm(basis)
+    is_alone = not basis.rivals and not basis.lost
+    if is_alone or not harm:
+        return judged
+    *details, how_sure = judged.details
+    about_harm = ("Who does harm", harm)
+    return replace(judged, details=[*details, about_harm, how_sure])
+
+
+def _judged(basis: Basis) -> Verdict:
+    """What the differences show."""
     if not basis.rivals:
-        return _alone(basis)
+        return _all_lost(basis) if basis.lost else _alone(basis)
     winners = basis.winners
     if winners:
         return _gain(basis, winners)
-    leader = max(basis.rivals, key=lambda entry: _or_worst(basis.gain(entry.label)))
+    leader = max(basis.rivals, key=lambda entry: basis.merit(entry.label))
     if not basis.change(leader.label, "worst10").is_judged:
         return _unjudged(basis, leader)
     return _no_gain(basis, leader)
@@ -64,8 +76,20 @@ def _alone(basis: Basis) -> Verdict:
     )
 
 
+def _all_lost(basis: Basis) -> Verdict:
+    """Every rival broke down."""
+    labels = [entry.label for entry in basis.lost]
+    return Verdict(
+        f"{listed(labels)} broke down, so nothing can be compared with {basis.baseline_name}.",
+        details=[
+            ("How sure", "Try a smaller learning rate, or less fairness: the remarks say how training broke down.")
+        ],
+        names=labels,
+    )
+
+
 def _unjudged(basis: Basis, leader: Entry) -> Verdict:
-    """One seed on fewer than three federations."""
+    """One seed on fewer than three federations, or seeds that all gave the same run."""
     label = leader.label
     baseline = basis.baseline_name
     gain = basis.change(label, "worst10")
@@ -73,12 +97,17 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     if basis.gain(label) > 0:
         more = _more(basis, gain)
         best = f"Here {label} serves the worst 10 % best, {more} than {baseline}."
+    reason = "With one seed,"
+    cure = "Repeat it with three seeds or more: `--seeds 3`."
+    if basis.differences.has_equal_seeds:
+        reason = "All seeds gave the same runs, so"
+        cure = EQUAL_SEEDS
     return Verdict(
-        f"With one seed, no difference can be told from chance. {best}",
+        f"{reason} no difference can be told from chance. {best}",
         details=[
             ("Who gains", _who_gains(basis, label)),
             ("Who pays", _who_pays(basis, label)),
-            ("How sure", "Not at all. Repeat it with three seeds or more: `--seeds 3`."),
+            ("How sure", f"Not at all. {cure}"),
         ],
         names=[label],
     )
@@ -89,7 +118,7 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
     baseline = basis.baseline_name
     gain = basis.change(label, "worst10")
     is_ahead = basis.gain(label) > 0
-    are_several = len(basis.rivals) > 1
+    are_several = len(basis.rivals) + len(basis.lost) > 1
     who = "No algorithm is" if are_several else f"{label} is not"
     sentence = f"{who} shown to serve the worst-served clients better than {baseline}"
     if is_ahead:
@@ -100,11 +129,6 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
         ("The closest", _who_gains(basis, label, is_named=is_ahead)),
         ("Its cost", _who_pays(basis, label)),
     ]
-    harmful = _harmful(basis)
-    if harmful:
-        verb = "serves" if len(harmful) == 1 else "serve"
-        names = listed(harmful)
-        details.append(("Who does harm", f"{names} {verb} the worst 10 % worse than {baseline}."))
     details.append(("How sure", _sureness(basis, gain)))
     return Verdict(
         f"{sentence}.",
@@ -112,6 +136,26 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
         names=[label],
         notes=_notes(basis),
     )
+
+
+def _harm(basis: Basis) -> str:
+    """Who serves the worst 10 % worse than the baseline does, where nothing is gained, and who broke down."""
+    sentences = []
+    harmful = [] if basis.winners else _harmful(basis)
+    if harmful:
+        names = listed(harmful)
+        verb = "serves" if len(harmful) == 1 else "serve"
+        sentences.append(f"{names} {verb} the worst 10 % worse than {basis.baseline_name}.")
+    lost = [entry.label for entry in basis.lost]
+    if lost:
+        names = listed(lost)
+        verb = "has" if len(lost) == 1 else "have"
+        sentences.append(f"{names} broke down in training and {verb} no figures.")
+    broken = [entry.label for entry in basis.broken]
+    if broken:
+        names = listed(broken)
+        sentences.append(f"{names} broke down in some runs.")
+    return " ".join(sentences)
 
 
 def _harmful(basis: Basis) -> list[str]:
@@ -297,8 +341,3 @@ def _more(basis: Basis, gain: Difference) -> str:
 def _points(basis: Basis, gain: Difference) -> str:
     points = signed(basis.metric, gain.points)
     return f"{points} points" if basis.metric.is_share else points
-
-
-def _or_worst(value: float) -> float:
-    """NaN counts as the worst."""
-    return -np.inf if np.isnan(value) else value

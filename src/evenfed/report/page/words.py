@@ -15,7 +15,7 @@ def level(metric: Metric, value: float) -> str:
     >>> level(Metric(name="accuracy"), 27.48), level(Metric(name="loss", higher_is_better=False), 0.31)
     ('27.5 % accuracy', 'a loss of 0.310')
     """
-    number = f"{value:.{metric.digits}f}"
+    number = metric.text(value)
     if metric.is_share:
         return f"{number} % {metric.name}"
     return f"a {metric.name} of {number}"
@@ -27,7 +27,7 @@ def shown(metric: Metric, value: float) -> str:
     >>> shown(Metric(name="accuracy"), 27.48)
     '27.5 %'
     """
-    number = f"{value:.{metric.digits}f}"
+    number = metric.text(value)
     return f"{number} %" if metric.is_share else number
 
 
@@ -37,13 +37,13 @@ def amount(metric: Metric, points: float) -> str:
     >>> amount(Metric(name="accuracy"), -1.04)
     '1.0 points'
     """
-    number = f"{abs(points):.{metric.digits}f}"
+    number = metric.text(abs(points))
     return f"{number} points" if metric.is_share else number
 
 
 def signed(metric: Metric, points: float) -> str:
     """A difference with its sign; a true minus, as in the page's table."""
-    number = f"{points:+.{metric.digits}f}"
+    number = metric.text(points, signed=True)
     return number.replace("-", "\N{MINUS SIGN}")
 
 

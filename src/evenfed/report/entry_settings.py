@@ -1,0 +1,66 @@
+"""The table of what sets the entries apart: hyper-parameters, learning rates, and other options that differ."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..comparison.findings import Entry, Findings
+from .table import Cell, Column, Line, Table
+
+_ALWAYS = "lr"
+_OF_A_RUN = ("seed", "batch_seed", "device", "engine")  # and not of an entry
+
+
+def entry_settings(findings: Findings) -> Table | None:
+    """None for audits, which know no settings."""
+    if findings.origin is not None:
+        return None
+    options = _differing(findings.everyone)
+    lines = []
+    for entry in findings.everyone:
+        settings = dict(entry.config.get("hyper_parameters", {}))
+        for option in options:
+            settings[option] = entry.config["train"].get(option)
+        words = []
+        for name, value in settings.items():
+            if value is not None:
+                words.append(f"{name}={_written(value)}")
+        line = Line(entry.label, [Cell(verdict=", ".join(words))], control=entry.is_control)
+        lines.append(line)
+    return Table(
+        name="settings",
+        title="Settings",
+        columns=[Column("settings", "hyper-parameters and options")],
+        lines=lines,
+        notes=(
+            "Hyper-parameters of the algorithm, the learning rate, and options of training that are not the same for "
+            "all entries. Every run's header has all settings.",
+        ),
+    )
+
+
+def _differing(entries: Sequence[Entry]) -> list[str]:
+    """The learning rate, and other options of training that are not the same for all entries."""
+    first_value: dict[str, Any] = {}  # older runs do not name every option
+    differing = [_ALWAYS]
+    for entry in entries:
+        for option, value in entry.config["train"].items():
+            if option in _OF_A_RUN or option in differing:
+                continue
+            if value != first_value.setdefault(option, value):
+                differing.append(option)
+    return differing
+
+
+def _written(value: Any) -> str:
+    """As in an experiment's file, without quotes.
+
+    >>> _written({"name": "sgd", "momentum": 0.9}), _written({"size": 5.0}), _written(True)
+    ('sgd (momentum=0.9)', '(size=5.0)', 'true')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        name = value.get("name", "")
+        others = [f"{key}={_written(inner)}" for key, inner in value.items() if key != "name"]
+        return f"{name} ({', '.join(others)})".lstrip() if others else str(name)
+    return str(value)
