@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from evenfed.comparison.provenance import provenance
 from evenfed.report.over_clients import _gaps, _resampled
 
 RESULT = Path(__file__).parent / "results" / "coverage_over_clients.json"
@@ -49,7 +50,7 @@ def main() -> None:
     for clients in SIZES:
         found[str(clients)] = coverage(clients)
         print(f"{clients} clients: {found[str(clients)]}")
-    RESULT.write_text(json.dumps({"repetitions": REPETITIONS, "coverage": found}, indent=1) + "\n")
+    RESULT.write_text(json.dumps({**provenance(), "repetitions": REPETITIONS, "coverage": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
