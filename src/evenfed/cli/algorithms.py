@@ -67,8 +67,8 @@ def _show(page: Console, algorithm: "type[Algorithm]") -> None:
     page.print(about, markup=False)
     page.print(f"\nReference: {reference}", markup=False)
     page.print(
-        f"With every algorithm: {common}. smooth=0.25 damps weights that oscillate; average=0.9 deploys the mean of "
-        "the rounds' models.",
+        f"With every algorithm: {common}. smooth=0.25 damps weights that oscillate; average=0.9 deploys a running "
+        "average of the rounds' models.",
         markup=False,
     )
     for field in dataclasses.fields(algorithm):

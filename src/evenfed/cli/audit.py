@@ -32,20 +32,20 @@ ResultsFile = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="Table of clients' results (.csv, .json, .jsonl, .parquet), mlflow.db, or a folder: TensorBoard's, "
-        "MLflow's or of evenfed's runs.",
+        help="Table of clients' results (.csv, .json, .jsonl, .parquet), mlflow.db, or a folder of TensorBoard, "
+        "MLflow or evenfed runs.",
     ),
 ]
 Baseline = Annotated[
-    str | None, typer.Option(help="Algorithm that the others are compared with; FedAvg or the first by default.")
+    str | None, typer.Option(help="Algorithm to compare the others with; default: FedAvg, or the first.")
 ]
 Metrics = Annotated[list[str], typer.Option(metavar="COLUMN", help="Column to judge clients by; repeatable.")]
 Direction = Annotated[
     bool | None,
-    typer.Option("--lower-is-better/--higher-is-better", help="Which end is better, if the name does not say."),
+    typer.Option("--lower-is-better/--higher-is-better", help="Which is better, if the metric's name does not tell."),
 ]
-LastRounds = Annotated[int | None, typer.Option(min=1, help="Average over this many last rounds; 1 by default.")]
-Output = Annotated[Path | None, typer.Option(help="Folder for tables, figures and page; by default FILE-audit.")]
+LastRounds = Annotated[int | None, typer.Option(min=1, help="Average over this many last rounds; default: 1.")]
+Output = Annotated[Path | None, typer.Option(help="Folder for tables, figures and page; default: FILE-audit.")]
 
 
 def audit(
@@ -53,8 +53,8 @@ def audit(
     baseline: Baseline = None,
     metric: Metrics = [],
     lower_is_better: Direction = None,
-    unit: Annotated[Unit | None, typer.Option(help="Of accuracies; by default seen from the figures.")] = None,
-    missing: Annotated[Missing, typer.Option(help="What to do with rows without a figure.")] = Missing.refuse,
+    unit: Annotated[Unit | None, typer.Option(help="Unit of accuracies; default: guessed from the numbers.")] = None,
+    missing: Annotated[Missing, typer.Option(help="What to do with rows without a result.")] = Missing.refuse,
     last_rounds: LastRounds = None,
     client: Annotated[str | None, _column("clients")] = None,
     algorithm: Annotated[str | None, _column("algorithms")] = None,

@@ -26,20 +26,20 @@ ExperimentFile = Annotated[
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print every table with every column.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Run the small form of the experiment: minutes on 2 cores.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a small version of the experiment: minutes on 2 cores.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds per run.")]
 Assignments = Annotated[list[str], typer.Option("--set", help="Set one value, e.g. semi_vred.beta=0.5; repeatable.")]
 Device = Annotated[
     str | None,
-    typer.Option(help="cpu, cuda or auto; cuda:all, or some such as cuda:0,cuda:2, for one worker per GPU."),
+    typer.Option(help="cpu, cuda or auto. For one worker per GPU: cuda:all, or a list such as cuda:0,cuda:2."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Spread the runs over so many processes, or over so many workers of the cluster.")
+    int | None, typer.Option(help="Spread the runs over this many processes, or workers of the cluster.")
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
-        help="Spread the runs over Ray (auto, or its address), or as SLURM jobs, e.g. slurm:partition=gpu,time=60."
+        help="Spread the runs over Ray (auto, or its address) or SLURM jobs, e.g. slurm:partition=gpu,time=60."
     ),
 ]
 Precision = Annotated[str | None, typer.Option(help="GPU matmul precision: fp32, tf32 or bf16.")]
@@ -122,7 +122,7 @@ def compare(
 def tune(
     experiment: ExperimentFile = None,
     quick: Quick = False,
-    algorithms: Annotated[str | None, typer.Option(help="Entries to tune; all of the experiment if left out.")] = None,
+    algorithms: Annotated[str | None, typer.Option(help="Entries to tune; default: all of the experiment.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds of every candidate: a number (default 1) or a list.")] = None,
     rounds: Rounds = None,
     set: Assignments = [],

@@ -130,7 +130,7 @@ def show(
     name: Name,
     clients: Annotated[
         int | None,
-        typer.Option(help="Number of clients; by default 50, or all of your own folder. 0: all natural ones."),
+        typer.Option(help="Number of clients; default: 50, or every file of your own folder. 0: all natural ones."),
     ] = None,
     partition: Annotated[
         str | None, typer.Option(help="dirichlet (default), shards, iid or natural (default for your own folder).")

@@ -35,17 +35,17 @@ def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder f
 
 @flower_app.command("deploy-files", epilog=examples.of("flower deploy-files"))
 def deploy_files(
-    server: Annotated[str, typer.Option(metavar="HOST", help="What sites dial: a name or IP address; HOST:PORT.")],
-    sites: Annotated[str, typer.Option(metavar="NAMES", help="The sites' names, or how many there are.")] = "3",
+    server: Annotated[str, typer.Option(metavar="HOST", help="Host name or IP for sites to connect to, or HOST:PORT.")],
+    sites: Annotated[str, typer.Option(metavar="NAMES", help="The sites' names, or their number.")] = "3",
     out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the files.")] = Path("deploy"),
     bin_folder: Annotated[
-        str, typer.Option("--bin", metavar="DIR", help="Where the machines have Flower's commands.")
+        str, typer.Option("--bin", metavar="DIR", help="Folder of Flower's commands on all machines.")
     ] = "/opt/evenfed/bin",
     signed: Annotated[
-        bool, typer.Option("--signed", help="Sites refuse apps that were not signed (evenfed flower sign).")
+        bool, typer.Option("--signed", help="Make sites refuse unsigned apps (see `evenfed flower sign`).")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Renew certificates and units in DIR; the authority and keys stay.")
+        bool, typer.Option("--force", help="Renew certificates and units in DIR; keep the authority and keys.")
     ] = False,
 ) -> None:
     """Write keys, certificates, a proxy and systemd units for a federation on real machines."""
@@ -63,10 +63,10 @@ def sign(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The release key of `deploy-files --signed`.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the signature goes; default: NAME.signature.json.")
+        Path | None, typer.Option(metavar="FILE", help="File for the signature; default: NAME.signature.json.")
     ] = None,
 ) -> None:
-    """Sign an app as it is now, for sites that run signed apps alone."""
+    """Sign an app as it is now, for sites that run only signed apps."""
     from ..flower.signing import sign_app
 
     path = sign_app(folder, key, out)
@@ -75,12 +75,12 @@ def sign(
 
 @flower_app.command(epilog=examples.of("flower admit"))
 def admit(
-    signature: Annotated[Path, typer.Argument(metavar="FILE", help="What `evenfed flower sign` wrote.")],
+    signature: Annotated[Path, typer.Argument(metavar="FILE", help="Signature that `evenfed flower sign` wrote.")],
     database: Annotated[Path, typer.Option(metavar="FILE", help="The SuperLink's database.")] = Path(
         "/var/lib/flower/superlink.db"
     ),
 ) -> None:
-    """Let the SuperLink of this machine pass an app's signature on to the sites, which verify it."""
+    """Let this machine's SuperLink pass an app's signature on to the sites, which verify it."""
     from ..flower.signing import admit as let_in
 
     name = let_in(signature, database)
@@ -90,10 +90,10 @@ def admit(
 @flower_app.command(epilog=examples.of("flower check"))
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")] = Path("."),
-    sites: Annotated[int, typer.Option(metavar="N", help="As how many sites to try it.")] = 2,
+    sites: Annotated[int, typer.Option(metavar="N", help="Number of sites to try it as.")] = 2,
     run_config: Annotated[str, typer.Option(metavar="PAIRS", help="As in `flwr run --run-config`.")] = "",
 ) -> None:
-    """Try an app in this process before `flwr run`: its data, its model and one local step at each site."""
+    """Try an app in this process before `flwr run`: data, model and one local step of each site."""
     from ..flower.checking import check_app
 
     report = check_app(folder, sites, run_config)

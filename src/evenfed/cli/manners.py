@@ -11,7 +11,7 @@ from ..data.catalogue import SOURCES
 from ..experiments import bundled
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only results, warnings and errors.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every step, not only how far it is.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every step, not only the progress.")]
 
 COMPLETION = """Completion of commands, options, experiments and data sets in bash, zsh, fish and PowerShell:
 

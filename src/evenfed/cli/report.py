@@ -28,18 +28,18 @@ def report(
             help="Folder of a comparison, e.g. runs/demo, or of one run; several are shown side by side.",
         ),
     ],
-    paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,
-    min_test: Annotated[int, typer.Option(min=0, help="Leave out clients judged on fewer examples.")] = 0,
+    paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers next to ours.")] = False,
+    min_test: Annotated[int, typer.Option(min=0, help="Leave out clients with fewer test examples.")] = 0,
     last_rounds: Annotated[
         int | None,
-        typer.Option(min=1, help="Last rounds that late figures average over; by default as the runs were made."),
+        typer.Option(min=1, help="Average over this many last rounds; default: as set for the runs (20)."),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
     format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures and write the page.")] = True,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for tables and figures; by default DIR/report, or DIR/beside for several."),
+        typer.Option(help="Folder for tables and figures; default: DIR/report, or DIR/beside for several."),
     ] = None,
 ) -> None:
     """Print a comparison's tables, draw its figures, write its page, and say which differences exceed chance."""
@@ -114,26 +114,26 @@ def choose(
         list[Path],
         typer.Argument(
             metavar="DIR...",
-            help="Folder of a comparison judged on validation data; several are its federations (other data.seed).",
+            help="Folder of a comparison judged on validation data; several: its federations (other data.seed).",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Experiment to write, e.g. experiments/confirm.toml.")],
     margin: Annotated[
         float | None,
-        typer.Option(min=0, help="Points that a mean may lie below FedAvg's; by default from the runs themselves."),
+        typer.Option(min=0, help="Points by which a mean may be below FedAvg's; default: estimated from the runs."),
     ] = None,
     floor: Annotated[
         Path | None, typer.Option(help="Folder of a comparison with more FedAvg runs, to take the margin from.")
     ] = None,
     federations: Annotated[
-        str, typer.Option(help="Values of data.seed of the experiment written, e.g. 3,4,5; by default the first DIR's.")
+        str, typer.Option(help="Values of data.seed in the new experiment, e.g. 3,4,5; default: the first DIR's.")
     ] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of the experiment written.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds in the new experiment.")] = 3,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an experiment that was changed by hand or chosen otherwise.")
+        bool, typer.Option("--force", help="Replace an existing file, even if it was edited by hand.")
     ] = False,
 ) -> None:
-    """Choose the best entry of every method on validation data, and write the experiment that confirms it."""
+    """Choose the best entry of every method on validation data, and write an experiment to confirm it."""
     from ..comparison.choose import choose as choose_entries
     from ..comparison.federations import expanded
     from ..comparison.reading import read

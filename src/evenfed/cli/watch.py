@@ -19,19 +19,19 @@ def watch(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="Folder of a comparison or Flower run, or of several; it may be written later."
+            metavar="DIR", help="Folder of a comparison or Flower run, or of several; it need not exist yet."
         ),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes any that is free.")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes any free port.")] = PORT,
 ) -> None:
-    """Serve a comparison's page on this machine while it runs: new rounds appear by themselves. End it with Ctrl-C."""
+    """Serve a comparison's page on this machine while it runs; new rounds appear by themselves. Ctrl-C ends it."""
     with _ended_by_signals():
         from ..report.live.editions import Editions
         from ..report.live.server import Server
 
         with Server(Editions(folder).newest, port) as server:
             address = f"{folder} is shown at {server.address}"
-            console().print(f"{address} (on this machine alone; end with Ctrl-C)", markup=False)
+            console().print(f"{address} (on this machine only; Ctrl-C ends it)", markup=False)
             sys.stdout.flush()
             server.serve_forever(_SECONDS)
 
