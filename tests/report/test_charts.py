@@ -177,7 +177,17 @@ def test_what_is_off_the_scale_is_said_in_the_picture(edited, tmp_path):
     found = dataclasses.replace(found, entries=(*found.entries, *others))
     texts = drawn_texts(trade_off.chart(found), tmp_path)
     assert "off the scale (mean, worst 10 %):" in texts and "vred: 7.0, 2.0" in texts
-    assert any("beyond the edge: 6, to −" in text for text in drawn_texts(clients.changes(found), tmp_path))
+    assert any("6 off the scale, to −" in text for text in drawn_texts(clients.changes(found), tmp_path))
+
+
+def test_who_needs_little_more_room_than_the_others_has_it(edited, tmp_path):
+    def gain(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            gains = np.array([0.1, 0.1, 0.1, 0.1, 0.1, 0.15]) if "vred" in label else 0.05 * np.ones(6) * (seed > 1)
+            line["accuracy"] = (0.4 + gains).tolist()
+
+    chart = clients.changes(read(edited(gain)))
+    assert not any("off the scale" in text for text in drawn_texts(chart, tmp_path))
 
 
 def test_eighteen_long_labels_in_a_corner_keep_off_each_other():

@@ -68,6 +68,20 @@ def test_other_precision_of_another_setting_is_a_competitor(edited):
     assert [e.label for e in read(edited(change)).entries] == ["fedavg", "vred", "semi_vred"]
 
 
+def test_an_average_of_the_same_training_is_no_repetition(edited):
+    """vred becomes the average of FedAvg's models."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred":
+            header["config"].update(algorithm="fedavg", hyper_parameters={})
+            header["config"]["train"]["average"] = 0.8
+        steady(apart)(label, seed, header, rounds)
+
+    found = read(edited(change))
+    assert [entry.method for entry in found.entries] == ["fedavg", "fedavg", "semi_vred"]
+    assert NoiseFloor([found], True).chance("mean", seeds=1).freedom == 3
+
+
 def test_chance_is_the_deviation_of_the_difference_of_two_fedavg_figures(edited):
     found = read(edited(steady(apart)))
     deviation = 100 * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)

@@ -268,6 +268,14 @@ def test_the_other_theme_a_phone_and_paper(browser, page):
     browser.open(page, width=390, theme="dark")
     colour = "return getComputedStyle(document.body).backgroundColor"
     assert browser.run("return document.documentElement.scrollWidth") <= 390
+    assert browser.run("const frame = document.querySelector('.glance').parentElement; return frame.scrollWidth") <= 390
+    shrunk = """
+        const scale = (svg) => svg.getBoundingClientRect().width / svg.width.baseVal.value;
+        return Math.min(...[...document.querySelectorAll(".plot svg")].map(scale))
+    """
+    assert browser.run(shrunk) >= 0.69  # smaller text is not readable
+    names = [text.text for text in browser.all("#chart-differences text") if text.text == "semi_vred"]
+    assert len(names) == 4  # beside each of the pictures below each other
     assert browser.run(colour) == "rgb(22, 24, 29)"
     dark = charts(browser)
     browser.one("#theme").click()

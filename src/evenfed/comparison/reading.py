@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..simulate.state import Run
-from .configuration import repetitions, without
+from .configuration import repetitions, unaveraged, without
 from .findings import BASELINE, Entry, Findings, seeds_named
 from .folder import RunFolder
 from .header import Header, Made
@@ -248,6 +248,7 @@ class _Reader:
         twins = repetitions(configs, baseline.precision)
         competing = [baseline]
         controls = [*paired, *unpaired]
+        averaged = unaveraged(configs)  # other models of the same training: no repetition of their own
         repeated = [(baseline, *unpaired)]
         for entry in others:
             if entry.label in twins:
@@ -255,7 +256,7 @@ class _Reader:
                 controls.append(replace(entry, repeats=twin))
                 continue
             competing.append(entry)
-            if entry.method == BASELINE:  # at another learning rate
+            if entry.method == BASELINE and entry.label not in averaged:  # at another learning rate
                 repeated.append((entry,))
         return Findings(
             folder=self.folder,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 _FAR = 3.0  # times the range of the others: who strays further is drawn at the edge
-_WORTH = 2.0  # times as much room for the others: less is not worth drawing anything at the edge
+WORTH = 2.0  # times as much room for the others: less is not worth drawing anything at the edge
 _MARGIN = 0.06  # of the range, at both ends
 
 
@@ -62,7 +62,7 @@ class Axis:
             low = max(extent.low, -most)
             high = min(extent.high, most)
             cut = cut.around(low, high)
-        axis = cut if whole.length > _WORTH * cut.length else whole
+        axis = cut if whole.length > WORTH * cut.length else whole
         return axis.widened(margin) if axis.length else cls(-1.0, 1.0)
 
     def around(self, low: float, high: float) -> "Axis":

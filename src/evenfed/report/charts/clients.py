@@ -10,7 +10,7 @@ from ...comparison.history import History
 from ...comparison.runs import FLOOR_NAMES
 from ...fairness import Vector
 from ..tables import is_alone, measured_on, when
-from .axes import Axis, Extent
+from .axes import WORTH, Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
 from .parts import (
     IS_PICKED,
@@ -192,7 +192,8 @@ def _curves(findings: Findings, cast: _Cast) -> Spec:
     }
     axis = findings.metric.axis
     digits = findings.metric.digits + 1
-    x_options = {"title": "clients, % (worst served first)", "scale": {"domain": [0, 100]}, "axis": {"tickCount": 5}}
+    places = ["clients, %", "(worst served first)"]  # in two lines: panels are narrow on a phone
+    x_options = {"title": places, "scale": {"domain": [0, 100]}, "axis": {"tickCount": 5}}
     y_options = {"title": axis, "scale": {"zero": False}, "axis": {"tickCount": 5}}
     baseline = {
         "mark": {
@@ -327,7 +328,7 @@ def _beyond() -> list[Spec]:
     layers = []
     for side, most, corner in (("low", "min", PANEL_HEIGHT - 5), ("high", "max", 5)):
         is_there = f"datum.outside && datum.change {'<' if side == 'low' else '>'} 0"
-        text = "'beyond the edge: ' + datum.number + ', to ' + format(datum.most, '+.0f')"
+        text = "datum.number + ' off the scale, to ' + format(datum.most, '+.0f')"
         transform = [
             where(is_there),
             aggregated(["algorithm"], number=("count", "change"), most=(most, "change")),
@@ -340,7 +341,7 @@ def _beyond() -> list[Spec]:
 
 
 def _axis(rows: Sequence[Row]) -> Axis:
-    """Around what most clients of most entries gain and lose."""
+    """Around what most clients of most entries gain and lose; around all, if these need less than twice the room."""
     by_algorithm: dict[str, list[float]] = {}
     for row in rows:
         by_algorithm.setdefault(row["algorithm"], []).append(row["change"])
@@ -348,4 +349,7 @@ def _axis(rows: Sequence[Row]) -> Axis:
     for values in by_algorithm.values():
         low, high = np.quantile(values, [0.05, 0.95])
         extents.append(Extent(float(low), float(high)))
-    return Axis.of_differences(extents, margin=0.02)
+    axis = Axis.of_differences(extents, margin=0.02)
+    changes = [row["change"] for row in rows]
+    whole = axis.around(min(changes, default=0.0), max(changes, default=0.0))
+    return axis if whole.length > WORTH * axis.length else whole

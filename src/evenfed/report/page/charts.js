@@ -4,7 +4,10 @@ const MANY_MARKS = 4000; // rows from which a chart is painted as pixels: so man
 const PANEL_GAP = 16;
 const AXES = 70; // pixels beside the panels of a chart
 const NARROW = 560; // pixels: pictures side by side stand below each other
-const LEAST_PANELS = 2; // side by side, however narrow
+const LEAST_PANELS = 2; // side by side, however narrow, if their names fit
+const MANY_PANELS = 4; // side by side where there is room: their names are in short lines
+const NARROW_NAMES = 9; // pixels high
+const LEAST_SCALE = 0.7; // a picture that is wider than a phone at this scale is moved sideways: text stays readable
 
 const drawnCharts = [];
 
@@ -128,6 +131,8 @@ async function drawChart(chart, themes) {
   const { view } = await vegaEmbed(chart.place, withRows(spec, rowsShown(chart)), options);
   chart.place.style.minHeight = "";
   chart.view = view;
+  const svg = chart.place.querySelector("svg");
+  if (svg) svg.style.minWidth = `${LEAST_SCALE * svg.width.baseVal.value}px`;
   view.addEventListener("click", (event, item) => pickFrom(item));
   if (shown.picked !== null) await view.signal("picked", shown.picked).runAsync();
   fillOpenData(chart);
@@ -144,15 +149,29 @@ function withRows(spec, rows) {
   return { ...structuredClone(spec), data: { name: "rows", values: rows.map((row) => ({ ...row })) } };
 }
 
-// As many panels side by side as there is room for; on a phone two narrow ones.
+// As many panels side by side as there is room for; on a phone one, or two narrow ones of many.
 function fitted(spec, width) {
-  if (spec.columns && spec.concat && width < NARROW) return { ...spec, columns: 1 };
+  if (spec.columns && spec.concat && width < NARROW) return stacked(spec);
   if (!spec.columns || !spec.spec || typeof spec.spec.width !== "number") return spec;
   const room = Math.floor((width - AXES) / (spec.spec.width + PANEL_GAP));
   if (room >= LEAST_PANELS) return { ...spec, columns: Math.min(spec.columns, room) };
+  if (spec.columns < MANY_PANELS) return { ...spec, columns: 1 };
   const narrow = Math.floor((width - AXES) / LEAST_PANELS) - PANEL_GAP;
   const panel = { ...spec.spec, width: Math.min(spec.spec.width, narrow) };
-  return { ...spec, columns: LEAST_PANELS, spec: panel };
+  const facet = { ...spec.facet, header: { ...spec.facet.header, labelFontSize: NARROW_NAMES } };
+  return { ...spec, columns: LEAST_PANELS, facet, spec: panel };
+}
+
+// Pictures below each other: each gets the names that only the first of a row has on its axis.
+function stacked(spec) {
+  let names = null;
+  const find = (key, value) => {
+    if (key === "axis" && value?.labelExpr) names ??= value;
+    return value;
+  };
+  const text = JSON.stringify(spec, find);
+  const put = (key, value) => (key === "axis" && value?.labels === false && names ? names : value);
+  return { ...JSON.parse(text, put), columns: 1 };
 }
 
 function pickFrom(item) {

@@ -92,6 +92,7 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     """One seed on fewer than three federations, or seeds that all gave the same run."""
     label = leader.label
     baseline = basis.baseline_name
+    others_are_judged = any(basis.change(entry.label, "worst10").is_judged for entry in basis.rivals)
     gain = basis.change(label, "worst10")
     best = f"Here no algorithm serves the worst 10 % better than {baseline}."
     if basis.gain(label) > 0:
@@ -102,8 +103,12 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     if basis.differences.has_equal_seeds:
         reason = "All seeds gave the same runs, so"
         cure = EQUAL_SEEDS
+    sentence = f"{reason} no difference can be told from chance. {best}"
+    if others_are_judged:
+        sentence = f"No algorithm is shown to serve the worst-served clients better than {baseline}. {best}"
+        sentence += " But it has one seed, which cannot be told from chance."
     return Verdict(
-        f"{reason} no difference can be told from chance. {best}",
+        sentence,
         details=[
             ("Who gains", _who_gains(basis, label)),
             ("Who pays", _who_pays(basis, label)),
@@ -190,12 +195,12 @@ def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
         if entry.config.get("algorithm") == BASELINE:
             fedavgs.append(entry.label)
     if fedavgs:
-        sentence += f" But {_as_well(fedavgs)}."
+        sentence += f" But it is not shown to be better than {listed(fedavgs)}."
     sureness = _sureness(basis, gain)
     if basis.is_beyond_chance(gain):
         sureness = f"More than chance would do. {sureness}"
     if names:
-        sureness += f" {_as_well(names)}: no difference is shown."
+        sureness += f" {label} is not shown to be better than {listed(names)}."
     return Verdict(
         sentence,
         details=[
@@ -206,11 +211,6 @@ def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
         names=[label, *fedavgs],
         notes=_notes(basis),
     )
-
-
-def _as_well(names: Sequence[str]) -> str:
-    verb = "does" if len(names) == 1 else "do"
-    return f"{listed(names)} {verb} about as well"
 
 
 def _level_with(basis: Basis, winners: Sequence[Entry]) -> list[Entry]:
