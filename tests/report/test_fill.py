@@ -111,7 +111,7 @@ def test_a_report_without_its_runs_still_fills_pages(small, evenfed, tmp_path):
     text = filled(page)
     mean = 100 * read(small).rows["vred"].late["mean"][0]
     assert f"| vred | {mean:.2f} ± " in text.replace("**", "")
-    assert "![differences](kept/report/differences.svg)" in text
+    assert "difference from FedAvg with its 95 % interval](kept/report/differences.svg)" in text
     pack(small, only_report)  # now the runs are there, and the report was not made from this file
     assert "Not drawn yet" in filled(page)
 

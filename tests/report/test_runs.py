@@ -200,7 +200,7 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
     page.write_text("<!-- evenfed copy min_test=50 paired-late -->\n<!-- /evenfed -->\n")
     assert "| vred | worst 10 % | +10.00 [" in filled(page) and not missing(page)
     page.write_text("<!-- evenfed copy min_test=50 differences.svg -->\n<!-- /evenfed -->\n")
-    assert "![differences](copy/report-min-test-50/differences.svg)" in filled(page)
+    assert "difference from FedAvg with its 95 % interval](copy/report-min-test-50/differences.svg)" in filled(page)
     page.write_text("<!-- evenfed copy min_test=50 chosen -->\n<!-- /evenfed -->\n")
     with pytest.raises(package.InputError, match="min_test and last_rounds go with reports, not with chosen"):
         filled(page)

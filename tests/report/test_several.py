@@ -115,7 +115,7 @@ def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfe
     page.write_text("<!-- evenfed split-0 split-1 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet: `evenfed report split-0 split-1`." in filled(page)
     assert evenfed("report", "--full", *folders).returncode == 0
-    assert "![differences](split-0/beside/differences.svg)" in filled(page)
+    assert "difference from FedAvg with its 95 % interval](split-0/beside/differences.svg)" in filled(page)
     splits(2, 0.01)
     page.write_text("<!-- evenfed split-0 split-2 differences.svg -->\n<!-- /evenfed -->\n")
     assert "Not drawn yet" in filled(page)  # that figure is of others

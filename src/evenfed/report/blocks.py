@@ -30,6 +30,15 @@ _DRAWN_BY = {
     "worst20": "report",
     "dials": "choose",
 }
+_SHOWS = {  # for those who do not see it
+    "averaging": "Difference from FedAvg before and after averaging",
+    "turns": "Who is among the worst 10 % in each of the last rounds",
+    "learning-curves": "Mean, worst 10 % and spread over the rounds",
+    "differences": "Every entry's difference from FedAvg with its 95 % interval",
+    "mean-and-worst10": "Mean and worst 10 % of every entry",
+    "worst20": "Worst 20 % of every entry",
+    "dials": "The candidates of a choice over two hyper-parameters",
+}
 
 Reports = Callable[[Question, bool], Kept]  # with a memory: many blocks show tables of the same folders
 
@@ -256,7 +265,7 @@ def _figure(block: Block) -> str:
     needs_its_runs = command == "report" and not question.is_report_alone
     is_current = of_these is not None and (not needs_its_runs or of_these.is_of(question.comparisons))
     if drawing.exists() and is_current:
-        return f"![{stem}]({drawing.relative_to(block.page.parent).as_posix()})"
+        return f"![{_SHOWS[stem]}]({drawing.relative_to(block.page.parent).as_posix()})"
     words = [command, *block.places]
     if question.min_test:
         words.append(f"--min-test {question.min_test}")
