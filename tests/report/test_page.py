@@ -157,6 +157,20 @@ def test_the_best_with_one_seed_leaves_the_others_judged(edited):
     assert dict(judged.details)["Who does harm"] == "semi_vred serves the worst 10 % worse than FedAvg."
 
 
+def test_who_predicts_padding_alone_is_no_gain(edited):
+    def padded(label: str, seed: int, header: dict, rounds: list) -> None:
+        at({"vred": 0.5})(label, seed, header, rounds)
+        for line in rounds:
+            line["unpadded"] = [0.2 - 0.1 * (label == "vred") + 0.001 * seed * (label == "vred")] * 6
+
+    folder = edited(padded)
+    judged = verdict_on(folder)
+    assert judged.sentence.startswith("No algorithm is shown to serve the worst-served clients better than FedAvg")
+    assert "vred serves the worst 10 % worse than FedAvg." in dict(judged.details)["Who does harm"]
+    (first,) = contents.of_report(Report.of_findings([read(folder)], beside_paper=False)).glances
+    assert first.subtitle.startswith("Test accuracy in % without padding positions")
+
+
 def test_of_a_loss_less_is_better(edited):
     def losses(label: str, seed: int, header: dict, rounds: list) -> None:
         header["metric"] = {"name": "loss", "higher_is_better": False}

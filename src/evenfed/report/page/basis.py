@@ -22,6 +22,7 @@ class Basis:
 
     differences: Differences
     is_expected: bool = False  # accuracies without the noise of small test sets, in place of measured ones
+    is_unpadded: bool = False  # accuracies without padding positions, in place of those that count them
 
     @property
     def findings(self) -> Findings:
@@ -125,7 +126,17 @@ def _or_worst(points: float) -> float:
 
 
 def chosen(comparisons: Sequence[Findings], late: Differences) -> Basis:
-    """Measured figures; expected ones where these fit and show a gain that the noise of small test sets hides."""
+    """Measured figures; expected ones where these fit and show a gain that the noise of small test sets hides.
+
+    Of padded sequences, figures without the padding: who predicts that alone serves nobody.
+    """
+    unpadded = []
+    for findings in comparisons:
+        without_padding = findings.unpadded
+        if without_padding is not None:
+            unpadded.append(without_padding)
+    if len(unpadded) == len(comparisons):
+        return Basis(Differences(unpadded, late=True), is_unpadded=True)
     measured = Basis(late)
     if measured.winners:
         return measured

@@ -133,6 +133,8 @@ def _subtitle(basis: Basis) -> str:
     what = f"{measured_on(findings)}{in_percent(findings)}"
     if basis.is_expected:
         what = f"Expected {what.lower()}"
+    if basis.is_unpadded:
+        what += " without padding positions"
     return f"{what}, {when(findings, late=True)}"
 
 

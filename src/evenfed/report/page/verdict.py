@@ -21,6 +21,7 @@ _EXPECTED = (
     "Expected accuracies leave out the noise of small test sets, which hides the gain in the measured ones: see "
     "docs/metrics.md."
 )
+_UNPADDED = "Accuracies here leave out padding positions; the charts count them."
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ def _alone(basis: Basis) -> Verdict:
     label = basis.baseline
     metric = basis.metric
     worst10 = level(metric, basis.level(label, "worst10"))
+    if basis.is_unpadded:
+        worst10 += " (without padding)"
     mean = level(metric, basis.level(label, "mean"))
     sentence = f"{label}: the worst-served 10 % of clients reach {worst10}, the average client {mean}."
     compare = "Nothing was compared. `evenfed compare` puts several algorithms beside each other, on the same clients."
@@ -180,6 +183,8 @@ def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
     reached = level(basis.metric, basis.level(label, "worst10"))
     if basis.is_expected:
         reached += " (expected)"
+    if basis.is_unpadded:
+        reached += " (without padding)"
     more = _more(basis, gain)
     cost = _cost(basis, label)
     rivals = _level_with(basis, winners)
@@ -250,7 +255,11 @@ def _who_gains(basis: Basis, label: str, is_named: bool = True) -> str:
     """What the worst-served get with this entry; `is_named`: the sentence above names it."""
     metric = basis.metric
     baseline = basis.baseline_name
-    name = f"expected {metric.name}" if basis.is_expected else metric.name
+    name = metric.name
+    if basis.is_expected:
+        name = f"expected {name}"
+    if basis.is_unpadded:
+        name = f"{name} without padding"
     before = shown(metric, basis.level(basis.baseline, "worst10"))
     after = shown(metric, basis.level(label, "worst10"))
     by_how_much = change(metric, basis.change(label, "worst10"))
@@ -328,6 +337,8 @@ def _notes(basis: Basis) -> list[str]:
         notes.append(_OTHER_CLIENTS)
     if basis.is_expected:
         notes.append(_EXPECTED)
+    if basis.is_unpadded:
+        notes.append(_UNPADDED)
     return notes
 
 
