@@ -152,7 +152,7 @@ def test_the_best_with_one_seed_leaves_the_others_judged(edited):
     judged = verdict_on(edited(mixed))
     assert judged.sentence == (
         "No algorithm is shown to serve the worst-served clients better than FedAvg. Here vred serves the worst 10 % "
-        "best, 20.0 points more than FedAvg. But it has one seed, which cannot be told from chance."
+        "best, 20.0 points more than FedAvg. But that rests on one seed, and cannot be told from chance."
     )
     assert dict(judged.details)["Who does harm"] == "semi_vred serves the worst 10 % worse than FedAvg."
 

@@ -109,7 +109,7 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     sentence = f"{reason} no difference can be told from chance. {best}"
     if others_are_judged:
         sentence = f"No algorithm is shown to serve the worst-served clients better than {baseline}. {best}"
-        sentence += " But it has one seed, which cannot be told from chance."
+        sentence += " But that rests on one seed, and cannot be told from chance."
     return Verdict(
         sentence,
         details=[
