@@ -49,7 +49,11 @@ class FedFV(Algorithm):
             others = movable & (index != j)
             projected = off_conflict(projected, rows[j], gram, others)
         mean = projected.mean(0, keepdim=True)
-        for age in range(self.tau - 1, -1, -1) if round.index + 1 >= self.tau else ():
-            opposed = (ages == age) & (gram @ mean[0] < 0)
-            mean = off_conflict(mean, rows[opposed].sum(0), gram, opposed.any())
-        return stretched(mean[0], rows[:m].mean(0), gram), memory
+        if round.index + 1 >= self.tau:
+            for age in reversed(range(self.tau)):
+                conflicts = gram @ mean[0] < 0
+                opposed = conflicts & (ages == age)
+                together = rows[opposed].sum(0)
+                mean = off_conflict(mean, together, gram, opposed.any())
+        plain_mean = rows[:m].mean(0)
+        return stretched(mean[0], plain_mean, gram), memory

@@ -44,8 +44,12 @@ class Average:
         """The mean as a model of the run; None before the first model: there is nothing to average yet."""
         if self.mean is None:
             return None
-        buffers = {name: buffer.to(self.buffer_dtypes[name]) for name, buffer in self.mean.buffers.items()}
-        return Model(self.mean.theta.to(self.dtype), buffers)
+        theta = self.mean.theta.to(self.dtype)
+        buffers = {}
+        for name, buffer in self.mean.buffers.items():
+            dtype = self.buffer_dtypes[name]
+            buffers[name] = buffer.to(dtype)
+        return Model(theta, buffers)
 
     def including(self, newest: Model) -> "Average":
         """With one more model.
@@ -78,7 +82,9 @@ class Average:
         """With what `stored` gave, in a run that has the `current` model after so many rounds."""
         if THETA not in tensors:
             return self
-        models = int(tensors.get("models", torch.tensor(rounds)))  # older files do not say: every round counted
+        models = rounds
+        if "models" in tensors:  # older files do not say: every round counted
+            models = int(tensors["models"])
         buffers = {}
         for name in current.buffers:
             buffer = tensors[f"buffers.{name}"]

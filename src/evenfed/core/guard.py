@@ -54,9 +54,10 @@ class Clip(NamedTuple):
         """
         if self.what == "update" and self.counted == 0:
             return f"its update of length {self.reported:.3g} is left out"
-        is_length = self.what in ("update", "buffers")
-        of = "of length" if is_length else "of"
-        return f"its {self.what} {of} {self.reported:.3g} counts as {self.counted:.3g}"
+        subject = f"its {self.what} of"
+        if self.what in ("update", "buffers"):
+            subject += " length"
+        return f"{subject} {self.reported:.3g} counts as {self.counted:.3g}"
 
 
 def clips(
@@ -122,9 +123,9 @@ class Guard:
         name = numbers.pop("name", "on")
         if name not in ("on", "off"):
             raise unknown("guard", str(name), ("on", "off"))
-        for given in numbers:
-            if given not in names:
-                raise unknown("number of the guard", str(given), names)
+        for bound in numbers:
+            if bound not in names:
+                raise unknown("number of the guard", str(bound), names)
         if name == "off":
             return None
         return cls(**numbers)

@@ -109,8 +109,10 @@ class Record:
         """The round as judged by the model that clients train on; None if that one is deployed, or was not judged."""
         if self.kept("current") is None and self.kept("current_losses") is None:
             return None
-        missing = dict.fromkeys(_OF_DEPLOYED)
-        return self.but(**{**missing, "accuracy": self.kept("current"), "test_losses": self.kept("current_losses")})
+        fields: dict[str, Any] = dict.fromkeys(_OF_DEPLOYED)
+        fields["accuracy"] = self.kept("current")
+        fields["test_losses"] = self.kept("current_losses")
+        return self.but(**fields)
 
 
 _OF_DEPLOYED = (
@@ -297,8 +299,9 @@ class Server:
     @property
     def deployed(self) -> Model:
         """The model that serves clients: the average if the run keeps one and a round is over, else the current one."""
-        average = None if self.average is None else self.average.model
-        return average or self.current
+        if self.average is None:
+            return self.current
+        return self.average.model or self.current
 
     @property
     def deployed_params(self) -> Tensor | dict[str, Tensor]:

@@ -43,9 +43,9 @@ class Layout:
             params = self._in_order(params)
         layout = Layout.of(params)
         if layout != self:
-            given = layout.describe()
+            got = layout.describe()
             expected = self.describe()
-            raise InputError(f"parameters of shape {given} were given where {expected} is expected")
+            raise InputError(f"parameters of shape {got} were given where {expected} is expected")
         if isinstance(params, Tensor):
             params = {"tensor": params}
         rows = []
