@@ -68,11 +68,11 @@ class Client:
         return f"<Client {visible(str(self.name or 'without a name'))}: train {train}, test {test}>"
 
 
-def _amount(given: Examples, size: int | None) -> str:
+def _amount(data: Examples, size: int | None) -> str:
     """How many examples, as far as can be told without reading them."""
-    if examples.is_path(given):
+    if examples.is_path(data):
         return "in a folder"
-    count = examples.count(given) if size is None else size
+    count = examples.count(data) if size is None else size
     return "when drawn" if count is None else str(count)
 
 

@@ -224,22 +224,22 @@ def _part(
     dtype: torch.dtype,
     heading: Heading,
 ) -> Part:
-    given = client.train if what == "train" else client.test
+    data = client.train if what == "train" else client.test
     size = client.size if what == "train" else client.test_size
-    if given is None:
+    if data is None:
         return Part(None, where, None, 0, is_lazy=False)
-    if examples.is_loader(given):
+    if examples.is_loader(data):
         name = "size" if what == "train" else "test_size"
         if size is None:
             raise InputError(
                 f"{where}: a function that loads examples, without their number; give evenfed.Client(..., {name}=N)"
             )
         size = check_whole(f"{where}: {name}", size, 0)
-        return Part(given, where, client.column_of(given), size, is_lazy=True)
-    if _is_mapped(given):
-        _, mapped_targets = examples.pair(given, where)
-        return Part(given, where, None, len(mapped_targets), is_lazy=True)
-    inputs, targets = tensors(given, where, dtype, client.column_of(given), heading)
+        return Part(data, where, client.column_of(data), size, is_lazy=True)
+    if _is_mapped(data):
+        _, mapped_targets = examples.pair(data, where)
+        return Part(data, where, None, len(mapped_targets), is_lazy=True)
+    inputs, targets = tensors(data, where, dtype, client.column_of(data), heading)
     return Part((inputs, targets), where, None, len(targets), is_lazy=False)
 
 

@@ -154,7 +154,7 @@ def audit(
         findings = own.with_last_rounds(last_rounds)
         return Audit({findings.metric.name: _against(findings, baseline)})
     sheet = sheet_of(source)
-    given = {
+    named_columns = {
         roles.CLIENT: client,
         roles.ALGORITHM: algorithm,
         roles.SEED: seed,
@@ -162,7 +162,7 @@ def audit(
         roles.SIZE: size,
         roles.GROUP: group,
     }
-    for role, column in given.items():
+    for role, column in named_columns.items():
         check_text(role, column)
     typed = {
         "baseline": baseline,
@@ -171,9 +171,9 @@ def audit(
         "unit": unit,
         "missing": None if missing == "refuse" else missing,
         "last-rounds": last_rounds,
-        **given,
+        **named_columns,
     }
-    columns = Roles.of(sheet, given, metrics)
+    columns = Roles.of(sheet, named_columns, metrics)
     place = Path(source) if isinstance(source, str | Path) else Path(IN_MEMORY)
     reading = Reading(sheet, columns, place, options, Provenance.of(source, typed))
     names = list(columns.metrics)

@@ -61,7 +61,7 @@ class Reading:
         values, about_unit = as_fractions(figures, metric, shown, unit)
         facts = [
             *self.sheet.facts,
-            self.columns.told(),
+            self.columns.describe(),
             self._about(figures, metric),
         ]
         if about_unit:

@@ -154,7 +154,7 @@ class Roles:
             f"{sheet.name}: which column is the metric? It has {what}. Say which: --metric COLUMN (repeatable)"
         )
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Which column was read as what."""
         parts = []
         for role, column in self.columns.items():
@@ -185,10 +185,10 @@ def _columns_by_role(sheet: Sheet, given: Given, metrics: Sequence[str]) -> dict
     for role, synonyms in SYNONYMS.items():
         if role in columns:
             continue
-        found = _first(free, synonyms)
-        if found is not None:
-            columns[role] = found
-            free.remove(found)
+        column = _first(free, synonyms)
+        if column is not None:
+            columns[role] = column
+            free.remove(column)
     return {role: columns[role] for role in SYNONYMS if role in columns}
 
 

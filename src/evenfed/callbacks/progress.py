@@ -169,40 +169,40 @@ _HOOKS = ("start", "round", "end", "close")
 Callbacks = Callback | Callable[[Progress], Any] | Iterable[Callback | Callable[[Progress], Any]]
 
 
-def callback_list(given: Callbacks) -> list[Callback]:
+def callback_list(callbacks: Callbacks) -> list[Callback]:
     """From one bare callable, one callback, or several of either."""
-    if _is_callback(given) or isinstance(given, str):
-        given = [given]  # type: ignore[list-item]
-    if not isinstance(given, Iterable):
-        raise _unusable(given)
-    return [_callback(one) for one in given]
+    if _is_callback(callbacks) or isinstance(callbacks, str):
+        callbacks = [callbacks]  # type: ignore[list-item]
+    if not isinstance(callbacks, Iterable):
+        raise _unusable(callbacks)
+    return [_callback(callback) for callback in callbacks]
 
 
-def _callback(given: Any) -> Callback:
-    if isinstance(given, type):
-        raise InputError(f"callbacks: {given.__name__} is a class; give an instance, {given.__name__}(...)")
-    if isinstance(given, Callback):
-        return given
+def _callback(callback: Any) -> Callback:
+    if isinstance(callback, type):
+        raise InputError(f"callbacks: {callback.__name__} is a class; give an instance, {callback.__name__}(...)")
+    if isinstance(callback, Callback):
+        return callback
     own_hooks = {}
     for name in _HOOKS:
-        hook = getattr(given, name, None)
+        hook = getattr(callback, name, None)
         if callable(hook):
             own_hooks[name] = hook
-    if own_hooks and not isinstance(given, str):
+    if own_hooks and not isinstance(callback, str):
         adapted = Callback()
         vars(adapted).update(own_hooks)
         return adapted
-    if callable(given):
-        return _Function(given)
-    raise _unusable(given)
+    if callable(callback):
+        return _Function(callback)
+    raise _unusable(callback)
 
 
-def _is_callback(given: Any) -> bool:
-    return callable(given) or any(callable(getattr(given, name, None)) for name in _HOOKS)
+def _is_callback(callback: Any) -> bool:
+    return callable(callback) or any(callable(getattr(callback, name, None)) for name in _HOOKS)
 
 
-def _unusable(given: Any) -> InputError:
-    kind = type(given).__name__
+def _unusable(callback: Any) -> InputError:
+    kind = type(callback).__name__
     return InputError(
-        f"callbacks={given!r} is a {kind}; give a function of a Progress, an evenfed.callbacks.Callback, or a list"
+        f"callbacks={callback!r} is a {kind}; give a function of a Progress, an evenfed.callbacks.Callback, or a list"
     )

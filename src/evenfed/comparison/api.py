@@ -156,11 +156,11 @@ def compare(
     runs, floor = plan_runs(variants, numbers, shared, check_noise_floor(noise_floor))
     subject = _Subject(model, numbers[0], clients, loss, score, unseen, test)
     spreading = None
-    here = shared
+    own_settings = shared
     if spread is not None:
         spreading = _Spreading(spread, subject, shared)
-        here = dataclasses.replace(shared, device="cpu")  # workers train, each on its own device
-    problem, drawn = subject.under(here)
+        own_settings = dataclasses.replace(shared, device="cpu")  # workers train, each on its own device
+    problem, drawn = subject.under(own_settings)
     warn_of_options(runs, clients)
     warn_of_seeds(runs, problem, drawn)
     work = _Work(problem, callback_list(callbacks), progress, drawn, spreading)

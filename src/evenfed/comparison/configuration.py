@@ -45,10 +45,10 @@ def _twins(configs: Labelled, option: str, usual: Any) -> dict[str, str]:
     return twins
 
 
-def differences(there: Configuration, here: Configuration) -> list[str]:
+def differences(stored: Configuration, current: Configuration) -> list[str]:
     """Where two configurations differ, in words."""
     sentences = []
-    for place, old, new in _leaves(there, here):
+    for place, old, new in _leaves(stored, current):
         differs = old != new
         if place == "train.participation" and type(old) is not type(new):
             differs = True  # 1 is one client and 1.0 is every client
@@ -61,10 +61,10 @@ def differences(there: Configuration, here: Configuration) -> list[str]:
     return sentences
 
 
-def _same_folder(there: Path, here: Path) -> bool:
+def _same_folder(stored: Path, current: Path) -> bool:
     """Also one that was moved, or that was written relative to the working folder."""
-    old = there.resolve()
-    new = here.resolve()
+    old = stored.resolve()
+    new = current.resolve()
     is_moved = old.name == new.name and not old.exists()
     return old == new or is_moved
 

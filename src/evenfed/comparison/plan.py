@@ -166,16 +166,16 @@ class Method:
     def of(cls, label: str | None, table: Options) -> "Method":
         """From the table's `algorithm`: a name with or without options in brackets, a class, or an instance."""
         named = "" if label is None else _split(label)[0]
-        given = table.get("algorithm", named)
-        if isinstance(given, Algorithm):
-            values = {each.name: getattr(given, each.name) for each in fields(given)}
-            return cls(type(given), values, plain(named) == _FEDPROX)
-        if isinstance(given, type) and issubclass(given, Algorithm):
-            check_declared(given)
-            return cls(given)
-        if not isinstance(given, str):
-            raise _no_algorithm(given)
-        name, values = _split(given)
+        algorithm = table.get("algorithm", named)
+        if isinstance(algorithm, Algorithm):
+            values = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
+            return cls(type(algorithm), values, plain(named) == _FEDPROX)
+        if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+            check_declared(algorithm)
+            return cls(algorithm)
+        if not isinstance(algorithm, str):
+            raise _no_algorithm(algorithm)
+        name, values = _split(algorithm)
         if not name:
             raise InputError("an entry has no algorithm; add one, e.g. {'algorithm': 'semi_vred', 'smooth': 0.25}")
         if plain(name) == _FEDPROX:
@@ -343,10 +343,10 @@ def _with_prox(values: Options) -> dict[str, Any]:
     return renamed
 
 
-def _no_algorithm(given: Any) -> InputError:
-    kind = type(given).__name__
-    if isinstance(given, type):
-        kind = f"class {given.__name__}, which is no Algorithm"
+def _no_algorithm(algorithm: Any) -> InputError:
+    kind = type(algorithm).__name__
+    if isinstance(algorithm, type):
+        kind = f"class {algorithm.__name__}, which is no Algorithm"
     return InputError(f"algorithm is a {kind}; give a name, a class or an instance of an Algorithm")
 
 

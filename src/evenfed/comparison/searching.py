@@ -58,7 +58,7 @@ class Searched(Watcher):
         self.listen_to_each = listen_to_each
         self.shares = shares
         self.finished = studies.progress()[0]
-        self.told = {_key(candidate) for candidate in studies.candidates()}
+        self.announced = {_key(candidate) for candidate in studies.candidates()}
 
     def begin(self, batches: int, workers: int) -> None:
         size = self.studies.search.batch
@@ -87,9 +87,9 @@ class Searched(Watcher):
         self.finished = finished
         if self.listen_to_each is not None:
             for candidate in self.studies.candidates():
-                if _key(candidate) not in self.told:
+                if _key(candidate) not in self.announced:
                     self.listen_to_each(candidate)
-                    self.told.add(_key(candidate))
+                    self.announced.add(_key(candidate))
         self.listen(finished, total)
 
 

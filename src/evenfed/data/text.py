@@ -172,8 +172,8 @@ def _next_word(speeches: Speeches, notes: list[str]) -> Dataset:
 def _next_character(speeches: Speeches, notes: list[str]) -> Dataset:
     texts: dict[str, list[str]] = {}
     for role, speech in speeches:
-        said = texts.setdefault(role, [])
-        said.append(speech)
+        speeches_of_role = texts.setdefault(role, [])
+        speeches_of_role.append(speech)
     symbol_of = {character: symbol for symbol, character in enumerate(ALPHABET)}
     inputs = []
     targets = []

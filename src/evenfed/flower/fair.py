@@ -139,8 +139,8 @@ class Fair(FedAvg):
         self._holding = Holding(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         self._keeping = Keeping(self.journal, self.strangers, self._holding, self._patience.resting, decisive)
-        told = (train_metrics_aggr_fn is not None, measured_before, fields.check_tell_errors(tell_errors))
-        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *told)
+        flags = (train_metrics_aggr_fn is not None, measured_before, fields.check_tell_errors(tell_errors))
+        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *flags)
 
     @property
     def server(self) -> Server:

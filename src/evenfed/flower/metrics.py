@@ -49,15 +49,15 @@ def central_metrics(record: Record) -> MetricRecord | None:
     return None if record.central is None else MetricRecord(dict(record.central))
 
 
-def numbers_of(given: object) -> dict[str, float] | None:
+def numbers_of(values: object) -> dict[str, float] | None:
     """What a record keeps of what `evaluate_fn` returned."""
-    if given is None:
+    if values is None:
         return None
-    if not isinstance(given, Mapping):
-        kind = type(given).__name__
+    if not isinstance(values, Mapping):
+        kind = type(values).__name__
         raise InputError(f"evaluate_fn returned a {kind}; it must return a MetricRecord, a dict of numbers, or None")
     numbers = {}
-    for name, value in given.items():
+    for name, value in values.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number:
             raise InputError(f"evaluate_fn returned {name}={value!r}; its metrics are single numbers")

@@ -38,7 +38,7 @@ class Roster:
     facts: dict[int, Facts] = field(default_factory=dict)  # position -> what the client told of itself at first
     holders: dict[int, int] = field(default_factory=dict)  # position -> node, whether it is connected or not
     left_out: dict[int, str] = field(default_factory=dict)  # node -> reason
-    told: dict[int, Facts] = field(default_factory=dict)  # node -> what it told of itself
+    introduced: dict[int, Facts] = field(default_factory=dict)  # node -> what it told of itself
     model: Model | None = None  # what the clients' model trains and keeps
     settled: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
@@ -153,7 +153,7 @@ class Roster:
         if questions is None or questions.grid is not grid:
             questions = Waiting(grid, self.heard)
             self._questions = questions
-            self._asked -= {node for node in self._asked if node not in self.told and node not in self.left_out}
+            self._asked -= {node for node in self._asked if node not in self.introduced and node not in self.left_out}
         asked = set()
         messages = []
         question = wire.task_content({}, ConfigRecord({"server-round": 0}))
@@ -179,7 +179,7 @@ class Roster:
 
     def _awaited(self, nodes: Collection[int]) -> set[int]:
         """Of these nodes, those that were asked and have not answered."""
-        answered = self.told.keys() | self.left_out.keys()
+        answered = self.introduced.keys() | self.left_out.keys()
         return {node for node in nodes if node in self._asked and node not in answered and node in self.present}
 
     def _hear(self, questions: Waiting) -> None:
@@ -187,7 +187,7 @@ class Roster:
             node = reply.metadata.src_node_id
             try:
                 fields.refuse_failure(reply, self.tell_errors)
-                self.told[node] = facts_in(reply)
+                self.introduced[node] = facts_in(reply)
             except InputError as error:
                 self._leave_out(node, error)
 
@@ -195,7 +195,7 @@ class Roster:
         """Give each connected node its place."""
         if not self.settled:
             self._agree()
-        for node, facts in self.told.items():
+        for node, facts in self.introduced.items():
             if node not in self.present or node in self.left_out or self.holders.get(facts.position) == node:
                 continue
             try:
@@ -235,7 +235,7 @@ class Roster:
         """Whether a node is known to be refused, or to have no data to train on."""
         if node in self.left_out or node in self.refused:
             return True
-        facts = self.told.get(node)
+        facts = self.introduced.get(node)
         return facts is not None and facts.train == 0
 
     def _leave_out(self, node: int, reason: InputError) -> None:
@@ -244,15 +244,15 @@ class Roster:
 
     def _agree(self) -> None:
         """How many clients there are and what their model trains: what most nodes say. On a change all enter anew."""
-        if len(self.told) == self._agreed_on:
+        if len(self.introduced) == self._agreed_on:
             return
-        self._agreed_on = len(self.told)
+        self._agreed_on = len(self.introduced)
         before = (self.clients, self.model)
         if self.stated is None:
-            self.clients = _most_common(facts.partitions for facts in self.told.values()) or None
-        self.model = _most_common(facts.model for facts in self.told.values())
+            self.clients = _most_common(facts.partitions for facts in self.introduced.values()) or None
+        self.model = _most_common(facts.model for facts in self.introduced.values())
         if (self.clients, self.model) != before:
-            for node in self.told:
+            for node in self.introduced:
                 self.left_out.pop(node, None)
             self.holders = {}
             self.facts = {}

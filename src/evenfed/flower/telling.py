@@ -56,8 +56,8 @@ def round_line(
         parts.append(f"skipped: {reason}{cause}")
     if record.refused:
         parts.append(f"refused: {'; '.join(visible(reason) for reason in record.refused)}")
-    told = ", ".join(parts)
-    return f"round {number}{of_all}: {told}"
+    summary = ", ".join(parts)
+    return f"round {number}{of_all}: {summary}"
 
 
 def guard_lines(record: Record, who: Name) -> list[str]:

@@ -285,9 +285,9 @@ def _judged(
         return []
     gap = differences.between(winner, rival, claim.metric)
     floor = differences.chance(claim.metric, gap.seeds)
-    here = Cell.of(gap)
+    measured = Cell.of(gap)
     if claim.metric in LOWER_IS_BETTER:
-        here = Cell(
+        measured = Cell(
             -gap.points,
             low=-gap.high,
             high=-gap.low,
@@ -296,9 +296,9 @@ def _judged(
     bound = Cell()
     if floor:
         bound = Cell(floor.bound)
-    there = Cell(claim.gap, claim.spread, signed=True)
+    published = Cell(claim.gap, claim.spread, signed=True)
     conclusion = _VERDICTS.get(gap.verdict, "within the noise")
-    cells = [there, here, bound, Cell(verdict=conclusion)]
+    cells = [published, measured, bound, Cell(verdict=conclusion)]
     return [Line(str(claim), cells)]
 
 
@@ -308,9 +308,9 @@ def _repeated(control: Entry, metric: str, differences: Differences) -> Line:
     gap = differences.between(control.label, control.repeats, metric)
     repetition = f"{title(control.label)} - {control.repeats}"
     name = f"{repetition}, {title(metric)}"
-    here = Cell.of(gap)
+    measured = Cell.of(gap)
     conclusion = Cell(verdict="chance")
-    cells = [Cell(), here, Cell(), conclusion]
+    cells = [Cell(), measured, Cell(), conclusion]
     return Line(name, cells, control=True)
 
 

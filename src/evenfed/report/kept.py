@@ -42,10 +42,10 @@ def save(
 ) -> Path:
     """Write them to a file in `target`; read again they are the same."""
     sources = json.dumps(_sources(folders))
-    said = json.dumps(list(facts))
+    listed_facts = json.dumps(list(facts))
     described = [json.dumps(_described(table)) for table in tables]
     one_per_line = ",\n".join(described)
-    text = f'{{"sources": {sources},\n"facts": {said},\n"tables": [\n{one_per_line}\n]}}\n'
+    text = f'{{"sources": {sources},\n"facts": {listed_facts},\n"tables": [\n{one_per_line}\n]}}\n'
     path = target / name
     replace_text(path, text)
     return path

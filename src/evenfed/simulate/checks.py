@@ -48,7 +48,7 @@ class Probe:
                     trained = trees.outputs(probed, inputs)
             except Exception as error:
                 raise InputError(
-                    f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_said(error)}; give "
+                    f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_text(error)}; give "
                     "data of the shape and type your model takes"
                 ) from error
         _check_dependence(trained)
@@ -132,7 +132,7 @@ class Probe:
             with _quietly():
                 values = function(outputs, targets)
         except Exception as error:
-            raise InputError(f"{name} fails on a batch ({self.shapes}): {_said(error)}; {self._cure(name)}") from error
+            raise InputError(f"{name} fails on a batch ({self.shapes}): {_text(error)}; {self._cure(name)}") from error
         if not isinstance(values, Tensor):
             kind = type(values).__name__
             raise InputError(f"{name} gave a {kind}; it must return a tensor with one {name} per example")
@@ -175,8 +175,9 @@ class Probe:
             return False
         shape = self.outputs.shape
         wanted = (shape[0], *shape[2:])
-        given = self.targets.shape
-        return len(shape) > 2 and given == shape[:-1] and given != wanted
+        target_shape = self.targets.shape
+        fits_classes_last = target_shape == shape[:-1]
+        return len(shape) > 2 and fits_classes_last and target_shape != wanted
 
     @property
     def _has_column_of_classes(self) -> bool:
@@ -276,9 +277,9 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def _said(error: Exception) -> str:
-    said = first_line(error)
-    return said or type(error).__name__
+def _text(error: Exception) -> str:
+    message = first_line(error)
+    return message or type(error).__name__
 
 
 def _shape(tensor: Tensor) -> str:

@@ -111,8 +111,8 @@ def check(problem: Problem) -> None:
         try:
             value = _call(metric, worker, pool, client)
         except Exception as error:
-            said = first_line(error)
-            reason = f"{type(error).__name__}: {said}"
+            message = first_line(error)
+            reason = f"{type(error).__name__}: {message}"
             continue
         if not np.isnan(value):
             return
@@ -150,8 +150,8 @@ def check_alone(problem: Problem) -> None:
         try:
             value_of(metric, worker, pool, client)
         except Exception as error:
-            said = first_line(error)
-            raise InputError(f"the metric '{metric.name}' fails ({type(error).__name__}: {said})") from None
+            message = first_line(error)
+            raise InputError(f"the metric '{metric.name}' fails ({type(error).__name__}: {message})") from None
 
 
 def value_of(

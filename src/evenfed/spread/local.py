@@ -81,8 +81,8 @@ class LocalJob:
         if text:
             return Outcome.from_json(text)
         reason = f"it was killed by {_signal_name(-code)}" if code < 0 else f"it ended with exit code {code}"
-        said = f" ({last_words[0]})" if last_words else ""
-        return Outcome("lost", reason + said)
+        quoted = f" ({last_words[0]})" if last_words else ""
+        return Outcome("lost", reason + quoted)
 
     def stop(self) -> None:
         self.process.terminate()

@@ -251,12 +251,13 @@ def _who_gains(basis: Basis, label: str, is_named: bool = True) -> str:
     metric = basis.metric
     baseline = basis.baseline_name
     name = f"expected {metric.name}" if basis.is_expected else metric.name
-    before = shown(metric, basis.level(basis.baseline, "worst10"))
-    after = shown(metric, basis.level(label, "worst10"))
+    baseline_level = shown(metric, basis.level(basis.baseline, "worst10"))
+    entry_level = shown(metric, basis.level(label, "worst10"))
     by_how_much = change(metric, basis.change(label, "worst10"))
     is_long = "[" in label
     who = "it" if is_long and is_named else label
-    text = f"The worst 10 % of clients: {name} {before} with {baseline}, {after} with {who} ({by_how_much})."
+    levels = f"{name} {baseline_level} with {baseline}, {entry_level} with {who}"
+    text = f"The worst 10 % of clients: {levels} ({by_how_much})."
     improved = _share(basis, label, "improved")
     if improved is not None:
         text += f" Of the clients that {baseline} serves below average, {improved:.0f} % do better."

@@ -39,7 +39,7 @@ def why_not_stacked(problem: Problem) -> str | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a model trips over here, it may well train one client at a time
-        return _told(error)
+        return _reason(error)
 
 
 def _obstacle(problem: Problem) -> str | None:
@@ -67,11 +67,11 @@ def _why_not_vectorised(problem: Problem) -> str | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        return _told(error)
+        return _reason(error)
     return None
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """An error of a trial as a reason."""
     message = str(error)
     if "randomness" in message:
