@@ -78,7 +78,7 @@ class Audit:
         return paths
 
     def write(self, out: str | Path, with_figures: bool = True) -> "list[Written]":
-        """The same files, by metric."""
+        """Write the files of `report`; what was written, one for each metric."""
         from ..report.files import write_report
 
         every = []

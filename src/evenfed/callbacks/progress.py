@@ -98,7 +98,7 @@ class Progress:
 
     @property
     def current_fairness(self) -> Fairness | None:
-        """The same of the model that clients train on; None if that one is deployed: without `average`."""
+        """`fairness` of the model that clients train on; None if that one is deployed: without `average`."""
         return self._fairness(None if self._record is None else self._record.of_current)
 
     def _fairness(self, record: Record | None) -> Fairness | None:

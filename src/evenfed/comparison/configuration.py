@@ -33,14 +33,18 @@ def unaveraged(configs: Labelled) -> dict[str, str]:
 
 def _twins(configs: Labelled, option: str, usual: Any) -> dict[str, str]:
     """Entries that differ in `option` alone from one that has the usual value: label -> that one's label."""
-    twins: dict[str, str] = {}
+    rests = {}
+    usual_ones = []
     for label, config in configs.items():
+        rests[label] = without(config, option, "seed")
         if config["train"].get(option) == usual:
+            usual_ones.append(label)
+    twins: dict[str, str] = {}
+    for label, rest in rests.items():
+        if label in usual_ones:
             continue
-        rest = without(config, option, "seed")
-        for candidate, other in configs.items():
-            is_usual = other["train"].get(option) == usual
-            if is_usual and without(other, option, "seed") == rest:
+        for candidate in usual_ones:
+            if rests[candidate] == rest:
                 twins.setdefault(label, candidate)
     return twins
 

@@ -73,7 +73,8 @@ class Findings:
         return again
 
     def _is_baseline_again(self, entry: Entry) -> bool:
-        return all(are_equal([self.baseline.runs[seed], run]) for seed, run in entry.runs.items())
+        of_baseline = self.baseline.runs
+        return all(are_equal([of_baseline[seed], run]) for seed, run in entry.runs.items())
 
     @cached_property
     def floor_of_seeds(self) -> Entry | None:

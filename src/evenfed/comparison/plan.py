@@ -75,8 +75,9 @@ class Variant:
         values.pop("algorithm", None)
         if method.is_fedprox:
             values = _with_prox(values)
-        known = [hyper_parameter.name for hyper_parameter in fields(method.algorithm)]
-        refuse_unknown(f"option of {label or method.algorithm.name}", values, [*known, *VARIANT, "algorithm"])
+        own = [hyper_parameter.name for hyper_parameter in fields(method.algorithm)]
+        name = label or method.algorithm.name
+        refuse_unknown(f"option of {name}", values, [*own, *VARIANT, "algorithm"])
         hyper_parameters = {}
         options = {}
         for key, value in values.items():
@@ -229,9 +230,10 @@ def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
     others = []
     labelled = []
     for variant in variants:
-        is_fedavg = is_same_name(variant.label, "fedavg") and variant.algorithm.name == "fedavg"
-        label = "fedavg" if is_fedavg else variant.label
-        labelled.append(dataclasses.replace(variant, label=label))
+        is_fedavg = variant.algorithm.name == "fedavg"
+        if is_fedavg and is_same_name(variant.label, "fedavg"):
+            variant = dataclasses.replace(variant, label="fedavg")
+        labelled.append(variant)
     for variant in distinct(labelled):
         if variant.label == "fedavg":
             baseline = variant
@@ -295,7 +297,9 @@ def _unusual(method: str, fixed: Options, shared: Settings) -> dict[str, Any]:
     defaults = {each.name: each.default for each in fields(algorithm)}
     unusual = {}
     for key, value in fixed.items():
-        usual = getattr(shared, key) if key in VARIANT else defaults.get(key)
+        usual = defaults.get(key)
+        if key in VARIANT:
+            usual = getattr(shared, key)
         if value != usual:
             unusual[key] = value
     return unusual

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from ..core.words import counted
 from ..spread.crew import Crew, Watcher, raise_failures
 from ..spread.errand import Errand, Outcome
 from ..spread.options import Spread
@@ -62,8 +63,8 @@ class Searched(Watcher):
 
     def begin(self, batches: int, workers: int) -> None:
         size = self.studies.search.batch
-        left = "1 batch" if batches == 1 else f"{batches} batches"
-        shared = "1 worker" if workers == 1 else f"{workers} workers"
+        left = counted(batches, "batch", "batches")
+        shared = counted(workers, "worker")
         self.shares.say(f"{left} of up to {size} candidates, {shared}; a smaller --batch makes more of them")
 
     def standing(self, errand: int) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError
-from .scalars import unwrapped
+from .scalars import is_number, unwrapped
 
 THETA = "theta"  # the flat parameters, among tensors by name
 
@@ -114,8 +114,7 @@ def _wide(tensor: Tensor) -> Tensor:
 def check_decay(decay: object) -> None:
     """Refuse what is not a number between 0 and 1."""
     decay = unwrapped(decay)
-    is_number = isinstance(decay, int | float) and not isinstance(decay, bool)
-    if not is_number or not 0 < decay < 1:  # type: ignore[operator]
+    if not is_number(decay) or not 0 < decay < 1:
         raise InputError(
             f"average={decay!r} is out of range; give a number above 0 and below 1, such as 0.9, or leave it out"
         )

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from . import streams
 from .algorithm import Algorithm, Memory
 from .average import Average, Model
-from .errors import InputError, unknown
+from .errors import InputError, check_choice
 from .few import Kept, Vector, written_out
 from .guard import Clip, Guard, GuardChoice, Heard, bounded
 from .vector import Layout, Parameters
@@ -36,7 +36,11 @@ class Moments:
 
 @dataclass(frozen=True)
 class Update:
-    """What came back from one client, or from a stack of them (leading axis c)."""
+    """What came back from one client, or from a stack of them (leading axis c).
+
+    `ids`: the client, or a tensor of them. `delta`: the model that the client received minus the one it trained, flat
+    or by parameter name. `buffers`: by name, such as BatchNorm's statistics after training. The rest is for engines.
+    """
 
     ids: int | Tensor
     delta: Parameters  # incoming model minus trained model; [D] or [c, D] flat, or by parameter name
@@ -349,8 +353,6 @@ def _check_sizes(sizes: Tensor) -> None:
 
 def check_weigh_at(choice: object, average: float | None) -> None:
     """Refuse what is no such model, and an average that is not kept."""
-    choices = get_args(WeighAt)
-    if choice not in choices:
-        raise unknown("weigh_at", str(choice), choices)
+    check_choice("weigh_at", choice, get_args(WeighAt))
     if choice == "average" and average is None:
         raise InputError("weigh_at='average' needs an average; give one, such as average=0.9, or weigh_at='current'")

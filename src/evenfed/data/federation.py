@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..client import Client, Pool
 from ..core.errors import InputError
+from ..core.words import counted
 from . import partition, store
 from .dataset import Dataset
 from .folder import read_folder
@@ -61,7 +62,7 @@ class Federation:
         shown = _shown(self.names)
         train = int(self.train_sizes.sum())
         judged = int(self.judged_sizes.sum())
-        clients = "1 client" if len(self.names) == 1 else f"{len(self.names)} clients"
+        clients = counted(len(self.names), "client")
         return f"{clients}: {shown}; {train:,} training examples, {judged:,} {self.judged_on}"
 
     def clients(self) -> list[Client]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, check_choice
 from ..core.files import plain_file
 from . import store
 from .dataset import Dataset
@@ -135,8 +135,7 @@ def read_shakespeare(source: Path, task: Literal["words", "chars"] = "words") ->
     "words": next word, one row per sentence. "chars": next character, in windows of 80 that do not overlap, with a
     target at every position. So each character is predicted once; LEAF's stride of 1 stores each one 80 times.
     """
-    if task not in ("words", "chars"):
-        raise unknown("task", task, ("words", "chars"))
+    check_choice("task", task, ("words", "chars"))
     speeches: Speeches = []
     without_roles: list[str] = []
     for title, text in _plays(source):
