@@ -137,7 +137,8 @@ class Hearing:
         """Keep the loss in an evaluate or query reply, if it is of the model that clients train next."""
         if self.settings.average is not None and reply.metadata.message_type == MessageType.EVALUATE:
             return
-        loss, measured_before = None, False
+        loss = None
+        measured_before = False
         if self.keys.loss_in == "evaluate" or LOSS in fields.metrics(reply):
             loss, measured_before = self.keys.loss_of(reply, self.algorithm)
         self.strangers.note(position, reply)

@@ -77,8 +77,10 @@ class Roster:
         deadline = time.monotonic() + wait
         while True:
             self.refresh(grid, 0.0, resting=resting)
-            asleep = self.present & set(resting) if known is not None and self.nodes else ()
-            if self.clients is not None and len(self.nodes) + len(asleep) >= self.clients:
+            expected = len(self.nodes)
+            if known is not None and self.nodes:
+                expected += len(self.present & set(resting))
+            if self.clients is not None and expected >= self.clients:
                 break
             self._refuse_if_none_fits()
             if time.monotonic() >= deadline:
@@ -110,8 +112,9 @@ class Roster:
 
     def failures(self, before: str) -> str:
         """Who was left out or refused, and why."""
+        reasons = {**self.door.turned_away, **self.left_out, **self.refused}
         parts = []
-        for node, reason in {**self.door.turned_away, **self.left_out, **self.refused}.items():
+        for node, reason in reasons.items():
             parts.append(f"{before}node {node}: {reason}")
         return "".join(parts)
 
@@ -127,11 +130,14 @@ class Roster:
         Waits for those that it asks, unless so large a part of the clients is connected without them.
         """
         self.look(grid)
-        new = [node for node in sorted(self.present) if node not in self._asked and node not in resting]
-        self.introduce(grid, new, timeout, lambda: self._has(quorum))
+        new = self.present.difference(self._asked, resting)
+        self.introduce(grid, sorted(new), timeout, lambda: self._has(quorum))
 
     def _has(self, quorum: float) -> bool:
-        return self.clients is not None and len(self.nodes) >= math.ceil(quorum * self.clients)
+        if self.clients is None:
+            return False
+        enough = math.ceil(quorum * self.clients)
+        return len(self.nodes) >= enough
 
     def look(self, grid: Grid) -> None:
         """Note who is connected; nodes that no site of the list stands for are left out unasked."""
@@ -153,7 +159,7 @@ class Roster:
         if questions is None or questions.grid is not grid:
             questions = Waiting(grid, self.heard)
             self._questions = questions
-            self._asked -= {node for node in self._asked if node not in self.introduced and node not in self.left_out}
+            self._asked &= self._answered()
         asked = set()
         messages = []
         question = wire.task_content({}, ConfigRecord({"server-round": 0}))
@@ -179,8 +185,12 @@ class Roster:
 
     def _awaited(self, nodes: Collection[int]) -> set[int]:
         """Of these nodes, those that were asked and have not answered."""
-        answered = self.introduced.keys() | self.left_out.keys()
-        return {node for node in nodes if node in self._asked and node not in answered and node in self.present}
+        open_questions = self._asked - self._answered()
+        return self.present.intersection(open_questions, nodes)
+
+    def _answered(self) -> set[int]:
+        """The nodes that have said who they are, or were left out."""
+        return {*self.introduced, *self.left_out}
 
     def _hear(self, questions: Waiting) -> None:
         for reply in questions.all():
@@ -196,7 +206,9 @@ class Roster:
         if not self.settled:
             self._agree()
         for node, facts in self.introduced.items():
-            if node not in self.present or node in self.left_out or self.holders.get(facts.position) == node:
+            if node not in self.present or node in self.left_out:
+                continue
+            if self.holders.get(facts.position) == node:
                 continue
             try:
                 self._check(node, facts)
@@ -204,7 +216,10 @@ class Roster:
                 self._leave_out(node, error)
                 continue
             self._claim(node, facts)
-        self.nodes = {position: node for position, node in self.holders.items() if node in self.present}
+        self.nodes = {}
+        for position, node in self.holders.items():
+            if node in self.present:
+                self.nodes[position] = node
 
     def _claim(self, node: int, facts: Facts) -> None:
         """The place of the client on a node, if nobody connected holds it."""

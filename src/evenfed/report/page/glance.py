@@ -94,8 +94,9 @@ def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
 def _line_of_lost(entry: Entry, columns: Sequence[dict[str, str]]) -> dict[str, Any]:
     """An entry that broke down: it has no figures."""
     name = visible(entry.label)
-    cells: list[dict[str, Any]] = [{} for _ in columns[1:]]
-    cells[0] = {"text": "broke down"}
+    cells: list[dict[str, Any]] = [{"text": "broke down"}]
+    for _ in columns[2:]:
+        cells.append({})
     return {
         "entry": name,
         "name": name,
@@ -124,7 +125,9 @@ def _gap(metric: Metric, difference: Difference, is_chance: bool) -> dict[str, A
     if difference.is_judged:
         cell["low"] = difference.low
         cell["high"] = difference.high
-        cell["range"] = f"{signed(metric, difference.low)} to {signed(metric, difference.high)}"
+        low = signed(metric, difference.low)
+        high = signed(metric, difference.high)
+        cell["range"] = f"{low} to {high}"
     return cell
 
 

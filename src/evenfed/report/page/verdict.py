@@ -10,9 +10,10 @@ import numpy as np
 
 from ...comparison.findings import BASELINE, Entry
 from ...comparison.intervals import Difference
+from ...core.words import counted
 from ..tables import EQUAL_SEEDS, figures_at
 from .basis import Basis
-from .words import amount, change, counted, is_nothing, level, listed, shown, signed
+from .words import amount, change, is_nothing, level, listed, shown, signed
 
 _MANY = 5  # alternatives from which one may look like a gain by luck
 _LIKELY = "“Likely” is a 95 % interval: if all were repeated, 19 of 20 such ranges would hold the true difference."
