@@ -26,15 +26,17 @@ class Client:
     A model of several inputs takes them as a dict (its keyword arguments) or a tuple of tensors or arrays.
     In place of a pair: a torch Dataset or DataLoader, a Hugging Face dataset, a DataFrame, a folder with x.npy and
     y.npy, or a function without arguments that loads one of these when the client is drawn.
+    `target`: the column of a table to predict, unless it is called label, labels, target or y. `size`, `test_size`: how
+    many examples a function loads. `groups`: a label per test example, such as an age group, for `Result.groups`.
     """
 
     train: Examples
     test: Examples | None = None
     name: str | None = None
-    target: str | None = None  # the column of a table to predict; else the one called label, labels, target or y
-    size: int | None = None  # how many training examples a function loads
+    target: str | None = None
+    size: int | None = None
     test_size: int | None = None
-    groups: Any = None  # a label per test example, such as a sex or an age group, for `Result.groups`
+    groups: Any = None
 
     def __post_init__(self) -> None:
         if self.groups is None or self.test is None:
