@@ -167,10 +167,12 @@ def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     """
     name = client.name or position
     heading = Heading()
-    train = _pool_at(position, client.train, f"client {name}, train", dtype, client.column_of(client.train), heading)
+    target = client.column_of(client.train)
+    train = _pool_at(position, client.train, f"client {name}, train", dtype, target, heading)
     if client.test is None:
         return train, None
-    test = _pool_at(position, client.test, f"client {name}, test", dtype, client.column_of(client.test), heading)
+    target = client.column_of(client.test)
+    test = _pool_at(position, client.test, f"client {name}, test", dtype, target, heading)
     return train, like_training(test, train)
 
 

@@ -283,8 +283,18 @@ class Suppression:
 
     def _repr_html_(self) -> str:
         heads = ["served by FedAvg", "clients", "changed for", "mean change"]
-        below = ["below its mean", str(self.suffering), f"{self.improved:.0%} better", f"{self.suffering_gain:+.4g}"]
-        above = ["above its mean", str(self.well_performing), f"{self.degraded:.0%} worse", f"{self.well_gain:+.4g}"]
+        below = [
+            "below its mean",
+            str(self.suffering),
+            f"{self.improved:.0%} better",
+            f"{self.suffering_gain:+.4g}",
+        ]
+        above = [
+            "above its mean",
+            str(self.well_performing),
+            f"{self.degraded:.0%} worse",
+            f"{self.well_gain:+.4g}",
+        ]
         everyone = ["all", "", "", f"{self.mean_gain:+.4g}"]
         return markup.table("Against FedAvg", heads, [below, above, everyone])
 
@@ -312,7 +322,9 @@ def oscillation(losses: Vector, shares: Vector) -> float:
         gaps = later - mean[:, None]
     magnitudes = np.abs(later)
     size = float(np.nanmean(magnitudes))
-    by_client = [gap[took_part] for gap, took_part in zip(gaps.T, present.T, strict=True)]
+    by_client = []
+    for gap, took_part in zip(gaps.T, present.T, strict=True):
+        by_client.append(gap[took_part])
     return mean_correlation(by_client, size)
 
 

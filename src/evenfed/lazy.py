@@ -184,7 +184,8 @@ class LazyPool(Pool):
             inputs, targets = part.read(self.dtype, self.held.heading)
             self._check_alike(part, inputs, targets)
             device = self.targets.device
-            return trees.mapped(lambda tensor: tensor.to(device), inputs), targets.to(device)
+            moved = trees.mapped(lambda tensor: tensor.to(device), inputs)
+            return moved, targets.to(device)
 
         if not part.is_lazy:
             return read()
@@ -259,12 +260,17 @@ def _why_lazy(clients: Sequence[Client]) -> str | None:
 
 
 def _is_pair_of_tensors(part: Any) -> bool:
-    return type(part) is tuple and len(part) == 2 and type(part[0]) is Tensor and type(part[1]) is Tensor
+    if type(part) is not tuple or len(part) != 2:
+        return False
+    inputs, targets = part
+    return type(inputs) is Tensor and type(targets) is Tensor
 
 
 def _is_mapped(part: Any) -> bool:
     """Whether examples lie in files that are mapped into memory."""
-    return examples.is_path(part) or any(map(examples.is_mapped, _arrays(part)))
+    if examples.is_path(part):
+        return True
+    return any(map(examples.is_mapped, _arrays(part)))
 
 
 def _arrays(part: Any) -> list[Any]:

@@ -174,7 +174,9 @@ def audit(
         **named_columns,
     }
     columns = Roles.of(sheet, named_columns, metrics)
-    place = Path(source) if isinstance(source, str | Path) else Path(IN_MEMORY)
+    place = Path(IN_MEMORY)
+    if isinstance(source, str | Path):
+        place = Path(source)
     reading = Reading(sheet, columns, place, options, Provenance.of(source, typed))
     names = list(columns.metrics)
     if columns.wide:
@@ -201,11 +203,15 @@ def _own_runs(source: Any, metrics: Sequence[str]) -> Findings | None:
     if not isinstance(source, str | Path):
         return None
     folder = Path(source)
-    if not folder.is_dir() or not (RunFolder.all_in(folder) or (folder / PACKED).exists()):
+    if not folder.is_dir():
+        return None
+    packed = folder / PACKED
+    if not packed.exists() and not RunFolder.all_in(folder):
         return None
     findings = read(folder)
     if metrics and list(metrics) != [findings.metric.name]:
-        raise InputError(f"{folder}: these runs are judged by {findings.metric.name}, not by {', '.join(metrics)}")
+        listed = ", ".join(metrics)
+        raise InputError(f"{folder}: these runs are judged by {findings.metric.name}, not by {listed}")
     return findings
 
 

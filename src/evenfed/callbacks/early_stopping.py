@@ -78,7 +78,9 @@ class EarlyStopping(Callback):
         waited = progress.round - best_round
         if waited >= self.patience:
             shown = self._upwards(progress, float(best))
-            verb = "fall below" if self._upwards(progress, 1.0) < 0 else "rise above"
+            verb = "rise above"
+            if self._upwards(progress, 1.0) < 0:
+                verb = "fall below"
             progress.stop(f"{self.metric} did not {verb} {shown:.4f}, of round {best_round}, for {waited} rounds")
 
     def end(self, progress: Progress) -> None:

@@ -135,7 +135,9 @@ class Progress:
     ) -> None:
         """At the end of a run: the model of an earlier round is the run's result, with the clients' own of then."""
         server = dataclasses.replace(self.server, index=round, theta=theta, buffers=buffers, average=None)
-        owns = None if personal is None else torch.ones(len(personal), dtype=torch.bool)
+        owns = None
+        if personal is not None:
+            owns = torch.ones(len(personal), dtype=torch.bool)
         self.restored = State(server, personal, owns=owns, norms=norms)
 
 
@@ -166,7 +168,8 @@ class _Function(Callback):
 
 
 _HOOKS = ("start", "round", "end", "close")
-Callbacks = Callback | Callable[[Progress], Any] | Iterable[Callback | Callable[[Progress], Any]]
+OneCallback = Callback | Callable[[Progress], Any]
+Callbacks = OneCallback | Iterable[OneCallback]
 
 
 def callback_list(callbacks: Callbacks) -> list[Callback]:
@@ -198,7 +201,10 @@ def _callback(callback: Any) -> Callback:
 
 
 def _is_callback(callback: Any) -> bool:
-    return callable(callback) or any(callable(getattr(callback, name, None)) for name in _HOOKS)
+    if callable(callback):
+        return True
+    hooks = [getattr(callback, name, None) for name in _HOOKS]
+    return any(map(callable, hooks))
 
 
 def _unusable(callback: Any) -> InputError:

@@ -111,5 +111,7 @@ def audit(
 def _place(file: Path) -> Path:
     """`clients-audit` beside `clients.csv`."""
     whole = file.resolve()
-    name = whole.name if whole.is_dir() else whole.name.partition(".")[0]
+    name = whole.name
+    if not whole.is_dir():
+        name = name.partition(".")[0]
     return whole.parent / f"{name}-audit"

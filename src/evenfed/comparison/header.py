@@ -189,7 +189,8 @@ class Header:
         if self.judged_classes is None:
             table = self.clients
             return table.label_counts if isinstance(table, client_table.ManyClients) else None
-        return np.array([row.split() for row in self.judged_classes], dtype=np.int64)
+        rows = [row.split() for row in self.judged_classes]
+        return np.array(rows, dtype=np.int64)
 
 
 def as_rows(label_counts: Tensor | NDArray[np.int64] | None) -> list[str] | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..core.errors import DamageWarning, InputError, Interruption
 from ..core.files import plain_file, replace_text
-from ..core.words import counted
+from ..core.words import counted, first_of
 from ..simulate.state import Run
 from ..simulate.twins import trained_together
 from ..spread.crew import Crew, Place, Watcher, raise_failures
@@ -223,9 +223,6 @@ def _rounds_done(part: Part) -> int:
 
 
 def _runs_in_words(part: Part) -> str:
-    names = ", ".join(part.names[:3])
-    more = len(part.names) - 3
-    if more > 0:
-        names += f" and {more} more"
+    names = first_of(part.names, 3)
     runs = counted(len(part.runs), "run")
     return f"{runs} ({names})"

@@ -12,6 +12,7 @@ from ..algorithms import find, plain
 from ..core.algorithm import Algorithm, build, check_declared
 from ..core.errors import InputError
 from ..core.scalars import unwrapped
+from ..core.tables import changed_fields
 from ..settings import VARIANT, Settings, refuse_unknown
 
 _ENTRY = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
@@ -87,7 +88,7 @@ class Variant:
                 hyper_parameters[key] = value
         algorithm = build(method.algorithm, hyper_parameters)
         if label is None:
-            label = _label(algorithm.name, {**_changed(algorithm), **options})
+            label = _label(algorithm.name, {**changed_fields(algorithm), **options})
         return cls(label, algorithm, options)
 
     @classmethod
@@ -323,16 +324,6 @@ def _shown(value: Any) -> str:
     elif callable(value):
         value = getattr(value, "__name__", "own")
     return _NOT_IN_VALUE.sub("", str(value))
-
-
-def _changed(algorithm: Algorithm) -> dict[str, Any]:
-    """The hyper-parameters that are not at their defaults."""
-    values = {}
-    for each in fields(algorithm):
-        value = getattr(algorithm, each.name)
-        if value != each.default:
-            values[each.name] = value
-    return values
 
 
 def _with_prox(values: Options) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..core.detail import Detail
 from ..core.server import Record
-from ..core.words import counted
+from ..core.words import counted, first_of
 from ..simulate.state import Run
 from .driver import Group, Listener, Sink
 
@@ -105,10 +105,7 @@ class Live:
 
     def _introduce(self, runs: Sequence[Run], total: int) -> None:
         labels = list(dict.fromkeys(run.label for run in runs))
-        shown = ", ".join(labels[:_LABELS_SHOWN])
-        more = len(labels) - _LABELS_SHOWN
-        if more > 0:
-            shown += f" and {more} more"
+        shown = first_of(labels, _LABELS_SHOWN)
         if self.talks:
             self.page.print(f"{counted(len(runs), 'run')}, {total} rounds each: {shown}", markup=False)
         if self.page.is_terminal:

@@ -99,7 +99,7 @@ class Result:
 
     @property
     def history(self) -> History:
-        """What the records add up to."""
+        """All figures that follow from the records, round by round and at the end."""
         last_rounds = self.window or self.settings.last_rounds
         counts = self.header.label_counts
         return History(self.records, self.shares, last_rounds, self.model_round, self.metric, self.stopped, counts)

@@ -58,7 +58,7 @@ class Searched(Watcher):
         self.listen = listen
         self.listen_to_each = listen_to_each
         self.shares = shares
-        self.finished = studies.progress()[0]
+        self.finished, _ = studies.progress()
         self.announced = {_key(candidate) for candidate in studies.candidates()}
 
     def begin(self, batches: int, workers: int) -> None:
@@ -68,7 +68,8 @@ class Searched(Watcher):
         self.shares.say(f"{left} of up to {size} candidates, {shared}; a smaller --batch makes more of them")
 
     def standing(self, errand: int) -> int:
-        return self.studies.progress()[0]
+        finished, _ = self.studies.progress()
+        return finished
 
     def started(self, errand: int, place: str) -> None:
         self.shares.say(f"{place}: started", detail=True)

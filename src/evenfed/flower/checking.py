@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from ..core.errors import InputError, check_whole
+from ..core.words import first_of
 from ..simulate.problem import initial_model
 from . import wire
 from .client import SiteApp
@@ -68,9 +69,8 @@ class Report:
                 sentences.append(sentence)
                 continue
             several = "s" if len(sites) > 1 else ""
-            listed = ", ".join(str(site) for site in sites[:5])
-            more = f" and {len(sites) - 5} more" if len(sites) > 5 else ""
-            sentences.append(f"site{several} {listed}{more}: {sentence}")
+            numbers = list(map(str, sites))
+            sentences.append(f"site{several} {first_of(numbers, 5)}: {sentence}")
         return sentences
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_whole, unknown
 from ..core.scalars import is_number, unwrap_fields, unwrapped
+from ..core.tables import changed_fields
 from ..settings import Settings
 from .asking import Enough, Heard
 from .logs import log
@@ -103,12 +104,7 @@ class Habits:
 
     def describe(self) -> dict[str, Any]:
         """As JSON stores it: those that are not the default."""
-        chosen = {}
-        for habit in fields(self):
-            value = getattr(self, habit.name)
-            if value != habit.default:
-                chosen[habit.name] = value
-        return chosen
+        return changed_fields(self)
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ def translate(options: dict[str, Any]) -> None:
         if theirs not in options:
             continue
         value = options.pop(theirs)
-        if theirs.startswith("fraction") and isinstance(value, int) and not isinstance(value, bool):
+        if theirs.startswith("fraction") and type(value) is int:
             value = float(value)
         if ours in options and options[ours] != value:
             raise InputError(f"{theirs}={value!r} and {ours}={options[ours]!r} mean the same; give one of them")

@@ -139,7 +139,8 @@ class Place:
         for holder, content in parts.items():
             text = json.dumps(content)
             lock, public = self._box_keys(holder)
-            box = masks.sealed(lock, public, text.encode(), self._context(me, holder))
+            context = self._context(me, holder)
+            box = masks.sealed(lock, public, text.encode(), context)
             sealed[holder] = box.hex()
         return sealed
 

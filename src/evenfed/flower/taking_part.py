@@ -126,7 +126,9 @@ class TakingPart:
         """All clients, if some were met since this was last asked; of very many after the last round only."""
         known = len(self.roster.facts)
         clients = self.roster.clients or 0
-        if not self.habits.is_fleet or known == self._announced or (clients > MOST_INLINE and not is_last):
+        if not self.habits.is_fleet or known == self._announced:
+            return None
+        if clients > MOST_INLINE and not is_last:
             return None
         self._announced = known
         return self.roster.describe()

@@ -141,7 +141,8 @@ class Adam(Optimizer):
         self._check("eps", self.eps)
         self._check_flag("amsgrad")
         betas = self.betas
-        if isinstance(betas, str) or not isinstance(betas, Sequence) or len(betas) != 2:
+        is_list = isinstance(betas, Sequence) and not isinstance(betas, str)
+        if not is_list or len(betas) != 2:
             raise InputError(f"optimizer {self.name}: betas={betas!r}; give two numbers, e.g. (0.9, 0.999)")
         for beta in betas:
             self._check("betas", beta, below=1)
@@ -180,7 +181,8 @@ class Adam(Optimizer):
         step = taken + 1
         mean_weight = (1 - first**step).to(gradient)
         square_weight = (1 - second**step).sqrt().to(gradient)
-        return mean / mean_weight / (square.sqrt() / square_weight + self.eps)
+        scale = square.sqrt() / square_weight + self.eps
+        return mean / mean_weight / scale
 
 
 @dataclass(frozen=True)

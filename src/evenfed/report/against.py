@@ -161,7 +161,8 @@ def _against(
                 on_these[metric] = differences.on_these(label, rival, metric)
             floors[metric] = differences.chance(metric, gap.seeds)
         if not control and gaps["mean"].is_judged:
-            notes.append(answer(shown, gaps, floors, findings.metric.digits + 1, on_these))
+            digits = findings.metric.digits + 1
+            notes.append(answer(shown, gaps, floors, digits, on_these))
     if not lines:
         return None
     return Table(

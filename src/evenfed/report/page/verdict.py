@@ -219,7 +219,9 @@ def _level_with(basis: Basis, winners: Sequence[Entry]) -> list[Entry]:
     best = winners[0]
     rivals = []
     for entry in basis.rivals:
-        if entry is best or not basis.differences.comparable(best.label, entry.label):
+        if entry is best:
+            continue
+        if not basis.differences.comparable(best.label, entry.label):
             continue
         lead = basis.differences.between(best.label, entry.label, "worst10")
         if lead.direction != 1:
