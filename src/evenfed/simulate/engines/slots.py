@@ -217,9 +217,8 @@ class Slots(Vectorised):
     ) -> list[Answer]:
         """Of one model after another over the same rows, in passes of one size."""
         device = pool.targets.device
-        rows = torch.arange(len(pool), device=device)
-        if len(ids) < len(pool.sizes):
-            rows = pool.rows(ids).to(device)
+        asks_all = len(ids) == len(pool.sizes)
+        rows = torch.arange(len(pool), device=device) if asks_all else pool.rows(ids).to(device)
         measure = self._measure_of(pool)
         inputs = self._resident(pool)
         values = [measure(theta, pool, inputs, rows, of) for theta in thetas]
