@@ -32,19 +32,13 @@ class QFFL(Algorithm):
     share_weighted: bool = hyper(False, "c_i = p_i (as the objective says), not 1/m (as published)", fedavg=True)
 
     def coefficients(self, shares: Tensor) -> Tensor:
-        if self.share_weighted:
-            return shares
-        return torch.full_like(shares, 1 / len(shares))
+        return shares if self.share_weighted else shares.new_full(shares.shape, 1 / len(shares))
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
-        c = self.coefficients(shares)
-        power = self.q + 1
-        return c @ _positive(losses) ** power / power
+        return self.coefficients(shares) @ _positive(losses) ** (self.q + 1) / (self.q + 1)
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        f = _positive(round.losses)
-        c = self.coefficients(round.shares)
-        weights = c * f**self.q
+        weights = self.coefficients(round.shares) * _positive(round.losses) ** self.q
         return Plan(round.ids, weights / weights.sum()), memory
 
     def rescale(self, round: Round, plan: Plan, sq_norms: Tensor) -> float:
