@@ -37,7 +37,9 @@ class CropAndFlip:
 
     def __call__(self, batch: Any, draw: Draw) -> Tensor:
         if not isinstance(batch, Tensor) or batch.ndim != 4:
-            kind = list(batch.shape) if isinstance(batch, Tensor) else type(batch).__name__
+            kind = type(batch).__name__
+            if isinstance(batch, Tensor):
+                kind = str(list(batch.shape))
             raise InputError(
                 f"augment crop_and_flip takes images [batch, channels, height, width], not {kind}; leave it out, or "
                 "give a function of your own"
@@ -54,10 +56,11 @@ class CropAndFlip:
         columns = torch.where(is_mirrored[:, None], mirrored, column)
         rows = row + down[:, None]
         columns = columns + right[:, None]
-        rows = rows[:, None, :, None].expand(-1, channels, -1, padded.shape[3])
-        columns = columns[:, None, None, :].expand(-1, channels, height, -1)
-        whole_rows = padded.gather(2, rows)
-        return whole_rows.gather(3, columns)
+        rows = rows[:, None, :, None]
+        columns = columns[:, None, None, :]
+        padded_width = padded.shape[3]
+        whole_rows = padded.gather(2, rows.expand(-1, channels, -1, padded_width))
+        return whole_rows.gather(3, columns.expand(-1, channels, height, -1))
 
 
 def crop_and_flip(padding: int = 4) -> CropAndFlip:

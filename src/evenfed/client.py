@@ -26,15 +26,17 @@ class Client:
     A model of several inputs takes them as a dict (its keyword arguments) or a tuple of tensors or arrays.
     In place of a pair: a torch Dataset or DataLoader, a Hugging Face dataset, a DataFrame, a folder with x.npy and
     y.npy, or a function without arguments that loads one of these when the client is drawn.
+    `target`: the column of a table to predict, unless it is called label, labels, target or y. `size`, `test_size`: how
+    many examples a function loads. `groups`: a label per test example, such as an age group, for `Result.groups`.
     """
 
     train: Examples
     test: Examples | None = None
     name: str | None = None
-    target: str | None = None  # the column of a table to predict; else the one called label, labels, target or y
-    size: int | None = None  # how many training examples a function loads
+    target: str | None = None
+    size: int | None = None
     test_size: int | None = None
-    groups: Any = None  # a label per test example, such as a sex or an age group, for `Result.groups`
+    groups: Any = None
 
     def __post_init__(self) -> None:
         if self.groups is None or self.test is None:
@@ -68,11 +70,11 @@ class Client:
         return f"<Client {visible(str(self.name or 'without a name'))}: train {train}, test {test}>"
 
 
-def _amount(given: Examples, size: int | None) -> str:
+def _amount(data: Examples, size: int | None) -> str:
     """How many examples, as far as can be told without reading them."""
-    if examples.is_path(given):
+    if examples.is_path(data):
         return "in a folder"
-    count = examples.count(given) if size is None else size
+    count = examples.count(data) if size is None else size
     return "when drawn" if count is None else str(count)
 
 
@@ -165,10 +167,12 @@ def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
     """
     name = client.name or position
     heading = Heading()
-    train = _pool_at(position, client.train, f"client {name}, train", dtype, client.column_of(client.train), heading)
+    target = client.column_of(client.train)
+    train = _pool_at(position, client.train, f"client {name}, train", dtype, target, heading)
     if client.test is None:
         return train, None
-    test = _pool_at(position, client.test, f"client {name}, test", dtype, client.column_of(client.test), heading)
+    target = client.column_of(client.test)
+    test = _pool_at(position, client.test, f"client {name}, test", dtype, target, heading)
     return train, like_training(test, train)
 
 

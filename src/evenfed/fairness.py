@@ -36,12 +36,17 @@ def _vector(figures: ArrayLike) -> Vector:
 
 @dataclass(frozen=True)
 class Fairness:
-    """The paper's metrics of the accuracies (or losses, or other figures) of n clients, in their own unit."""
+    """The paper's metrics of the accuracies (or losses, or other figures) of n clients, in their own unit.
+
+    `mean` and `std` are over clients, with n in the denominator. `worst`: the worst client. `worst10` and `worst20`:
+    the mean of the worst 10 % and 20 % of the clients, of 49 clients four whole ones and 0.9 of the fifth, at least
+    one. `best10`: the mean of the best 10 %.
+    """
 
     mean: float
-    std: float  # over clients, n in the denominator
+    std: float
     worst: float
-    worst10: float  # mean of the worst 10 % of clients: of 49 four whole ones and 0.9 of the fifth; at least one
+    worst10: float
     worst20: float
     best10: float
 
@@ -95,7 +100,9 @@ class Fairness:
 class Inequality:
     """How unequal the figures of n clients are, in the field's other measures (docs/metrics.md has the formulas).
 
-    The first six do not change with the figures' unit. They are NaN where a figure is negative, or all are zero.
+    The first six do not change with the figures' unit. They are NaN where a figure is negative, or all are zero. More
+    is better of `jain` and `entropy`, which are 1 where all clients are equal; less of the others, which are then 0.
+    `gap_90_10`: the 90 % quantile over clients minus the 10 % quantile.
     """
 
     gini: float  # 0: all equal; less is better
@@ -221,13 +228,19 @@ def mean_of_first(ordered: Vector, fraction: float) -> Vector:
 
 @dataclass(frozen=True)
 class Suppression:
-    """What an algorithm does to the clients FedAvg serves below and above its mean (the paper's Table 2)."""
+    """What an algorithm does to the clients FedAvg serves below and above its mean (the paper's Table 2).
 
-    suffering: int  # clients strictly worse than FedAvg's mean
-    improved: float  # fraction of those that gain
-    suffering_gain: float  # their mean change
-    well_performing: int  # clients strictly better than it
-    degraded: float  # fraction of those that lose
+    `suffering`: the number of clients that FedAvg serves strictly worse than its mean. `improved`: the fraction of
+    them that gain. `suffering_gain`: their mean change. `well_performing`, `degraded` and `well_gain`: the number of
+    clients strictly better than that mean, the fraction of them that lose, and their mean change. `mean_gain`: the
+    mean change of all clients.
+    """
+
+    suffering: int
+    improved: float
+    suffering_gain: float
+    well_performing: int
+    degraded: float
     well_gain: float
     mean_gain: float
 
@@ -270,8 +283,18 @@ class Suppression:
 
     def _repr_html_(self) -> str:
         heads = ["served by FedAvg", "clients", "changed for", "mean change"]
-        below = ["below its mean", str(self.suffering), f"{self.improved:.0%} better", f"{self.suffering_gain:+.4g}"]
-        above = ["above its mean", str(self.well_performing), f"{self.degraded:.0%} worse", f"{self.well_gain:+.4g}"]
+        below = [
+            "below its mean",
+            str(self.suffering),
+            f"{self.improved:.0%} better",
+            f"{self.suffering_gain:+.4g}",
+        ]
+        above = [
+            "above its mean",
+            str(self.well_performing),
+            f"{self.degraded:.0%} worse",
+            f"{self.well_gain:+.4g}",
+        ]
         everyone = ["all", "", "", f"{self.mean_gain:+.4g}"]
         return markup.table("Against FedAvg", heads, [below, above, everyone])
 
@@ -299,7 +322,9 @@ def oscillation(losses: Vector, shares: Vector) -> float:
         gaps = later - mean[:, None]
     magnitudes = np.abs(later)
     size = float(np.nanmean(magnitudes))
-    by_client = [gap[took_part] for gap, took_part in zip(gaps.T, present.T, strict=True)]
+    by_client = []
+    for gap, took_part in zip(gaps.T, present.T, strict=True):
+        by_client.append(gap[took_part])
     return mean_correlation(by_client, size)
 
 

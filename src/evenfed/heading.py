@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from .core.errors import InputError
+from .core.words import first_of
 
 SHOWN = 8  # columns that an error lists
 
@@ -44,9 +45,8 @@ class Heading:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:SHOWN]))
-    hidden = len(names) - SHOWN
-    return f"{shown} and {hidden} more" if hidden > 0 else shown
+    quoted = list(map(repr, names))
+    return first_of(quoted, SHOWN)
 
 
 def _are_numbers(columns: tuple[str, ...]) -> bool:

@@ -184,7 +184,8 @@ class LazyPool(Pool):
             inputs, targets = part.read(self.dtype, self.held.heading)
             self._check_alike(part, inputs, targets)
             device = self.targets.device
-            return trees.mapped(lambda tensor: tensor.to(device), inputs), targets.to(device)
+            moved = trees.mapped(lambda tensor: tensor.to(device), inputs)
+            return moved, targets.to(device)
 
         if not part.is_lazy:
             return read()
@@ -224,22 +225,22 @@ def _part(
     dtype: torch.dtype,
     heading: Heading,
 ) -> Part:
-    given = client.train if what == "train" else client.test
+    data = client.train if what == "train" else client.test
     size = client.size if what == "train" else client.test_size
-    if given is None:
+    if data is None:
         return Part(None, where, None, 0, is_lazy=False)
-    if examples.is_loader(given):
+    if examples.is_loader(data):
         name = "size" if what == "train" else "test_size"
         if size is None:
             raise InputError(
                 f"{where}: a function that loads examples, without their number; give evenfed.Client(..., {name}=N)"
             )
         size = check_whole(f"{where}: {name}", size, 0)
-        return Part(given, where, client.column_of(given), size, is_lazy=True)
-    if _is_mapped(given):
-        _, mapped_targets = examples.pair(given, where)
-        return Part(given, where, None, len(mapped_targets), is_lazy=True)
-    inputs, targets = tensors(given, where, dtype, client.column_of(given), heading)
+        return Part(data, where, client.column_of(data), size, is_lazy=True)
+    if _is_mapped(data):
+        _, mapped_targets = examples.pair(data, where)
+        return Part(data, where, None, len(mapped_targets), is_lazy=True)
+    inputs, targets = tensors(data, where, dtype, client.column_of(data), heading)
     return Part((inputs, targets), where, None, len(targets), is_lazy=False)
 
 
@@ -259,12 +260,17 @@ def _why_lazy(clients: Sequence[Client]) -> str | None:
 
 
 def _is_pair_of_tensors(part: Any) -> bool:
-    return type(part) is tuple and len(part) == 2 and type(part[0]) is Tensor and type(part[1]) is Tensor
+    if type(part) is not tuple or len(part) != 2:
+        return False
+    inputs, targets = part
+    return type(inputs) is Tensor and type(targets) is Tensor
 
 
 def _is_mapped(part: Any) -> bool:
     """Whether examples lie in files that are mapped into memory."""
-    return examples.is_path(part) or any(map(examples.is_mapped, _arrays(part)))
+    if examples.is_path(part):
+        return True
+    return any(map(examples.is_mapped, _arrays(part)))
 
 
 def _arrays(part: Any) -> list[Any]:

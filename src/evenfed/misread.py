@@ -67,7 +67,10 @@ def _is_missing(value: Any) -> bool:
 
 def is_masked(values: Any) -> bool:
     """Whether some values are masked: torch, and numpy's plain arrays, show what is behind the mask."""
-    return isinstance(values, np.ma.MaskedArray) and bool(np.ma.getmaskarray(values).any())
+    if not isinstance(values, np.ma.MaskedArray):
+        return False
+    mask = np.ma.getmaskarray(values)
+    return bool(mask.any())
 
 
 def refuse_targets_among(inputs: Any, targets: Any, where: str) -> None:

@@ -69,7 +69,9 @@ def names(clients: Sequence[Client]) -> Sequence[str]:
     if isinstance(clients, Clients):
         named = clients.names
     elif any(client.name for client in clients):
-        named = [client.name or str(i) for i, client in enumerate(clients)]
+        named = []
+        for position, client in enumerate(clients):
+            named.append(client.name or str(position))
     else:
         named = Numbered(len(clients))
     if not isinstance(named, Numbered):
@@ -140,16 +142,20 @@ def _pool_of_alike(parts: Sequence[Examples], what: str, dtype: torch.dtype) -> 
 def _form(values: Any) -> tuple[Any, ...] | None:
     """What tensors or arrays have in common that can be joined; None of anything else."""
     kind = type(values)
-    if kind is Tensor and not values.is_nested and values.layout is torch.strided and values.ndim:
-        return kind, values.dtype, values.shape[1:], values.device
     if kind is np.ndarray and values.ndim:
         return kind, values.dtype, values.shape[1:]
-    return None
+    if kind is not Tensor or values.is_nested:
+        return None
+    if values.layout is not torch.strided or not values.ndim:
+        return None
+    return kind, values.dtype, values.shape[1:], values.device
 
 
 def _joined(parts: Sequence[Any]) -> Any:
+    if not isinstance(parts[0], Tensor):
+        return np.concatenate(parts)
     with torch.no_grad():
-        return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else np.concatenate(parts)
+        return torch.cat(list(parts))
 
 
 def _pool_of_any(

@@ -32,7 +32,9 @@ class Numbered(Sequence[str]):
     def __getitem__(self, position: slice) -> list[str]: ...
     def __getitem__(self, position: int | slice) -> str | list[str]:
         numbers = range(self.total)[position]
-        return str(numbers) if isinstance(numbers, int) else list(map(str, numbers))
+        if isinstance(numbers, int):
+            return str(numbers)
+        return list(map(str, numbers))
 
     def __iter__(self) -> Iterator[str]:
         return map(str, range(self.total))
@@ -40,7 +42,9 @@ class Numbered(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Numbered):
             return self.total == other.total
-        return isinstance(other, Sequence) and list(self) == list(other)
+        if not isinstance(other, Sequence):
+            return False
+        return list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -88,7 +92,9 @@ class Clients(Sequence[Client]):
     @property
     def names(self) -> Sequence[str]:
         """Their names, or their positions."""
-        return Numbered(len(self)) if self.given_names is None else self.given_names
+        if self.given_names is None:
+            return Numbered(len(self))
+        return self.given_names
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -99,21 +105,26 @@ class Clients(Sequence[Client]):
     def __getitem__(self, position: slice) -> list[Client]: ...
     def __getitem__(self, position: int | slice) -> Client | list[Client]:
         places = range(len(self))[position]
-        return self._client(places) if isinstance(places, int) else list(map(self._client, places))
+        if isinstance(places, int):
+            return self._client(places)
+        return list(map(self._client, places))
 
     def _client(self, position: int) -> Client:
+        train = _rows(self.train, self.starts[position], self.sizes[position])
         test = None
         if self.test is not None:
             test = _rows(self.test, self.test_starts[position], self.test_sizes[position])
-        name = None if self.given_names is None else self.given_names[position]
-        return Client(_rows(self.train, self.starts[position], self.sizes[position]), test, name)
+        name = None
+        if self.given_names is not None:
+            name = self.given_names[position]
+        return Client(train, test, name)
 
     @property
     def is_mapped(self) -> bool:
         """Whether rows are read from disk when they are used."""
-        arrays = [*_leaves(self.train[0]), self.train[1]]
+        arrays = _arrays(self.train)
         if self.test is not None:
-            arrays += [*_leaves(self.test[0]), self.test[1]]
+            arrays += _arrays(self.test)
         return any(map(examples.is_mapped, arrays))
 
     def pools(self, dtype: torch.dtype, heading: Heading) -> Pools:
@@ -124,15 +135,16 @@ class Clients(Sequence[Client]):
         train = Pool(inputs, targets, self.starts, self.sizes)
         if self.test is None:
             return train, None
-        test_inputs, test_targets = tensors(self.test, "test", dtype, heading=heading)
-        return train, like_training(Pool(test_inputs, test_targets, self.test_starts, self.test_sizes), train)
+        inputs, targets = tensors(self.test, "test", dtype, heading=heading)
+        test = Pool(inputs, targets, self.test_starts, self.test_sizes)
+        return train, like_training(test, train)
 
 
-def _pair(given: Examples, what: str) -> tuple[Any, Any]:
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        kind = type(given).__name__
+def _pair(data: Examples, what: str) -> tuple[Any, Any]:
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        kind = type(data).__name__
         raise InputError(f"Clients: {what} is a {kind}; give a pair (inputs, targets) with the rows of all clients")
-    inputs, targets = given
+    inputs, targets = data
     return inputs, targets
 
 
@@ -144,11 +156,13 @@ def _counts(
 ) -> Tensor:
     """The rows of each client, which together are all there are."""
     counts = np.asarray(sizes)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or len(counts) == 0 or counts.min() < 0:
+    are_whole = counts.ndim == 1 and counts.dtype.kind in "iu"
+    if not are_whole or len(counts) == 0 or counts.min() < 0:
         raise InputError(f"Clients: {name} must be whole numbers of at least 0, one for each client")
     rows = len(pair[1])
-    if int(counts.sum()) != rows:
-        raise InputError(f"Clients: {name} add up to {int(counts.sum())}, but {what} has {rows} rows; give all of them")
+    total = int(counts.sum())
+    if total != rows:
+        raise InputError(f"Clients: {name} add up to {total}, but {what} has {rows} rows; give all of them")
     return torch.from_numpy(counts.astype(np.int64))
 
 
@@ -159,15 +173,22 @@ def _starts(sizes: Tensor) -> Tensor:
 def _rows(pair: tuple[Any, Any], start: Tensor, size: Tensor) -> tuple[Any, Any]:
     """Of one client, as views."""
     inputs, targets = pair
-    rows = slice(int(start), int(start + size))
+    end = int(start + size)
+    rows = slice(int(start), end)
+    own_targets = targets[rows]
     if isinstance(inputs, dict):
-        return {name: values[rows] for name, values in inputs.items()}, targets[rows]
+        own_inputs = {name: values[rows] for name, values in inputs.items()}
+        return own_inputs, own_targets
     if isinstance(inputs, tuple):
-        return tuple(values[rows] for values in inputs), targets[rows]
-    return inputs[rows], targets[rows]
+        return tuple(values[rows] for values in inputs), own_targets
+    return inputs[rows], own_targets
 
 
-def _leaves(inputs: Any) -> Sequence[Any]:
+def _arrays(pair: tuple[Any, Any]) -> list[Any]:
+    """Each of the inputs, and the targets."""
+    inputs, targets = pair
     if isinstance(inputs, dict):
-        return list(inputs.values())
-    return inputs if isinstance(inputs, tuple) else [inputs]
+        return [*inputs.values(), targets]
+    if isinstance(inputs, tuple):
+        return [*inputs, targets]
+    return [inputs, targets]

@@ -64,7 +64,9 @@ def _area(values: NDArray[np.float64], is_positive: NDArray[np.bool_]) -> float:
     ranks = last - (counts - 1) / 2
     positive = int(is_positive.sum())
     negative = len(values) - positive
-    above = ranks[positions][is_positive].sum() - positive * (positive + 1) / 2
+    of_positive = ranks[positions][is_positive]
+    lowest_sum = positive * (positive + 1) / 2  # of so many ranks
+    above = of_positive.sum() - lowest_sum
     return float(above / (positive * negative))
 
 
@@ -99,9 +101,14 @@ def check_targets(
         return
     is_whole = not targets.is_floating_point() or bool((targets == targets.round()).all())
     is_one_number = isinstance(outputs, Tensor) and (outputs.ndim == 1 or outputs.shape[1] == 1)
-    are_numbers = predicts_numbers(loss) and (not is_whole if name == "auroc" else targets.is_floating_point())
+    may_be_numbers = targets.is_floating_point()
+    if name == "auroc":
+        may_be_numbers = not is_whole
+    are_numbers = may_be_numbers and predicts_numbers(loss)
     needs_two_classes = name == "binary" or (name == "auroc" and is_one_number)
-    are_classes = _are_of_two_classes(targets) if needs_two_classes else is_whole
+    are_classes = is_whole
+    if needs_two_classes:
+        are_classes = _are_of_two_classes(targets)
     if are_numbers or not are_classes:
         raise InputError(
             f"score='{name}' is for classes, and the targets are {listed(targets)}; for numbers to predict leave "

@@ -13,10 +13,10 @@ import torch
 from .augment import AugmentationChoice, augmentation_of, table_of
 from .core.average import check_decay
 from .core.choices import kind_and_options
-from .core.errors import InputError, check_whole, unknown
+from .core.errors import InputError, check_choice, check_whole, unknown
 from .core.guard import Guard, GuardChoice
 from .core.naming import Stored, described
-from .core.scalars import unwrap_fields
+from .core.scalars import is_number, unwrap_fields
 from .core.server import OptimizerFactory, WeighAt, check_weigh_at
 from .core.streams import Batching
 from .local.optimizer import OptimizerChoice, optimizer_of
@@ -78,7 +78,7 @@ class Settings:
             check_whole("batch_size", self.batch_size, 1)
         self._check_local()
         _check_positive("server_lr", self.server_lr)
-        is_number = _is_number(self.prox)
+        is_number = _is_finite(self.prox)
         if not is_number or not 0 <= self.prox <= LARGEST_FACTOR:
             raise InputError(f"prox={self.prox!r}: give a finite number of at least 0, at most {LARGEST_FACTOR:g}")
         smooth = self.smooth
@@ -91,12 +91,12 @@ class Settings:
         check_weigh_at(self.weigh_at, self.average)
         _check_participation("participation", self.participation)
         _check_participation("evaluate_participation", self.evaluate_participation)
-        _check_choice("engine", self.engine, get_args(EngineName))
-        _check_choice("batch_norm", self.batch_norm, get_args(BatchNorm))
-        _check_choice("start", self.start, get_args(Start))
+        check_choice("engine", self.engine, get_args(EngineName))
+        check_choice("batch_norm", self.batch_norm, get_args(BatchNorm))
+        check_choice("start", self.start, get_args(Start))
         if self.metric is not None:
-            _check_choice("metric", self.metric, get_args(MetricName))
-        _check_choice("precision", self.precision, get_args(Precision))
+            check_choice("metric", self.metric, get_args(MetricName))
+        check_choice("precision", self.precision, get_args(Precision))
         if self.engine == "flower":
             self._check_flower()
         self.guarding()
@@ -351,20 +351,13 @@ def _torch_optimizers() -> dict[str, type]:
     return optimizers
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int | float) and math.isfinite(value)
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)
 
 
 def _check_positive(name: str, value: Any) -> None:
-    if not _is_number(value) or not 0 < value <= LARGEST_FACTOR:
+    if not _is_finite(value) or not 0 < value <= LARGEST_FACTOR:
         raise InputError(f"{name}={value!r}: give a finite number above 0, at most {LARGEST_FACTOR:g}")
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise unknown(name, str(value), choices)
 
 
 def _check_participation(name: str, value: Any) -> None:

@@ -193,9 +193,10 @@ class _Check:
         everyone = len(case.sizes)
         running.drawn = torch.arange(everyone)
         for client in reversed(range(everyone)):
-            running.add(Update(client, case.deltas[client]), float(case.losses[client]))
-        after, _ = running.folded(server).close()
-        is_same = torch.allclose(after.theta, wanted.theta, rtol=1e-7, atol=1e-9)
+            update = Update(client, case.deltas[client])
+            running.add(update, float(case.losses[client]))
+        stepped, _ = running.folded(server).close()
+        is_same = torch.allclose(stepped.theta, wanted.theta, rtol=1e-7, atol=1e-9)
         self.require(is_same, f"sums by `terms` give another step than the weights ({case})")
 
     def order(

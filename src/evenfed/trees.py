@@ -68,7 +68,7 @@ def nbytes(inputs: Inputs) -> int:
 def concatenated(parts: Sequence[Inputs]) -> Inputs:
     """Examples of several parts, one part after the other."""
     columns = zip(*map(leaves, parts), strict=True)
-    tensors = [torch.cat(column) for column in columns]
+    tensors = list(map(torch.cat, columns))
     return rebuilt(parts[0], tensors)
 
 
@@ -124,4 +124,6 @@ def outputs(model: nn.Module, inputs: Inputs, parameters: Mapping[str, Tensor] |
         return answer
     is_dict = isinstance(answer, Mapping)
     logits = answer.get("logits") if is_dict else getattr(answer, "logits", None)
-    return answer if logits is None else logits
+    if logits is None:
+        return answer
+    return logits

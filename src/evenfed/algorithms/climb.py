@@ -38,7 +38,8 @@ class CLIMB(Algorithm):
         dual = memory["dual"].clone()
         n = (round.population > 0).sum()
         own = dual[round.ids]
-        weights = (1 + own - dual.sum() / n) / len(round.ids)
+        mean_dual = dual.sum() / n
+        weights = (1 + own - mean_dual) / len(round.ids)
         violation = round.losses - round.losses.mean() - self.epsilon
         ascended = own + self.lr_dual * violation / n
         dual[round.ids] = ascended.clamp(0, 100)
@@ -48,7 +49,9 @@ class CLIMB(Algorithm):
         return torch.full_like(shares, 1 / len(shares))
 
     def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
-        return Terms(torch.stack([torch.ones_like(sizes), memory["dual"][ids]]))
+        ones = torch.ones_like(sizes)
+        dual = memory["dual"][ids]
+        return Terms(torch.stack([ones, dual]))
 
     def private(self, own: Own, mean: Mean) -> Part:
         mean_loss = mean(own.loss)

@@ -52,6 +52,7 @@ class DRFA(Algorithm):
         tau = round.local_steps[plan.ids].double().mean()
         mixture = memory["lambda"].clone()
         per_probed = eligible.sum() / len(plan.probe)
-        mixture[plan.probe] += tau * self.lr_lambda * probe_losses * per_probed
+        step = tau * self.lr_lambda
+        mixture[plan.probe] += step * probe_losses * per_probed
         mixture[eligible] = project_simplex(mixture[eligible])
         return {"lambda": mixture}

@@ -32,8 +32,7 @@ class FedFV(Algorithm):
         return max(self.tau - 1, 0)
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        uniform = torch.full_like(round.shares, 1 / len(round.ids))
-        return Plan(round.ids, uniform), memory
+        return Plan.uniform(round.ids), memory
 
     def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         m = len(plan.ids)
@@ -49,7 +48,11 @@ class FedFV(Algorithm):
             others = movable & (index != j)
             projected = off_conflict(projected, rows[j], gram, others)
         mean = projected.mean(0, keepdim=True)
-        for age in range(self.tau - 1, -1, -1) if round.index + 1 >= self.tau else ():
-            opposed = (ages == age) & (gram @ mean[0] < 0)
-            mean = off_conflict(mean, rows[opposed].sum(0), gram, opposed.any())
-        return stretched(mean[0], rows[:m].mean(0), gram), memory
+        if round.index + 1 >= self.tau:
+            for age in reversed(range(self.tau)):
+                conflicts = gram @ mean[0] < 0
+                opposed = conflicts & (ages == age)
+                together = rows[opposed].sum(0)
+                mean = off_conflict(mean, together, gram, opposed.any())
+        plain_mean = rows[:m].mean(0)
+        return stretched(mean[0], plain_mean, gram), memory

@@ -33,8 +33,7 @@ class FedMGDA(Algorithm):
     )
 
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
-        uniform = torch.full_like(round.shares, 1 / len(round.ids))
-        return Plan(round.ids, uniform), memory
+        return Plan.uniform(round.ids), memory
 
     def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         norms = gram.diagonal().clamp(min=0).sqrt()

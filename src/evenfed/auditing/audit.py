@@ -78,7 +78,7 @@ class Audit:
         return paths
 
     def write(self, out: str | Path, with_figures: bool = True) -> "list[Written]":
-        """The same files, by metric."""
+        """Write the files of `report`; what was written, one for each metric."""
         from ..report.files import write_report
 
         every = []
@@ -154,7 +154,7 @@ def audit(
         findings = own.with_last_rounds(last_rounds)
         return Audit({findings.metric.name: _against(findings, baseline)})
     sheet = sheet_of(source)
-    given = {
+    named_columns = {
         roles.CLIENT: client,
         roles.ALGORITHM: algorithm,
         roles.SEED: seed,
@@ -162,7 +162,7 @@ def audit(
         roles.SIZE: size,
         roles.GROUP: group,
     }
-    for role, column in given.items():
+    for role, column in named_columns.items():
         check_text(role, column)
     typed = {
         "baseline": baseline,
@@ -171,10 +171,12 @@ def audit(
         "unit": unit,
         "missing": None if missing == "refuse" else missing,
         "last-rounds": last_rounds,
-        **given,
+        **named_columns,
     }
-    columns = Roles.of(sheet, given, metrics)
-    place = Path(source) if isinstance(source, str | Path) else Path(IN_MEMORY)
+    columns = Roles.of(sheet, named_columns, metrics)
+    place = Path(IN_MEMORY)
+    if isinstance(source, str | Path):
+        place = Path(source)
     reading = Reading(sheet, columns, place, options, Provenance.of(source, typed))
     names = list(columns.metrics)
     if columns.wide:
@@ -201,11 +203,15 @@ def _own_runs(source: Any, metrics: Sequence[str]) -> Findings | None:
     if not isinstance(source, str | Path):
         return None
     folder = Path(source)
-    if not folder.is_dir() or not (RunFolder.all_in(folder) or (folder / PACKED).exists()):
+    if not folder.is_dir():
+        return None
+    packed = folder / PACKED
+    if not packed.exists() and not RunFolder.all_in(folder):
         return None
     findings = read(folder)
     if metrics and list(metrics) != [findings.metric.name]:
-        raise InputError(f"{folder}: these runs are judged by {findings.metric.name}, not by {', '.join(metrics)}")
+        listed = ", ".join(metrics)
+        raise InputError(f"{folder}: these runs are judged by {findings.metric.name}, not by {listed}")
     return findings
 
 

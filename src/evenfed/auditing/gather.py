@@ -46,7 +46,7 @@ class Figures:
         figures._check_duplicates()
         return figures
 
-    def told(self, row: int) -> str:
+    def describe(self, row: int) -> str:
         """A row in words."""
         client = self.clients[self.client[row]]
         parts = [f"client {client}"]
@@ -66,7 +66,7 @@ class Figures:
         if count == 0:
             return
         row = int(infinite[0])
-        first = self.told(row)
+        first = self.describe(row)
         raise InputError(
             f"{self.sheet}: {first} is infinite, or beyond {LARGEST:g} ({count} such figures); put in the "
             "worst value that counts, or remove these runs"
@@ -90,7 +90,7 @@ class Figures:
         place = int(repeated[0])
         one = int(order[place])
         other = int(order[place + 1])
-        row = self.told(other)
+        row = self.describe(other)
         first_value = self.values[one]
         second_value = self.values[other]
         raise InputError(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from ..comparison.findings import Findings
 from ..comparison.origin import Origin
-from ..comparison.showing import counted
-from ..core.errors import InputError, check_text, check_whole, unknown
+from ..core.errors import InputError, check_choice, check_text, check_whole
+from ..core.words import counted
 from ..metrics import Metric
 from . import roles
 from .assemble import Assembly
@@ -34,10 +34,9 @@ class Options:
         if self.lower_is_better not in (None, True, False):
             raise InputError(f"lower_is_better={self.lower_is_better!r}: give True or False")
         units = [unit.value for unit in Unit]
-        if self.missing not in MISSING:
-            raise unknown("missing", str(self.missing), MISSING)
-        if self.unit is not None and self.unit not in units:
-            raise unknown("unit", str(self.unit), units)
+        check_choice("missing", self.missing, MISSING)
+        if self.unit is not None:
+            check_choice("unit", self.unit, units)
         if self.last_rounds is not None:
             check_whole("last_rounds", self.last_rounds, 1)
 
@@ -61,7 +60,7 @@ class Reading:
         values, about_unit = as_fractions(figures, metric, shown, unit)
         facts = [
             *self.sheet.facts,
-            self.columns.told(),
+            self.columns.describe(),
             self._about(figures, metric),
         ]
         if about_unit:

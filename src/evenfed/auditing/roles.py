@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..core.errors import InputError, unknown
+from ..core.words import first_of
 from ..metrics import ACCURACY, LOSS, Metric
 from .sheet import Sheet
 
@@ -154,7 +155,7 @@ class Roles:
             f"{sheet.name}: which column is the metric? It has {what}. Say which: --metric COLUMN (repeatable)"
         )
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Which column was read as what."""
         parts = []
         for role, column in self.columns.items():
@@ -185,10 +186,10 @@ def _columns_by_role(sheet: Sheet, given: Given, metrics: Sequence[str]) -> dict
     for role, synonyms in SYNONYMS.items():
         if role in columns:
             continue
-        found = _first(free, synonyms)
-        if found is not None:
-            columns[role] = found
-            free.remove(found)
+        column = _first(free, synonyms)
+        if column is not None:
+            columns[role] = column
+            free.remove(column)
     return {role: columns[role] for role in SYNONYMS if role in columns}
 
 
@@ -213,7 +214,9 @@ def _asked(sheet: Sheet, metrics: Sequence[str], numeric: Collection[str]) -> li
     asked = []
     missing = []
     for name in metrics:
-        column = name if name in sheet.columns else by_name.get(normal(name))
+        column = by_name.get(normal(name))
+        if name in sheet.columns:
+            column = name
         if column is None:
             missing.append(name)
         elif column not in numeric:
@@ -259,12 +262,10 @@ def _preference(column: str) -> tuple[int, int, str]:
     elif tokens & _HIGHER:
         kind = 1
     scopes = {**_SCOPES, **_ASIDE}
-    ranks = [rank for scope, rank in scopes.items() if scope in tokens]
+    ranks = [scopes[scope] for scope in scopes if scope in tokens]
     rank = max(ranks, default=_SCOPES[""])
     return kind, rank, column
 
 
 def _listed(names: Collection[str]) -> str:
-    shown = list(names)[:20]
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return ", ".join(shown) + more
+    return first_of(list(names), 20)

@@ -77,7 +77,7 @@ class RunRows:
         count = len(missing)
         if count == 0:
             return
-        first = self.figures.told(int(missing[0]))
+        first = self.figures.describe(int(missing[0]))
         if not drops_missing:
             raise InputError(
                 f"{self.figures.sheet}: {first} has no figure (NaN or empty; {count} such cells in this run). "

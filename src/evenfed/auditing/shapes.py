@@ -132,8 +132,7 @@ def _three_deep(content: Objects) -> Records:
         for middle, metrics in part.items():
             client = outer
             algorithm = middle
-            is_middle_client = Tag.of(middle) is not None and Tag.of(outer) is None
-            if is_middle_client:
+            if Tag.of(outer) is None and Tag.of(middle) is not None:
                 client = middle
                 algorithm = outer
             yield {

@@ -52,12 +52,14 @@ class Sheet:
 
     def numeric(self) -> list[str]:
         """The columns that hold numbers, as far as the first rows tell."""
-        sample = [row for _, row in itertools.islice(self.lines(), _SAMPLE)]
+        lines = itertools.islice(self.lines(), _SAMPLE)
+        sample = [row for _, row in lines]
         if not sample:
             raise InputError(f"{self.name} has no rows; give one row per client, with a column `client` and a metric")
         columns = []
         for k, column in enumerate(self.columns):
-            values = [row[k] for row in sample if not is_nothing(row[k])]
+            cells = [row[k] for row in sample]
+            values = list(itertools.filterfalse(is_nothing, cells))
             if values and all(map(_is_number, values)):
                 columns.append(column)
         return columns

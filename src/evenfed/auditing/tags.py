@@ -41,17 +41,17 @@ class Tag:
         if seeds is not None:
             seed = seeds[1]
             name = name.replace(seeds[0], "")
-        found = _NUMBERED.search(name)
-        if found is None:
-            found = _IN_PATH.search(name)
-        if found is None or is_metric(_BARE.sub("", found[1])):
+        match = _NUMBERED.search(name)
+        if match is None:
+            match = _IN_PATH.search(name)
+        if match is None or is_metric(_BARE.sub("", match[1])):
             return None
-        client = found[1].strip(_EDGES)
-        before = name[: found.start()]
-        after = name[found.end() :]
+        client = match[1].strip(_EDGES)
+        before = name[: match.start()]
+        behind = name[match.end() :]
         metrics = []
         rest = []
-        for part in f"{before}/{after}".split("/"):
+        for part in f"{before}/{behind}".split("/"):
             word = part.strip(_EDGES)
             if is_metric(word) or is_scope(word):
                 metrics.append(word)

@@ -34,7 +34,7 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
     outside = np.flatnonzero(is_outside)
     if len(outside):
         row = int(outside[0])
-        whose = figures.told(row)
+        whose = figures.describe(row)
         raise InputError(
             f"{figures.sheet}: '{column}' of {whose} is {values[row]:g}; an accuracy lies between 0 and 1, "
             f"or 0 and 100 in percent (read as {unit.value}). If this is no accuracy, rename the column"
@@ -85,8 +85,8 @@ def _check_far_apart(figures: Figures, column: str) -> None:
 
 def _mixed(figures: Figures, column: str, small: int, large: int) -> InputError:
     values = figures.values
-    whose_small = figures.told(small)
-    whose_large = figures.told(large)
+    whose_small = figures.describe(small)
+    whose_large = figures.describe(large)
     return InputError(
         f"{figures.sheet}: '{column}' mixes units: {values[small]:g} ({whose_small}) beside "
         f"{values[large]:g} ({whose_large}). Give all figures as fractions (0 to 1) or all in percent "

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import InputError, check_whole, unknown
-from ..core.scalars import unwrapped
+from ..core.errors import InputError, check_choice, check_whole
+from ..core.scalars import is_number, unwrapped
 from ..fairness import Fairness
 from ..simulate.norms import OwnNorms
 from .progress import Callback, Progress
@@ -35,14 +35,12 @@ class EarlyStopping(Callback):
         restore_best: bool = True,
         min_delta: float = 0.0,
     ) -> None:
-        if metric not in METRICS:
-            raise unknown("metric of EarlyStopping", str(metric), METRICS)
+        check_choice("metric of EarlyStopping", metric, METRICS)
         patience = check_whole("patience", patience, 1)
         min_delta = unwrapped(min_delta)
         if not isinstance(restore_best, bool):
             raise InputError(f"restore_best={restore_best!r}: give true or false")
-        is_number = isinstance(min_delta, int | float) and not isinstance(min_delta, bool)
-        if not is_number or not 0 <= min_delta < math.inf:
+        if not is_number(min_delta) or not 0 <= min_delta < math.inf:
             raise InputError(f"min_delta={min_delta!r}: give a finite number of at least 0")
         self.metric = metric
         self.patience = patience
@@ -80,7 +78,9 @@ class EarlyStopping(Callback):
         waited = progress.round - best_round
         if waited >= self.patience:
             shown = self._upwards(progress, float(best))
-            verb = "fall below" if self._upwards(progress, 1.0) < 0 else "rise above"
+            verb = "rise above"
+            if self._upwards(progress, 1.0) < 0:
+                verb = "fall below"
             progress.stop(f"{self.metric} did not {verb} {shown:.4f}, of round {best_round}, for {waited} rounds")
 
     def end(self, progress: Progress) -> None:

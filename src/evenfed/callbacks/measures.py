@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..core.files import replace_text
+from ..core.tables import without_none
 from .progress import Progress
 
 Numbers = dict[str, float]
@@ -39,7 +40,11 @@ def numbers(progress: Progress) -> Numbers:
             values[f"current/{name}"] = value
     for name, value in (record.central or {}).items():
         values[f"central/{name}"] = value
-    return {name: float(value) for name, value in values.items() if math.isfinite(value)}
+    finite = {}
+    for name, value in values.items():
+        if math.isfinite(value):
+            finite[name] = float(value)
+    return finite
 
 
 def per_client(progress: Progress) -> PerClient:
@@ -74,7 +79,7 @@ def configuration(progress: Progress) -> Mapping[str, Any]:
         **progress.settings.describe(),
         "clients": len(progress.client_names),
     }
-    return {name: value for name, value in options.items() if value is not None}
+    return without_none(options)
 
 
 def missing(package: str, tracker: str) -> InputError:

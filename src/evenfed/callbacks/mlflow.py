@@ -129,7 +129,8 @@ class MLflow(Callback):
         made = self.client.create_run(experiment_id, run_name=visible(run.run.name))
         run_id = made.info.run_id
         for name, value in configuration(run).items():
-            self.client.log_param(run_id, name, visible(str(value))[:500])
+            text = visible(str(value))
+            self.client.log_param(run_id, name, text[:500])
         remember(run, "mlflow", {self.store: run_id})
         return _Open(run_id, logged=0)
 

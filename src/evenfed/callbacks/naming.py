@@ -37,10 +37,10 @@ def chosen(track: Any) -> dict[str, Options]:
     if not isinstance(track, Mapping):
         raise InputError(f'track = {track!r}: give names such as ["tensorboard"], or a table [track.tensorboard]')
     options_of: dict[str, Options] = {}
-    for given, options in track.items():
-        name = _spelled(given)
+    for spelling, options in track.items():
+        name = _spelled(spelling)
         if not isinstance(options, Mapping):
-            raise InputError(f"track.{given} = {options!r}: give a table of options, e.g. [track.{given}]")
+            raise InputError(f"track.{spelling} = {options!r}: give a table of options, e.g. [track.{spelling}]")
         options_of[name] = dict(options)
     by_name(options_of)  # refuses unknown options now
     return options_of

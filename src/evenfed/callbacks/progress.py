@@ -98,7 +98,7 @@ class Progress:
 
     @property
     def current_fairness(self) -> Fairness | None:
-        """The same of the model that clients train on; None if that one is deployed: without `average`."""
+        """`fairness` of the model that clients train on; None if that one is deployed: without `average`."""
         return self._fairness(None if self._record is None else self._record.of_current)
 
     def _fairness(self, record: Record | None) -> Fairness | None:
@@ -135,7 +135,9 @@ class Progress:
     ) -> None:
         """At the end of a run: the model of an earlier round is the run's result, with the clients' own of then."""
         server = dataclasses.replace(self.server, index=round, theta=theta, buffers=buffers, average=None)
-        owns = None if personal is None else torch.ones(len(personal), dtype=torch.bool)
+        owns = None
+        if personal is not None:
+            owns = torch.ones(len(personal), dtype=torch.bool)
         self.restored = State(server, personal, owns=owns, norms=norms)
 
 
@@ -166,43 +168,47 @@ class _Function(Callback):
 
 
 _HOOKS = ("start", "round", "end", "close")
-Callbacks = Callback | Callable[[Progress], Any] | Iterable[Callback | Callable[[Progress], Any]]
+OneCallback = Callback | Callable[[Progress], Any]
+Callbacks = OneCallback | Iterable[OneCallback]
 
 
-def callback_list(given: Callbacks) -> list[Callback]:
+def callback_list(callbacks: Callbacks) -> list[Callback]:
     """From one bare callable, one callback, or several of either."""
-    if _is_callback(given) or isinstance(given, str):
-        given = [given]  # type: ignore[list-item]
-    if not isinstance(given, Iterable):
-        raise _unusable(given)
-    return [_callback(one) for one in given]
+    if _is_callback(callbacks) or isinstance(callbacks, str):
+        callbacks = [callbacks]  # type: ignore[list-item]
+    if not isinstance(callbacks, Iterable):
+        raise _unusable(callbacks)
+    return [_callback(callback) for callback in callbacks]
 
 
-def _callback(given: Any) -> Callback:
-    if isinstance(given, type):
-        raise InputError(f"callbacks: {given.__name__} is a class; give an instance, {given.__name__}(...)")
-    if isinstance(given, Callback):
-        return given
+def _callback(callback: Any) -> Callback:
+    if isinstance(callback, type):
+        raise InputError(f"callbacks: {callback.__name__} is a class; give an instance, {callback.__name__}(...)")
+    if isinstance(callback, Callback):
+        return callback
     own_hooks = {}
     for name in _HOOKS:
-        hook = getattr(given, name, None)
+        hook = getattr(callback, name, None)
         if callable(hook):
             own_hooks[name] = hook
-    if own_hooks and not isinstance(given, str):
+    if own_hooks and not isinstance(callback, str):
         adapted = Callback()
         vars(adapted).update(own_hooks)
         return adapted
-    if callable(given):
-        return _Function(given)
-    raise _unusable(given)
+    if callable(callback):
+        return _Function(callback)
+    raise _unusable(callback)
 
 
-def _is_callback(given: Any) -> bool:
-    return callable(given) or any(callable(getattr(given, name, None)) for name in _HOOKS)
+def _is_callback(callback: Any) -> bool:
+    if callable(callback):
+        return True
+    hooks = [getattr(callback, name, None) for name in _HOOKS]
+    return any(map(callable, hooks))
 
 
-def _unusable(given: Any) -> InputError:
-    kind = type(given).__name__
+def _unusable(callback: Any) -> InputError:
+    kind = type(callback).__name__
     return InputError(
-        f"callbacks={given!r} is a {kind}; give a function of a Progress, an evenfed.callbacks.Callback, or a list"
+        f"callbacks={callback!r} is a {kind}; give a function of a Progress, an evenfed.callbacks.Callback, or a list"
     )

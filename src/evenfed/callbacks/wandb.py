@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..core.errors import InputError, first_line, unknown
+from ..core.errors import InputError, check_choice, first_line
 from ..core.visible import visible
 from .measures import configuration, finite, missing, numbers, per_client, remember, remembered
 from .progress import Callback, Progress
@@ -23,8 +23,7 @@ class WandB(Callback):
     """
 
     def __init__(self, mode: Mode = "offline", project: str = "evenfed", folder: str | Path = ".") -> None:
-        if mode not in get_args(Mode):
-            raise unknown("mode of WandB", str(mode), get_args(Mode))
+        check_choice("mode of WandB", mode, get_args(Mode))
         self.mode = mode
         self.project = str(project)
         self.folder = Path(folder)

@@ -97,7 +97,9 @@ def audit(
     for document in documents:
         to_print = document if full else document.in_brief()
         page.print(write.terminal(to_print, page))
-    names = dict.fromkeys(path.name for each in written for path in each.tables)
+    names: dict[str, None] = {}
+    for each in written:
+        names.update(dict.fromkeys(path.name for path in each.tables))
     page.print(f"\nWritten to {target}: {', '.join(names)}", markup=False)
     for each in written:
         if each.page is not None:
@@ -109,5 +111,7 @@ def audit(
 def _place(file: Path) -> Path:
     """`clients-audit` beside `clients.csv`."""
     whole = file.resolve()
-    name = whole.name if whole.is_dir() else whole.name.partition(".")[0]
+    name = whole.name
+    if not whole.is_dir():
+        name = name.partition(".")[0]
     return whole.parent / f"{name}-audit"

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..core.tables import without_none
 from . import rerun
 from .manners import Quiet, Verbose, data_sets_like, detail_of, experiments_like
 
@@ -170,7 +171,7 @@ def tune(
         "storage": storage,
         "batch": batch,
     }
-    search = Search.of({**table, **training.given(options)})
+    search = Search.of({**table, **without_none(options)})
     folder = out / f"{chosen.name}-tune"
     show_progress, show_each = training.tuning_progress(detail)
     with made(folder), shown_shares(detail) as shares:

@@ -151,7 +151,8 @@ def choose(
     chosen = choose_entries(comparisons, repetitions, margin)
     confirming = chosen.experiment(out.stem, range(seeds), splits)
     noise = f", margin from {floor}" if floor else ""
-    origin = f"Chosen from {', '.join(map(str, folders))}{noise}. {chosen.rule}"
+    listed = ", ".join(map(str, folders))
+    origin = f"Chosen from {listed}{noise}. {chosen.rule}"
     text = toml_text(out, origin, tables(confirming, "validation"))
     _write_experiment(out, text, force)
     page = console()

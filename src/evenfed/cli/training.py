@@ -18,6 +18,7 @@ from ..comparison.runs import seed_list
 from ..comparison.search import Candidate
 from ..comparison.tune import Tuned
 from ..core.detail import Detail
+from ..core.tables import without_none
 from ..data import Federation
 from ..experiments import located
 from ..report import averaged, held_out, tuning
@@ -194,15 +195,6 @@ def tuning_progress(detail: Detail) -> tuple[Callable[[int, int], None], Callabl
     return show_progress, show_each
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that were given on the command line."""
-    stated = {}
-    for name, value in options.items():
-        if value is not None:
-            stated[name] = value
-    return stated
-
-
 def experiment_of(
     path: Path | None,
     quick: bool,
@@ -230,7 +222,7 @@ def experiment_of(
             seeds = f"[{without_brackets}]"
         numbers = seed_list(value_of(seeds))
         experiment = replace(experiment, seeds=tuple(numbers))
-    train = replace(experiment.train, **given(settings))
+    train = replace(experiment.train, **without_none(settings))
     experiment = replace(experiment, train=train)
     experiment = experiment.changed(assignments)
     runs, _ = experiment.runs()

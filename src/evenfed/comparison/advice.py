@@ -8,8 +8,7 @@ from .history import History
 
 def advice_on(label: str, runs: Sequence[History]) -> str | None:
     """What to try, from the first run that broke down; if none did, from the first that oscillates."""
-    broken = [run for run in runs if run.breakdown is not None]
-    for run in broken or runs:
+    for run in _broken(runs) or runs:
         sentence = run.advice(label)
         if sentence is not None:
             return sentence
@@ -29,7 +28,12 @@ def notes_on(label: str, runs: Sequence[History]) -> list[str]:
 
 def broken_runs(label: str, runs: Sequence[History]) -> str | None:
     """How many runs broke down, and how the first of them did; None if none did."""
-    broken = [run for run in runs if run.breakdown is not None]
+    broken = _broken(runs)
     if not broken:
         return None
-    return f"{label} broke down in {len(broken)} of {len(runs)} runs: {broken[0].breakdown}."
+    first = broken[0]
+    return f"{label} broke down in {len(broken)} of {len(runs)} runs: {first.breakdown}."
+
+
+def _broken(runs: Sequence[History]) -> list[History]:
+    return [run for run in runs if run.breakdown is not None]

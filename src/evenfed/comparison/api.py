@@ -95,7 +95,8 @@ def train(
     problem = Problem.of(model, clients, settings, loss, score, unseen, test)
     run = Run(variant.label, chosen, settings)
     warn_of_options([run], clients)
-    (result,) = _Work(problem, callback_list(callbacks), progress=progress).results([run], out)
+    work = _Work(problem, callback_list(callbacks), progress=progress)
+    (result,) = work.results([run], out)
     advice = result.history.advice(chosen.name)
     if advice:
         warnings.warn(advice, stacklevel=2)
@@ -156,11 +157,11 @@ def compare(
     runs, floor = plan_runs(variants, numbers, shared, check_noise_floor(noise_floor))
     subject = _Subject(model, numbers[0], clients, loss, score, unseen, test)
     spreading = None
-    here = shared
+    own_settings = shared
     if spread is not None:
         spreading = _Spreading(spread, subject, shared)
-        here = dataclasses.replace(shared, device="cpu")  # workers train, each on its own device
-    problem, drawn = subject.under(here)
+        own_settings = dataclasses.replace(shared, device="cpu")  # workers train, each on its own device
+    problem, drawn = subject.under(own_settings)
     warn_of_options(runs, clients)
     warn_of_seeds(runs, problem, drawn)
     work = _Work(problem, callback_list(callbacks), progress, drawn, spreading)
@@ -176,7 +177,8 @@ def compare(
     if out is not None:
         folder = Path(out)
         earlier = read_order(folder) or []
-        write_order(folder, list(dict.fromkeys([*by_label, *earlier])))
+        order = dict.fromkeys([*by_label, *earlier])
+        write_order(folder, list(order))
     return Comparison(by_label, results[len(runs) :], folder)
 
 
@@ -226,7 +228,16 @@ class _Share:
             headers[name] = dataclasses.replace(header, device=str(problem.device))
         part = self.part
         with held(part):
-            train_in(part.root, part.runs, problem, headers, drawn, silence, self.callbacks, part.planned)
+            train_in(
+                part.root,
+                part.runs,
+                problem,
+                headers,
+                drawn,
+                silence,
+                self.callbacks,
+                part.planned,
+            )
 
 
 @dataclass(frozen=True)
@@ -293,7 +304,8 @@ class _Work:
     def _train(self, root: Path, runs: Sequence[Run], waiting: Sequence[Run], headers: Mapping[str, Header]) -> None:
         """Train the waiting runs; those that were spread over workers stay in their parts."""
         if self.spreading is not None:
-            self.spreading.train(root, runs, waiting, headers, self.callbacks, wanted_detail(self.progress))
+            detail = wanted_detail(self.progress)
+            self.spreading.train(root, runs, waiting, headers, self.callbacks, detail)
             return
         parts = parts_of(root, runs, waiting, 0)
         with shown(self.progress) as listen:
@@ -316,7 +328,8 @@ class _Work:
                 model_round=training.model_round,
                 finished=True,
             )
-            results.append(self._result(training.run, training.result, training.records, header))
+            result = self._result(training.run, training.result, training.records, header)
+            results.append(result)
         return results
 
     def _from_disk(self, root: Path, run: Run) -> Result:
@@ -359,12 +372,13 @@ def _check_initial(root: Path, runs: Sequence[Run], headers: Mapping[str, Header
         if header is None or not (folder.checkpoints() or header.finished):
             fresh.append(run.name)
             continue
-        if header.frozen not in (None, headers[run.name].frozen):
+        new_header = headers[run.name]
+        if header.frozen not in (None, new_header.frozen):
             raise InputError(
                 f"{root}: {run.name} was trained with other frozen parameters than those given now; give the same "
                 "(call torch.manual_seed before the model is made), or choose another folder with out"
             )
-        if header.initial not in (None, headers[run.name].initial):
+        if header.initial not in (None, new_header.initial):
             changed.append(run.name)
     if not changed:
         return

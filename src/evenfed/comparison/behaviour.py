@@ -39,7 +39,8 @@ def swing(records: Sequence[Record], shares: Vector) -> float:
     if not clients:
         return float("nan")
     size = float(np.concatenate(magnitudes).mean())
-    return mean_correlation(_series(np.concatenate(clients), np.concatenate(gaps)), size)
+    series = _series(np.concatenate(clients), np.concatenate(gaps))
+    return mean_correlation(series, size)
 
 
 def moved_weight(records: Sequence[Record], shares: Vector) -> float:
@@ -51,18 +52,24 @@ def moved_weight(records: Sequence[Record], shares: Vector) -> float:
         losses = _few(record, "losses")
         weights = _few(record, "weights")
         ids = np.union1d(losses.ids, weights.ids)
-        ours = Few(len(shares), weights.ids, weights.values, 0.0).among(ids)
-        measured = Few(len(shares), losses.ids, losses.values, np.nan).among(ids)
-        of_round = moved(ours[None], measured[None], shares[ids])
+        all_weights = Few(len(shares), weights.ids, weights.values, 0.0)
+        all_losses = Few(len(shares), losses.ids, losses.values, np.nan)
+        placed = all_weights.among(ids)
+        measured = all_losses.among(ids)
+        of_round = moved(placed[None], measured[None], shares[ids])
         if not np.isnan(of_round):
             known.append(of_round)
-    return float(np.mean(known)) if known else float("nan")
+    if not known:
+        return float("nan")
+    return float(np.mean(known))
 
 
 def mean_loss(records: Sequence[Record]) -> float:
     """The clients' mean training loss over these rounds; NaN if none is known."""
     means = _mean_losses(records)
-    return float(np.mean(means)) if means else np.nan
+    if not means:
+        return float("nan")
+    return float(np.mean(means))
 
 
 def breakdown(records: Sequence[Record]) -> str | None:
@@ -77,7 +84,10 @@ def breakdown(records: Sequence[Record]) -> str | None:
             reasons[record.reason] = None
     if usable < len(records):
         skipped = f"all rounds from round {usable + 1} on were skipped"
-        return f"{skipped}: {', then '.join(reasons)}" if reasons else skipped
+        if not reasons:
+            return skipped
+        listed = ", then ".join(reasons)
+        return f"{skipped}: {listed}"
     means = _mean_losses(records)
     if not means:
         return None
@@ -205,11 +215,17 @@ def mean_over(several: Sequence[Vector | Kept]) -> Vector:
     """[n] each client's mean over the evaluations that it has a figure of; NaN without any."""
     first = several[0]
     if isinstance(first, Few):
-        same = [each for each in several if isinstance(each, Few) and np.array_equal(each.ids, first.ids)]
+        same = []
+        for each in several:
+            if isinstance(each, Few) and np.array_equal(each.ids, first.ids):
+                same.append(each.values)
         if len(same) == len(several):
-            means = np.mean([each.values for each in same], axis=0)
+            means = np.mean(same, axis=0)
             return Few(first.clients, first.ids, means, first.rest).dense()
-    tables = [each if isinstance(each, np.ndarray) else each.dense() for each in several]
+    tables = []
+    for each in several:
+        table = each if isinstance(each, np.ndarray) else each.dense()
+        tables.append(table)
     mean: Vector = np.mean(tables, axis=0)
     for client in np.flatnonzero(np.isnan(mean)).tolist():  # not evaluated every time
         figures = np.array([table[client] for table in tables])

@@ -34,12 +34,15 @@ def warn_of_options(runs: Sequence[Run], clients: Sequence[Client]) -> None:
 
 def warn_of_seeds(runs: Sequence[Run], problem: Problem, drawn: Drawn | None) -> None:
     """Where every seed trains FedAvg in the same way: the seeds are then no sample."""
-    seeds = [run.settings.seed for run in runs if run.label == BASELINE]
-    settings = next(run.settings for run in runs if run.label == BASELINE)
-    if len(seeds) < 2 or not _is_without_chance(settings, problem):
+    of_baseline = [run.settings for run in runs if run.label == BASELINE]
+    seeds = [settings.seed for settings in of_baseline]
+    if len(seeds) < 2 or not _is_without_chance(of_baseline[0], problem):
         return
-    if drawn is not None and not torch.equal(drawn(seeds[0]), drawn(seeds[1])):
-        return
+    if drawn is not None:
+        first = drawn(seeds[0])
+        second = drawn(seeds[1])
+        if not torch.equal(first, second):
+            return
     warnings.warn(
         f"all {len(seeds)} seeds give the same FedAvg run: they start from the same model, and every client is one "
         "batch. They show nothing about chance; give a function that makes another model for each seed, such as "

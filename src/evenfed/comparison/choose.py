@@ -58,13 +58,19 @@ class Choice:
     @property
     def rule(self) -> str:
         """How it was chosen, for the experiment's file and the table."""
-        best, minus, unit, points = "highest", "minus", " %", " points"
+        best = "highest"
+        minus = "minus"
+        unit = " %"
+        points = " points"
         metric = self.findings.metric
         of = ""
         if not metric.is_share:
-            unit, points, of = "", "", f" ({metric.name})"
+            unit = ""
+            points = ""
+            of = f" ({metric.name})"
         if not metric.higher_is_better:
-            best, minus = "lowest", "plus"
+            best = "lowest"
+            minus = "plus"
         where = f"the last {self.findings.last_rounds} rounds on validation data"
         if len(self.comparisons) > 1:
             where += f" of {len(self.comparisons)} federations"

@@ -5,7 +5,7 @@ The file is written once. The header holds its checksum, the rest of the table, 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,9 @@ class ManyClients(Mapping[str, Any]):
         return _digest(_arrays(self.columns))
 
     def __getitem__(self, key: str) -> Any:
-        return self.columns[key] if key in _COLUMNS else self.rest[key]
+        if key in _COLUMNS:
+            return self.columns[key]
+        return self.rest[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter((*_COLUMNS, *self.rest))
@@ -64,7 +66,9 @@ class ManyClients(Mapping[str, Any]):
         return len(_COLUMNS) + len(self.rest)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Mapping) or len(other.get("names", ())) != len(self["names"]):
+        if not isinstance(other, Mapping):
+            return False
+        if len(other.get("names", ())) != len(self["names"]):
             return False
         theirs = other if isinstance(other, ManyClients) else many(other)
         return self.digest == theirs.digest and self.rest == theirs.rest
@@ -105,12 +109,13 @@ _ADVICE = "make the same comparison again in another folder"
 
 def many(table: Table) -> ManyClients:
     """A table of lists as one of arrays."""
-    rest = {key: value for key, value in table.items() if key not in _COLUMNS}
     columns = {"names": table["names"]}
     for name in _NUMBERS:
         numbers = table.get(name)
-        columns[name] = None if numbers is None else np.asarray(numbers, dtype=np.int64)
-    return ManyClients(columns, rest)
+        if numbers is not None:
+            numbers = np.asarray(numbers, dtype=np.int64)
+        columns[name] = numbers
+    return ManyClients(columns, _without(table, _COLUMNS))
 
 
 def client_table(
@@ -129,15 +134,19 @@ def client_table(
     rest: dict[str, Any] = {"split_seed": split_seed, "notes": list(notes)}
     if unseen:
         rest["unseen"] = list(unseen)
+    clients = ManyClients(
+        {
+            "names": names,
+            "train": train,
+            "test": test,
+            "classes": classes,
+            "judged_classes": None,
+        },
+        rest,
+    )
     if len(names) > MOST_INLINE:
-        return many({"names": names, "train": train, "test": test, "classes": classes, **rest})
-    return {
-        "names": list(names),
-        "train": train.tolist(),
-        "test": test.tolist(),
-        "classes": None if classes is None else classes.tolist(),
-        **rest,
-    }
+        return clients
+    return inline(clients)
 
 
 def stored(table: Table, folder: Path, label_counts: NDArray[np.int64] | None = None) -> Table | None:
@@ -151,7 +160,11 @@ def stored(table: Table, folder: Path, label_counts: NDArray[np.int64] | None = 
     if len(table["names"]) <= MOST_INLINE:
         return None
     clients = many({**table, "judged_classes": label_counts})
-    reference = {"file": FILE, "sha256": clients.digest, "count": len(clients["names"])}
+    reference = {
+        "file": FILE,
+        "sha256": clients.digest,
+        "count": len(clients["names"]),
+    }
     if not path.exists() or not _holds(path, reference):
         with replacing(path) as beside, beside.open("xb") as file:
             np.savez_compressed(file, allow_pickle=False, **_arrays(clients.columns))
@@ -163,8 +176,16 @@ def resolved(table: Table, folder: Path) -> Table:
     if "sha256" not in table:
         return table
     reference = {key: table[key] for key in ("file", "sha256", "count")}
-    rest = {key: value for key, value in table.items() if key not in reference}
-    return _Stored(folder / FILE, reference, rest)
+    return _Stored(folder / FILE, reference, _without(table, reference))
+
+
+def _without(table: Table, keys: Collection[str]) -> Table:
+    """The rest of a table."""
+    rest = {}
+    for key, value in table.items():
+        if key not in keys:
+            rest[key] = value
+    return rest
 
 
 def inline(table: Table) -> Table:
@@ -174,7 +195,9 @@ def inline(table: Table) -> Table:
     lists = {}
     for name in ("names", "train", "test", "classes"):
         column = table.columns[name]
-        lists[name] = column.tolist() if isinstance(column, np.ndarray) else column and list(column)
+        if column is not None:
+            column = column.tolist() if isinstance(column, np.ndarray) else list(column)
+        lists[name] = column
     return {**lists, **table.rest}
 
 
@@ -222,6 +245,7 @@ def _columns(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
-        digest.update(f"{name}{list(array.shape)}{array.dtype};".encode())
+        shape = list(array.shape)
+        digest.update(f"{name}{shape}{array.dtype};".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import DamageError
-from ..core.few import Vector
+from ..core.few import Vector, scattered
 from ..core.files import plain_file
 
 Place = Mapping[str, Any]  # at, count, type and sha256 of one array
@@ -37,12 +37,18 @@ class Columns:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        return {"at": at, "count": len(array), "type": kind, "sha256": hashlib.sha256(content).hexdigest()}
+        return {
+            "at": at,
+            "count": len(array),
+            "type": kind,
+            "sha256": _checksum(content),
+        }
 
     def read(self, place: Place) -> NDArray[Any]:
         """The array that lies there, if it is what was written."""
         try:
-            kind = np.dtype(_TYPES[_TYPES.index(place["type"])])
+            position = _TYPES.index(place["type"])
+            kind = np.dtype(_TYPES[position])
             count = int(place["count"])
             size = count * kind.itemsize
             with plain_file(self.path).open("rb") as file:
@@ -50,7 +56,8 @@ class Columns:
                 content = file.read(size)
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise self._damage(f"{type(error).__name__}: {error}") from None
-        if len(content) != size or hashlib.sha256(content).hexdigest() != place.get("sha256"):
+        is_whole = len(content) == size
+        if not is_whole or _checksum(content) != place.get("sha256"):
             raise self._damage("a checksum is not that of what was written")
         return np.frombuffer(content, dtype=kind)
 
@@ -88,20 +95,26 @@ class Stored:
 
     def dense(self) -> Vector:
         """[n] of everyone."""
-        table = np.full(self.clients, self.rest)
-        table[self.ids] = self.values
-        return table
+        return scattered(self.clients, self.ids, self.values, self.rest)
 
 
 def places_in(line: Mapping[str, Any]) -> Iterator[Place]:
     """Of all arrays of a line that lie in the file."""
     for value in line.values():
-        if isinstance(value, Mapping):
-            for part in (value.get("ids"), value.get("values")):
-                if isinstance(part, Mapping):
-                    yield part
+        if not isinstance(value, Mapping):
+            continue
+        for key in ("ids", "values"):
+            part = value.get(key)
+            if isinstance(part, Mapping):
+                yield part
 
 
 def end_of(place: Place) -> int:
     """Where the next array begins."""
-    return int(place["at"]) + int(place["count"]) * np.dtype(place["type"]).itemsize
+    begin = int(place["at"])
+    count = int(place["count"])
+    return begin + count * np.dtype(place["type"]).itemsize
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

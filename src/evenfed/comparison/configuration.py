@@ -33,22 +33,26 @@ def unaveraged(configs: Labelled) -> dict[str, str]:
 
 def _twins(configs: Labelled, option: str, usual: Any) -> dict[str, str]:
     """Entries that differ in `option` alone from one that has the usual value: label -> that one's label."""
-    twins: dict[str, str] = {}
+    rests = {}
+    usual_ones = []
     for label, config in configs.items():
+        rests[label] = without(config, option, "seed")
         if config["train"].get(option) == usual:
+            usual_ones.append(label)
+    twins: dict[str, str] = {}
+    for label, rest in rests.items():
+        if label in usual_ones:
             continue
-        rest = without(config, option, "seed")
-        for candidate, other in configs.items():
-            is_usual = other["train"].get(option) == usual
-            if is_usual and without(other, option, "seed") == rest:
+        for candidate in usual_ones:
+            if rests[candidate] == rest:
                 twins.setdefault(label, candidate)
     return twins
 
 
-def differences(there: Configuration, here: Configuration) -> list[str]:
+def differences(stored: Configuration, current: Configuration) -> list[str]:
     """Where two configurations differ, in words."""
     sentences = []
-    for place, old, new in _leaves(there, here):
+    for place, old, new in _leaves(stored, current):
         differs = old != new
         if place == "train.participation" and type(old) is not type(new):
             differs = True  # 1 is one client and 1.0 is every client
@@ -61,10 +65,10 @@ def differences(there: Configuration, here: Configuration) -> list[str]:
     return sentences
 
 
-def _same_folder(there: Path, here: Path) -> bool:
+def _same_folder(stored: Path, current: Path) -> bool:
     """Also one that was moved, or that was written relative to the working folder."""
-    old = there.resolve()
-    new = here.resolve()
+    old = stored.resolve()
+    new = current.resolve()
     is_moved = old.name == new.name and not old.exists()
     return old == new or is_moved
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.server import Record
-from ..fairness import Vector
 from .history import History
 
 
@@ -24,12 +23,16 @@ def _is_same_run(run: History, other: History) -> bool:
 
 def _is_same_round(record: Record, again: Record) -> bool:
     """By the training losses, where they are known: rounding may turn an answer of a small test set."""
-    for names in (("losses",), ("accuracy", "test_losses")):
-        pairs = [(record.known(name), again.known(name)) for name in names]
-        if any(len(figures) or len(others) for figures, others in pairs):
-            return all(_are_close(figures, others) for figures, others in pairs)
-    return True
+    if _are_known(record, "losses") or _are_known(again, "losses"):
+        return _are_close(record, again, "losses")
+    return _are_close(record, again, "accuracy") and _are_close(record, again, "test_losses")
 
 
-def _are_close(figures: Vector, others: Vector) -> bool:
+def _are_known(record: Record, field: str) -> bool:
+    return len(record.known(field)) > 0
+
+
+def _are_close(record: Record, again: Record, field: str) -> bool:
+    figures = record.known(field)
+    others = again.known(field)
     return figures.shape == others.shape and np.allclose(figures, others, rtol=1e-5)

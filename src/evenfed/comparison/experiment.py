@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .. import models, trees
 from ..callbacks.naming import Chosen, by_name, chosen, deciding
 from ..client import Pool
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, check_choice, unknown
 from ..core.files import plain_file
 from ..data import DataSettings, Federation
 from ..experiments import located
@@ -100,8 +100,8 @@ class Experiment:
         for key in KEYS:
             train.pop(key, None)
         selected_on = table.get("selected_on")
-        if selected_on not in (None, "validation", "test"):
-            raise unknown("selected_on", str(selected_on), ("validation", "test"))
+        if selected_on is not None:
+            check_choice("selected_on", selected_on, ("validation", "test"))
         data = _table(table, "data")
         keys.check_data(data)
         shared = Settings.of(train)

@@ -1,5 +1,6 @@
 """The same comparison on several splits of the data: one folder per federation inside the comparison's."""
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -49,23 +50,25 @@ def expanded(folders: Iterable[Path]) -> list[Path]:
     """
     expanded = []
     for folder in folders:
-        with_results = [federation for federation in folders_inside(folder) if has_results(federation)]
+        with_results = list(filter(has_results, folders_inside(folder)))
         expanded += with_results or [folder]
     return expanded
 
 
 def waiting(folders: Iterable[Path]) -> list[Path]:
     """The federations in these folders that have no finished run yet."""
-    waiting = []
+    waiting: list[Path] = []
     for folder in folders:
-        waiting += [federation for federation in folders_inside(folder) if not has_results(federation)]
+        waiting += itertools.filterfalse(has_results, folders_inside(folder))
     return waiting
 
 
 def has_results(folder: Path) -> bool:
     """Whether a comparison's folder holds a finished run, packed or not."""
-    is_packed = (folder / PACKED).exists()
-    return is_packed or any(run.finished for run in RunFolder.all_in(folder))
+    packed = folder / PACKED
+    if packed.exists():
+        return True
+    return any(run.finished for run in RunFolder.all_in(folder))
 
 
 def folders_inside(folder: Path) -> list[Path]:

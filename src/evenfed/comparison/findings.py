@@ -73,7 +73,8 @@ class Findings:
         return again
 
     def _is_baseline_again(self, entry: Entry) -> bool:
-        return all(are_equal([self.baseline.runs[seed], run]) for seed, run in entry.runs.items())
+        of_baseline = self.baseline.runs
+        return all(are_equal([of_baseline[seed], run]) for seed, run in entry.runs.items())
 
     @cached_property
     def floor_of_seeds(self) -> Entry | None:
@@ -227,7 +228,9 @@ class Findings:
     def unpadded(self) -> "Findings | None":
         """The same with accuracy counted without padding positions; None if the data have none."""
         evaluated = self.baseline.histories[0].evaluated
-        if not evaluated or evaluated[-1].unpadded is None or self.metric.is_loss:
+        if self.metric.is_loss or not evaluated:
+            return None
+        if evaluated[-1].unpadded is None:
             return None
         return self._with(lambda entry: entry.unpadded)
 
@@ -264,7 +267,8 @@ class Findings:
             raise InputError(
                 f"{self.folder}: no client has {examples} examples or more, the most are {sizes.max()}; ask for fewer"
             )
-        note = f"{few.sum()} of {judged.sum()} clients left out: judged on fewer than {examples} examples"
+        left_out = few.sum()
+        note = f"{left_out} of {judged.sum()} clients left out: judged on fewer than {examples} examples"
         blanked = self._with(lambda entry: entry.blanked(few))
         return replace(blanked, left_out=(*self.left_out, note), min_test=examples)
 

@@ -59,7 +59,8 @@ class NoiseFloor:
         if freedom == 0:
             return None
         variance = squares / freedom / seeds / len(self.comparisons)
-        return Chance(float(np.sqrt(variance)), freedom, is_paired=True)
+        deviation = np.sqrt(variance)
+        return Chance(float(deviation), freedom, is_paired=True)
 
     def of_other_seeds(self, metric: str, seeds: int) -> Chance | None:
         """Of two FedAvg figures with seeds of their own; None if no run is repeated."""
@@ -67,7 +68,8 @@ class NoiseFloor:
         if freedom == 0:
             return None
         variance = 2 * squares / freedom / seeds
-        return Chance(float(np.sqrt(variance)), freedom)
+        deviation = np.sqrt(variance)
+        return Chance(float(deviation), freedom)
 
     def _known(self, metric: str, is_paired: bool) -> tuple[float, int]:
         """A sum of squares, and its degrees of freedom."""

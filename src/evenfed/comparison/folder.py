@@ -100,7 +100,8 @@ class RunFolder:
         path = plain_file(self.header_path)
         try:
             header = Header.from_json(json.loads(path.read_text()))
-            header = dataclasses.replace(header, clients=resolved(header.clients, self.path))
+            clients = resolved(header.clients, self.path)
+            header = dataclasses.replace(header, clients=clients)
             return with_reached(header, self.path)
         except InputError as error:
             raise InputError(f"{self.header_path} cannot be read: {error}") from None
@@ -124,7 +125,8 @@ class RunFolder:
         history = self.history_of(header, self.lines.records(texts))
         counts = history.label_counts
         classes = None if counts is None else counts.shape[1]
-        self.lines.check(history.records, len(header.clients["train"]), classes)
+        clients = len(header.clients["train"])
+        self.lines.check(history.records, clients, classes)
         return history
 
     @staticmethod
@@ -262,7 +264,9 @@ class RunFolder:
         """The state to resume from: that of round `at`, or the newest. Before the first checkpoint it is `fresh`."""
         if at is None:
             at = max(self.sound_checkpoints(), default=0)
-        return checkpoint.load(fresh, self.checkpoints()[at]) if at else fresh
+        if at == 0:
+            return fresh
+        return checkpoint.load(fresh, self.checkpoints()[at])
 
     def final(self, fresh: State) -> State:
         """The state of a finished run whose model is its result."""

@@ -347,4 +347,6 @@ def _has_grown(before: _State | None, after: _State | None) -> bool:
     """Whether it is the same file, with something added or as it was."""
     if before is None or after is None:
         return False
-    return before[0] == after[0] and after[1] >= before[1]
+    file, size, _ = before
+    file_after, size_after, _ = after
+    return file == file_after and size_after >= size

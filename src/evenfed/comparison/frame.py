@@ -27,8 +27,8 @@ def frame(runs: Iterable[Rounds]) -> "pandas.DataFrame":
     pandas = _pandas()
     every_run = list(runs)
     measured = _measured(every_run)
-    columns: dict[str, list[Any]] = {"label": [], "seed": [], "round": [], "client": []}
-    for name in measured:
+    columns: dict[str, list[Any]] = {}
+    for name in ("label", "seed", "round", "client", *measured):
         columns[name] = []
     for label, seed, names, records in every_run:
         for record in records:
@@ -40,8 +40,10 @@ def frame(runs: Iterable[Rounds]) -> "pandas.DataFrame":
             columns["client"] += [names[client] for client in ids]
             for name, attribute in measured.items():
                 values = getattr(record, attribute)
-                known = np.full(rows, np.nan) if values is None else values[ids]
-                columns[name] += known.tolist()
+                known = [np.nan] * rows
+                if values is not None:
+                    known = values[ids].tolist()
+                columns[name] += known
     return pandas.DataFrame(columns)
 
 

@@ -37,7 +37,8 @@ def table(
     judged: dict[str, _Judged] = {}
     for k, client in enumerate(clients):
         if client.groups is not None:
-            judged[names[k]] = _judged(model_of(k), client, names[k])
+            name = names[k]
+            judged[name] = _judged(model_of(k), client, name)
     if not judged:
         raise InputError("no client has groups; give evenfed.Client(groups=[...]), one label per test example")
     columns = zip(*judged.values(), strict=True)
@@ -50,7 +51,8 @@ def table(
 
 def _rows(fairlearn: Any, name: str, judged: _Judged) -> list[dict[str, Any]]:
     targets, predictions, groups = judged
-    is_binary = set(np.unique(targets)) | set(np.unique(predictions)) <= {0, 1}
+    classes = {*np.unique(targets), *np.unique(predictions)}
+    is_binary = classes <= {0, 1}
     metrics = {"examples": fairlearn.count, "accuracy": _accuracy}
     if is_binary:
         metrics["selection_rate"] = fairlearn.selection_rate
@@ -79,15 +81,20 @@ def _judged(model: nn.Module, client: Client, name: str) -> _Judged:
         raise InputError(f"client {name} has groups but no test examples; give `test`, with one group each")
     parameter = next(model.parameters())
     alone = dataclasses.replace(client, train=client.test, test=None)
-    pool = only_pool([alone], "test", parameter.dtype).to(parameter.device)
-    inputs, targets = pool.of(0)
+    pool = only_pool([alone], "test", parameter.dtype)
+    inputs, targets = pool.to(parameter.device).of(0)
+    examples = len(targets)
     groups = np.asarray(client.groups)
-    if groups.shape != (len(targets),):
-        raise InputError(f"client {name}: groups {list(groups.shape)} for {len(targets)} test examples; give one each")
+    if groups.shape != (examples,):
+        raise InputError(f"client {name}: groups {list(groups.shape)} for {examples} test examples; give one each")
     with torch.no_grad():
         outputs = trees.outputs(model, inputs)
     has_classes = outputs.ndim > 1 and outputs.shape[1] > 1
-    predictions = outputs.argmax(1) if has_classes else (outputs.flatten() > 0).long()
+    if has_classes:
+        predictions = outputs.argmax(1)
+    else:
+        is_positive = outputs.flatten() > 0
+        predictions = is_positive.long()
     if targets.ndim > 1 and targets.shape[1:].numel() == 1:
         targets = targets.flatten()
     if targets.shape != predictions.shape:

@@ -113,14 +113,14 @@ class Header:
 
     def begun(self, before: "Header | None", at: int) -> "Header":
         """This header for a session of this process that starts at round `at`; `before` is the folder's header."""
-        here = provenance.provenance()
+        current = provenance.provenance()
         if before is None:
-            return dataclasses.replace(self, provenance=here, resumed_at=[at])
+            return dataclasses.replace(self, provenance=current, resumed_at=[at])
         started_at = before.resumed_at[-1] if before.resumed_at else 0
         sessions = [*before.earlier, {"from_round": started_at, **before.provenance}]
         return dataclasses.replace(
             self,
-            provenance=here,
+            provenance=current,
             resumed_at=[*before.resumed_at, at],
             earlier=[session for session in sessions if session["from_round"] < at],
         )
@@ -189,7 +189,8 @@ class Header:
         if self.judged_classes is None:
             table = self.clients
             return table.label_counts if isinstance(table, client_table.ManyClients) else None
-        return np.array([row.split() for row in self.judged_classes], dtype=np.int64)
+        rows = [row.split() for row in self.judged_classes]
+        return np.array(rows, dtype=np.int64)
 
 
 def as_rows(label_counts: Tensor | NDArray[np.int64] | None) -> list[str] | None:

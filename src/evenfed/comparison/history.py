@@ -35,9 +35,13 @@ class History:
         """What clients are judged by."""
         if self.judged_by is not None:
             return self.judged_by
-        has_accuracy = any(record.kept("accuracy") is not None for record in self.records)
-        has_loss = any(record.kept("test_losses") is not None for record in self.records)
-        return LOSS if has_loss and not has_accuracy else ACCURACY
+        if not self._has("accuracy") and self._has("test_losses"):
+            return LOSS
+        return ACCURACY
+
+    def _has(self, field: str) -> bool:
+        """Whether this is known of any round."""
+        return any(record.kept(field) is not None for record in self.records)
 
     def figures(self, record: Record) -> Vector | None:
         """[n] what the clients of a round are judged by; None if it was not evaluated."""
@@ -161,7 +165,8 @@ class History:
             if record.recalls is None:
                 return None
             expected = expected_accuracies(counts, record.recalls)
-            accuracy = np.where(np.isnan(record.accuracy), np.nan, expected)
+            is_unknown = np.isnan(record.accuracy)
+            accuracy = np.where(is_unknown, np.nan, expected)
             records.append(dataclasses.replace(record, accuracy=accuracy))
         return dataclasses.replace(self, records=records, label_counts=None)
 
@@ -260,13 +265,15 @@ class History:
         """What to try if the run broke down, or if its weights chase the losses of the round before."""
         breakdown = self.breakdown
         if breakdown is not None:
-            return f"{algorithm} broke down: {breakdown}. Try {behaviour.remedies(self.records, self.shares)}"
+            remedies = behaviour.remedies(self.records, self.shares)
+            return f"{algorithm} broke down: {breakdown}. Try {remedies}"
         correlation = self.oscillation
         if not correlation < OSCILLATES_BELOW:  # NaN is no oscillation
             return None
+        remedies = behaviour.remedies(self.records, self.shares)
         average = _AVERAGE if self.current is None else ""
         return (
             f"{algorithm} oscillates: the lag-1 correlation of the clients' losses is {correlation:.2f} (below "
             f"{OSCILLATES_BELOW}), so the clients worst served in one round are over-served in the next. Try "
-            f"{behaviour.remedies(self.records, self.shares)}{average}"
+            f"{remedies}{average}"
         )

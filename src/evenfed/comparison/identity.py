@@ -41,9 +41,12 @@ def headers(
     for run in runs:
         seed = run.settings.seed
         if seed not in starts:
-            own = problem if drawn is None else drawn.problem(seed)
-            theta = problem.theta if drawn is None else drawn(seed)
-            starts[seed] = (_hash([theta]), frozen_hash(own.model))
+            theta = problem.theta
+            module = problem.model
+            if drawn is not None:
+                theta = drawn(seed)
+                module = drawn.problem(seed).model
+            starts[seed] = (_hash([theta]), frozen_hash(module))
         initial, frozen = starts[seed]
         by_name[run.name] = Header(
             label=run.label,
@@ -94,7 +97,9 @@ def config_of(run: Run, data: Table, model: Table) -> dict[str, Any]:
 def clients_of(problem: Problem) -> Table:
     """Who holds how much, in the form of `Federation.describe`."""
     sizes = problem.train.sizes
-    judged = torch.zeros_like(sizes) if problem.judged is None else problem.judged.sizes
+    judged = torch.zeros_like(sizes)
+    if problem.judged is not None:
+        judged = problem.judged.sizes
     return client_table(problem.client_names, sizes.numpy(), judged.numpy())
 
 
@@ -125,8 +130,8 @@ def _model(problem: Problem) -> dict[str, Any]:
     model = problem.model
     parts = []
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        kind = str(tensor.dtype)
-        parts.append(f"{name} {list(tensor.shape)} {kind} {tensor.requires_grad}")
+        shape = list(tensor.shape)
+        parts.append(f"{name} {shape} {tensor.dtype} {tensor.requires_grad}")
     parameters = "\n".join(parts)
     structure = repr(model)
     if " at 0x" in structure:  # an address, which changes from process to process
@@ -152,11 +157,13 @@ def _model(problem: Problem) -> dict[str, Any]:
 def _hash(tensors: Sequence[Tensor]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        digest.update(f"{list(tensor.shape)} {tensor.dtype}".encode())
+        shape = list(tensor.shape)
+        digest.update(f"{shape} {tensor.dtype}".encode())
         step = 1 + tensor.nbytes // _LARGE
         rows = tensor.detach()[::step].contiguous().cpu()
         if rows.numel():
-            digest.update(rows.flatten().view(torch.uint8).numpy().data)
+            content = rows.flatten().view(torch.uint8)
+            digest.update(content.numpy().data)
     return digest.hexdigest()
 
 

@@ -67,7 +67,9 @@ class Difference:
     @property
     def is_better(self) -> bool:
         """Whether it is on the better side at all, be it by chance."""
-        return self.points > _ROUNDING if self._is_upwards else self.points < -_ROUNDING
+        if self._is_upwards:
+            return self.points > _ROUNDING
+        return self.points < -_ROUNDING
 
     @property
     def _is_upwards(self) -> bool:

@@ -68,7 +68,8 @@ def with_keys(required: Mapping[str, Check], others: Mapping[str, Check] = {}) -
             raise ValueError(f"{place}: {', '.join(missing)} missing")
         for key, check in {**required, **others}.items():
             if key in value:
-                check(value[key], f"{place}.{key}" if place else key)
+                inside = f"{place}.{key}" if place else key
+                check(value[key], inside)
 
     return checked
 
@@ -127,10 +128,16 @@ def check_header(data: Any) -> None:
     for row in rows:
         numbers = row.split()
         widths.add(len(numbers))
-        if not all(part.isdecimal() and part.isascii() and len(part) < _DIGITS for part in numbers):
+        if not all(map(_is_count, numbers)):
             raise ValueError("judged_classes: other than whole numbers")
     if len(widths) > 1 or len(rows) not in lengths:
         raise ValueError("judged_classes: not one number per client and class")
+
+
+def _is_count(text: str) -> bool:
+    """Whether a text is a number of examples."""
+    is_whole = text.isdecimal() and text.isascii()
+    return is_whole and len(text) < _DIGITS
 
 
 def check_records(records: Sequence[Record], clients: int, classes: int | None) -> None:

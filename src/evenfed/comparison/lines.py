@@ -89,7 +89,8 @@ class Lines:
         number = len(self.texts())
         if rounds is not None and number > rounds:
             raise DamageError(f"{self.path} is damaged: it holds {number} rounds instead of {rounds}; {_ADVICE}")
-        return self.kept(rounds or number, [] if digest is None else [digest])
+        digests = [] if digest is None else [digest]
+        return self.kept(rounds or number, digests)
 
     def records(self, texts: Sequence[str], first: int = 0) -> list[Record]:
         """What lines say, from line `first` on: every round once and in order, or they are refused."""
@@ -119,12 +120,19 @@ class Lines:
 
 def lines_of(records: Iterable[Record], columns: Columns | None = None) -> list[str]:
     """A line for each record; `columns` takes what is long."""
-    return [json.dumps(record_json.to_json(record, columns)) + "\n" for record in records]
+    lines = []
+    for record in records:
+        text = json.dumps(record_json.to_json(record, columns))
+        lines.append(text + "\n")
+    return lines
 
 
 def _places(text: str) -> list[Place]:
     """Of the columns that a line refers to."""
-    return list(places_in(json.loads(text))) if '"sha256"' in text else []
+    if '"sha256"' not in text:
+        return []
+    line = json.loads(text)
+    return list(places_in(line))
 
 
 def chained(digest: str, texts: Iterable[str]) -> str:

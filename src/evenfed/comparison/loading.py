@@ -126,7 +126,8 @@ def _check_kind(model: nn.Module, state: State, folder: RunFolder) -> None:
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module like the one trained")
     saved: dict[str, Tensor] = {**_parameters(state), **state.server.buffers}
-    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    own: dict[str, Tensor] = dict(model.named_parameters())
+    own.update(model.named_buffers())
     another = f"{folder.path} was trained with another model"
     for name, tensor in saved.items():
         if name not in own:

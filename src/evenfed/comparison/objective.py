@@ -50,7 +50,10 @@ class Objective:
         functions: dict[str, Any] = {}
         for key, name in self.describe().items():
             known: Mapping[str, Any] = _KNOWN[key]
-            functions[key] = known[name] if name in known else models.imported(name, key, "module.function")
+            if name in known:
+                functions[key] = known[name]
+            else:
+                functions[key] = models.imported(name, key, "module.function")
         return functions
 
     @property

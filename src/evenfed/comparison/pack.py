@@ -84,9 +84,9 @@ def _refuse_another(run: RunFolder, target: Path) -> None:
         return
     changes = []
     for part in ("data", "model"):
-        there = old.config.get(part, {})
-        here = new.config.get(part, {})
-        changes += differences(there, here)
+        stored = old.config.get(part, {})
+        current = new.config.get(part, {})
+        changes += differences(stored, current)
     if changes:
         raise InputError(
             f"{target} holds another comparison ({'; '.join(changes)}); give another folder, or remove "

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..core.errors import DamageWarning, InputError, Interruption
 from ..core.files import plain_file, replace_text
+from ..core.words import counted, first_of
 from ..simulate.state import Run
 from ..simulate.twins import trained_together
 from ..spread.crew import Crew, Place, Watcher, raise_failures
@@ -60,7 +61,9 @@ def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int
     """
     path = root / _FOLDER / "parts.json"
     divisions = _read(path)
-    known = {name for division in divisions for names in division for name in names}
+    known: set[str] = set()
+    for division in divisions:
+        known.update(*division)
     fresh = [run for run in waiting if run.name not in known]
     if not divisions and count == 0:
         return []
@@ -76,7 +79,7 @@ def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int
     parts = []
     number = 0
     for division in divisions:
-        together = [name for names in division for name in names]
+        together = itertools.chain(*division)
         planned = tuple(by_name[name] for name in together if name in by_name)
         for names in division:
             own = tuple(by_name[name] for name in names if name in left)
@@ -98,7 +101,8 @@ def divided(groups: Sequence[Sequence[str]], count: int) -> Division:
     start = 0
     for number in range(count):
         end = start + size + (number < more)
-        parts.append(list(itertools.chain(*groups[start:end])))
+        together = itertools.chain(*groups[start:end])
+        parts.append(list(together))
         start = end
     return parts
 
@@ -143,7 +147,8 @@ def places_in(root: Path, spread: Spread, runs: int) -> list[Place]:
     if spread.cluster == SLURM:
         from ..spread.on_slurm import slurm_places
 
-        return slurm_places(spread, min(runs, spread.workers or SLURM_JOBS), root / _FOLDER / SLURM)
+        most = spread.workers or SLURM_JOBS
+        return slurm_places(spread, min(runs, most), root / _FOLDER / SLURM)
     from ..spread.on_ray import ray_places
 
     return ray_places(spread)
@@ -174,19 +179,19 @@ class _Watched(Watcher):
         self.parts = parts
         self.shares = shares
         self.begun_with = self._rounds_done()
-        rounds = 0
-        for part in parts:
-            rounds += sum(run.settings.rounds for run in part.runs)
-        shares.begin(rounds - self.begun_with, sum(len(part.runs) for part in parts), len(parts))
+        runs = [run for part in parts for run in part.runs]
+        rounds = sum(run.settings.rounds for run in runs)
+        shares.begin(rounds - self.begun_with, len(runs), len(parts))
 
     def standing(self, errand: int) -> int:
         return _rounds_done(self.parts[errand])
 
     def started(self, errand: int, place: str) -> None:
-        self.shares.say(f"{place}: {_counted(self.parts[errand])}", detail=True)
+        runs = _runs_in_words(self.parts[errand])
+        self.shares.say(f"{place}: {runs}", detail=True)
 
     def lost(self, errand: int, place: str, why: str) -> None:
-        runs = _counted(self.parts[errand])
+        runs = _runs_in_words(self.parts[errand])
         self.shares.say(f"{place} was lost: {why}; another worker goes on with its {runs} from their checkpoints")
 
     def ended(self, errand: int, place: str, outcome: Outcome) -> None:
@@ -212,14 +217,12 @@ def _rounds_done(part: Part) -> int:
     """Rounds of all runs of the part, as far as they are saved."""
     total = 0
     for run in part.runs:
-        total += max(RunFolder.of(part.root, run).checkpoints(), default=0)
+        folder = RunFolder.of(part.root, run)
+        total += max(folder.checkpoints(), default=0)
     return total
 
 
-def _counted(part: Part) -> str:
-    names = ", ".join(part.names[:3])
-    more = len(part.names) - 3
-    if more > 0:
-        names += f" and {more} more"
-    runs = "1 run" if len(part.runs) == 1 else f"{len(part.runs)} runs"
+def _runs_in_words(part: Part) -> str:
+    names = first_of(part.names, 3)
+    runs = counted(len(part.runs), "run")
     return f"{runs} ({names})"

@@ -12,6 +12,7 @@ from ..algorithms import find, plain
 from ..core.algorithm import Algorithm, build, check_declared
 from ..core.errors import InputError
 from ..core.scalars import unwrapped
+from ..core.tables import changed_fields
 from ..settings import VARIANT, Settings, refuse_unknown
 
 _ENTRY = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
@@ -75,8 +76,9 @@ class Variant:
         values.pop("algorithm", None)
         if method.is_fedprox:
             values = _with_prox(values)
-        known = [hyper_parameter.name for hyper_parameter in fields(method.algorithm)]
-        refuse_unknown(f"option of {label or method.algorithm.name}", values, [*known, *VARIANT, "algorithm"])
+        own = [hyper_parameter.name for hyper_parameter in fields(method.algorithm)]
+        name = label or method.algorithm.name
+        refuse_unknown(f"option of {name}", values, [*own, *VARIANT, "algorithm"])
         hyper_parameters = {}
         options = {}
         for key, value in values.items():
@@ -86,7 +88,7 @@ class Variant:
                 hyper_parameters[key] = value
         algorithm = build(method.algorithm, hyper_parameters)
         if label is None:
-            label = _label(algorithm.name, {**_changed(algorithm), **options})
+            label = _label(algorithm.name, {**changed_fields(algorithm), **options})
         return cls(label, algorithm, options)
 
     @classmethod
@@ -166,16 +168,16 @@ class Method:
     def of(cls, label: str | None, table: Options) -> "Method":
         """From the table's `algorithm`: a name with or without options in brackets, a class, or an instance."""
         named = "" if label is None else _split(label)[0]
-        given = table.get("algorithm", named)
-        if isinstance(given, Algorithm):
-            values = {each.name: getattr(given, each.name) for each in fields(given)}
-            return cls(type(given), values, plain(named) == _FEDPROX)
-        if isinstance(given, type) and issubclass(given, Algorithm):
-            check_declared(given)
-            return cls(given)
-        if not isinstance(given, str):
-            raise _no_algorithm(given)
-        name, values = _split(given)
+        algorithm = table.get("algorithm", named)
+        if isinstance(algorithm, Algorithm):
+            values = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
+            return cls(type(algorithm), values, plain(named) == _FEDPROX)
+        if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+            check_declared(algorithm)
+            return cls(algorithm)
+        if not isinstance(algorithm, str):
+            raise _no_algorithm(algorithm)
+        name, values = _split(algorithm)
         if not name:
             raise InputError("an entry has no algorithm; add one, e.g. {'algorithm': 'semi_vred', 'smooth': 0.25}")
         if plain(name) == _FEDPROX:
@@ -229,9 +231,10 @@ def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
     others = []
     labelled = []
     for variant in variants:
-        is_fedavg = is_same_name(variant.label, "fedavg") and variant.algorithm.name == "fedavg"
-        label = "fedavg" if is_fedavg else variant.label
-        labelled.append(dataclasses.replace(variant, label=label))
+        is_fedavg = variant.algorithm.name == "fedavg"
+        if is_fedavg and is_same_name(variant.label, "fedavg"):
+            variant = dataclasses.replace(variant, label="fedavg")
+        labelled.append(variant)
     for variant in distinct(labelled):
         if variant.label == "fedavg":
             baseline = variant
@@ -295,7 +298,9 @@ def _unusual(method: str, fixed: Options, shared: Settings) -> dict[str, Any]:
     defaults = {each.name: each.default for each in fields(algorithm)}
     unusual = {}
     for key, value in fixed.items():
-        usual = getattr(shared, key) if key in VARIANT else defaults.get(key)
+        usual = defaults.get(key)
+        if key in VARIANT:
+            usual = getattr(shared, key)
         if value != usual:
             unusual[key] = value
     return unusual
@@ -321,16 +326,6 @@ def _shown(value: Any) -> str:
     return _NOT_IN_VALUE.sub("", str(value))
 
 
-def _changed(algorithm: Algorithm) -> dict[str, Any]:
-    """The hyper-parameters that are not at their defaults."""
-    values = {}
-    for each in fields(algorithm):
-        value = getattr(algorithm, each.name)
-        if value != each.default:
-            values[each.name] = value
-    return values
-
-
 def _with_prox(values: Options) -> dict[str, Any]:
     """FedProx's mu as the option `prox`."""
     renamed = dict(values)
@@ -343,10 +338,10 @@ def _with_prox(values: Options) -> dict[str, Any]:
     return renamed
 
 
-def _no_algorithm(given: Any) -> InputError:
-    kind = type(given).__name__
-    if isinstance(given, type):
-        kind = f"class {given.__name__}, which is no Algorithm"
+def _no_algorithm(algorithm: Any) -> InputError:
+    kind = type(algorithm).__name__
+    if isinstance(algorithm, type):
+        kind = f"class {algorithm.__name__}, which is no Algorithm"
     return InputError(f"algorithm is a {kind}; give a name, a class or an instance of an Algorithm")
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..core.detail import Detail
 from ..core.server import Record
+from ..core.words import counted, first_of
 from ..simulate.state import Run
 from .driver import Group, Listener, Sink
 
@@ -84,7 +85,8 @@ class Live:
         if engine != self.engine and self.talks:  # at first, and when less fits into memory than was thought
             self.engine = engine
             self.page.print(f"engine: {engine}", markup=False)
-        seconds = max(time.monotonic() - self.began, 1e-9)
+        elapsed = time.monotonic() - self.began
+        seconds = max(elapsed, 1e-9)
         rounds = done - self.rounds_before
         pace = rounds * len(runs) / seconds
         shown_pace = f"{pace:.0f} rounds/s"
@@ -92,7 +94,7 @@ class Live:
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, pace=shown_pace)
         else:
-            line = f"round {done} of {total}, {_counted(runs)}, {shown_pace}, {seconds_left:.0f} s left"
+            line = f"round {done} of {total}, {counted(len(runs), 'run')}, {shown_pace}, {seconds_left:.0f} s left"
             self._print(line, done / total)
 
     def _print(self, line: str, share: float) -> None:
@@ -103,12 +105,9 @@ class Live:
 
     def _introduce(self, runs: Sequence[Run], total: int) -> None:
         labels = list(dict.fromkeys(run.label for run in runs))
-        shown = ", ".join(labels[:_LABELS_SHOWN])
-        more = len(labels) - _LABELS_SHOWN
-        if more > 0:
-            shown += f" and {more} more"
+        shown = first_of(labels, _LABELS_SHOWN)
         if self.talks:
-            self.page.print(f"{_counted(runs)}, {total} rounds each: {shown}", markup=False)
+            self.page.print(f"{counted(len(runs), 'run')}, {total} rounds each: {shown}", markup=False)
         if self.page.is_terminal:
             self._show_bar(total)
 
@@ -162,7 +161,10 @@ def _ranged(name: str, values: NDArray[np.float64]) -> str:
     known = values[np.isfinite(values)]
     if not len(known):
         return ""
-    return f", {name} {known.mean():.4f} (clients: {known.min():.4f} to {known.max():.4f})"
+    mean = known.mean()
+    lowest = known.min()
+    highest = known.max()
+    return f", {name} {mean:.4f} (clients: {lowest:.4f} to {highest:.4f})"
 
 
 class _Rewritten(Live):
@@ -213,7 +215,7 @@ class _ShownShares(Shares):
     def begin(self, rounds: int, runs: int, parts: int) -> None:
         self.total = max(1, rounds)
         self.began = time.monotonic()
-        divided = "1 part" if parts == 1 else f"{parts} parts"
+        divided = counted(parts, "part")
         self.page.print(f"{runs} runs in {divided}, one worker each; {rounds} rounds in all")
         if self.page.is_terminal:
             self.bar = _bar(self.page)
@@ -221,14 +223,17 @@ class _ShownShares(Shares):
             self.task = self.bar.add_task("", total=self.total, pace="")
 
     def tell(self, done: int) -> None:
-        pace = done / max(time.monotonic() - self.began, 1e-9)
+        elapsed = time.monotonic() - self.began
+        pace = done / max(elapsed, 1e-9)
         digits = 0 if pace >= 10 else 1
         shown_pace = f"{pace:.{digits}f} rounds/s"
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, pace=shown_pace)
             return
         share = done / self.total
-        if done and (share >= 1 > self.share_printed or share >= self.share_printed + 0.1):
+        is_complete = share >= 1 > self.share_printed
+        is_next_tenth = share >= self.share_printed + 0.1
+        if done and (is_complete or is_next_tenth):
             self.share_printed = share
             left = (self.total - done) / pace
             self.page.print(f"round {done} of {self.total} over all runs, {shown_pace}, {left:.0f} s left")
@@ -307,10 +312,6 @@ class Told(Sink):
 
 def silence(runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
     pass
-
-
-def _counted(runs: Sequence[Run]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def _is_terminal() -> bool:

@@ -114,7 +114,8 @@ class _Reader:
         if not header.finished:
             rounds = len(folder.history().records)
             self._leave_out(label, f"not finished, after {rounds} of {header.rounds} rounds")
-        return self.of_runs({label: {header.seed: _Run(folder, header)}}, [label])
+        by_seed = {header.seed: _Run(folder, header)}
+        return self.of_runs({label: by_seed}, [label])
 
     def of_runs(self, runs: Mapping[str, Runs], labels: Collection[str]) -> Findings:
         """The findings of these runs; `labels`: of all runs that have begun."""

@@ -55,7 +55,9 @@ def from_json(data: Mapping[str, Any], columns: Columns | None = None) -> Record
 
     def of_clients(field: str) -> Any:
         value = data.get(field)
-        return _kept(value, columns) if isinstance(value, Mapping) else _array_or_none(value)
+        if isinstance(value, Mapping):
+            return _kept(value, columns)
+        return _array_or_none(value)
 
     return Record(
         index=int(data["index"]),
@@ -153,7 +155,13 @@ def _clips(rows: Sequence[Sequence[Any]]) -> tuple[Clip, ...]:
     for client, what, reported, counted in rows:
         if what not in WHAT:
             raise ValueError(f"the guard bounds no {what}")
-        clips.append(Clip(int(client), what, _number(reported), _number(counted)))
+        clip = Clip(
+            client=int(client),
+            what=what,
+            reported=_number(reported),
+            counted=_number(counted),
+        )
+        clips.append(clip)
     return tuple(clips)
 
 

@@ -16,6 +16,7 @@ from ..core.algorithm import Algorithm
 from ..core.average import Model
 from ..core.errors import InputError
 from ..core.server import Record, Server
+from ..core.words import counted
 from ..fairness import Fairness, Suppression
 from ..metrics import Metric
 from ..settings import Settings
@@ -98,7 +99,7 @@ class Result:
 
     @property
     def history(self) -> History:
-        """What the records add up to."""
+        """All figures that follow from the records, round by round and at the end."""
         last_rounds = self.window or self.settings.last_rounds
         counts = self.header.label_counts
         return History(self.records, self.shares, last_rounds, self.model_round, self.metric, self.stopped, counts)
@@ -139,7 +140,7 @@ class Result:
 
     @property
     def unseen(self) -> Fairness | None:
-        """The same of clients that never train, at the end; None if there are none."""
+        """The metrics of `fairness` of clients that never train, at the end; None if there are none."""
         return self.history.unseen
 
     @property
@@ -226,8 +227,8 @@ class Result:
     @property
     def _title(self) -> str:
         clients = len(self.client_names)
-        rounds = showing.counted(len(self.records), "round")
-        return f"{self.label}, seed {self.seed}: {rounds}, {showing.counted(clients, 'client')}"
+        rounds = counted(len(self.records), "round")
+        return f"{self.label}, seed {self.seed}: {rounds}, {counted(clients, 'client')}"
 
     def _table(self) -> "Table":
         notes = []

@@ -248,8 +248,11 @@ def _run_here(
     """Train in this process. `planned`: all runs of the comparison, if others train some of them."""
     problem, initial = experiment.problem(federation, federation.judged)
     clients = _table_of(federation)
-    headers = {run.name: _header(experiment, run, clients, problem) for run in runs}
-    train_in(root, runs, problem, headers, initial, listen, by_name(experiment.track), planned)
+    callbacks = by_name(experiment.track)
+    headers = {}
+    for run in runs:
+        headers[run.name] = _header(experiment, run, clients, problem)
+    train_in(root, runs, problem, headers, initial, listen, callbacks, planned)
 
 
 def _run_on_flower(
@@ -297,7 +300,8 @@ def _run_on_flower(
             own = initial.problem(seed)
             strategy.about = own
             strategy.journal.interrupted = stop
-            strategy.start(grid, shape.arrays(initial(seed), own.buffers))
+            arrays = shape.arrays(initial(seed), own.buffers)
+            strategy.start(grid, arrays)
             if stop():
                 return
 
@@ -320,7 +324,10 @@ def _refuse_what_flower_lacks(experiment: Experiment) -> None:
 def _refuse_lost_models(runs: Sequence[Run], root: Path) -> None:
     """Clients on Flower keep their own models themselves, and only until the run has ended."""
     for planned in runs:
-        if planned.algorithm.personal() is not None and RunFolder.of(root, planned).finished:
+        if planned.algorithm.personal() is None:
+            continue
+        folder = RunFolder.of(root, planned)
+        if folder.finished:
             raise InputError(
                 f"{planned.name} cannot go on beyond its last round: on Flower its clients keep their own models only "
                 "until the end; choose another --out, or train with engine='parallel'"

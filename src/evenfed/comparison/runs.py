@@ -32,7 +32,9 @@ NoiseFloorChoice = bool | str  # yes, no, or which: "batches", "seeds", "both"
 
 def check_noise_floor(choice: Any) -> NoiseFloorChoice:
     """The choice, if it is one."""
-    if isinstance(choice, bool) or (isinstance(choice, str) and choice in _LABELS):
+    if isinstance(choice, bool):
+        return choice
+    if isinstance(choice, str) and choice in _LABELS:
         return choice
     raise InputError(f"noise_floor={choice!r}: give true or false, or which: 'batches', 'seeds' or 'both'")
 

@@ -1,11 +1,11 @@
 """How to search, what to choose by, and what a search has tried."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, check_choice, unknown
 from ..metrics import ACCURACY, Metric
 from .row import METRICS
 from .space import Grid
@@ -39,9 +39,9 @@ class Search:
         return cls(**table)
 
     def __post_init__(self) -> None:
-        _check_choice("method", self.method, ("grid", "bayes"))
-        _check_choice("select-on", self.select_on, ("validation", "test"))
-        _check_choice("metric", self.metric, METRICS)
+        check_choice("method", self.method, ("grid", "bayes"))
+        check_choice("select-on", self.select_on, ("validation", "test"))
+        check_choice("metric", self.metric, METRICS)
         _check_positive("trials", self.trials)
         _check_positive("batch", self.batch)
         if not isinstance(self.grid, Mapping):
@@ -50,8 +50,10 @@ class Search:
     def rank(self, figures: Figures) -> tuple[float, float]:
         """What is compared: the metric, and the mean where it ties."""
         sign = self.judged_by.sign
-        score = -figures["std"] if self.metric == "std" else sign * figures[self.metric]
-        return score, sign * figures["mean"]
+        mean = sign * figures["mean"]
+        if self.metric == "std":
+            return -figures["std"], mean
+        return sign * figures[self.metric], mean
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,6 @@ class Candidate:
     label: str
     values: Values
     figures: Figures
-
-
-def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise unknown(name, str(value), allowed)
 
 
 def _check_positive(name: str, value: int) -> None:

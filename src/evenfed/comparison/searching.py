@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from ..core.words import counted
 from ..spread.crew import Crew, Watcher, raise_failures
 from ..spread.errand import Errand, Outcome
 from ..spread.options import Spread
@@ -57,17 +58,18 @@ class Searched(Watcher):
         self.listen = listen
         self.listen_to_each = listen_to_each
         self.shares = shares
-        self.finished = studies.progress()[0]
-        self.told = {_key(candidate) for candidate in studies.candidates()}
+        self.finished, _ = studies.progress()
+        self.announced = {_key(candidate) for candidate in studies.candidates()}
 
     def begin(self, batches: int, workers: int) -> None:
         size = self.studies.search.batch
-        left = "1 batch" if batches == 1 else f"{batches} batches"
-        shared = "1 worker" if workers == 1 else f"{workers} workers"
+        left = counted(batches, "batch", "batches")
+        shared = counted(workers, "worker")
         self.shares.say(f"{left} of up to {size} candidates, {shared}; a smaller --batch makes more of them")
 
     def standing(self, errand: int) -> int:
-        return self.studies.progress()[0]
+        finished, _ = self.studies.progress()
+        return finished
 
     def started(self, errand: int, place: str) -> None:
         self.shares.say(f"{place}: started", detail=True)
@@ -87,9 +89,9 @@ class Searched(Watcher):
         self.finished = finished
         if self.listen_to_each is not None:
             for candidate in self.studies.candidates():
-                if _key(candidate) not in self.told:
+                if _key(candidate) not in self.announced:
                     self.listen_to_each(candidate)
-                    self.told.add(_key(candidate))
+                    self.announced.add(_key(candidate))
         self.listen(finished, total)
 
 

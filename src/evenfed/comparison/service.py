@@ -38,12 +38,16 @@ class Service:
         dropped = np.zeros(clients)
         clipped = np.zeros(clients)
         for record in records:
-            _newer(loss, record.losses)
-            rounds[: len(record.losses)] += ~np.isnan(record.losses)
-            weight[: len(record.weights)] += np.nan_to_num(record.weights)
-            hidden[: len(record.weights)] |= np.isnan(record.weights)
+            losses = record.losses
+            weights = record.weights
+            met = slice(len(losses))  # clients that the run had met by then
+            _newer(loss, losses)
+            rounds[met] += ~np.isnan(losses)
+            weight[met] += np.nan_to_num(weights)
+            hidden[met] |= np.isnan(weights)
             dropped[list(record.dropped)] += 1
-            clipped[sorted({clip.client for clip in record.clipped})] += 1
+            held_back = {clip.client for clip in record.clipped}
+            clipped[sorted(held_back)] += 1
             figures = metric.of(record)
             is_of_model = model_round is None or record.index < model_round
             if figures is not None and is_of_model:
@@ -67,7 +71,9 @@ def _widened(record: Record, clients: int) -> Record:
         values = record.kept(field)
         if isinstance(values, np.ndarray):
             missing = clients - len(values)
-            unknown = 0.0 if field == "weights" else np.nan
+            unknown = np.nan
+            if field == "weights":
+                unknown = 0.0
             changes[field] = np.pad(values, (0, missing), constant_values=unknown)
     return record.but(**changes)
 

@@ -20,6 +20,7 @@ from .driver import EngineKey, Listener, Training, drive, engine_key
 from .folder import RunFolder
 from .header import Header
 
+_Session = tuple[bool, int] | None  # whether it has ended, and the round it started at; None: of a run by itself
 _STOPPING = b"\nstopping after this round; Ctrl-C again stops at once and loses what is not saved yet\n"
 
 
@@ -93,7 +94,7 @@ def _starts(root: Path, runs: Sequence[Run]) -> list[int]:
     Who shares a stack may change a result's last bits. Runs of one session started it at the same round. A run that
     has lost its checkpoints starts again without the others.
     """
-    sessions: dict[tuple[bool, int] | None, list[_Standing]] = {}
+    sessions: dict[_Session, list[_Standing]] = {}
     for run in runs:
         folder = RunFolder.of(root, run)
         header = folder.header()
@@ -106,11 +107,14 @@ def _starts(root: Path, runs: Sequence[Run]) -> list[int]:
         sessions.setdefault(session, []).append(standing)
     starts: dict[str, int] = {}
     for together in sessions.values():
-        common = set.intersection(*(standing.rounds for standing in together))
-        never_saved = not all(standing.rounds for standing in together)
+        saved = [standing.rounds for standing in together]
+        common = set.intersection(*saved)
         for standing in together:
-            newest = max(standing.rounds, default=0)
-            starts[standing.run] = 0 if never_saved else max(common, default=newest)
+            start = 0
+            if all(saved):
+                newest = max(standing.rounds)
+                start = max(common, default=newest)
+            starts[standing.run] = start
     return [starts[run.name] for run in runs]
 
 

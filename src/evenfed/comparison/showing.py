@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.errors import InputError
+from ..core.words import counted
 from .folder import RunFolder
 from .history import History
 from .reading import read_folders
@@ -15,17 +16,6 @@ from .row import Row
 if TYPE_CHECKING:
     from ..report.document import Report
     from ..report.table import Table
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number of things in words.
-
-    >>> counted(1, "round"), counted(2, "entry", "entries")
-    ('1 round', '2 entries')
-    """
-    if number == 1:
-        return f"1 {one}"
-    return f"{number} {many or one + 's'}"
 
 
 def title_of_comparison(entries: int, seeds: int, rounds: int, clients: int, late: int) -> str:

@@ -31,14 +31,17 @@ def space_of(variant: Variant, kind: str, grid: Grid = {}) -> Space:
         if declared:
             space[hyper_parameter.name] = tuple(declared)
     for name, values in grid.items():
-        if isinstance(values, Mapping):
-            if is_same_name(variant.label, name) or is_same_name(variant.algorithm.name, name):
-                for option, own_values in values.items():
-                    if option not in own_names:
-                        raise unknown(f"name in [tune.grid.{name}]", option, own_names)
-                    space[option] = _choices(f"{name}.{option}", own_values)
-        elif name in own_names:
-            space[name] = _choices(name, values)
+        if not isinstance(values, Mapping):
+            if name in own_names:
+                space[name] = _choices(name, values)
+            continue
+        labels = (variant.label, variant.algorithm.name)
+        if not any(is_same_name(label, name) for label in labels):
+            continue
+        for option, own_values in values.items():
+            if option not in own_names:
+                raise unknown(f"name in [tune.grid.{name}]", option, own_names)
+            space[option] = _choices(f"{name}.{option}", own_values)
     return space
 
 
@@ -46,8 +49,9 @@ def untuned(variant: Variant, space: Space) -> dict[str, Any]:
     """The hyper-parameters that stay at their values, as no grid says what to try."""
     values = {}
     for hyper_parameter in fields(variant.algorithm):
-        if hyper_parameter.name not in space:
-            values[hyper_parameter.name] = getattr(variant.algorithm, hyper_parameter.name)
+        name = hyper_parameter.name
+        if name not in space:
+            values[name] = getattr(variant.algorithm, name)
     return values
 
 
@@ -80,5 +84,6 @@ def _choices(name: str, values: Any) -> Choices:
     for value in values:
         if isinstance(value, list | dict):
             raise InputError(f"tune.grid.{name} = {values!r}; give plain values, e.g. [0.1, 0.5, 1.0]")
-        choices.append(None if value == "none" else value)
+        choice = None if value == "none" else value
+        choices.append(choice)
     return tuple(choices)

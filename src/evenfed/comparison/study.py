@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import itertools
 import json
+import operator
 import os
 import socket
 import time
@@ -97,7 +98,10 @@ class _Entry:
             is_free = self.study._storage.set_trial_state_values(trial._trial_id, self.states.RUNNING)
         except optuna.exceptions.UpdateFinishedTrialError:
             return None
-        return self._begun(optuna.Trial(self.study, trial._trial_id)) if is_free else None
+        if not is_free:
+            return None
+        own_trial = optuna.Trial(self.study, trial._trial_id)
+        return self._begun(own_trial)
 
     def _begun(self, trial: "optuna.Trial") -> "Job":
         host = socket.gethostname()
@@ -299,16 +303,19 @@ class Studies:
     def _next_of_grid(self) -> list[Job]:
         """The first batch that is waiting, or what is left of it."""
         while True:
-            batches: dict[int, list[tuple[int, _Entry, optuna.trial.FrozenTrial]]] = {}
+            waiting: list[tuple[int, _Entry, optuna.trial.FrozenTrial]] = []
             for entry in self.entries:
                 for trial in entry.trials(self.states.WAITING):
-                    position = _position(trial)
-                    together = batches.setdefault(position // self.search.batch, [])
-                    together.append((position, entry, trial))
-            if not batches:
+                    waiting.append((_position(trial), entry, trial))
+            if not waiting:
                 return []
+            waiting.sort(key=operator.itemgetter(0))
+            size = self.search.batch
+            first_batch = waiting[0][0] // size
             jobs = []
-            for _, entry, trial in sorted(batches[min(batches)], key=lambda candidate: candidate[0]):
+            for position, entry, trial in waiting:
+                if position // size > first_batch:
+                    break
                 job = entry.taken(trial)
                 if job is not None:
                     jobs.append(job)

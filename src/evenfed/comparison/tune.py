@@ -14,8 +14,8 @@ import numpy as np
 
 from ..core import markup
 from ..core.errors import InputError
+from ..core.tables import changed_fields, without_none
 from ..data import federate
-from ..settings import VARIANT
 from ..simulate.state import Run
 from ..spread.options import Spread
 from .driver import Group, Sink, Training, drive
@@ -49,7 +49,8 @@ class Tuned:
                 figure = judged_by.unit * best.figures[metric]
                 row.append(judged_by.text(figure))
             rows.append(row)
-        title = f"{len(self.candidates)} candidates; chosen by {self.search.metric} on {self.search.select_on} data"
+        count = len(self.candidates)
+        title = f"{count} candidates; chosen by {self.search.metric} on {self.search.select_on} data"
         return markup.table(title, ["entry", "values", "mean", "worst 10 %"], rows)
 
 
@@ -168,21 +169,16 @@ def front(candidates: Sequence[Candidate], sign: int = 1) -> list[Candidate]:
 
 def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
     """The experiment as the tables of a TOML file, defaults left out."""
-    train = {}
-    for option in dataclasses.fields(experiment.train):
-        value = getattr(experiment.train, option.name)
-        if value != option.default:
-            train[option.name] = value
+    train = changed_fields(experiment.train)
     entries = {}
     for variant in experiment.variants:
         algorithm = variant.algorithm
-        own = {name: value for name, value in variant.options.items() if name in VARIANT}
         entry = {
             "algorithm": algorithm.name,
             **algorithm.describe(),
-            **own,
+            **variant.options,
         }
-        entries[variant.label] = _without_none(entry)
+        entries[variant.label] = without_none(entry)
     data = dict(experiment.data.describe())
     if experiment.federations:
         del data["seed"]
@@ -190,7 +186,7 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
         "name": experiment.name,
         "seeds": list(experiment.seeds),
         "selected_on": selected_on,
-        "data": _without_none(data),
+        "data": without_none(data),
         "model": dict(experiment.model),
         "train": {**train, **experiment.objective.describe()},
         "algorithms": entries,
@@ -200,7 +196,10 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
     if experiment.federations:
         content["federations"] = list(experiment.federations)
     if experiment.track:
-        content["track"] = {name: dict(options) for name, options in experiment.track.items()}
+        track = {}
+        for name, options in experiment.track.items():
+            track[name] = dict(options)
+        content["track"] = track
     return content
 
 
@@ -319,7 +318,3 @@ def _beats(one: Candidate, other: Candidate, sign: int) -> bool:
     is_as_good = mean >= other_mean and worst >= other_worst
     is_better = mean > other_mean or worst > other_worst
     return is_as_good and is_better
-
-
-def _without_none(table: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if value is not None}

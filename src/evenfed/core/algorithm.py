@@ -46,6 +46,17 @@ class Plan:
     probe: Tensor | None = None  # ids that report their loss at the averaged snapshot after training
     personal: float | None = None  # strength that ties each client's own model to the global one
 
+    @classmethod
+    def uniform(cls, ids: Tensor) -> "Plan":
+        """All of these clients, with equal weights that sum to 1.
+
+        >>> Plan.uniform(torch.tensor([3, 8])).weights
+        tensor([0.5000, 0.5000], dtype=torch.float64)
+        """
+        count = len(ids)
+        weights = torch.full((count,), 1 / count, dtype=torch.float64)
+        return cls(ids, weights)
+
 
 @dataclass(frozen=True)
 class Own:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError
-from .scalars import unwrapped
+from .scalars import is_number, unwrapped
 
 THETA = "theta"  # the flat parameters, among tensors by name
 
@@ -44,8 +44,12 @@ class Average:
         """The mean as a model of the run; None before the first model: there is nothing to average yet."""
         if self.mean is None:
             return None
-        buffers = {name: buffer.to(self.buffer_dtypes[name]) for name, buffer in self.mean.buffers.items()}
-        return Model(self.mean.theta.to(self.dtype), buffers)
+        theta = self.mean.theta.to(self.dtype)
+        buffers = {}
+        for name, buffer in self.mean.buffers.items():
+            dtype = self.buffer_dtypes[name]
+            buffers[name] = buffer.to(dtype)
+        return Model(theta, buffers)
 
     def including(self, newest: Model) -> "Average":
         """With one more model.
@@ -78,7 +82,9 @@ class Average:
         """With what `stored` gave, in a run that has the `current` model after so many rounds."""
         if THETA not in tensors:
             return self
-        models = int(tensors.get("models", torch.tensor(rounds)))  # older files do not say: every round counted
+        models = rounds
+        if "models" in tensors:  # older files do not say: every round counted
+            models = int(tensors["models"])
         buffers = {}
         for name in current.buffers:
             buffer = tensors[f"buffers.{name}"]
@@ -108,8 +114,7 @@ def _wide(tensor: Tensor) -> Tensor:
 def check_decay(decay: object) -> None:
     """Refuse what is not a number between 0 and 1."""
     decay = unwrapped(decay)
-    is_number = isinstance(decay, int | float) and not isinstance(decay, bool)
-    if not is_number or not 0 < decay < 1:  # type: ignore[operator]
+    if not is_number(decay) or not 0 < decay < 1:
         raise InputError(
             f"average={decay!r} is out of range; give a number above 0 and below 1, such as 0.9, or leave it out"
         )

@@ -58,7 +58,9 @@ class Clipping:
         """Those that can be judged now."""
         if self.usual_norm is not None:
             return [arrived]
-        clients = len(arrived.ids) + sum(len(each.ids) for each in self.waiting)
+        clients = len(arrived.ids)
+        for each in self.waiting:
+            clients += len(each.ids)
         if clients >= ENOUGH:
             return self.rest(arrived)
         self._hold(arrived)
@@ -67,10 +69,13 @@ class Clipping:
     def _hold(self, arrived: Arrived) -> None:
         """Keep an update for later; what was reported itself is not needed again, and large parts may go to a file."""
         update = arrived.update
+        buffers = None
+        if update.buffers is not None:
+            buffers = dict(update.buffers)
         large = {
             "delta": arrived.delta,
             "snapshot": update.snapshot,
-            "buffers": None if update.buffers is None else dict(update.buffers),
+            "buffers": buffers,
         }
         self._held.put(len(self.waiting), large)
         nothing = arrived.delta[:, :0].clone()

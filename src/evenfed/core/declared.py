@@ -64,10 +64,10 @@ def hooks(root: type) -> list[str]:
 
 def overridden(cls: type, root: type) -> list[str]:
     """The hooks that the class or one it inherits from gives."""
-    given: set[str] = set()
+    defined: set[str] = set()
     for base in _below(root, cls):
-        given.update(vars(base))
-    return [name for name in hooks(root) if name in given]
+        defined.update(vars(base))
+    return [name for name in hooks(root) if name in defined]
 
 
 def _public(cls: type) -> set[str]:

@@ -58,6 +58,12 @@ def nearest(given: str, names: Sequence[str], alike: float = _ALIKE) -> str | No
     return by_spelling[closest[0]] if closest else None
 
 
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse what is none of the choices."""
+    if value not in choices:
+        raise unknown(name, str(value), choices)
+
+
 def check_text(name: str, value: Any) -> None:
     """Refuse what is neither a text nor None."""
     if value is not None and not isinstance(value, str):

@@ -54,14 +54,21 @@ class Few:
 
     def dense(self) -> Vector:
         """[n] of everyone."""
-        table = np.full(self.clients, self.rest)
-        table[self.ids] = self.values
-        return table
+        return scattered(self.clients, self.ids, self.values, self.rest)
+
+
+def scattered(clients: int, ids: NDArray[np.int64], values: Vector, rest: float) -> Vector:
+    """[n] the numbers `values` [k] of the clients `ids` [k], and `rest` for everyone else."""
+    table = np.full(clients, rest)
+    table[ids] = values
+    return table
 
 
 def per_client(clients: int, ids: ArrayLike, values: ArrayLike, rest: float) -> Any:
     """The numbers `values` [k] of the clients `ids` [k], for a field of a `Record`: an array [n], or `Few` of many."""
-    few = Few(clients, np.asarray(ids), np.asarray(values, dtype=np.float64), rest)
+    positions = np.asarray(ids)
+    numbers = np.asarray(values, dtype=np.float64)
+    few = Few(clients, positions, numbers, rest)
     if clients <= MANY or 2 * len(few.ids) > clients:
         return few.dense()
     return few
@@ -77,7 +84,9 @@ class Written:
         if record is None:
             return None
         kept = vars(record)[self.name]
-        return kept if kept is None or isinstance(kept, np.ndarray) else kept.dense()
+        if kept is None or isinstance(kept, np.ndarray):
+            return kept
+        return kept.dense()
 
     def __set__(self, record: object, value: object) -> None:
         vars(record)[self.name] = value

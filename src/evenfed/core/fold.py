@@ -39,7 +39,9 @@ class Fold:
         self.plan = plan
         self.needs = server.algorithm.needs
         count = len(plan.ids)
-        self.position = {client: position for position, client in enumerate(plan.ids.tolist())}
+        self.position: dict[int, int] = {}  # by client
+        for position, client in enumerate(plan.ids.tolist()):
+            self.position[client] = position
         self.replied = torch.zeros(count, dtype=torch.bool)
         self.arrived = torch.zeros(count, dtype=torch.bool)  # and usable; known once the round closes
         self.norms = torch.zeros(count, dtype=torch.float64)  # as reported
@@ -135,7 +137,8 @@ class Fold:
                 snapshot = clipping.snapshot(arrived, snapshot)
             self.snapshot[columns] += weights @ snapshot
         if buffers is not None:
-            self.buffers.add(buffers, self.server.sizes[arrived.ids], arrived.usable)
+            sizes = self.server.sizes[arrived.ids]
+            self.buffers.add(buffers, sizes, arrived.usable)
 
     def _store_rows(
         self,

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import InputError, unknown
-from .scalars import unwrap_fields
+from .errors import InputError, check_choice, unknown
+from .scalars import is_number, unwrap_fields
 
 ENOUGH = 32  # clients whose numbers make a median; fewer are joined by those heard before
 LEAST = 3  # clients below which no median is trusted
@@ -54,9 +54,10 @@ class Clip(NamedTuple):
         """
         if self.what == "update" and self.counted == 0:
             return f"its update of length {self.reported:.3g} is left out"
-        is_length = self.what in ("update", "buffers")
-        of = "of length" if is_length else "of"
-        return f"its {self.what} {of} {self.reported:.3g} counts as {self.counted:.3g}"
+        subject = f"its {self.what} of"
+        if self.what in ("update", "buffers"):
+            subject += " length"
+        return f"{subject} {self.reported:.3g} counts as {self.counted:.3g}"
 
 
 def clips(
@@ -95,8 +96,7 @@ class Guard:
         unwrap_fields(self)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not 1 <= value < math.inf:
+            if not is_number(value) or not 1 <= value < math.inf:
                 raise InputError(f"guard: {field.name}={value!r}: give a finite number of at least 1")
 
     @classmethod
@@ -120,11 +120,10 @@ class Guard:
             )
         numbers = dict(choice)
         name = numbers.pop("name", "on")
-        if name not in ("on", "off"):
-            raise unknown("guard", str(name), ("on", "off"))
-        for given in numbers:
-            if given not in names:
-                raise unknown("number of the guard", str(given), names)
+        check_choice("guard", name, ("on", "off"))
+        for bound in numbers:
+            if bound not in names:
+                raise unknown("number of the guard", str(bound), names)
         if name == "off":
             return None
         return cls(**numbers)

@@ -41,7 +41,10 @@ def described(value: Any) -> Any:
     if callable(value):
         return {_KEY: name_of(value)}
     if isinstance(value, Mapping):
-        return {key: described(item) for key, item in value.items()}
+        items = {}
+        for key, item in value.items():
+            items[key] = described(item)
+        return items
     if isinstance(value, tuple):
         return [described(item) for item in value]
     return value
@@ -116,7 +119,9 @@ def _closed_over(function: Any) -> str:
 
 
 def _argument(value: Any) -> str:
-    return name_of(value) if callable(value) or _shows_address(value) else repr(value)
+    if callable(value) or _shows_address(value):
+        return name_of(value)
+    return repr(value)
 
 
 def _code_hash(code: types.CodeType) -> str:
@@ -133,6 +138,7 @@ def _feed(digest: "hashlib.blake2b", code: types.CodeType) -> None:
         if isinstance(constant, types.CodeType):
             _feed(digest, constant)
         elif isinstance(constant, frozenset):  # whose order changes from process to process
-            digest.update(repr(sorted(map(repr, constant))).encode())
+            members = sorted(map(repr, constant))
+            digest.update(repr(members).encode())
         else:
             digest.update(repr(constant).encode())

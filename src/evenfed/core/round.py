@@ -55,9 +55,9 @@ def open_round(
     ids = torch.as_tensor(ids, dtype=torch.int64)
     measured = torch.as_tensor(losses, dtype=torch.float64)
     if measured.shape != ids.shape:
-        given = len(measured)
+        got = len(measured)
         wanted = len(ids)
-        raise InputError(f"{given} losses for {wanted} participants; give one loss for each, in order")
+        raise InputError(f"{got} losses for {wanted} participants; give one loss for each, in order")
     with_data = server.sizes[ids] > 0
     finite = measured.isfinite()
     usable = with_data & finite
@@ -65,15 +65,15 @@ def open_round(
     dropped = ids[failed].tolist()
     ids = ids[usable]
     measured = measured[usable]
-    reported = measured
+    counted = measured
     clipped: list[Clip] = []
     if server.guard is not None:
-        server, measured, clipped = _guarded_losses(server, ids, measured)
-    counted = measured
+        server, counted, clipped = _guarded_losses(server, ids, measured)
+    weighing = counted
     if server.smoothed is not None:
-        server, measured = _smooth(server, ids, measured)
-    round = _round_of(server, ids, measured)
-    plan = Plan(ids, measured)
+        server, weighing = _smooth(server, ids, counted)
+    round = _round_of(server, ids, weighing)
+    plan = Plan(ids, torch.zeros_like(weighing))
     if len(ids):
         algorithm = server.algorithm
         plan, memory = algorithm.plan(round, server.memory)
@@ -88,7 +88,7 @@ def open_round(
         server=server,
         round=round,
         plan=plan,
-        measured=reported,
+        measured=measured,
         counted=counted,
         dropped=tuple(dropped),
         clipped=tuple(clipped),
@@ -116,7 +116,8 @@ def _guarded_losses(server: Server, ids: Tensor, measured: Tensor) -> tuple[Serv
     assert server.guard is not None
     assert server.heard is not None
     clipped: list[Clip] = list(server.oversized)
-    heard, counted = server.guard.counted_losses(server.heard, ids, measured, server.index)
+    guard = server.guard
+    heard, counted = guard.counted_losses(server.heard, ids, measured, server.index)
     for clip in clips("loss", ids, measured, counted):
         is_small = 0 <= clip.reported < clip.counted
         if not is_small:

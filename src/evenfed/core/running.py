@@ -63,11 +63,7 @@ class RunningSums:
         """Add one client's update, and let it go."""
         client = int(update.ids)
         ids = torch.tensor([client])
-        delta = update.delta
-        is_flat = isinstance(delta, Tensor) and delta.ndim == 1
-        if not is_flat:
-            delta = self.server.layout.flatten(delta)
-        assert isinstance(delta, Tensor)
+        delta = self._flat(update)
         accumulator = torch.promote_types(delta.dtype, torch.float32)
         delta = delta.to(accumulator)
         measured = torch.tensor([loss], dtype=torch.float64)
@@ -76,11 +72,19 @@ class RunningSums:
         if self.sums is None:
             terms = len(rows)
             self.sums = torch.zeros(terms, len(delta), dtype=accumulator)
-        for total, factor in zip(self.sums, rows[:, 0].tolist(), strict=True):
+        factors = rows[:, 0].tolist()
+        for total, factor in zip(self.sums, factors, strict=True):
             total.add_(delta, alpha=factor)
         length = lengths_of(delta[None])
         self.losses[client] = loss
         self.norms[client] = float(length)
+
+    def _flat(self, update: Update) -> Tensor:
+        """[D]"""
+        delta = update.delta
+        if isinstance(delta, Tensor) and delta.ndim == 1:
+            return delta
+        return self.server.layout.flatten(delta)
 
     def _rows(self, ids: Tensor, losses: Tensor) -> Tensor:
         """[k, m] the terms of these clients, divided by e to the shift, which grows if it must."""

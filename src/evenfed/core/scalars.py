@@ -1,9 +1,20 @@
 """NumPy's scalars as Python's own numbers, which files hold and identities compare."""
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is one of Python's own numbers; True and False are none.
+
+    >>> is_number(0.5), is_number(True), is_number("0.5")
+    (True, False, False)
+    """
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int | float)
 
 
 def unwrapped(value: Any) -> Any:

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from . import streams
 from .algorithm import Algorithm, Memory
 from .average import Average, Model
-from .errors import InputError, unknown
+from .errors import InputError, check_choice
 from .few import Kept, Vector, written_out
 from .guard import Clip, Guard, GuardChoice, Heard, bounded
 from .vector import Layout, Parameters
@@ -36,7 +36,11 @@ class Moments:
 
 @dataclass(frozen=True)
 class Update:
-    """What came back from one client, or from a stack of them (leading axis c)."""
+    """What came back from one client, or from a stack of them (leading axis c).
+
+    `ids`: the client, or a tensor of them. `delta`: the model that the client received minus the one it trained, flat
+    or by parameter name. `buffers`: by name, such as BatchNorm's statistics after training. The rest is for engines.
+    """
 
     ids: int | Tensor
     delta: Parameters  # incoming model minus trained model; [D] or [c, D] flat, or by parameter name
@@ -109,8 +113,10 @@ class Record:
         """The round as judged by the model that clients train on; None if that one is deployed, or was not judged."""
         if self.kept("current") is None and self.kept("current_losses") is None:
             return None
-        missing = dict.fromkeys(_OF_DEPLOYED)
-        return self.but(**{**missing, "accuracy": self.kept("current"), "test_losses": self.kept("current_losses")})
+        fields: dict[str, Any] = dict.fromkeys(_OF_DEPLOYED)
+        fields["accuracy"] = self.kept("current")
+        fields["test_losses"] = self.kept("current_losses")
+        return self.but(**fields)
 
 
 _OF_DEPLOYED = (
@@ -297,8 +303,9 @@ class Server:
     @property
     def deployed(self) -> Model:
         """The model that serves clients: the average if the run keeps one and a round is over, else the current one."""
-        average = None if self.average is None else self.average.model
-        return average or self.current
+        if self.average is None:
+            return self.current
+        return self.average.model or self.current
 
     @property
     def deployed_params(self) -> Tensor | dict[str, Tensor]:
@@ -346,8 +353,6 @@ def _check_sizes(sizes: Tensor) -> None:
 
 def check_weigh_at(choice: object, average: float | None) -> None:
     """Refuse what is no such model, and an average that is not kept."""
-    choices = get_args(WeighAt)
-    if choice not in choices:
-        raise unknown("weigh_at", str(choice), choices)
+    check_choice("weigh_at", choice, get_args(WeighAt))
     if choice == "average" and average is None:
         raise InputError("weigh_at='average' needs an average; give one, such as average=0.9, or weigh_at='current'")

@@ -139,14 +139,16 @@ def sample(
     count: int,
 ) -> Indices:
     """`count` of the clients `among`, uniformly without replacement, in ascending order."""
-    keys: Indices = np.asarray(hashed(seed, index, SAMPLING)).view(np.int64)
-    return _with_smallest_hashes(keys, among, count)
+    key = hashed(seed, index, SAMPLING)
+    prefix: Indices = np.asarray(key).view(np.int64)
+    return _with_smallest_hashes(prefix, among, count)
 
 
 def panel(among: Indices, count: int) -> Indices:
     """The same in every round of every run: `count` of the clients `among` that are evaluated, in ascending order."""
-    keys: Indices = np.asarray(hashed(PANEL)).view(np.int64)
-    return _with_smallest_hashes(keys, among, count)
+    key = hashed(PANEL)
+    prefix: Indices = np.asarray(key).view(np.int64)
+    return _with_smallest_hashes(prefix, among, count)
 
 
 def _with_smallest_hashes(prefix: Indices, among: Indices, count: int) -> Indices:
@@ -279,9 +281,9 @@ def batches(
         own_epoch = epoch[rows, None]
         own_per_pass = per_pass[own]
         whole = int(own_per_pass.max())  # batches in the longest pass
-        places = whole * width
+        room = whole * width
         largest = int(size.max())
-        example = np.arange(max(places, largest))
+        example = np.arange(max(room, largest))
         keys = hashed(
             seed[own],
             index,
@@ -293,13 +295,14 @@ def batches(
         keys[beyond] = _LAST
         order = np.argsort(keys, axis=-1, kind="stable")
         order[beyond] = -1
-        cut = order[:, :places].reshape(-1, whole, width)
+        cut = order[:, :room].reshape(-1, whole, width)
         batch = np.arange(whole)
         step = own_epoch * own_per_pass + batch
         is_in_pass = batch < own_per_pass
         is_taken = is_in_pass & (step < steps[own])
         row, batch = np.nonzero(is_taken)
-        table[own[row, 0], step[row, batch]] = cut[row, batch]
+        places = (own[row, 0], step[row, batch])
+        table[places] = cut[row, batch]
     return table
 
 

@@ -33,7 +33,8 @@ class Turn:
     @property
     def losses(self) -> Tensor:
         """[n] as measured; NaN for clients that do not take part."""
-        table = torch.full((len(self.server.sizes),), torch.nan, dtype=torch.float64)
+        clients = len(self.server.sizes)
+        table = torch.full((clients,), torch.nan, dtype=torch.float64)
         table[self.round.ids] = self.measured
         return table
 
@@ -50,10 +51,12 @@ def blamed(turn: Turn, reason: str | None, arrived: Tensor, norms: Tensor) -> tu
     if not bool(arrived.any()):
         return (*turn.dropped, *lost.tolist())
     if bool(arrived.all()):
-        longest = norms == norms.max()
-        return tuple(plan.ids[longest & (norms > 0)].tolist())
+        is_longest = norms == norms.max()
+        culprits = plan.ids[is_longest & (norms > 0)]
+        return tuple(culprits.tolist())
     held_weight = plan.weights[~arrived] > 0
-    return tuple(lost[held_weight].tolist())
+    culprits = lost[held_weight]
+    return tuple(culprits.tolist())
 
 
 def restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:

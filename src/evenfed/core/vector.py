@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError
+from .words import first_of
 
 Parameters = Tensor | Mapping[str, Tensor]
 
@@ -43,9 +44,9 @@ class Layout:
             params = self._in_order(params)
         layout = Layout.of(params)
         if layout != self:
-            given = layout.describe()
+            got = layout.describe()
             expected = self.describe()
-            raise InputError(f"parameters of shape {given} were given where {expected} is expected")
+            raise InputError(f"parameters of shape {got} were given where {expected} is expected")
         if isinstance(params, Tensor):
             params = {"tensor": params}
         rows = []
@@ -83,8 +84,4 @@ class Layout:
         for name, shape in zip(names, self.shapes, strict=True):
             size = list(shape)
             tensors.append(f"{name}{size}")
-        shown = ", ".join(tensors[:4])
-        hidden = len(tensors) - 4
-        if hidden > 0:
-            shown += f" and {hidden} more"
-        return shown
+        return first_of(tensors, 4)

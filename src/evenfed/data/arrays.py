@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from .. import examples, misread
 from ..client import Client
-from ..core.errors import InputError, check_whole, first_line, unknown
-from ..core.scalars import unwrapped
+from ..core.errors import InputError, check_choice, check_whole, first_line
+from ..core.scalars import is_number, unwrapped
 from . import partition as partitions
 from .options import PARTITIONS, DataSettings
 from .partition import Parts, Rows
@@ -56,8 +56,7 @@ def federate(
         raise InputError("evenfed.federate splits your own arrays; for DataSettings use evenfed.data.federate")
     if partition is None:
         partition = "dirichlet" if owners is None else "natural"
-    if partition not in PARTITIONS:
-        raise unknown("partition", str(partition), PARTITIONS)
+    check_choice("partition", partition, PARTITIONS)
     _check_target(x, y)
     clients = check_whole("clients", clients, 1)
     shards_per_client = check_whole("shards_per_client", shards_per_client, 1)
@@ -213,16 +212,12 @@ def _columns(x: Any) -> Sequence[str]:
 
 
 def _check_share(share: Any) -> None:
-    is_number = isinstance(share, int | float)
-    is_flag = isinstance(share, bool)
-    if not is_number or is_flag or not 0 <= share < 1:
+    if not is_number(share) or not 0 <= share < 1:
         raise InputError(f"test={share!r}: it must be at least 0 and below 1, e.g. 0.2")
 
 
 def _check_concentration(concentration: Any) -> None:
-    is_number = isinstance(concentration, int | float)
-    is_flag = isinstance(concentration, bool)
-    if not is_number or is_flag or not concentration > 0:
+    if not is_number(concentration) or not concentration > 0:
         raise InputError(f"concentration={concentration!r}: it must be a number above 0")
 
 

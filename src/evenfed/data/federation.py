@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..client import Client, Pool
 from ..core.errors import InputError
+from ..core.words import counted, first_of
 from . import partition, store
 from .dataset import Dataset
 from .folder import read_folder
@@ -58,10 +59,10 @@ class Federation:
 
     def summary(self) -> str:
         """One line: how many clients, who they are, and how many examples they have."""
-        shown = _shown(self.names)
+        shown = first_of(self.names, NAMES_SHOWN)
         train = int(self.train_sizes.sum())
         judged = int(self.judged_sizes.sum())
-        clients = "1 client" if len(self.names) == 1 else f"{len(self.names)} clients"
+        clients = counted(len(self.names), "client")
         return f"{clients}: {shown}; {train:,} training examples, {judged:,} {self.judged_on}"
 
     def clients(self) -> list[Client]:
@@ -108,7 +109,7 @@ def federate(settings: DataSettings) -> Federation:
     unseen = None
     if held_out.names:
         unseen = _pool(data, [_judged_rows(split, settings) for split in held_out.splits])
-        some = _shown(held_out.names)
+        some = first_of(held_out.names, NAMES_SHOWN)
         notes.append(f"{len(held_out.names)} of {len(everyone.names)} clients never train and are judged apart: {some}")
     return Federation(
         name=data.name,
@@ -125,13 +126,6 @@ def federate(settings: DataSettings) -> Federation:
         unseen=unseen,
         unseen_names=tuple(held_out.names),
     )
-
-
-def _shown(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    shown = ", ".join(names[:NAMES_SHOWN])
-    more = len(names) - NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _judged_rows(split: Split, settings: DataSettings) -> Rows:

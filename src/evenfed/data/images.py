@@ -156,7 +156,10 @@ def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
         raise InputError(f"{path}: not a whole gzip file ({error}); get the official one again") from error
     start = 4 + 4 * axes
     magic = bytes([0, 0, 8, axes])
-    lengths = [int.from_bytes(content[place : place + 4], "big") for place in range(4, start, 4)]
+    lengths = []
+    for place in range(4, start, 4):
+        digits = content[place : place + 4]
+        lengths.append(int.from_bytes(digits, "big"))
     size = start + math.prod(lengths)
     is_idx = content.startswith(magic)
     if not is_idx or len(content) != size:

@@ -1,11 +1,11 @@
 """Which data, and how they are split across clients: the table [data] of an experiment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from ..core.errors import InputError, check_whole, unknown
-from ..core.scalars import unwrap_fields
+from ..core.errors import InputError, check_choice, check_whole
+from ..core.scalars import is_number, unwrap_fields
 from .catalogue import SOURCES
 
 NAMES = (*SOURCES, "folder")
@@ -39,11 +39,11 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         unwrap_fields(self)
-        _check_choice("data set", self.name, NAMES)
+        check_choice("data set", self.name, NAMES)
         self._complete()
-        _check_choice("data.partition", self.partition, PARTITIONS)
-        _check_choice("data.small", self.small, SMALL)
-        _check_choice("data.judge", self.judge, JUDGES)
+        check_choice("data.partition", self.partition, PARTITIONS)
+        check_choice("data.small", self.small, SMALL)
+        check_choice("data.judge", self.judge, JUDGES)
         is_own_folder = self.name == "folder"
         if is_own_folder != (self.path is not None):
             raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
@@ -65,13 +65,13 @@ class DataSettings:
         if self.seed >= 2**32:
             raise InputError(f"data.seed={self.seed}: give a whole number below 2**32")
         concentration = self.concentration
-        if not _real(concentration) or not concentration > 0:
+        if not is_number(concentration) or not concentration > 0:
             raise InputError(f"data.concentration={concentration!r}: it must be a number above 0")
         train = self.train_fraction
-        if not _real(train) or not 0 < train < 1:
+        if not is_number(train) or not 0 < train < 1:
             raise InputError(f"data.train_fraction={train!r}: it must lie between 0 and 1, both excluded")
         validation = self.validation_fraction
-        if not _real(validation) or not 0 <= validation < 1:
+        if not is_number(validation) or not 0 <= validation < 1:
             raise InputError(f"data.validation_fraction={validation!r}: it must be at least 0 and below 1")
         if self.judge == "validation" and not self.validation_fraction:
             raise InputError(
@@ -105,13 +105,3 @@ class DataSettings:
             return replace(self, **changes)
         fresh = {"partition": UNSAID, "clients": UNSAID, "path": None}
         return replace(self, **{**fresh, **changes})
-
-
-def _check_choice(what: str, value: Any, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise unknown(what, str(value), allowed)
-
-
-def _real(value: Any) -> bool:
-    is_boolean = isinstance(value, bool)
-    return isinstance(value, int | float) and not is_boolean

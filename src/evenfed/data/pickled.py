@@ -195,7 +195,7 @@ def _values(state: Any) -> NDArray[np.uint8]:
     _, shape, dtype, columns_first, content = state
     if not isinstance(dtype, _Bytes) or not isinstance(content, bytes):
         raise _NotABatchError("it has an array of something else than bytes")
-    if not isinstance(shape, tuple) or not all(type(axis) is int and axis >= 0 for axis in shape):
+    if not isinstance(shape, tuple) or not all(map(_is_length, shape)):
         raise _NotABatchError("it has an array of impossible shape")
     if math.prod(shape) != len(content):
         raise _NotABatchError(f"it has an array of shape {shape} with {len(content):,} bytes")
@@ -203,6 +203,10 @@ def _values(state: Any) -> NDArray[np.uint8]:
     if columns_first is True:
         return values.reshape(shape, order="F")
     return values.reshape(shape)
+
+
+def _is_length(axis: Any) -> bool:
+    return type(axis) is int and axis >= 0
 
 
 def _encoded(arguments: Any) -> bytes:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -293,18 +293,23 @@ def _meta(name: str) -> dict[str, Any]:
     return meta
 
 
+def _has_keys(table: object, keys: set[str]) -> TypeGuard[dict[str, Any]]:
+    """Whether this is a table with these keys."""
+    return isinstance(table, dict) and keys <= table.keys()
+
+
 def _check_meta(meta: Mapping[str, Any], path: Path) -> None:
     """Refuse what has not all that `write` has written."""
     is_whole = isinstance(meta.get("classes"), int)
     for key in ("owner_names", "notes"):
         is_whole = is_whole and isinstance(meta.get(key), list)
     headers = meta.get("arrays")
-    if not is_whole or not isinstance(headers, dict) or not {"inputs", "targets"} <= headers.keys():
+    if not is_whole or not _has_keys(headers, {"inputs", "targets"}):
         raise _damaged(path, "parts of it are missing")
     if not headers.keys() <= {"inputs", "targets", "owners"}:
         raise _damaged(path, "it names other arrays")
     for header in headers.values():
-        if not isinstance(header, dict) or not {"shape", "dtype", "sha256"} <= header.keys():
+        if not _has_keys(header, {"shape", "dtype", "sha256"}):
             raise _damaged(path, "parts of an array's header are missing")
         if not isinstance(header["shape"], list):
             raise _damaged(path, "an array has no shape")

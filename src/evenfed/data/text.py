@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, check_choice
 from ..core.files import plain_file
 from . import store
 from .dataset import Dataset
@@ -135,8 +135,7 @@ def read_shakespeare(source: Path, task: Literal["words", "chars"] = "words") ->
     "words": next word, one row per sentence. "chars": next character, in windows of 80 that do not overlap, with a
     target at every position. So each character is predicted once; LEAF's stride of 1 stores each one 80 times.
     """
-    if task not in ("words", "chars"):
-        raise unknown("task", task, ("words", "chars"))
+    check_choice("task", task, ("words", "chars"))
     speeches: Speeches = []
     without_roles: list[str] = []
     for title, text in _plays(source):
@@ -172,8 +171,8 @@ def _next_word(speeches: Speeches, notes: list[str]) -> Dataset:
 def _next_character(speeches: Speeches, notes: list[str]) -> Dataset:
     texts: dict[str, list[str]] = {}
     for role, speech in speeches:
-        said = texts.setdefault(role, [])
-        said.append(speech)
+        speeches_of_role = texts.setdefault(role, [])
+        speeches_of_role.append(speech)
     symbol_of = {character: symbol for symbol, character in enumerate(ALPHABET)}
     inputs = []
     targets = []

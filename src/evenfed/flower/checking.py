@@ -15,10 +15,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from ..core.errors import InputError, check_whole
+from ..core.words import first_of
 from ..simulate.problem import initial_model
 from . import wire
 from .client import SiteApp
-from .project import Project, loaded, read_project, told
+from .project import Project, loaded, read_project, why
 from .rehearsal import Rehearsal, contexts_of, first_model, order
 from .server import initial_arrays
 
@@ -68,9 +69,8 @@ class Report:
                 sentences.append(sentence)
                 continue
             several = "s" if len(sites) > 1 else ""
-            listed = ", ".join(str(site) for site in sites[:5])
-            more = f" and {len(sites) - 5} more" if len(sites) > 5 else ""
-            sentences.append(f"site{several} {listed}{more}: {sentence}")
+            numbers = list(map(str, sites))
+            sentences.append(f"site{several} {first_of(numbers, 5)}: {sentence}")
         return sentences
 
 
@@ -137,7 +137,7 @@ class Trial:
             yield
         except Exception as error:
             site = None if node is None else node - 1
-            sentence = told(error, self.project)
+            sentence = why(error, self.project)
             self.report.fault(sentence, site)
 
     def _keep(self, row: Row) -> None:
@@ -167,7 +167,7 @@ class Trial:
         try:
             message = first_model(self.server, grid, self.run_config)
         except Exception as error:
-            sentence = told(error, self.project)
+            sentence = why(error, self.project)
             raise InputError(f"the server app: {sentence}") from None
         if message is None:
             raise InputError("the server app ended without sending a model to the sites")

@@ -139,8 +139,8 @@ class Fair(FedAvg):
         self._holding = Holding(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         self._keeping = Keeping(self.journal, self.strangers, self._holding, self._patience.resting, decisive)
-        told = (train_metrics_aggr_fn is not None, measured_before, fields.check_tell_errors(tell_errors))
-        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *told)
+        flags = (train_metrics_aggr_fn is not None, measured_before, fields.check_tell_errors(tell_errors))
+        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *flags)
 
     @property
     def server(self) -> Server:
@@ -231,7 +231,8 @@ class Fair(FedAvg):
         if self.trips == 3 or self.keys.loss_in == "evaluate":
             self._ask_losses(messages, arrays, config, grid)
         drawn = sorted(messages)
-        losses = {position: self._hearing.losses[position] for position in drawn if position in self._hearing.losses}
+        known = self._hearing.losses
+        losses = {position: known[position] for position in drawn if position in known}
         self._hearing.losses = {}
         self._round = OneRound(drawn, losses)
         if len(losses) == len(drawn) and drawn and self.strangers.have_sizes(drawn):
@@ -366,7 +367,8 @@ class Fair(FedAvg):
                 reasons[position] = str(error)
         for position, reason in reasons.items():
             log(WARNING, "the loss of %s: %s", self.strangers.name(position), reason)
-        if self.trips == 3 and self.keys.loss_in == "train" and questions and len(reasons) == len(questions):
+        all_failed = len(reasons) == len(questions) > 0
+        if all_failed and self.trips == 3 and self.keys.loss_in == "train":
             raise InputError(
                 "trips=3: no client answered a question for its loss; let client apps end with app = "
                 "evenfed.flower.extend(app, model=..., data=...), or use trips=2"

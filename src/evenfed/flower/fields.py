@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.scalars import is_number
 from ..core.visible import visible
 from .logs import log
 
@@ -80,7 +81,7 @@ def number(
     value = values.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         kind = type(value).__name__
         raise InputError(f"{name} is a {kind}, not a number")
     if not math.isfinite(value):

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError, check_whole, unknown
-from ..core.scalars import unwrap_fields, unwrapped
+from ..core.scalars import is_number, unwrap_fields, unwrapped
+from ..core.tables import changed_fields
 from ..settings import Settings
 from .asking import Enough, Heard
 from .logs import log
@@ -44,9 +45,9 @@ class Habits:
         check_whole("min_evaluate_nodes", self.min_evaluate_nodes, 0)
         if self.rest is not None:
             check_whole("rest", self.rest, 0)
-        if not _is_number(self.quorum) or not 0 < self.quorum <= 1:
+        if not is_number(self.quorum) or not 0 < self.quorum <= 1:
             raise InputError(f"quorum={self.quorum!r}: give the part of those asked that closes a round, in (0, 1]")
-        if not _is_number(self.oversample) or not 1 <= self.oversample <= 10:
+        if not is_number(self.oversample) or not 1 <= self.oversample <= 10:
             raise InputError(f"oversample={self.oversample!r}: give how many times more to draw, 1 .. 10, such as 1.3")
 
     @classmethod
@@ -59,7 +60,7 @@ class Habits:
             if habit.name in options:
                 chosen[habit.name] = options.pop(habit.name)
         share = options.get("evaluate_participation")
-        if _is_number(share) and share == 0:
+        if is_number(share) and share == 0:
             del options["evaluate_participation"]
             chosen["never_scored"] = True
         allowed = [*names(), *(setting.name for setting in fields(Settings))]
@@ -103,12 +104,7 @@ class Habits:
 
     def describe(self) -> dict[str, Any]:
         """As JSON stores it: those that are not the default."""
-        chosen = {}
-        for habit in fields(self):
-            value = getattr(self, habit.name)
-            if value != habit.default:
-                chosen[habit.name] = value
-        return chosen
+        return changed_fields(self)
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ def translate(options: dict[str, Any]) -> None:
         if theirs not in options:
             continue
         value = options.pop(theirs)
-        if theirs.startswith("fraction") and isinstance(value, int) and not isinstance(value, bool):
+        if theirs.startswith("fraction") and type(value) is int:
             value = float(value)
         if ours in options and options[ours] != value:
             raise InputError(f"{theirs}={value!r} and {ours}={options[ours]!r} mean the same; give one of them")
@@ -173,14 +169,10 @@ def names() -> tuple[str, ...]:
     return (*own, *SYNONYMS)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def seconds(name: str, value: Any) -> float:
     """A time to wait, checked."""
     value = unwrapped(value)
-    if not _is_number(value) or not value > 0:
+    if not is_number(value) or not value > 0:
         raise InputError(f"{name}={value!r}: give a number of seconds above 0")
     return float(value)
 
@@ -212,7 +204,11 @@ class Resting:
 
     def at(self, index: int) -> Mapping[int, int]:
         """Nodes that rest in a round, and the round in which each is asked again."""
-        self.back_in = {node: back for node, back in self.back_in.items() if back > index}
+        still_resting = {}
+        for node, back in self.back_in.items():
+            if back > index:
+                still_resting[node] = back
+        self.back_in = still_resting
         return self.back_in
 
     def notes(self) -> dict[str, Tensor]:
@@ -242,6 +238,7 @@ class Resting:
                 rounds = min(2 ** (in_a_row - self.after), LONGEST)
                 self.back_in[node] = index + 1 + rounds
                 text = "round %s: node %s did not answer in time and rests for the next %s"
-                log(INFO, text, index + 1, node, "round" if rounds == 1 else f"{rounds} rounds")
+                length = "round" if rounds == 1 else f"{rounds} rounds"
+                log(INFO, text, index + 1, node, length)
         heard.answered.clear()
         heard.silent.clear()

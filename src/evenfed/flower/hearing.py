@@ -37,7 +37,7 @@ class Hearing:
     measured_before: bool = False  # the client's own loss is of the model it received
     tell_errors: bool = False
     losses: dict[int, float] = field(default_factory=dict)  # of the current model, by position
-    said: set[str] = field(default_factory=set)  # what is said once
+    logged: set[str] = field(default_factory=set)  # what is logged once
 
     def updates(
         self,
@@ -87,7 +87,7 @@ class Hearing:
             if score is not None:
                 scores[position] = score
         if contents and not scores:
-            self.say_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
+            self.log_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
         return scores, contents
 
     def _take(
@@ -105,7 +105,7 @@ class Hearing:
         if loss is None:
             loss, measured_before = self.keys.loss_of(reply, self.algorithm)
             if self.algorithm.uses_losses and not (measured_before or self.measured_before):
-                self.say_once(DURING.format(loss=self.keys.loss))
+                self.log_once(DURING.format(loss=self.keys.loss))
         self.strangers.note(position, reply)
         is_known = self.strangers.sizes[position] > 0
         is_fixed = self.settings.guarding() is not None  # for the run: what a client said first counts
@@ -128,16 +128,17 @@ class Hearing:
         fields.refuse_failure(reply, self.tell_errors)
         self._keep_loss(reply, position)
 
-    def say_once(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
+    def log_once(self, text: str) -> None:
+        if text not in self.logged:
+            self.logged.add(text)
             log(WARNING, "%s", text)
 
     def _keep_loss(self, reply: Message, position: int) -> None:
         """Keep the loss in an evaluate or query reply, if it is of the model that clients train next."""
         if self.settings.average is not None and reply.metadata.message_type == MessageType.EVALUATE:
             return
-        loss, measured_before = None, False
+        loss = None
+        measured_before = False
         if self.keys.loss_in == "evaluate" or LOSS in fields.metrics(reply):
             loss, measured_before = self.keys.loss_of(reply, self.algorithm)
         self.strangers.note(position, reply)

@@ -10,6 +10,7 @@ from ..core.algorithm import Algorithm
 from ..core.average import Average, Model
 from ..core.errors import InputError
 from ..core.guard import bounded
+from ..core.scalars import is_number
 from ..core.server import Server, Update
 from ..core.step import with_average
 from ..settings import Settings
@@ -141,7 +142,7 @@ class Holding:
         if self.lr_is_given or not needed:
             return
         lr = config.get("lr")
-        if isinstance(lr, bool) or not isinstance(lr, int | float) or not lr > 0:
+        if not is_number(lr) or not lr > 0:
             raise InputError(
                 f"the step of {self.algorithm.name} needs the clients' learning rate; give Fair(lr=...), or 'lr' in "
                 "train_config"

@@ -139,7 +139,8 @@ class Place:
         for holder, content in parts.items():
             text = json.dumps(content)
             lock, public = self._box_keys(holder)
-            box = masks.sealed(lock, public, text.encode(), self._context(me, holder))
+            context = self._context(me, holder)
+            box = masks.sealed(lock, public, text.encode(), context)
             sealed[holder] = box.hex()
         return sealed
 
@@ -208,16 +209,16 @@ class Place:
         if len(gave) < self.threshold:
             count = len(gave)
             raise InputError(f"a sum over {count} clients, where {self.threshold} are needed: refused")
-        told = {}
+        shares = {}
         for owner, parts in self.shares.items():
             of_seed, of_key = parts[number]
             if int(owner) in gave:
-                told[owner] = of_seed
+                shares[owner] = of_seed
             if int(owner) in absent:
-                told[owner] = of_key
+                shares[owner] = of_key
         for parts in self.shares.values():
             parts[number] = ["", ""]
-        return told
+        return shares
 
     def _neighbours(self, nodes: Iterable[int]) -> set[int]:
         """Of these, those who share masks with this client, itself among them."""

@@ -97,7 +97,8 @@ def mask_of(seed: bytes, size: int) -> Words:
     """The mask [size] that a seed stands for."""
     first_block = bytes(16)  # a seed is used for one mask
     stream = Cipher(algorithms.AES256(seed), modes.CTR(first_block)).encryptor()
-    return np.frombuffer(stream.update(bytes(8 * size)), dtype="<u8").astype(np.uint64)
+    drawn = stream.update(bytes(8 * size))
+    return np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
 
 
 def pair_mask(private: bytes, public: bytes, size: int) -> Words:

@@ -9,6 +9,7 @@ from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
 from ..core.errors import InputError
+from ..core.scalars import is_number
 from ..core.server import Record
 from ..metrics import ACCURACY, Metric
 
@@ -38,28 +39,33 @@ def score_metrics(record: Record, metric: Metric = ACCURACY) -> MetricRecord | N
             continue
         known = _known(figures)
         if len(known):
-            worst = known.min() if metric.higher_is_better else known.max()
+            worst = known.max()
+            if metric.higher_is_better:
+                worst = known.min()
             metrics[f"{prefix}mean-{metric.name}"] = float(known.mean())
             metrics[f"{prefix}worst-{metric.name}"] = float(worst)
-    return MetricRecord(metrics) if metrics else None
+    if not metrics:
+        return None
+    return MetricRecord(metrics)
 
 
 def central_metrics(record: Record) -> MetricRecord | None:
     """What `evaluate_fn` returned after the round."""
-    return None if record.central is None else MetricRecord(dict(record.central))
-
-
-def numbers_of(given: object) -> dict[str, float] | None:
-    """What a record keeps of what `evaluate_fn` returned."""
-    if given is None:
+    if record.central is None:
         return None
-    if not isinstance(given, Mapping):
-        kind = type(given).__name__
+    return MetricRecord(dict(record.central))
+
+
+def numbers_of(values: object) -> dict[str, float] | None:
+    """What a record keeps of what `evaluate_fn` returned."""
+    if values is None:
+        return None
+    if not isinstance(values, Mapping):
+        kind = type(values).__name__
         raise InputError(f"evaluate_fn returned a {kind}; it must return a MetricRecord, a dict of numbers, or None")
     numbers = {}
-    for name, value in given.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number:
+    for name, value in values.items():
+        if not is_number(value):
             raise InputError(f"evaluate_fn returned {name}={value!r}; its metrics are single numbers")
         numbers[str(name)] = float(value)
     return numbers
@@ -91,5 +97,5 @@ def result_of(records: Iterable[Record], metric: Metric = ACCURACY) -> Result:
 
 def _known(values: NDArray[Any]) -> NDArray[Any]:
     """Those that are numbers."""
-    is_number = ~np.isnan(values)
-    return values.compress(is_number)
+    is_known = ~np.isnan(values)
+    return values.compress(is_known)

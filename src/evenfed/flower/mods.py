@@ -160,14 +160,14 @@ class _Extended(ClientApp):
         return worker.mean(problem.loss, problem.train, 0), len(problem.train)
 
 
-def _client(given: Any) -> Client:
+def _client(data: Any) -> Client:
     """Training data in any of the forms that `extend` takes."""
-    if isinstance(given, Client):
-        return given
-    is_pair = isinstance(given, tuple | list) and len(given) == 2
-    if is_pair and all(isinstance(part, DataLoader | Dataset) for part in given):
-        return Client(train=given[0])
-    return Client(train=given)
+    if isinstance(data, Client):
+        return data
+    is_pair = isinstance(data, tuple | list) and len(data) == 2
+    if is_pair and all(isinstance(part, DataLoader | Dataset) for part in data):
+        return Client(train=data[0])
+    return Client(train=data)
 
 
 def _asked(message: Message) -> str | None:

@@ -114,7 +114,7 @@ def in_fedavgs_words(
     min_available_nodes: int,
 ) -> dict[str, Any]:
     """FedAvg's arguments, also where evenfed's names of them are among the options; both may say the same."""
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "fraction_train": fraction_train,
         "fraction_evaluate": fraction_evaluate,
         "min_available_nodes": min_available_nodes,
@@ -123,12 +123,12 @@ def in_fedavgs_words(
         if ours not in options:
             continue
         value = unwrapped(options.pop(ours))
-        if given[theirs] not in (default, value):
-            raise InputError(f"{theirs}={given[theirs]!r} and {ours}={value!r} mean the same; give one of them")
+        if arguments[theirs] not in (default, value):
+            raise InputError(f"{theirs}={arguments[theirs]!r} and {ours}={value!r} mean the same; give one of them")
         if theirs.startswith("fraction") and not (isinstance(value, float) and 0 <= value <= 1):
             raise InputError(f"{ours}={value!r}: Fair draws as FedAvg does; give a fraction in [0, 1]")
-        given[theirs] = value
-    return given
+        arguments[theirs] = value
+    return arguments
 
 
 def check_least(strategy: FedAvg, door: Door) -> None:

@@ -99,7 +99,7 @@ class PrivateRound:
         self.connection = connection
         self.ahead = ahead or Ahead()  # from the last round; for the next one, once this is closed
         self.sums = MaskedSums(server, connection, [])
-        self.after = server
+        self.next_server = server
         self.measured: dict[int, float] = {}  # no single losses
         self.scores: dict[str, float] | None = None
         self.reason: str | None = None  # why the round is skipped
@@ -192,8 +192,8 @@ class PrivateRound:
         )
         next_index = server.index + 1
         server = dataclasses.replace(server, index=next_index, oversized=())
-        self.after = with_average(server, self.server.average, record.skipped)
-        return self.after, record
+        self.next_server = with_average(server, self.server.average, record.skipped)
+        return self.next_server, record
 
     def ask_scores(
         self,
@@ -213,7 +213,7 @@ class PrivateRound:
         task = dataclasses.replace(self.task, index=index, measure="")
         judged = sorted(client for client in tested if client in self.connection.nodes)
         is_same = sorted(following) == judged
-        is_measured = is_same and number_of_means(self.after.algorithm) > 0
+        is_measured = is_same and number_of_means(self.next_server.algorithm) > 0
         if is_measured:
             task = dataclasses.replace(task, measure=measure)
         kind = SCORE
@@ -243,7 +243,7 @@ class PrivateRound:
 
     def _sums_for_scores(self, tested: list[int], is_measured: bool) -> MaskedSums:
         """Under the next round's keys if its first mean is summed as well, else under this round's if they fit."""
-        sums = MaskedSums(self.after, self.connection, tested)
+        sums = MaskedSums(self.next_server, self.connection, tested)
         ready = None
         if is_measured:
             ready = self.ahead.session

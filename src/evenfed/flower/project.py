@@ -79,13 +79,13 @@ def _component(project: Project, kind: str, wanted: type) -> Any:
     except InputError as error:
         raise InputError(f'{kind} = "{reference}": {first_line(error)}') from None
     except Exception as error:
-        raise InputError(f'{kind} = "{reference}": {told(error, project)}') from None
+        raise InputError(f'{kind} = "{reference}": {why(error, project)}') from None
     if not isinstance(app, wanted):
         raise InputError(f'{kind} = "{reference}" is a {type(app).__name__}; it must be a {wanted.__name__}')
     return app
 
 
-def told(error: Exception, project: Project) -> str:
+def why(error: Exception, project: Project) -> str:
     """What failed in one sentence, and where in the project."""
     if isinstance(error, InputError):
         return str(error)

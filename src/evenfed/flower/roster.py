@@ -38,7 +38,7 @@ class Roster:
     facts: dict[int, Facts] = field(default_factory=dict)  # position -> what the client told of itself at first
     holders: dict[int, int] = field(default_factory=dict)  # position -> node, whether it is connected or not
     left_out: dict[int, str] = field(default_factory=dict)  # node -> reason
-    told: dict[int, Facts] = field(default_factory=dict)  # node -> what it told of itself
+    introduced: dict[int, Facts] = field(default_factory=dict)  # node -> what it told of itself
     model: Model | None = None  # what the clients' model trains and keeps
     settled: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
@@ -77,8 +77,10 @@ class Roster:
         deadline = time.monotonic() + wait
         while True:
             self.refresh(grid, 0.0, resting=resting)
-            asleep = self.present & set(resting) if known is not None and self.nodes else ()
-            if self.clients is not None and len(self.nodes) + len(asleep) >= self.clients:
+            expected = len(self.nodes)
+            if known is not None and self.nodes:
+                expected += len(self.present & set(resting))
+            if self.clients is not None and expected >= self.clients:
                 break
             self._refuse_if_none_fits()
             if time.monotonic() >= deadline:
@@ -110,8 +112,9 @@ class Roster:
 
     def failures(self, before: str) -> str:
         """Who was left out or refused, and why."""
+        reasons = {**self.door.turned_away, **self.left_out, **self.refused}
         parts = []
-        for node, reason in {**self.door.turned_away, **self.left_out, **self.refused}.items():
+        for node, reason in reasons.items():
             parts.append(f"{before}node {node}: {reason}")
         return "".join(parts)
 
@@ -127,11 +130,14 @@ class Roster:
         Waits for those that it asks, unless so large a part of the clients is connected without them.
         """
         self.look(grid)
-        new = [node for node in sorted(self.present) if node not in self._asked and node not in resting]
-        self.introduce(grid, new, timeout, lambda: self._has(quorum))
+        new = self.present.difference(self._asked, resting)
+        self.introduce(grid, sorted(new), timeout, lambda: self._has(quorum))
 
     def _has(self, quorum: float) -> bool:
-        return self.clients is not None and len(self.nodes) >= math.ceil(quorum * self.clients)
+        if self.clients is None:
+            return False
+        enough = math.ceil(quorum * self.clients)
+        return len(self.nodes) >= enough
 
     def look(self, grid: Grid) -> None:
         """Note who is connected; nodes that no site of the list stands for are left out unasked."""
@@ -153,7 +159,7 @@ class Roster:
         if questions is None or questions.grid is not grid:
             questions = Waiting(grid, self.heard)
             self._questions = questions
-            self._asked -= {node for node in self._asked if node not in self.told and node not in self.left_out}
+            self._asked &= self._answered()
         asked = set()
         messages = []
         question = wire.task_content({}, ConfigRecord({"server-round": 0}))
@@ -179,15 +185,19 @@ class Roster:
 
     def _awaited(self, nodes: Collection[int]) -> set[int]:
         """Of these nodes, those that were asked and have not answered."""
-        answered = self.told.keys() | self.left_out.keys()
-        return {node for node in nodes if node in self._asked and node not in answered and node in self.present}
+        open_questions = self._asked - self._answered()
+        return self.present.intersection(open_questions, nodes)
+
+    def _answered(self) -> set[int]:
+        """The nodes that have said who they are, or were left out."""
+        return {*self.introduced, *self.left_out}
 
     def _hear(self, questions: Waiting) -> None:
         for reply in questions.all():
             node = reply.metadata.src_node_id
             try:
                 fields.refuse_failure(reply, self.tell_errors)
-                self.told[node] = facts_in(reply)
+                self.introduced[node] = facts_in(reply)
             except InputError as error:
                 self._leave_out(node, error)
 
@@ -195,8 +205,10 @@ class Roster:
         """Give each connected node its place."""
         if not self.settled:
             self._agree()
-        for node, facts in self.told.items():
-            if node not in self.present or node in self.left_out or self.holders.get(facts.position) == node:
+        for node, facts in self.introduced.items():
+            if node not in self.present or node in self.left_out:
+                continue
+            if self.holders.get(facts.position) == node:
                 continue
             try:
                 self._check(node, facts)
@@ -204,7 +216,10 @@ class Roster:
                 self._leave_out(node, error)
                 continue
             self._claim(node, facts)
-        self.nodes = {position: node for position, node in self.holders.items() if node in self.present}
+        self.nodes = {}
+        for position, node in self.holders.items():
+            if node in self.present:
+                self.nodes[position] = node
 
     def _claim(self, node: int, facts: Facts) -> None:
         """The place of the client on a node, if nobody connected holds it."""
@@ -235,7 +250,7 @@ class Roster:
         """Whether a node is known to be refused, or to have no data to train on."""
         if node in self.left_out or node in self.refused:
             return True
-        facts = self.told.get(node)
+        facts = self.introduced.get(node)
         return facts is not None and facts.train == 0
 
     def _leave_out(self, node: int, reason: InputError) -> None:
@@ -244,15 +259,15 @@ class Roster:
 
     def _agree(self) -> None:
         """How many clients there are and what their model trains: what most nodes say. On a change all enter anew."""
-        if len(self.told) == self._agreed_on:
+        if len(self.introduced) == self._agreed_on:
             return
-        self._agreed_on = len(self.told)
+        self._agreed_on = len(self.introduced)
         before = (self.clients, self.model)
         if self.stated is None:
-            self.clients = _most_common(facts.partitions for facts in self.told.values()) or None
-        self.model = _most_common(facts.model for facts in self.told.values())
+            self.clients = _most_common(facts.partitions for facts in self.introduced.values()) or None
+        self.model = _most_common(facts.model for facts in self.introduced.values())
         if (self.clients, self.model) != before:
-            for node in self.told:
+            for node in self.introduced:
                 self.left_out.pop(node, None)
             self.holders = {}
             self.facts = {}

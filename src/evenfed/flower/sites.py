@@ -58,14 +58,20 @@ class SiteList:
 
     def of(self, grid: Grid, nodes: Iterable[int]) -> dict[int, Site]:
         """Node -> its site, of those that are in the file."""
-        keys: Mapping[int, bytes] = _keys(grid) if self.have_keys else {}
-        by_key = {site.key: site for site in self.sites if site.key is not None}
-        by_node = {site.node: site for site in self.sites if site.node is not None}
+        by_key = {}
+        by_node = {}
+        for site in self.sites:
+            if site.key is not None:
+                by_key[site.key] = site
+            if site.node is not None:
+                by_node[site.node] = site
+        keys = _keys(grid) if by_key else {}
         known = {}
         for node in nodes:
-            site = by_node.get(node) or by_key.get(keys.get(node, b""))
-            if site is not None:
-                known[node] = site
+            if node in by_node:
+                known[node] = by_node[node]
+            elif keys.get(node) in by_key:
+                known[node] = by_key[keys[node]]
         return known
 
 
@@ -116,11 +122,14 @@ class Door:
     def believed(self, node: int, client: int, size: float) -> float:
         """So many training examples of those that a client says it has."""
         site = self.sites.get(node)
-        if site is None or self.listed is None or site.largest is None or size <= site.largest:
+        if site is None or self.listed is None:
+            return size
+        if site.largest is None or size <= site.largest:
             return size
         if client not in self.cut:
             self.cut.add(client)
-            self._cuts.append(Clip(client, "size", float(size), float(site.largest)))
+            clip = Clip(client, "size", reported=float(size), counted=float(site.largest))
+            self._cuts.append(clip)
             text = "client %s says %s training examples, and %s allows %s: those count"
             log(WARNING, text, client, f"{size:g}", self.listed.path.name, site.largest)
         return site.largest
@@ -183,9 +192,15 @@ def _site(row: Any, folder: Path) -> Site:
         partition=_whole(row, "partition", 0),
         name=name,
         key=_key(row["key"], folder) if "key" in row else None,
-        node=_whole(row, "node", 0) if "node" in row else None,
-        largest=_whole(row, "largest", 1) if "largest" in row else None,
+        node=_whole_or_none(row, "node", 0),
+        largest=_whole_or_none(row, "largest", 1),
     )
+
+
+def _whole_or_none(row: Mapping[str, Any], name: str, least: int) -> int | None:
+    if name not in row:
+        return None
+    return _whole(row, name, least)
 
 
 def _whole(row: Mapping[str, Any], name: str, least: int) -> int:

@@ -9,7 +9,7 @@ from flwr.app import Message
 from torch import Tensor
 
 from ..core.algorithm import Algorithm
-from ..core.errors import InputError, check_whole, unknown
+from ..core.errors import InputError, check_choice, check_whole, unknown
 from ..metrics import ACCURACY, Metric
 from ..settings import Settings
 from . import fields
@@ -43,9 +43,7 @@ class Keys:
         return ACCURACY if is_share else Metric(name=self.score)
 
     def check(self, trips: int) -> None:
-        choices = get_args(LossIn)
-        if self.loss_in not in choices:
-            raise unknown("loss_in", str(self.loss_in), choices)
+        check_choice("loss_in", self.loss_in, get_args(LossIn))
         if self.loss_in == "evaluate" and trips == 1:
             raise InputError("trips=1 asks for no evaluation, loss_in='evaluate' reads it; use trips=2 or 3")
 

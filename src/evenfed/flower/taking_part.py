@@ -49,7 +49,7 @@ class TakingPart:
         self.wait = wait
         self.timeout = timeout
         self.least = least  # sites without which a round is of no use
-        self._told = 0  # clients
+        self._announced = 0  # clients
         self.resting = Resting(habits.rests_after)
         roster.lazily = habits.is_fleet
 
@@ -126,9 +126,11 @@ class TakingPart:
         """All clients, if some were met since this was last asked; of very many after the last round only."""
         known = len(self.roster.facts)
         clients = self.roster.clients or 0
-        if not self.habits.is_fleet or known == self._told or (clients > MOST_INLINE and not is_last):
+        if not self.habits.is_fleet or known == self._announced:
             return None
-        self._told = known
+        if clients > MOST_INLINE and not is_last:
+            return None
+        self._announced = known
         return self.roster.describe()
 
     def connection(
@@ -215,7 +217,7 @@ class TakingPart:
         closing: Closing,
     ) -> None:
         """Ask those of the nodes that are not known yet who they are."""
-        new = [node for node in nodes if node not in self.roster.told]
+        new = [node for node in nodes if node not in self.roster.introduced]
         if not new:
             return
         enough = closing.introductions(len(new))
@@ -223,8 +225,8 @@ class TakingPart:
         def has_enough() -> bool:
             if enough is None:
                 return False
-            answered = sum(node in self.roster.told or node in self.roster.left_out for node in new)
-            usable = sum(node in self.roster.told for node in new)
+            answered = sum(node in self.roster.introduced or node in self.roster.left_out for node in new)
+            usable = sum(node in self.roster.introduced for node in new)
             return answered >= enough.answered or usable >= enough.usable
 
         self.roster.introduce(grid, new, self.timeout, has_enough)

@@ -52,12 +52,15 @@ def round_line(
         parts.append(f"held back: {_names(held, name)}")
     if record.skipped:
         reason = record.reason or "nothing usable came back"
-        cause = f" (because of {_names(record.caused_by, name)})" if record.caused_by else ""
+        cause = ""
+        if record.caused_by:
+            cause = f" (because of {_names(record.caused_by, name)})"
         parts.append(f"skipped: {reason}{cause}")
     if record.refused:
-        parts.append(f"refused: {'; '.join(visible(reason) for reason in record.refused)}")
-    told = ", ".join(parts)
-    return f"round {number}{of_all}: {told}"
+        reasons = "; ".join(map(visible, record.refused))
+        parts.append(f"refused: {reasons}")
+    summary = ", ".join(parts)
+    return f"round {number}{of_all}: {summary}"
 
 
 def guard_lines(record: Record, who: Name) -> list[str]:
@@ -70,9 +73,12 @@ def guard_lines(record: Record, who: Name) -> list[str]:
     number = record.index + 1
     lines = []
     for clip in record.clipped:
-        lines.append(f"round {number}: guard: {visible(who(clip.client))}: {clip.says}")
+        name = visible(who(clip.client))
+        lines.append(f"round {number}: guard: {name}: {clip.says}")
     if record.skipped and record.reason is not None:
-        cause = f" because of {_names(record.caused_by, who)}" if record.caused_by else ""
+        cause = ""
+        if record.caused_by:
+            cause = f" because of {_names(record.caused_by, who)}"
         lines.append(f"round {number} is skipped{cause}: {record.reason}")
     return lines
 
@@ -136,12 +142,11 @@ def _served_worst(service: Service, metric: Metric) -> list[int]:
     return worst
 
 
-def _newer(column: Column | None, client: int, before: float) -> float:
-    """The client's number in this column, if it has one."""
+def _number_in(column: Column | None, client: int) -> float:
+    """The client's number in this column; NaN if it has none."""
     if column is None or client >= len(column):
-        return before
-    value = float(column[client])
-    return before if math.isnan(value) else value
+        return math.nan
+    return float(column[client])
 
 
 def _names(clients: Sequence[int], name: Name) -> str:
@@ -166,8 +171,8 @@ def _worst(record: Record, metric: Metric) -> int | None:
 
 def _service(record: Record, client: int, metric: Metric) -> str:
     """How well a client was served: its loss before the round, its figure after it."""
-    loss = _newer(record.losses, client, math.nan)
-    figure = _newer(metric.of(record), client, math.nan)
+    loss = _number_in(record.losses, client)
+    figure = _number_in(metric.of(record), client)
     parts = []
     if not math.isnan(loss):
         parts.append(f"loss {loss:.2f}")

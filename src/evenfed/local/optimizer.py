@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..core.choices import kind_and_options
 from ..core.errors import InputError
+from ..core.scalars import is_number
 from ..core.server import Moments
 
 OptimizerChoice = str | Mapping[str, Any]
@@ -62,8 +63,7 @@ class Optimizer(ABC):
         value: Any,
         below: float = math.inf,
     ) -> None:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and 0 <= value < below:
+        if is_number(value) and 0 <= value < below:
             return
         wanted = "a finite number of at least 0"
         if below < math.inf:
@@ -89,7 +89,7 @@ class SGD(Optimizer):
         super().__post_init__()
         self._check("momentum", self.momentum)
         dampening = self.dampening
-        if isinstance(dampening, bool) or not isinstance(dampening, int | float) or not math.isfinite(dampening):
+        if not is_number(dampening) or not math.isfinite(dampening):
             raise InputError(f"optimizer sgd: dampening={dampening!r}; give a finite number")
         self._check_flag("nesterov")
         if self.nesterov and (self.momentum == 0 or dampening != 0):
@@ -141,7 +141,8 @@ class Adam(Optimizer):
         self._check("eps", self.eps)
         self._check_flag("amsgrad")
         betas = self.betas
-        if isinstance(betas, str) or not isinstance(betas, Sequence) or len(betas) != 2:
+        is_list = isinstance(betas, Sequence) and not isinstance(betas, str)
+        if not is_list or len(betas) != 2:
             raise InputError(f"optimizer {self.name}: betas={betas!r}; give two numbers, e.g. (0.9, 0.999)")
         for beta in betas:
             self._check("betas", beta, below=1)
@@ -180,7 +181,8 @@ class Adam(Optimizer):
         step = taken + 1
         mean_weight = (1 - first**step).to(gradient)
         square_weight = (1 - second**step).sqrt().to(gradient)
-        return mean / mean_weight / (square.sqrt() / square_weight + self.eps)
+        scale = square.sqrt() / square_weight + self.eps
+        return mean / mean_weight / scale
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.choices import kind_and_options
 from ..core.errors import InputError, check_whole, first_line
+from ..core.scalars import is_number
 
 LrSchedule = Callable[[int], float]  # round -> factor
 LARGEST_FACTOR = 1e12  # three of these multiplied are a 32-bit float
@@ -59,7 +60,7 @@ class Cosine:
     def __post_init__(self) -> None:
         check_whole("lr_schedule cosine: rounds", self.rounds, 1)
         final = self.final
-        if isinstance(final, bool) or not isinstance(final, int | float) or not 0 <= final <= 1:
+        if not is_number(final) or not 0 <= final <= 1:
             raise InputError(f"lr_schedule cosine: final={final!r}; give a number from 0 to 1")
 
     def __call__(self, index: int) -> float:
@@ -109,6 +110,5 @@ def check_schedule(schedule: LrSchedule, rounds: int) -> None:
 
 
 def _check_factor(name: str, option: str, value: Any) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value < math.inf:
+    if not is_number(value) or not 0 < value < math.inf:
         raise InputError(f"lr_schedule {name}: {option}={value!r}; give a finite number above 0")

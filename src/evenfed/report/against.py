@@ -161,7 +161,8 @@ def _against(
                 on_these[metric] = differences.on_these(label, rival, metric)
             floors[metric] = differences.chance(metric, gap.seeds)
         if not control and gaps["mean"].is_judged:
-            notes.append(answer(shown, gaps, floors, findings.metric.digits + 1, on_these))
+            digits = findings.metric.digits + 1
+            notes.append(answer(shown, gaps, floors, digits, on_these))
     if not lines:
         return None
     return Table(
@@ -231,10 +232,10 @@ def _interval_note(differences: Differences) -> str:
         if differences.are_also_on_these:
             note += f" On these: over seeds, the federations taken as given; from {source}."
         return note
-    given = "the clients are taken as given"
+    premise = "the clients are taken as given"
     if differences.federations > 1:
-        given = "the federations are taken as given"
-    return f"Student's 95 % interval over seeds; {given}. It rests on {source}."
+        premise = "the federations are taken as given"
+    return f"Student's 95 % interval over seeds; {premise}. It rests on {source}."
 
 
 def _unjudged_note(differences: Differences) -> str:
@@ -340,10 +341,10 @@ def answer(
         if metric == "std":
             verbs = _VERBS_OF_STD
         predicate = f"{copula} {verbs[gap.verdict]} ({amount})"
-        given = on_these.get(metric)
-        if gap.direction == 0 and given is not None and given.direction:
+        gap_on_these = on_these.get(metric)
+        if gap.direction == 0 and gap_on_these is not None and gap_on_these.direction:
             predicate = (
-                f"{copula} {verbs[given.verdict]} on these federations, not shown to change on others ({amount})"
+                f"{copula} {verbs[gap_on_these.verdict]} on these federations, not shown to change on others ({amount})"
             )
         clauses.append(f"the {title(metric)} {predicate}")
     sentence = "; ".join(clauses)

@@ -1,13 +1,13 @@
 """Our figures beside the paper's: differences in spreads, and which of its orderings hold here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.intervals import LOWER_IS_BETTER
-from ..comparison.row import METRICS
+from ..comparison.row import METRICS, Row
 from ..comparison.statistics import Differences
 from . import paper
 from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
@@ -69,7 +69,7 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
     near = 0
     competing = []
     for entry in entries:
-        ours, late = _metric_lines(findings, entry)
+        ours, late = _our_lines(findings, entry, metric_cells)
         theirs = paper_line(entry.label, papers.get(entry.method))
         distance = _in_spreads(ours, theirs)
         lines += [ours, late, theirs, distance]
@@ -82,7 +82,7 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
                 if abs(cell.value) <= _NEAR:
                     near += 1
     for entry in findings.controls:
-        lines += _metric_lines(findings, entry)
+        lines += _our_lines(findings, entry, metric_cells)
     notes = [_IN_SPREADS]
     if figures:
         notes.append(f"Of {figures} figures {near} are within {_NEAR} spreads of the paper's.")
@@ -127,19 +127,15 @@ def _in_brief(side_by_side: Table) -> Table:
     )
 
 
-def _metric_lines(findings: Findings, entry: Entry) -> list[Line]:
+def _our_lines(
+    findings: Findings,
+    entry: Entry,
+    cells_of: Callable[[Row, bool], list[Cell]],
+) -> list[Line]:
     """Ours at the last round, and averaged over the last rounds."""
     row = findings.rows[entry.label]
-    last = metric_cells(row, late=False)
-    late = metric_cells(row, late=True)
-    return _our_lines(entry, last, late)
-
-
-def _our_lines(
-    entry: Entry,
-    last: Sequence[Cell],
-    late: Sequence[Cell],
-) -> list[Line]:
+    last = cells_of(row, False)
+    late = cells_of(row, True)
     at_last = Line(entry.label, last, "ours", entry.is_control)
     averaged = replace(at_last, cells=late, part="ours, late")
     return [at_last, averaged]
@@ -150,13 +146,13 @@ def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
     lines: list[Line] = []
     for entry in entries:
         if entry.method in papers:
-            ours, late = _suppression_lines(findings, entry)
+            ours, late = _our_lines(findings, entry, suppression_cells)
             papers_cells = _papers_suppression(papers[entry.method])
             theirs = Line(entry.label, papers_cells, "paper")
             distance = _in_spreads(ours, theirs)
             lines += [ours, late, theirs, distance]
     for entry in findings.controls:
-        lines += _suppression_lines(findings, entry)
+        lines += _our_lines(findings, entry, suppression_cells)
     clients = "The paper had 22 suffering and 28 well-performing clients."
     note = joined(_IN_SPREADS, clients, floor_note(findings))
     return Table(
@@ -167,13 +163,6 @@ def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
         notes=(note,),
         digits=2,
     )
-
-
-def _suppression_lines(findings: Findings, entry: Entry) -> list[Line]:
-    row = findings.rows[entry.label]
-    last = suppression_cells(row, late=False)
-    late = suppression_cells(row, late=True)
-    return _our_lines(entry, last, late)
 
 
 def _papers_suppression(figures: Mapping[str, float]) -> list[Cell]:
@@ -285,9 +274,9 @@ def _judged(
         return []
     gap = differences.between(winner, rival, claim.metric)
     floor = differences.chance(claim.metric, gap.seeds)
-    here = Cell.of(gap)
+    measured = Cell.of(gap)
     if claim.metric in LOWER_IS_BETTER:
-        here = Cell(
+        measured = Cell(
             -gap.points,
             low=-gap.high,
             high=-gap.low,
@@ -296,9 +285,9 @@ def _judged(
     bound = Cell()
     if floor:
         bound = Cell(floor.bound)
-    there = Cell(claim.gap, claim.spread, signed=True)
+    published = Cell(claim.gap, claim.spread, signed=True)
     conclusion = _VERDICTS.get(gap.verdict, "within the noise")
-    cells = [there, here, bound, Cell(verdict=conclusion)]
+    cells = [published, measured, bound, Cell(verdict=conclusion)]
     return [Line(str(claim), cells)]
 
 
@@ -308,9 +297,9 @@ def _repeated(control: Entry, metric: str, differences: Differences) -> Line:
     gap = differences.between(control.label, control.repeats, metric)
     repetition = f"{title(control.label)} - {control.repeats}"
     name = f"{repetition}, {title(metric)}"
-    here = Cell.of(gap)
+    measured = Cell.of(gap)
     conclusion = Cell(verdict="chance")
-    cells = [Cell(), here, Cell(), conclusion]
+    cells = [Cell(), measured, Cell(), conclusion]
     return Line(name, cells, control=True)
 
 

@@ -44,7 +44,10 @@ class Grid:
         >>> Grid("vred", ("beta", "lr"), {}, {"smooth": 0.1, "average": None}).as_chosen
         'smooth=0.1, average=none'
         """
-        return ", ".join(f"{name}={shown(value)}" for name, value in self.others.items())
+        settings = []
+        for name, value in self.others.items():
+            settings.append(f"{name}={shown(value)}")
+        return ", ".join(settings)
 
     def values(self, dial: int) -> list[Any]:
         """In order."""

@@ -205,12 +205,17 @@ def _facts(findings: Findings, made: Sequence[Made]) -> list[str]:
     if findings.is_so_far:
         rounds = f"{findings.reached} of {findings.rounds} rounds so far"
     models = _averaged_everywhere(findings)
-    facts = [f"{data}: {clients} clients, {rounds}, {seeds}{models}; {hardware}; {_made(made)}."]
+    made_with = _made(made)
+    facts = [f"{data}: {clients} clients, {rounds}, {seeds}{models}; {hardware}; {made_with}."]
     if findings.judge == "validation":
         facts.append("Judged on a validation split of the training data; the test data were not used.")
     if header.selected_on in _SELECTED_ON:
         facts.append(_SELECTED_ON[header.selected_on])
-    return [*facts, *findings.left_out, *findings.broken, *findings.stopped, *guarded.facts(findings)]
+    facts += findings.left_out
+    facts += findings.broken
+    facts += findings.stopped
+    facts += guarded.facts(findings)
+    return facts
 
 
 def _averaged_everywhere(findings: Findings) -> str:
@@ -227,7 +232,9 @@ def _averaged_everywhere(findings: Findings) -> str:
 
 def _facts_of_several(comparisons: Sequence[Findings]) -> list[str]:
     """Every fact once, after the names of the folders it holds for; without names if it holds for all."""
-    runs = [run for findings in comparisons for run in findings.made]
+    runs: list[Made] = []
+    for findings in comparisons:
+        runs += findings.made
     runs.sort(key=lambda run: run.started)
     folders_of: dict[str, list[Path]] = {}
     for findings in comparisons:
@@ -258,7 +265,10 @@ def _made(runs: Sequence[Made]) -> str:
         parts.append(f"evenfed {version}, {word} {', '.join(commits)}")
     first = min(days)
     last = max(days)
-    parts.append(first if first == last else f"{first} to {last}")
+    if first == last:
+        parts.append(first)
+    else:
+        parts.append(f"{first} to {last}")
     return "; ".join(parts)
 
 

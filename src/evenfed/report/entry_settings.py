@@ -24,7 +24,8 @@ def entry_settings(findings: Findings) -> Table | None:
         for name, value in settings.items():
             if value is not None:
                 words.append(f"{name}={_written(value)}")
-        line = Line(entry.label, [Cell(verdict=", ".join(words))], control=entry.is_control)
+        cell = Cell(verdict=", ".join(words))
+        line = Line(entry.label, [cell], control=entry.is_control)
         lines.append(line)
     return Table(
         name="settings",
@@ -61,6 +62,12 @@ def _written(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, Mapping):
         name = value.get("name", "")
-        others = [f"{key}={_written(inner)}" for key, inner in value.items() if key != "name"]
-        return f"{name} ({', '.join(others)})".lstrip() if others else str(name)
+        others = []
+        for key, inner in value.items():
+            if key != "name":
+                others.append(f"{key}={_written(inner)}")
+        if not others:
+            return str(name)
+        listed = ", ".join(others)
+        return f"{name} ({listed})".lstrip()
     return str(value)

@@ -29,8 +29,11 @@ class Held:
     def add(self, number: int, clips: Sequence[Clip]) -> None:
         """One more round."""
         self.rounds += 1
-        self.first = number if self.first is None else min(self.first, number)
-        self.last = number if self.last is None else max(self.last, number)
+        if self.first is None or self.last is None:
+            self.first = number
+            self.last = number
+        self.first = min(self.first, number)
+        self.last = max(self.last, number)
         for clip in clips:
             self.times[clip.what] += 1
             if what_of(clip) == LEFT_OUT:
@@ -77,9 +80,11 @@ def tables(comparisons: Sequence[Findings]) -> list[Table]:
             counts = counts_of(entry)
             for client in most_often(counts)[:_MOST]:
                 part = f"{where}{clients[client]}"
-                lines.append(Line(entry.label, counts[client].cells, part, entry.is_control))
-            if len(counts) > _MOST:
-                notes.append(f"{where}{entry.label}: {len(counts) - _MOST} more clients, less often.")
+                cells = counts[client].cells
+                lines.append(Line(entry.label, cells, part, entry.is_control))
+            more = len(counts) - _MOST
+            if more > 0:
+                notes.append(f"{where}{entry.label}: {more} more clients, less often.")
     if not lines:
         return []
     table = Table(
@@ -127,4 +132,5 @@ def counts_of(entry: Entry) -> Counts:
 
 def most_often(counts: Counts) -> list[int]:
     """The clients from the one that was held back in most rounds."""
-    return sorted(counts, key=lambda client: (-counts[client].rounds, client))
+    ascending = sorted(counts)
+    return sorted(ascending, key=lambda client: counts[client].rounds, reverse=True)

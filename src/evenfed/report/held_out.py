@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..comparison.findings import Entry, Findings
-from ..comparison.row import METRICS, mean_and_spread
+from ..comparison.row import METRICS
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
 from .tables import measured_on, spread_of
@@ -36,7 +36,7 @@ def _unseen(findings: Findings) -> Table:
         cells = []
         for name in METRICS:
             values = [figures[name] for figures in known]
-            cells.append(_cell(values, unit))
+            cells.append(Cell.over_seeds(values, unit))
         lines.append(_line(entry, cells))
     record = findings.baseline.histories[0].held_out
     assert record is not None and record.unseen_losses is not None
@@ -64,7 +64,7 @@ def _test(findings: Findings) -> Table:
         for column in columns:
             is_loss = column.key == "loss"
             values = [run.test.get(column.key, np.nan) for run in entry.histories]
-            cell = _cell(values, 1.0 if is_loss else metric.unit)
+            cell = Cell.over_seeds(values, 1.0 if is_loss else metric.unit)
             cells.append(replace(cell, digits=3) if is_loss else cell)
         lines.append(_line(entry, cells))
     table = Table(
@@ -81,16 +81,6 @@ def _test(findings: Findings) -> Table:
 def _measured(findings: Findings) -> str:
     unit = " in %" if findings.metric.is_share else ""
     return f"{measured_on(findings)}{unit}, {spread_of(findings)}"
-
-
-def _cell(values: Sequence[float], unit: float) -> Cell:
-    """Mean and spread over seeds; one seed has no spread."""
-    mean, spread = mean_and_spread(values)
-    if np.isnan(mean):
-        return Cell()
-    if len(values) == 1:
-        return Cell(unit * mean)
-    return Cell(unit * mean, spread=unit * spread)
 
 
 def _line(entry: Entry, cells: Sequence[Cell]) -> Line:

@@ -1,7 +1,6 @@
 """Tables of how unequal clients are in the field's other measures, and of groups of clients."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -71,19 +70,9 @@ def _cells(entry: Entry, late: bool) -> list[Cell]:
         values = [getattr(measures, key) for measures in per_seed]
         is_relative = key in _DIGITS
         scale = 1.0 if is_relative else entry.metric.unit
-        cells.append(_cell(values, scale, _DIGITS.get(key)))
+        cell = Cell.over_seeds(values, scale, _DIGITS.get(key))
+        cells.append(cell)
     return cells
-
-
-def _cell(values: Sequence[float], scale: float, digits: int | None = None) -> Cell:
-    """The mean over seeds, with their spread; empty if unknown."""
-    mean, spread = mean_and_spread(values)
-    if np.isnan(mean):
-        return Cell()
-    cell = Cell(scale * mean, digits=digits)
-    if len(values) == 1:
-        return cell
-    return replace(cell, spread=scale * spread)
 
 
 def _weighted_mean(findings: Findings, entry: Entry, late: bool) -> Cell:
@@ -98,7 +87,7 @@ def _weighted_mean(findings: Findings, entry: Entry, late: bool) -> Cell:
         if total > 0:
             mean = figures[is_known] @ weights / total
         means.append(float(mean))
-    return _cell(means, entry.metric.unit)
+    return Cell.over_seeds(means, entry.metric.unit)
 
 
 def groups(findings: Findings, late: bool) -> Table | None:

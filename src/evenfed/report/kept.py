@@ -1,6 +1,5 @@
 """The tables of a report kept beside it, so that pages show them without reading the runs again."""
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from ..comparison.pack import PACKED
 from ..core.files import replace_text
+from ..core.tables import changed_fields
 from .table import Cell, Column, Line, Table
 
 NAME = "tables.json"
@@ -42,10 +42,10 @@ def save(
 ) -> Path:
     """Write them to a file in `target`; read again they are the same."""
     sources = json.dumps(_sources(folders))
-    said = json.dumps(list(facts))
+    listed_facts = json.dumps(list(facts))
     described = [json.dumps(_described(table)) for table in tables]
     one_per_line = ",\n".join(described)
-    text = f'{{"sources": {sources},\n"facts": {said},\n"tables": [\n{one_per_line}\n]}}\n'
+    text = f'{{"sources": {sources},\n"facts": {listed_facts},\n"tables": [\n{one_per_line}\n]}}\n'
     path = target / name
     replace_text(path, text)
     return path
@@ -78,26 +78,16 @@ def _sources(folders: Sequence[Path]) -> list[Source]:
 def _described(table: Table) -> dict[str, Any]:
     """As JSON; what a cell, column or line has by default is left out."""
     return {
-        **_changed(table),
-        "columns": [_changed(column) for column in table.columns],
+        **changed_fields(table),
+        "columns": [changed_fields(column) for column in table.columns],
         "lines": [_described_line(line) for line in table.lines],
         "notes": list(table.notes),
     }
 
 
 def _described_line(line: Line) -> dict[str, Any]:
-    cells = [_changed(cell) for cell in line.cells]
-    return {**_changed(line), "cells": cells}
-
-
-def _changed(part: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not as by default."""
-    changed = {}
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        if value != field.default:
-            changed[field.name] = value
-    return changed
+    cells = [changed_fields(cell) for cell in line.cells]
+    return {**changed_fields(line), "cells": cells}
 
 
 def _table(description: Mapping[str, Any]) -> Table:

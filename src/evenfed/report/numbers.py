@@ -53,11 +53,12 @@ def filled(page: Path, text: str, reports: Reports) -> str | None:
     def quoted(quote: re.Match[str]) -> str:
         name = quote["name"]
         if name not in known:
-            known[name] = _Number.of(source, definitions, name).cell(reports)
+            number = _Number.of(source, definitions, name)
+            known[name] = number.cell(reports)
         opening = _OPENING.match(quote[0])
         assert opening is not None  # a quote begins with it
-        number = _written(known[name], quote["form"] or "", f"{page}: {quote[0]}")
-        return f"{opening[0]}{number}<!--/-->"
+        written = _written(known[name], quote["form"] or "", f"{page}: {quote[0]}")
+        return f"{opening[0]}{written}<!--/-->"
 
     return _QUOTE.sub(quoted, text)
 
@@ -131,7 +132,9 @@ class _Number:
             raise InputError(f"{self.where}: {block.name} holds no number; name a table")
         shown = table(block, reports)
         assert shown is not None  # since no folder is missing
-        cells = [cell for line in shown.lines for cell in line.cells]
+        cells: list[Cell] = []
+        for line in shown.lines:
+            cells += line.cells
         if len(cells) != 1:
             raise InputError(
                 f"{self.where} shows {len(cells)} cells; choose one by entries=A (not the noise floor), columns=A and, "

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..comparison.intervals import Difference
+from ..comparison.row import mean_and_spread
 from ..core.decimals import rounded
 from ..core.visible import visible
 
@@ -33,6 +34,16 @@ class Cell:
         largest = max((abs(number) for number in numbers.values() if number is not None), default=0.0)
         for name, number in numbers.items():
             object.__setattr__(self, name, _same_everywhere(number, largest))
+
+    @classmethod
+    def over_seeds(cls, values: Sequence[float], unit: float, digits: int | None = None) -> "Cell":
+        """The mean over seeds, with their spread if there are several; empty if unknown."""
+        mean, spread = mean_and_spread(values)
+        if math.isnan(mean):
+            return cls()
+        if len(values) == 1:
+            return cls(unit * mean, digits=digits)
+        return cls(unit * mean, spread=unit * spread, digits=digits)
 
     @classmethod
     def of(cls, difference: Difference) -> "Cell":

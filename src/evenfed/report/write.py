@@ -17,6 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..core.files import replace_text
+from ..core.tables import without_none
 from ..core.visible import in_markdown, in_sheet, name_in_markdown, visible
 from .document import Report
 from .table import Cell, Column, Line, Table
@@ -371,8 +372,7 @@ def _describe_line(table: Table, line: Line) -> dict[str, Any]:
     for column, cell in zip(table.columns, line.cells, strict=True):
         figure: dict[str, Any] = cell.numbers()
         figure["verdict"] = cell.verdict or None
-        known = {name: value for name, value in figure.items() if value is not None}
-        figures[column.key] = known
+        figures[column.key] = without_none(figure)
     return {
         "entry": line.entry,
         "part": line.part or None,

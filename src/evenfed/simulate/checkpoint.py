@@ -82,7 +82,8 @@ def load(fresh: State, path: Path) -> State:
         oversized=(),  # told in the first round
     )
     if server.average is not None:
-        average = server.average.restored(_part(tensors, "average", device), server.current, server.index)
+        stored_average = _part(tensors, "average", device)
+        average = server.average.restored(stored_average, server.current, server.index)
         server = dataclasses.replace(server, average=average)
     personal = tensors.get("personal")
     notes = _part(tensors, "notes", device)
@@ -136,7 +137,9 @@ def layout_in(path: Path) -> Layout | None:
         return None
     names, shapes = json.loads(metadata["layout"])
     sizes = tuple(torch.Size(shape) for shape in shapes)
-    return Layout(None if names is None else tuple(names), sizes)
+    if names is None:
+        return Layout(None, sizes)
+    return Layout(tuple(names), sizes)
 
 
 def load_model(fresh: State, path: Path) -> State:
@@ -146,17 +149,18 @@ def load_model(fresh: State, path: Path) -> State:
     device = server.theta.device
     names = server.layout.names or ()
     parameters = {name: tensors.pop(name) for name in names}
-    theta = server.layout.flatten(parameters)
+    theta = server.layout.flatten(parameters).to(device)
     buffers = {name: tensor.to(device) for name, tensor in tensors.items()}
-    return State(dataclasses.replace(server, theta=theta.to(device), buffers=buffers, average=None))
+    loaded = dataclasses.replace(server, theta=theta, buffers=buffers, average=None)
+    return State(loaded)
 
 
 def model_file(server: Server, path: Path) -> None:
     """The trained model alone, by parameter name: `model.load_state_dict(safetensors.torch.load_file(path))`."""
     parameters = server.deployed_params
     assert isinstance(parameters, dict)
-    copies = {}
     tensors = _on_host({**parameters, **server.deployed.buffers})
+    copies = {}
     for name, tensor in tensors.items():
         copies[name] = tensor.clone()  # parameters are views of one vector, which safetensors refuses
     _write(path, copies, {})
@@ -183,7 +187,8 @@ def _checksum(tensors: Tensors, texts: Mapping[str, str]) -> str:
         if name != "sha256":
             digest.update(f"{name}={text};".encode())
     for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name}:{tensor.dtype}{list(tensor.shape)};".encode())
+        shape = list(tensor.shape)
+        digest.update(f"{name}:{tensor.dtype}{shape};".encode())
         content = tensor.contiguous().reshape(-1).view(torch.uint8)
         digest.update(content.numpy().data)
     return digest.hexdigest()
@@ -221,17 +226,18 @@ def _add(tensors: Tensors, prefix: str, part: Mapping[str, Tensor]) -> None:
 
 def _add_optimizer(tensors: Tensors, server: Server) -> dict[str, Any]:
     """The tensors of the server's optimiser among the others; the rest of its state."""
-    if server.optimizer_state is None:
+    state = server.optimizer_state
+    if state is None:
         return {}
     numbers = {}
-    for position, values in server.optimizer_state["state"].items():
+    for position, values in state["state"].items():
         for name, value in values.items():
             key = f"{position}.{name}"
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{key}"] = value
             else:
                 numbers[key] = value
-    return {"groups": server.optimizer_state["param_groups"], "numbers": numbers}
+    return {"groups": state["param_groups"], "numbers": numbers}
 
 
 def _part(tensors: Tensors, prefix: str, device: torch.device | None = None) -> Tensors:

@@ -37,7 +37,8 @@ class Probe:
         """From examples spread over the pool; at least two, if need be the same one twice."""
         available = len(pool.targets)
         count = max(2, min(EXAMPLES, available))
-        rows = torch.linspace(0, available - 1, count).long().to(pool.targets.device)
+        spread = torch.linspace(0, available - 1, count)
+        rows = spread.long().to(pool.targets.device)
         inputs, targets = pool.at(rows)
         with _quietly(), torch.no_grad(), wherever_weights_lie():
             probed = copy.deepcopy(model).eval()
@@ -48,7 +49,7 @@ class Probe:
                     trained = trees.outputs(probed, inputs)
             except Exception as error:
                 raise InputError(
-                    f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_said(error)}; give "
+                    f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_text(error)}; give "
                     "data of the shape and type your model takes"
                 ) from error
         _check_dependence(trained)
@@ -109,7 +110,8 @@ class Probe:
     def _values(self, name: str, function: LossFunction, outputs: Any) -> Tensor:
         """Of all examples; refused if their shape is not that of one number (or one per position) for each."""
         values = self._called(name, function, outputs, self.targets)
-        alone = self._called(name, function, _some(outputs, slice(1)), self.targets[:1])
+        one_output = _some(outputs, slice(1))
+        alone = self._called(name, function, one_output, self.targets[:1])
         count = len(self)
         if values.ndim == 0:
             cure = "it must return one loss per example (reduction='none')"
@@ -132,7 +134,7 @@ class Probe:
             with _quietly():
                 values = function(outputs, targets)
         except Exception as error:
-            raise InputError(f"{name} fails on a batch ({self.shapes}): {_said(error)}; {self._cure(name)}") from error
+            raise InputError(f"{name} fails on a batch ({self.shapes}): {_text(error)}; {self._cure(name)}") from error
         if not isinstance(values, Tensor):
             kind = type(values).__name__
             raise InputError(f"{name} gave a {kind}; it must return a tensor with one {name} per example")
@@ -161,10 +163,14 @@ class Probe:
     @property
     def _could_broadcast(self) -> bool:
         """Whether outputs and targets have other shapes that torch would stretch to each other."""
-        if not isinstance(self.outputs, Tensor) or self.outputs.shape == self.targets.shape:
+        if not isinstance(self.outputs, Tensor):
+            return False
+        shape = self.outputs.shape
+        target_shape = self.targets.shape
+        if shape == target_shape:
             return False
         try:
-            torch.broadcast_shapes(self.outputs.shape, self.targets.shape)
+            torch.broadcast_shapes(shape, target_shape)
         except RuntimeError:
             return False
         return True
@@ -175,16 +181,20 @@ class Probe:
             return False
         shape = self.outputs.shape
         wanted = (shape[0], *shape[2:])
-        given = self.targets.shape
-        return len(shape) > 2 and given == shape[:-1] and given != wanted
+        target_shape = self.targets.shape
+        fits_classes_last = target_shape == shape[:-1]
+        return len(shape) > 2 and fits_classes_last and target_shape != wanted
 
     @property
     def _has_column_of_classes(self) -> bool:
         """Whether targets [b, 1] are class numbers, for outputs [b, classes]."""
         if not isinstance(self.outputs, Tensor) or self.targets.is_floating_point():
             return False
-        has_classes = self.outputs.ndim == 2 and self.outputs.shape[1] > 1
-        return has_classes and self.targets.ndim == 2 and self.targets.shape[1] == 1
+        shape = self.outputs.shape
+        target_shape = self.targets.shape
+        has_classes = len(shape) == 2 and shape[1] > 1
+        has_column = len(target_shape) == 2 and target_shape[1] == 1
+        return has_classes and has_column
 
     def _cure(self, name: str) -> str:
         """What to change, from the shapes and types of outputs and targets."""
@@ -241,8 +251,8 @@ def _check_rows(outputs: Any, alone: Any, count: int) -> None:
             "with `logits`, or, for a loss of your own, a dict or tuple of tensors"
         )
     for together, one in zip(tensors, tree_leaves(alone), strict=True):
-        keeps_axis = together.ndim > 0 and one.shape == (1, *together.shape[1:]) and len(together) == count
-        if not keeps_axis:
+        rest = together.shape[1:]
+        if together.shape != (count, *rest) or one.shape != (1, *rest):
             raise InputError(
                 f"the model gave {list(together.shape)} for {count} examples and {list(one.shape)} for one; it "
                 "must keep the axis of examples (squeeze(-1) instead of squeeze())"
@@ -265,7 +275,9 @@ def _check_dependence(outputs: Any) -> None:
 
 
 def _with_gradient(tensor: Tensor) -> Tensor:
-    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.detach().requires_grad_()
 
 
 @contextmanager
@@ -276,9 +288,9 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def _said(error: Exception) -> str:
-    said = first_line(error)
-    return said or type(error).__name__
+def _text(error: Exception) -> str:
+    message = first_line(error)
+    return message or type(error).__name__
 
 
 def _shape(tensor: Tensor) -> str:
@@ -322,20 +334,23 @@ def checked_functions(
             check_binary_pool(pool, partial(_part_of_client, client_names, part))
             expect_binary(pool)
     if probes:
-        scores.check_targets(score or whole_client, chosen, probes[-1].outputs, pools[-1].targets)
+        last = probes[-1]  # of test data if there are any
+        scores.check_targets(score or whole_client, chosen, last.outputs, pools[-1].targets)
     if whole_client is not None:
         return chosen, None
     if score is None and probes:
-        score = scores.default(chosen, probes[0].outputs, probes[0].targets)
-    if score is not None:
-        for probe in probes[-1:]:  # test data if there are any
-            probe.check_score(score)
+        first = probes[0]
+        score = scores.default(chosen, first.outputs, first.targets)
+    if score is not None and probes:
+        probes[-1].check_score(score)
     return chosen, score
 
 
 def scores_classes(loss: LossFunction | None, pool: Pool) -> bool:
     """Whether targets are classes; cross entropy by name also takes the likelihoods of classes."""
-    return loss is None or (loss is cross_entropy and pool.targets.dtype == torch.int64)
+    if loss is None:
+        return True
+    return loss is cross_entropy and pool.targets.dtype == torch.int64
 
 
 def check_class_targets(pool: Pool) -> None:
@@ -357,7 +372,8 @@ def check_class_targets(pool: Pool) -> None:
 def check_binary_pool(pool: Pool, where: Callable[[int], str]) -> None:
     """Refuse a pool with targets that are neither 0 nor 1 nor between them; `where` names a client's examples."""
     targets = pool.targets
-    wrong = losses.beyond_unit(targets).reshape(len(targets), -1).any(1)
+    is_beyond = losses.beyond_unit(targets)
+    wrong = is_beyond.reshape(len(targets), -1).any(1)
     if not bool(wrong.any()):
         return
     first_wrong = int(wrong.nonzero()[0])

@@ -49,10 +49,10 @@ class Drawn:
             raise InputError(f"model() has other parameters for seed {seed} than before; make the same for every seed")
         for name, tensor in tensors.items():
             kind = _kind(tensor)
-            before = _kind(expected[name])
-            if kind != before:
+            expected_kind = _kind(expected[name])
+            if kind != expected_kind:
                 raise InputError(
-                    f"model() makes {name} {kind} for seed {seed}, {before} before; make the same for every seed"
+                    f"model() makes {name} {kind} for seed {seed}, {expected_kind} before; make the same for every seed"
                 )
         return module
 

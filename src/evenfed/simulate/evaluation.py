@@ -77,11 +77,11 @@ def score_of_client(worker: Worker, client: int) -> dict[str, float]:
     if judged is None:
         return {}
     of_client = worker.means(_functions(problem), judged, client)
-    means = torch.full((len(of_client), len(judged.sizes)), torch.nan, dtype=torch.float64)
-    means[:, client] = torch.tensor(of_client, dtype=torch.float64)
+    column = torch.tensor(of_client, dtype=torch.float64)
+    ids = torch.tensor([client])
     scored = {}
-    for name, values in _by_field(problem, means, torch.arange(len(judged.sizes))).items():
-        scored[name] = float(values[client])
+    for name, values in _by_field(problem, column[:, None], ids).items():
+        scored[name] = float(values[0])
     if problem.whole_client is not None:
         scored["accuracy"] = value_of(problem.whole_client, worker, judged, client)
     return scored
@@ -111,12 +111,13 @@ def check(problem: Problem) -> None:
         try:
             value = _call(metric, worker, pool, client)
         except Exception as error:
-            said = first_line(error)
-            reason = f"{type(error).__name__}: {said}"
+            message = first_line(error)
+            reason = f"{type(error).__name__}: {message}"
             continue
         if not np.isnan(value):
             return
-    outputs, targets = _outputs(worker, pool, int(torch.nonzero(pool.sizes)[0]))
+    first = int(torch.nonzero(pool.sizes)[0])
+    outputs, targets = _outputs(worker, pool, first)
     raise InputError(
         f"the metric '{metric.name}' has no value for any client ({reason}); it gets the arrays of one client, here "
         f"outputs {list(outputs.shape)} and targets {list(targets.shape)} ({targets.dtype}), and must return one number"
@@ -150,8 +151,8 @@ def check_alone(problem: Problem) -> None:
         try:
             value_of(metric, worker, pool, client)
         except Exception as error:
-            said = first_line(error)
-            raise InputError(f"the metric '{metric.name}' fails ({type(error).__name__}: {said})") from None
+            message = first_line(error)
+            raise InputError(f"the metric '{metric.name}' fails ({type(error).__name__}: {message})") from None
 
 
 def value_of(

@@ -20,7 +20,8 @@ def before(settings: Settings, server: Server) -> Moments | None:
     theta = server.theta
     clients = len(server.sizes)
     numbers = clients * optimizer.moments * len(theta)
-    needed = 2 * numbers * theta.element_size()
+    with_copy = 2 * numbers
+    needed = with_copy * theta.element_size()
     available = memory_of(theta.device)
     if needed > SHARE_OF_MEMORY * available:
         raise InputError(

@@ -110,7 +110,8 @@ def rounds(
     for finished in range(first + 1, settings.rounds + 1):
         is_last = finished == settings.rounds
         is_due = every > 0 and finished % every == 0
-        current, records = advance(runs, current, problem, engine, panel if is_last or is_due else None, leaders)
+        evaluated = panel if is_last or is_due else None
+        current, records = advance(runs, current, problem, engine, evaluated, leaders)
         yield current, records
 
 
@@ -258,7 +259,9 @@ def _trained(
     leading: Sequence[int],
 ) -> dict[int, tuple[State, Record]]:
     """The leading runs after the round, by their position."""
-    parts = _open([runs[k] for k in leading], [states[k] for k in leading], engine)
+    leaders = [runs[k] for k in leading]
+    before = [states[k] for k in leading]
+    parts = _open(leaders, before, engine)
     _train(parts, engine)
     trained = {}
     for k, part in zip(leading, parts, strict=True):
@@ -267,7 +270,13 @@ def _trained(
         if part.norms is not None:
             server = part.norms.averaged(server)
             server = with_average(server, part.state.server.average, record.skipped)
-        new_state = State(server, part.personal, owns=part.owns, moments=part.moments, norms=part.norms)
+        new_state = State(
+            server,
+            part.personal,
+            owns=part.owns,
+            moments=part.moments,
+            norms=part.norms,
+        )
         trained[k] = new_state, record
     return trained
 
@@ -300,7 +309,8 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
         personal, owns = _personal_models(state, turn)
         moments = kept.copied(state.moments)
         norms = None if state.norms is None else state.norms.copied()
-        part = _Part(runs[k], state, turn, Fold(turn), personal, owns, moments, norms)
+        fold = Fold(turn)
+        part = _Part(runs[k], state, turn, fold, personal, owns, moments, norms)
         parts.append(part)
     return parts
 
@@ -311,10 +321,10 @@ def _personal_models(state: State, turn: Turn) -> tuple[Tensor | None, Tensor | 
         return state.personal.clone(), state.owns.clone()
     if turn.plan.personal is None:
         return None, None
-    server = state.server
-    clients = len(server.sizes)
-    owns = torch.zeros(clients, dtype=torch.bool, device=server.theta.device)
-    return server.theta.repeat(clients, 1), owns
+    theta = state.server.theta
+    clients = len(state.server.sizes)
+    owns = torch.zeros(clients, dtype=torch.bool, device=theta.device)
+    return theta.repeat(clients, 1), owns
 
 
 def _train(parts: Sequence[_Part], engine: Engine) -> None:

@@ -62,14 +62,14 @@ class OwnNorms:
             if name.startswith(prefixes):
                 columns.append(index.flatten())
         none = torch.zeros(0, dtype=torch.int64)
-        own_columns = torch.cat([none, *columns])
-        own_columns = own_columns.to(theta.device)
+        own_columns = torch.cat([none, *columns]).to(theta.device)
+        parameters = theta[own_columns].repeat(clients, 1)
         buffers = {}
         for name, buffer in server.buffers.items():
             if name.startswith(prefixes):
                 buffers[name] = torch.stack([buffer] * clients)
         trained = torch.zeros(clients, dtype=torch.bool)
-        return cls(own_columns, theta[own_columns].repeat(clients, 1), buffers, trained)
+        return cls(own_columns, parameters, buffers, trained)
 
     def stored(self) -> dict[str, Tensor]:
         """As a checkpoint holds it."""
@@ -114,14 +114,21 @@ class OwnNorms:
         tasks = []
         for position, client in enumerate(task.ids.tolist()):
             one = slice(position, position + 1)
+            ids = task.ids[one]
+            starts = None
+            if task.starts is not None:
+                starts = task.starts[one]
+            snapshot_steps = None
+            if task.snapshot_steps is not None:
+                snapshot_steps = task.snapshot_steps[one]
             own = dataclasses.replace(
                 task,
                 theta=self.model(task.theta, client),
-                ids=task.ids[one],
-                starts=None if task.starts is None else task.starts[one],
-                snapshot_steps=None if task.snapshot_steps is None else task.snapshot_steps[one],
+                ids=ids,
+                starts=starts,
+                snapshot_steps=snapshot_steps,
                 buffers=self.statistics(task.buffers or {}, client),
-                moments=kept.of(moments, task.ids[one]),
+                moments=kept.of(moments, ids),
             )
             tasks.append(own)
         return tasks
@@ -133,8 +140,10 @@ class OwnNorms:
         assert isinstance(delta, Tensor) and update.columns is None
         trained = (task.theta - delta[0])[self.columns]
         left = update.buffers or {}
-        tables = [trained, *[left[name].double() for name in self.buffers]]
-        if all(bool(table.isfinite().all()) for table in tables):
+        is_usable = bool(trained.isfinite().all())
+        for name in self.buffers:
+            is_usable = is_usable and bool(left[name].double().isfinite().all())
+        if is_usable:
             self.parameters[client] = trained
             for name, rows in self.buffers.items():
                 rows[client] = left[name][0]
@@ -142,11 +151,15 @@ class OwnNorms:
         snapshot = update.snapshot
         if isinstance(snapshot, Tensor):
             snapshot = snapshot.index_fill(1, self.columns, 0)
+        shared = {}
+        for name, rows in left.items():
+            if name not in self.buffers:
+                shared[name] = rows
         return dataclasses.replace(
             update,
             delta=delta.index_fill(1, self.columns, 0),
             snapshot=snapshot,
-            buffers={name: rows for name, rows in left.items() if name not in self.buffers},
+            buffers=shared,
         )
 
     def averaged(self, server: Server) -> Server:
@@ -163,9 +176,12 @@ class OwnNorms:
             weighted = shares.to(rows.dtype) @ chosen.flatten(1)
             return weighted.view(rows.shape[1:])
 
-        theta = server.theta.index_copy(0, self.columns, average(self.parameters))
-        buffers = {name: average(rows) for name, rows in self.buffers.items()}
-        return dataclasses.replace(server, theta=theta, buffers={**server.buffers, **buffers})
+        parameters = average(self.parameters)
+        theta = server.theta.index_copy(0, self.columns, parameters)
+        buffers = dict(server.buffers)
+        for name, rows in self.buffers.items():
+            buffers[name] = average(rows)
+        return dataclasses.replace(server, theta=theta, buffers=buffers)
 
 
 def _layers(problem: Problem) -> list[str]:

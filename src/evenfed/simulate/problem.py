@@ -147,7 +147,8 @@ class Problem:
         probe.check_loss(self.loss)
         if losses.takes_logits(self.loss):
             check_binary_pool(pool, lambda client: f"{what} examples of client {client}")
-        scores.check_targets(self.score or self.whole_client, self.loss, probe.outputs, pool.targets)
+        score = self.score or self.whole_client
+        scores.check_targets(score, self.loss, probe.outputs, pool.targets)
         if self.score is not None:
             probe.check_score(self.score)
         return pool
@@ -176,7 +177,9 @@ class Problem:
     @cached_property
     def label_counts(self) -> Tensor | None:
         """[n, classes] of the judged examples; None where there are no classes, or too many numbers."""
-        return None if self.judged is None else label_counts(self.judged, self.judged_classes)
+        if self.judged is None:
+            return None
+        return label_counts(self.judged, self.judged_classes)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of a batch's real examples: `mask` is 0 for those that only fill it up."""
@@ -196,7 +199,8 @@ class Problem:
         """[n] the share of each client's test positions that are not padding."""
         assert self.judged is not None and self.padding is not None
         is_real = self.judged.targets.ne(self.padding).double()
-        return client_means(per_example(is_real).cpu(), self.judged.sizes)
+        shares = per_example(is_real).cpu()
+        return client_means(shares, self.judged.sizes)
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
@@ -239,7 +243,9 @@ def _judged_by(name: str | None, metric: Metric, score: object) -> Metric:
             "metric='accuracy' needs a score, and targets that are not classes have none by default; give `score`, or "
             "metric='loss'"
         )
-    return LOSS if score is None or name == "loss" else metric
+    if score is None or name == "loss":
+        return LOSS
+    return metric
 
 
 @dataclass(frozen=True)
@@ -279,8 +285,12 @@ class Question:
 
     def model_of(self, client: int) -> Tensor:
         """[D] the model that is measured on this client's data."""
-        model = self.models if self.models.ndim == 1 else self.models[client]
-        return model if self.own is None else self.own.model(model, client)
+        model = self.models
+        if model.ndim == 2:
+            model = model[client]
+        if self.own is None:
+            return model
+        return self.own.model(model, client)
 
     def buffers_of(self, client: int) -> Mapping[str, Tensor]:
         """The buffers that go with it."""

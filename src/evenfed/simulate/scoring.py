@@ -54,7 +54,10 @@ def _answers(questions: Sequence[Question | None], problem: Problem, engine: Eng
     by_models = dict(zip(asked, scores, strict=True))
     answers: list[Scores] = []
     for question in questions:
-        answers.append({} if question is None else by_models[id(question.models)])
+        answer: Scores = {}
+        if question is not None:
+            answer = by_models[id(question.models)]
+        answers.append(answer)
     return answers
 
 
@@ -86,8 +89,8 @@ def evaluated(
     engine: Engine,
 ) -> Record:
     """The record of a run's last round with its scores, which an earlier round need not have."""
-    is_evaluated = record.test_losses is not None or record.unseen_losses is not None or record.global_loss is not None
-    if is_evaluated:
+    measured = (record.test_losses, record.unseen_losses, record.global_loss)
+    if any(losses is not None for losses in measured):
         return record
     with arithmetic(run.settings.precision):
         (scored,) = score([state], problem, engine, panel(problem, run.settings))

@@ -15,11 +15,13 @@ def client_means(values: Tensor, sizes: Tensor) -> Tensor:
     """[n, ...] the mean of each client's values, which lie client after client."""
     clients = torch.arange(len(sizes))
     owners = clients.repeat_interleave(sizes).to(values.device)
-    totals = values.new_zeros(len(sizes), *values.shape[1:])
+    rest = values.shape[1:]
+    totals = values.new_zeros(len(sizes), *rest)
     add_by_client(totals[None], values[None], owners)
-    inner = [1] * (values.ndim - 1)
-    counts = sizes.to(totals).view(-1, *inner)
-    return (totals / counts).cpu()
+    inner = [1] * len(rest)
+    counts = sizes.to(totals)
+    means = totals / counts.view(-1, *inner)
+    return means.cpu()
 
 
 def class_count(train: Pool, judged: Pool) -> int | None:
@@ -27,7 +29,8 @@ def class_count(train: Pool, judged: Pool) -> int | None:
     if why_visited(train) is not None or why_visited(judged) is not None:
         return None
     targets = judged.targets
-    if targets.is_floating_point() or targets.dtype == torch.bool or targets.ndim != 1:
+    is_whole = not targets.is_floating_point() and targets.dtype != torch.bool
+    if not is_whole or targets.ndim != 1:
         return None
     highest = -1
     for pool in (train, judged):
@@ -37,7 +40,9 @@ def class_count(train: Pool, judged: Pool) -> int | None:
             return None
         highest = max(highest, int(pool.targets.max()))
     classes = highest + 1
-    return classes if 1 < classes <= MOST_CLASSES else None
+    if not 1 < classes <= MOST_CLASSES:
+        return None
+    return classes
 
 
 def class_totals(pool: Pool, classes: int, ids: Tensor) -> Tensor:
@@ -67,7 +72,8 @@ def add_by_client(totals: Tensor, values: Tensor, owners: Tensor) -> None:
     runs, _, columns = values.shape
     for run in range(runs):
         for column in range(columns):
-            totals[run, :, column].index_add_(0, owners, values[run, :, column])
+            total = totals[run, :, column]
+            total.index_add_(0, owners, values[run, :, column])
 
 
 def add_by_class(totals: Tensor, values: Tensor, targets: Tensor) -> None:

@@ -16,7 +16,9 @@ def leaders(runs: Sequence[Run], states: Sequence[State]) -> list[int]:
     for k, run in enumerate(runs):
         leader = k
         for candidate in sorted(set(leaders)):
-            if _train_alike(run, runs[candidate]) and _stand_alike(states[k], states[candidate]):
+            if not _train_alike(run, runs[candidate]):
+                continue
+            if _stand_alike(states[k], states[candidate]):
                 leader = candidate
                 break
         leaders.append(leader)

@@ -181,4 +181,5 @@ def raise_failures(outcomes: Sequence[Outcome], kept: str) -> None:
             sentences.append(outcome.message)
     distinct = list(dict.fromkeys(sentences))
     if distinct:
-        raise InputError(f"{'; '.join(distinct)} ({len(sentences)} of {len(outcomes)} parts; {kept})")
+        reasons = "; ".join(distinct)
+        raise InputError(f"{reasons} ({len(sentences)} of {len(outcomes)} parts; {kept})")

@@ -20,11 +20,14 @@ _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from evenfed.
 
 def local_places(devices: Sequence[str]) -> list[Place]:
     """One worker per device, with its share of the cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     threads = max(1, cores // len(devices))
     places: list[Place] = []
-    for number, device in enumerate(devices):
-        places.append(LocalPlace(f"worker {number + 1} on {device}", device, threads))
+    for number, device in enumerate(devices, start=1):
+        place = LocalPlace(f"worker {number} on {device}", device, threads)
+        places.append(place)
     return places
 
 
@@ -80,9 +83,11 @@ class LocalJob:
         self._close()
         if text:
             return Outcome.from_json(text)
-        reason = f"it was killed by {_signal_name(-code)}" if code < 0 else f"it ended with exit code {code}"
-        said = f" ({last_words[0]})" if last_words else ""
-        return Outcome("lost", reason + said)
+        reason = f"it ended with exit code {code}"
+        if code < 0:
+            reason = f"it was killed by {_signal_name(-code)}"
+        quoted = f" ({last_words[0]})" if last_words else ""
+        return Outcome("lost", reason + quoted)
 
     def stop(self) -> None:
         self.process.terminate()

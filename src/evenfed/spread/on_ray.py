@@ -26,7 +26,10 @@ def ray_places(spread: Spread) -> list[Place]:
         "num_gpus": 1 if gpus else 0,
         "max_retries": 0,  # a loss is told to this process, which hands out the errand again
     }
-    return [RayPlace(f"worker {number + 1} on Ray", ray, options) for number in range(workers)]
+    places: list[Place] = []
+    for number in range(1, workers + 1):
+        places.append(RayPlace(f"worker {number} on Ray", ray, options))
+    return places
 
 
 def _connected(address: str) -> Any:

@@ -73,15 +73,16 @@ def gpus(written: str, count: int) -> tuple[str, ...]:
         raise InputError(
             f"device='{written}': this torch ({torch.__version__}) sees no GPU; use cpu, with workers=2, say"
         )
+    known = [f"cuda:{number}" for number in range(count)]
     if written == ALL_GPUS:
-        return tuple(f"cuda:{number}" for number in range(count))
+        return tuple(known)
     names = [name.strip() for name in written.split(",")]
     for name in names:
         match = _GPU.fullmatch(name)
         if match is None or int(match[1]) >= count:
-            known = ", ".join(f"cuda:{number}" for number in range(count))
+            listed = ", ".join(known)
             raise InputError(
-                f"device='{written}': '{name}' is not a GPU of this machine; give {ALL_GPUS} or some of {known}"
+                f"device='{written}': '{name}' is not a GPU of this machine; give {ALL_GPUS} or some of {listed}"
             )
     if len(set(names)) < len(names):
         raise InputError(f"device='{written}' names a GPU twice; name each once")
@@ -94,7 +95,9 @@ def visible_gpu(device: str) -> str:
     number = int(match[1]) if match else 0
     already = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     names = already.split(",") if already else []
-    return names[number] if number < len(names) else str(number)
+    if number < len(names):
+        return names[number]
+    return str(number)
 
 
 def _on_cluster(cluster: Any, workers: int | None) -> Spread:

@@ -27,7 +27,7 @@ def of(findings: Findings) -> list[Chart]:
         guard.chart(findings),
         federation.of_findings(findings),
     )
-    return _there(charts)
+    return _drawn(charts)
 
 
 def across(comparisons: Sequence[Findings]) -> list[Chart]:
@@ -37,8 +37,8 @@ def across(comparisons: Sequence[Findings]) -> list[Chart]:
         averaging.chart(comparisons),
         over_rounds.chart(comparisons),
     )
-    return _there(charts)
+    return _drawn(charts)
 
 
-def _there(charts: Iterable[Chart | None]) -> list[Chart]:
+def _drawn(charts: Iterable[Chart | None]) -> list[Chart]:
     return [chart for chart in charts if chart is not None]

@@ -45,8 +45,10 @@ class Axis:
                 kept = rest
                 break
         low, high = _ends(kept, always)
-        room = margin * (high - low) or abs(high) * margin or 1.0
-        return cls(low - room, high + room)
+        if low == high:
+            room = margin * abs(high) or 1.0
+            return cls(low - room, high + room)
+        return cls(low, high).widened(margin)
 
     @classmethod
     def of_differences(cls, extents: Sequence[Extent], margin: float = _MARGIN) -> "Axis":
@@ -62,12 +64,18 @@ class Axis:
             low = max(extent.low, -most)
             high = min(extent.high, most)
             cut = cut.around(low, high)
-        axis = cut if whole.length > WORTH * cut.length else whole
-        return axis.widened(margin) if axis.length else cls(-1.0, 1.0)
+        axis = whole
+        if whole.length > WORTH * cut.length:
+            axis = cut
+        if not axis.length:
+            return cls(-1.0, 1.0)
+        return axis.widened(margin)
 
     def around(self, low: float, high: float) -> "Axis":
         """With these inside too."""
-        return Axis(min(self.low, low), max(self.high, high))
+        low = min(self.low, low)
+        high = max(self.high, high)
+        return Axis(low, high)
 
     @property
     def length(self) -> float:
@@ -75,7 +83,9 @@ class Axis:
 
     def within(self, low: float, high: float) -> "Axis":
         """Not beyond what is possible."""
-        return Axis(max(self.low, low), min(self.high, high))
+        low = max(self.low, low)
+        high = min(self.high, high)
+        return Axis(low, high)
 
     def widened(self, share: float) -> "Axis":
         """With room at both ends, for words."""

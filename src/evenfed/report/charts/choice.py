@@ -48,7 +48,10 @@ def _spec(
 ) -> Spec:
     colours = {}
     for position, value in enumerate(_values(methods, 1)):
-        colours[shown(value)] = GREY if value is None else _COLOURS[position % len(_COLOURS)]
+        colour = _COLOURS[position % len(_COLOURS)]
+        if value is None:
+            colour = GREY
+        colours[shown(value)] = colour
     legend = {
         "title": second,
         "orient": "bottom",

@@ -82,11 +82,12 @@ def _spans(marks: _Marks) -> list[tuple[int, int]]:
     """First and last cell of each stretch of the same kind."""
     spans: list[tuple[int, int]] = []
     for cell in sorted(marks):
-        first, last = spans[-1] if spans else (-2, -2)
-        if cell == last + 1 and marks[cell] == marks[first]:
-            spans[-1] = (first, cell)
-        else:
-            spans.append((cell, cell))
+        if spans:
+            first, last = spans[-1]
+            if cell == last + 1 and marks[cell] == marks[first]:
+                spans[-1] = (first, cell)
+                continue
+        spans.append((cell, cell))
     return spans
 
 

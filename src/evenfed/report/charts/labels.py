@@ -191,8 +191,8 @@ def _anywhere(
         if _covers(label, others, labels):
             continue
         crossed = 0
-        for placed in labels:
-            crossed += label.leader is not None and label.leader.meets(placed.box)
+        if label.leader is not None:
+            crossed = sum(label.leader.meets(placed.box) for placed in labels)
         distance = label.box.distance(point.x, point.y)
         if best is None or (crossed, distance) < least:
             best = label
@@ -210,11 +210,14 @@ def _everywhere(point: Point, area: Box) -> Iterator[Label]:
     for row, column in product(range(rows), range(columns + 1)):
         left = area.left + _GRID * column
         right = left + point.width
-        x, side = left, 1
+        x = left
+        side = 1
         if right <= point.x:
-            x, side = right, -1
+            x = right
+            side = -1
         elif left < point.x:
-            x, side = (left + right) / 2, 0
+            x = (left + right) / 2
+            side = 0
         y = area.top + LINE * (row + 0.5)
         yield _label(point, x, y, side, is_beside=False)
 
@@ -254,7 +257,8 @@ def _cost(
             cost += _COVERS_BAR * bar.meets(label.box)
     own_distance = label.box.distance(point.x, point.y)
     for other in others:
-        is_nearer = label.box.distance(other.x, other.y) < own_distance + 3
+        distance = label.box.distance(other.x, other.y)
+        is_nearer = distance < own_distance + 3
         if is_nearer and label.leader is None:
             cost += _NEARER_OTHER
         if label.leader:
@@ -296,8 +300,14 @@ def _label(
 ) -> Label:
     """Its text begins at x on the right side, ends there on the left side, or has it in its middle."""
     width = point.width
-    left = {1: x, 0: x - width / 2, -1: x - width}[side]
-    align = {1: "left", 0: "center", -1: "right"}[side]
+    left = x
+    align = "left"
+    if side == 0:
+        left = x - width / 2
+        align = "center"
+    if side == -1:
+        left = x - width
+        align = "right"
     half = LINE / 2
     box = Box(
         left=left,

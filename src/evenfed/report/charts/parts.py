@@ -227,7 +227,10 @@ def label_lines(label: str, width: int) -> list[str]:
 
 def names_extent(names: Mapping[str, Sequence[str]]) -> int:
     """Pixels beside a plot that the names of `names_axis` need."""
-    letters = max(len(line) for lines in names.values() for line in lines)
+    letters = 0
+    for lines in names.values():
+        for line in lines:
+            letters = max(letters, len(line))
     return _AXIS_LETTER * letters
 
 

@@ -24,8 +24,10 @@ def save_changed(charts: Sequence[Chart], folder: Path) -> list[Path]:
     for chart in charts:
         described = json.dumps(chart.still(), sort_keys=True)
         stamp = hashlib.sha256(described.encode()).hexdigest()
-        drawn = [folder / f"{chart.name}.svg", folder / f"{chart.name}.png"]
-        are_there = all(path.exists() for path in drawn)
+        svg = folder / f"{chart.name}.svg"
+        png = folder / f"{chart.name}.png"
+        drawn = [svg, png]
+        are_there = svg.exists() and png.exists()
         if stamps.get(chart.name) != stamp or not are_there:
             drawn = save(chart, folder)
         if drawn:
@@ -57,7 +59,8 @@ def save(chart: Chart, folder: Path, with_pdf: bool = False) -> list[Path]:
     svg = folder / f"{chart.name}.svg"
     png = folder / f"{chart.name}.png"
     pdf = folder / f"{chart.name}.pdf"
-    drawn = _numbered_afresh(vl_convert.vegalite_to_svg(drawable(chart.still())))
+    specification = drawable(chart.still())
+    drawn = _numbered_afresh(vl_convert.vegalite_to_svg(specification))
     is_unchanged = svg.exists() and svg.read_text() == drawn
     svg.write_text(drawn)
     png.write_bytes(vl_convert.svg_to_png(drawn, scale=2))
@@ -82,7 +85,10 @@ def drawable(part: Any) -> Any:
     """A specification whose texts are safe to draw: the renderer ends the process at a control character."""
     if isinstance(part, str):
         text = visible(part)
-        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+        if len(text) <= _LONGEST:
+            return text
+        beginning = text[: _LONGEST - 1]
+        return f"{beginning}…"
     if isinstance(part, Mapping):
         safe = {}
         for key, value in part.items():

@@ -105,20 +105,20 @@ class Look:
 
 def looks(entries: Sequence[Entry]) -> dict[str, Look]:
     """By label. The first, what the others are compared with, and repetitions are grey."""
-    found: dict[str, Look] = {}
+    look_of: dict[str, Look] = {}
     greys = 0
     others = 0
     for entry in entries:
         if entry is entries[0] or entry.is_control:
             shape = SHAPES[greys % len(SHAPES)]
-            found[entry.label] = Look(GREY, shape)
+            look_of[entry.label] = Look(GREY, shape)
             greys += 1
             continue
         turn, place = divmod(others, len(PALETTE))
         shape = SHAPES[turn % len(SHAPES)]
-        found[entry.label] = Look(PALETTE[place], shape)
+        look_of[entry.label] = Look(PALETTE[place], shape)
         others += 1
-    return found
+    return look_of
 
 
 def is_own(entry: Entry) -> bool:

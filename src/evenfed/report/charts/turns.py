@@ -79,7 +79,10 @@ def worst_clients(figures: Vector, higher_is_better: bool) -> list[int]:
 
 def _groups(findings: Findings) -> Groups:
     """For each client, its group: 0 are those that the baseline serves worst."""
-    of_seeds = [run.late_figures for run in findings.baseline.histories if run.late_figures is not None]
+    of_seeds = []
+    for run in findings.baseline.histories:
+        if run.late_figures is not None:
+            of_seeds.append(run.late_figures)
     means = findings.metric.sign * np.mean(of_seeds, axis=0)
     order = np.argsort(means, kind="stable")
     groups = np.empty(len(order), dtype=np.int64)
@@ -99,7 +102,12 @@ def _rows(entries: Sequence[Entry], people: People, group_of: Groups | None) -> 
         for seed, run in entry.runs.items():
             turns = _turns(run, people, group_of)
             for client, by_round in turns.items():
-                row: Row = {"algorithm": entry.label, "seed": seed, "client": client, "round": list(by_round)}
+                row: Row = {
+                    "algorithm": entry.label,
+                    "seed": seed,
+                    "client": client,
+                    "round": list(by_round),
+                }
                 if group_of is not None:
                     row["part"] = [round(part, 4) for part in by_round.values()]
                 yield row
@@ -113,7 +121,9 @@ def _turns(run: History, people: People, group_of: Groups | None) -> _Turns:
         if record.index < first or figures is None or np.isnan(figures).all():
             continue
         worst = worst_clients(figures, run.metric.higher_is_better)
-        parts = {people.names[client]: 1.0 for client in worst} if group_of is None else _parts(worst, group_of)
+        parts = {people.names[client]: 1.0 for client in worst}
+        if group_of is not None:
+            parts = _parts(worst, group_of)
         for name, part in parts.items():
             by_round = turns.setdefault(name, {})
             by_round[record.index + 1] = part
@@ -126,7 +136,8 @@ def _parts(worst: Sequence[int], group_of: Groups) -> dict[str, float]:
     numbers = np.bincount(group_of[list(worst)], minlength=_GROUPS)
     parts = {}
     for group in np.flatnonzero(numbers).tolist():
-        parts[_group_name(group)] = float(numbers[group] / sizes[group])
+        part = numbers[group] / sizes[group]
+        parts[_group_name(group)] = float(part)
     return parts
 
 

@@ -36,13 +36,17 @@ _TICK_HEIGHT = 11  # pixels
 
 def chart(findings: Findings) -> Chart | None:
     """None where weights are not known, or nothing but FedAvg was run, whose weights are 1."""
-    entries = [entry for entry in findings.planned if entry is not findings.baseline or entry.method != BASELINE]
+    entries = []
+    for entry in findings.planned:
+        if entry is not findings.baseline or entry.method != BASELINE:
+            entries.append(entry)
     if findings.origin or not entries:
         return None
     people = People.of(findings)
     rounds = min(last_rounds(len(people)), findings.reached)
     runs = sum(len(entry.runs) for entry in entries)
-    are_quantiles = len(people) > MANY_CLIENTS or runs * rounds * len(people) > MOST_CELLS
+    cells = runs * rounds * len(people)
+    are_quantiles = len(people) > MANY_CLIENTS or cells > MOST_CELLS
     rows: list[Row] = []
     for entry in entries:
         for seed, run in entry.runs.items():
@@ -75,8 +79,10 @@ def relative_weights(run: History) -> tuple[list[int], Vector]:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = (record.weights / total) / (run.shares / base)
+        is_known = took_part & np.isfinite(relative)
+        relative[~is_known] = np.nan
         numbers.append(record.index + 1)
-        by_round.append(np.where(took_part & np.isfinite(relative), relative, np.nan))
+        by_round.append(relative)
     return numbers, np.array(by_round)
 
 
@@ -85,7 +91,8 @@ def _rows(run: History, people: People, are_quantiles: bool) -> Iterator[Row]:
     if not numbers:
         return
     if are_quantiles:
-        for share, values in zip(_QUANTILES, np.nanquantile(weights, _QUANTILES, axis=1), strict=True):
+        quantiles = np.nanquantile(weights, _QUANTILES, axis=1)
+        for share, values in zip(_QUANTILES, quantiles, strict=True):
             yield _row(f"quantile {share:.0%}", numbers, values)
         return
     for client, name in enumerate(people.names):
@@ -114,7 +121,8 @@ def _y(rows: Sequence[Row]) -> Spec:
     pixels = PANEL_HEIGHT / (_height(high) - _height(low))
     ticks: list[int] = []
     for tick in _TICKS:
-        is_apart = all(pixels * abs(_height(tick) - _height(other)) >= _TICK_HEIGHT for other in ticks)
+        distances = [abs(_height(tick) - _height(other)) for other in ticks]
+        is_apart = pixels * min(distances, default=math.inf) >= _TICK_HEIGHT
         if low <= tick <= high and is_apart:
             ticks.append(tick)
     return {

@@ -166,8 +166,8 @@ def _judged(followed: Sequence[Following]) -> Page | None:
     rounds = _rounds(comparisons)
     planned = comparisons[0].rounds
     if rounds < planned and not complete:
-        after = f"After {rounds} of {planned} rounds"
-        verdicts = [judged.about(after) for judged in page.verdicts]
+        progress = f"After {rounds} of {planned} rounds"
+        verdicts = [judged.about(progress) for judged in page.verdicts]
         page = replace(page, verdicts=verdicts)
     return page
 

@@ -82,26 +82,29 @@ def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
             cells.append(_gap(basis.metric, difference, entry.is_control))
         else:
             cells.append({})
-    name = FLOOR_NAMES.get(label, label)
-    return {
-        "entry": visible(label),
-        "name": visible(name),
-        "control": entry.is_control,
-        "cells": cells,
-    }
+    line = line_of(label, cells)
+    line["name"] = visible(FLOOR_NAMES.get(label, label))
+    line["control"] = entry.is_control
+    return line
 
 
-def _line_of_lost(entry: Entry, columns: Sequence[dict[str, str]]) -> dict[str, Any]:
-    """An entry that broke down: it has no figures."""
-    name = visible(entry.label)
-    cells: list[dict[str, Any]] = [{} for _ in columns[1:]]
-    cells[0] = {"text": "broke down"}
+def line_of(label: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A line of the table."""
+    name = visible(label)
     return {
         "entry": name,
         "name": name,
         "control": False,
         "cells": cells,
     }
+
+
+def _line_of_lost(entry: Entry, columns: Sequence[dict[str, str]]) -> dict[str, Any]:
+    """An entry that broke down: it has no figures."""
+    cells: list[dict[str, Any]] = [{"text": "broke down"}]
+    for _ in columns[2:]:
+        cells.append({})
+    return line_of(entry.label, cells)
 
 
 def _level(basis: Basis, label: str, figure: str) -> dict[str, Any]:
@@ -124,7 +127,9 @@ def _gap(metric: Metric, difference: Difference, is_chance: bool) -> dict[str, A
     if difference.is_judged:
         cell["low"] = difference.low
         cell["high"] = difference.high
-        cell["range"] = f"{signed(metric, difference.low)} to {signed(metric, difference.high)}"
+        low = signed(metric, difference.low)
+        high = signed(metric, difference.high)
+        cell["range"] = f"{low} to {high}"
     return cell
 
 

@@ -16,7 +16,7 @@ from ..table import Cell, Line, Table
 from ..tables import title
 from ..tuning import not_tuned, values_of
 from .contents import Page
-from .glance import Glance
+from .glance import Glance, line_of
 from .verdict import Verdict
 from .words import level
 
@@ -89,7 +89,7 @@ def _glance(tuned: Tuned) -> Glance:
             _figure(metric, candidate, "mean"),
             {"value": number, "text": str(number)},
         ]
-        lines.append({"entry": visible(label), "name": visible(label), "control": False, "cells": cells})
+        lines.append(line_of(label, cells))
     subtitle = f"{metric.title.capitalize()} on {_judged_on(tuned)}, average of the last rounds"
     return Glance(_COLUMNS, lines, subtitle, [], metric.sign, first=2)
 

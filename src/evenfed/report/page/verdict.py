@@ -10,9 +10,10 @@ import numpy as np
 
 from ...comparison.findings import BASELINE, Entry
 from ...comparison.intervals import Difference
+from ...core.words import counted
 from ..tables import EQUAL_SEEDS, figures_at
 from .basis import Basis
-from .words import amount, change, counted, is_nothing, level, listed, shown, signed
+from .words import amount, change, is_nothing, level, listed, shown, signed
 
 _MANY = 5  # alternatives from which one may look like a gain by luck
 _LIKELY = "“Likely” is a 95 % interval: if all were repeated, 19 of 20 such ranges would hold the true difference."
@@ -223,7 +224,9 @@ def _level_with(basis: Basis, winners: Sequence[Entry]) -> list[Entry]:
     best = winners[0]
     rivals = []
     for entry in basis.rivals:
-        if entry is best or not basis.differences.comparable(best.label, entry.label):
+        if entry is best:
+            continue
+        if not basis.differences.comparable(best.label, entry.label):
             continue
         lead = basis.differences.between(best.label, entry.label, "worst10")
         if lead.direction != 1:
@@ -260,12 +263,13 @@ def _who_gains(basis: Basis, label: str, is_named: bool = True) -> str:
         name = f"expected {name}"
     if basis.is_unpadded:
         name = f"{name} without padding"
-    before = shown(metric, basis.level(basis.baseline, "worst10"))
-    after = shown(metric, basis.level(label, "worst10"))
+    baseline_level = shown(metric, basis.level(basis.baseline, "worst10"))
+    entry_level = shown(metric, basis.level(label, "worst10"))
     by_how_much = change(metric, basis.change(label, "worst10"))
     is_long = "[" in label
     who = "it" if is_long and is_named else label
-    text = f"The worst 10 % of clients: {name} {before} with {baseline}, {after} with {who} ({by_how_much})."
+    levels = f"{name} {baseline_level} with {baseline}, {entry_level} with {who}"
+    text = f"The worst 10 % of clients: {levels} ({by_how_much})."
     improved = _share(basis, label, "improved")
     if improved is not None:
         text += f" Of the clients that {baseline} serves below average, {improved:.0f} % do better."

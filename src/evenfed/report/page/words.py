@@ -73,18 +73,6 @@ def is_nothing(difference: Difference) -> bool:
     return not is_large
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number of things.
-
-    >>> counted(1, "seed"), counted(3, "seed")
-    ('1 seed', '3 seeds')
-    """
-    if number == 1:
-        return f"1 {one}"
-    plural = many or f"{one}s"
-    return f"{number} {plural}"
-
-
 def listed(names: Sequence[str]) -> str:
     """A few names, or how many there are.
 

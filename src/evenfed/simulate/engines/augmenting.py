@@ -1,6 +1,7 @@
 """Augmentation as engines apply it, tried out before the first round."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -47,8 +48,9 @@ def why_not_stacked(problem: Problem, augments: Iterable[Augmentation]) -> str |
     rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
     inputs, _ = problem.train.at(rows)
     for augment in augments:
+        of_stack = vmap(partial(augmented, augment))
         try:
-            vmap(lambda x, key, augment=augment: augmented(augment, x, key))(inputs, rows[0])
+            of_stack(inputs, rows[0])
         except Exception as error:  # what torch.vmap cannot do has many types
             return f"its augmentation cannot be vectorised: {first_line(error)}"
     return None

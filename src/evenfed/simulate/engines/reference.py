@@ -24,7 +24,11 @@ class Reference:
 
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         of = (self.problem.loss,)
-        return [self._measure(question, self.problem.train, of).means[0] for question in questions]
+        losses = []
+        for question in questions:
+            answer = self._measure(question, self.problem.train, of)
+            losses.append(answer.means[0])
+        return losses
 
     def scores(
         self,

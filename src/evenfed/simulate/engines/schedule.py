@@ -69,12 +69,13 @@ class Schedule:
             size = sizes[job]
             step = np.arange(place.end - place.begin)
             epoch = step // max(1, per_pass[job])
-            skipped = (step - epoch * per_pass[job]) * width
-            during = slice(place.begin, place.end)
-            first[during, place.slot] = offset + epoch * size + skipped
-            count[during, place.slot] = np.minimum(width, size - skipped)
-            jobs[during, place.slot] = job
-            local_step[during, place.slot] = step
+            batch = step - epoch * per_pass[job]
+            skipped = batch * width
+            cells = (slice(place.begin, place.end), place.slot)
+            first[cells] = offset + epoch * size + skipped
+            count[cells] = np.minimum(width, size - skipped)
+            jobs[cells] = job
+            local_step[cells] = step
             offset += size * passes[job]
             begin.add(place.begin, place.slot, job)
             end.add(place.end - 1, place.slot, job)
@@ -86,7 +87,10 @@ class Schedule:
     @property
     def useful(self) -> float:
         """The share of slots that are not idle."""
-        return float((self.count > 0).mean()) if len(self) else 1.0
+        if len(self) == 0:
+            return 1.0
+        is_busy = self.count > 0
+        return float(is_busy.mean())
 
 
 def _places(steps: Integers, slots: int) -> list[_Place]:

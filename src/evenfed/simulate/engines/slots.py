@@ -235,7 +235,8 @@ class Slots(Vectorised):
         means = totals.permute(1, 2, 0) / lengths
         by_class = torch.zeros(len(thetas), classes or 0, dtype=torch.float64, device=device)
         if classes is not None:
-            add_by_class(by_class, table[:, :, -1].T, pool.targets[rows])
+            right = table[:, :, -1].T
+            add_by_class(by_class, right, pool.targets[rows])
         return fetched(means, by_class, classes)
 
     def _own_models(
@@ -249,7 +250,8 @@ class Slots(Vectorised):
         measure = self._measure_of(pool)
         inputs = self._resident(pool)
         device = pool.targets.device
-        no_data = torch.full((len(of),), torch.nan, dtype=torch.float64, device=device)
+        functions = len(of)
+        no_data = torch.full((functions,), torch.nan, dtype=torch.float64, device=device)
         by_class = torch.zeros(classes or 0, dtype=torch.float64, device=device)
         means = []
         for client in question.ids.tolist():
@@ -263,6 +265,8 @@ class Slots(Vectorised):
             values = measure(model, pool, inputs, rows, of)
             means.append(values.double().mean(0))
             if classes is not None:
-                add_by_class(by_class, values[:, -1], pool.targets[rows])
-        (answer,) = fetched(torch.stack(means, dim=1)[None], by_class[None], classes)
+                right = values[:, -1]
+                add_by_class(by_class, right, pool.targets[rows])
+        table = torch.stack(means, dim=1)
+        (answer,) = fetched(table[None], by_class[None], classes)
         return answer

@@ -19,10 +19,11 @@ from ...augment import Augmentation
 from ...client import Pool
 from ...core import streams
 from ...core.maths import slope
-from ...core.server import Moments, Update
+from ...core.server import Update
 from ...local.optimizer import clip_factor
 from ...losses import Functions, values
 from ...trees import Inputs
+from .. import kept
 from ..layers.dropout import Masks
 from ..layers.tracing import Traced
 from ..problem import Answer, LocalLoss, Problem, Question, Task, Updates
@@ -157,7 +158,8 @@ class Stacked(Vectorised):
         owner = clients.repeat_interleave(sizes).to(device)
         totals = torch.zeros(count, len(ids), len(of), dtype=torch.float64, device=device)
         by_class = torch.zeros(count, classes or 0, dtype=torch.float64, device=device)
-        runs_at_once = min(max(1, count), max(1, self.rows // 256))
+        most_runs = max(1, self.rows // 256)
+        runs_at_once = min(max(1, count), most_runs)
         rows_at_once = max(1, self.rows // runs_at_once)
         for first_run in range(0, count, runs_at_once):
             runs = slice(first_run, first_run + runs_at_once)
@@ -291,8 +293,7 @@ class Stack:
             ids = torch.from_numpy(jobs.client[own])
             moments = None
             if self.tasks[which].moments is not None:
-                places = original[own]
-                moments = Moments(self.moments.values[places], self.moments.taken[places])
+                moments = kept.of(self.moments, original[own])
             update = Update(ids, deltas[own], snapshot, moments=moments)
             yield which, update
 
@@ -320,7 +321,8 @@ class Stack:
         rows = self.rows[:active, step, :width]
         mask = self.mask[:active, step, :width]
         keys = self.keys[:active, step]
-        gradient, losses = self.engine.gradients(thetas, rows, mask, keys, self.local.augment)
+        engine = self.engine
+        gradient, losses = engine.gradients(thetas, rows, mask, keys, self.local.augment)
         for slots, local_loss in local_losses:
             own = slots[slots < active]
             factors = slope(local_loss, losses[own])  # the chain rule

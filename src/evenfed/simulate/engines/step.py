@@ -136,7 +136,8 @@ class Step:
         """The states of the slots' optimisers; of parameters that do not learn they stay zero."""
         weights, rest = self.moments
         live = torch.cat([weights[slots], rest[slots]], -1)
-        whole = live.new_zeros(*live.shape[:-1], len(self.network.problem.theta))
+        leading = live.shape[:-1]
+        whole = live.new_zeros(*leading, len(self.network.problem.theta))
         whole[..., self.live.columns] = live
         return Moments(whole, self.taken[slots].squeeze(-1))
 
@@ -174,7 +175,9 @@ class Step:
         factors = self._factors(losses, kind)
 
         thetas = (weights, rest)
-        anchors = self.live.split(anchor) if self.pulled else (anchor, anchor)
+        anchors = (anchor, anchor)
+        if self.pulled:
+            anchors = self.live.split(anchor)
         steps = []
         for theta, gradient, origin in zip(thetas, gradients, anchors, strict=True):
             step = gradient.to(theta.dtype)
@@ -186,14 +189,16 @@ class Step:
         if self.form.clip is not None:
             factor = clip_factor(steps, self.form.clip)
             steps = [factor * step for step in steps]
-        for theta, step, moments in zip(thetas, steps, (weight_moments, rest_moments), strict=True):
-            own = [moments[:, m] for m in range(self.form.optimizer.moments)]
-            direction = self.form.optimizer.direction(theta, step, own, taken)
+        optimizer = self.form.optimizer
+        tables = (weight_moments, rest_moments)
+        for theta, step, moments in zip(thetas, steps, tables, strict=True):
+            own = [moments[:, m] for m in range(optimizer.moments)]
+            direction = optimizer.direction(theta, step, own, taken)
             moved = theta - lr * direction
             theta.copy_(moved)
             if self.network.is_rounded and theta is weights:
                 rounded.copy_(moved)
-        if self.form.optimizer.moments:
+        if optimizer.moments:
             taken.add_(1)
 
     def _gradients(
@@ -240,7 +245,8 @@ class Step:
         factors = torch.ones_like(losses)
         for number, local_loss in enumerate(self.local_losses, start=1):
             is_changed = kind == number
-            factors = torch.where(is_changed, slope(local_loss, losses), factors)
+            slopes = slope(local_loss, losses)
+            factors = torch.where(is_changed, slopes, factors)
         return factors[:, None]
 
 

@@ -39,7 +39,7 @@ def why_not_stacked(problem: Problem) -> str | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a model trips over here, it may well train one client at a time
-        return _told(error)
+        return _reason(error)
 
 
 def _obstacle(problem: Problem) -> str | None:
@@ -67,11 +67,11 @@ def _why_not_vectorised(problem: Problem) -> str | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        return _told(error)
+        return _reason(error)
     return None
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """An error of a trial as a reason."""
     message = str(error)
     if "randomness" in message:
@@ -155,7 +155,8 @@ def _examples_see_each_other(problem: Problem) -> bool:
     x, y = problem.train.at(slice(4))
     alone = []
     with torch.no_grad():
-        together = per_example(problem.loss(trees.outputs(probe, x), y))
+        outputs = trees.outputs(probe, x)
+        together = per_example(problem.loss(outputs, y))
         for i in range(len(y)):
             one = slice(i, i + 1)
             outputs = trees.outputs(probe, trees.rows(x, one))
@@ -189,13 +190,14 @@ def depends_on_chance(problem: Problem) -> bool:
     if draws_random_numbers(problem):
         return True
     x = _first(problem, _PASSED)
+    targets = problem.train.targets[:_PASSED]
     losses = []
     for key in (0, 1):
         probe = problem.in_training(copy.deepcopy(problem.model))
         masks = Masks(_any_key(problem) + key)
         with torch.no_grad(), torch.random.fork_rng(devices=[]), masks, wherever_weights_lie():
             outputs = trees.outputs(probe, x)
-            loss = problem.loss(outputs, problem.train.targets[:_PASSED])
+            loss = problem.loss(outputs, targets)
         losses.append(loss)
     return not torch.equal(*losses)
 
@@ -230,8 +232,9 @@ def check_training(problem: Problem, batchings: Sequence[Batching]) -> None:
 def _training_error(problem: Problem, inputs: trees.Inputs) -> Exception | None:
     """What a forward pass in training raises."""
     probe = problem.in_training(copy.deepcopy(problem.model))
+    masks = Masks(_any_key(problem))
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), Masks(_any_key(problem)), wherever_weights_lie():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), masks, wherever_weights_lie():
             trees.call(probe, inputs)
     except torch.OutOfMemoryError:
         raise

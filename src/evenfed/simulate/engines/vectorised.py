@@ -19,9 +19,11 @@ def fetched(means: Tensor, by_class: Tensor, classes: int | None) -> list[Answer
     table = torch.cat([means.flatten(1), by_class], dim=1).cpu()
     of_runs = []
     for row, shape in zip(table, means, strict=True):
-        own_means, own_totals = row.split([shape.numel(), by_class.shape[1]])
+        lengths = [shape.numel(), by_class.shape[1]]
+        own_means, own_totals = row.split(lengths)
         totals = None if classes is None else own_totals
-        of_runs.append(Answer(own_means.view_as(shape), totals))
+        answer = Answer(own_means.view_as(shape), totals)
+        of_runs.append(answer)
     return of_runs
 
 
@@ -45,7 +47,8 @@ class Vectorised(ABC):
     def losses(self, questions: Sequence[Question]) -> list[Tensor]:
         """The training losses each question asks for."""
         of = (self.problem.loss,)
-        return [answer.means[0] for answer in self.scores(questions, self.problem.train, of)]
+        answers = self.scores(questions, self.problem.train, of)
+        return [answer.means[0] for answer in answers]
 
     def scores(
         self,

@@ -50,7 +50,9 @@ def _transposed(
     """torch's transposed convolution, with results of this size."""
     inner = []  # the padding of the plain form whose gradient this is
     missing = []  # what torch's result lacks to the size
-    for image, kernel, beyond, wanted in zip(images.shape[2:], weight.shape[2:], padding, size, strict=True):
+    image_size = images.shape[2:]
+    kernel_size = weight.shape[2:]
+    for image, kernel, beyond, wanted in zip(image_size, kernel_size, padding, size, strict=True):
         around = kernel - 1 - beyond
         least = (image - 1) * stride - 2 * around + kernel
         inner.append(around)
