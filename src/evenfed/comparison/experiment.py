@@ -61,6 +61,8 @@ class Experiment:
     def read(cls, path: Path) -> "Experiment":
         """An experiment from a TOML file, or `@name` of the package's; unknown keys name the nearest valid one."""
         path = located(path)
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; give the path of an experiment's TOML file")
         try:
             table = tomllib.loads(plain_file(path, or_pipe=True).read_text())
         except OSError as error:
