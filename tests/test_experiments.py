@@ -300,6 +300,7 @@ def test_a_new_experiment_runs_as_it_is_and_with_ones_own_data_and_model(tmp_pat
     spaced = evenfed("new", "my own.toml")
     assert "evenfed compare 'my own.toml'" in spaced.stdout
     assert (tmp_path / "my own.toml").read_text().startswith("# evenfed compare 'my own.toml'\n")
+    assert Experiment.read(tmp_path / "my own.toml").name == "my-own"
     assert evenfed("new", "digits.toml").returncode == 0
     usual = Experiment.read(tmp_path / "digits.toml")
     assert usual.data.name == "digits" and {v.label for v in usual.variants} == {"fedavg", "semi_vred", "qffl"}

@@ -16,7 +16,7 @@ from ..client import Pool
 from ..core.errors import InputError, unknown
 from ..core.files import plain_file
 from ..data import DataSettings, Federation
-from ..experiments import located
+from ..experiments import located, named_after
 from ..settings import VARIANT, Settings, extended
 from ..simulate.drawn import Drawn
 from ..simulate.problem import Problem, initial_model
@@ -75,7 +75,7 @@ class Experiment:
         for key in ("data", "quick"):
             if isinstance(table.get(key), dict):
                 table[key] = _rooted(table[key], folder)
-        experiment = cls.of(table, path.stem)
+        experiment = cls.of(table, named_after(path))
         modules = [folder, Path.cwd()]
         modules += [folder / Path(name).expanduser() for name in experiment.modules]
         return dataclasses.replace(experiment, modules=tuple(map(str, modules)))
