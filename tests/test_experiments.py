@@ -297,6 +297,10 @@ def test_a_new_experiment_runs_as_it_is_and_with_ones_own_data_and_model(tmp_pat
     assert again.returncode == 2 and "exists already" in again.stderr
     nowhere = evenfed("new", "other.toml", "--data", "nowhere")
     assert nowhere.returncode == 2 and "no such folder or data set" in nowhere.stderr
+    spaced = evenfed("new", "my own.toml")
+    assert "evenfed compare 'my own.toml'" in spaced.stdout
+    assert (tmp_path / "my own.toml").read_text().startswith("# evenfed compare 'my own.toml'\n")
+    assert Experiment.read(tmp_path / "my own.toml").name == "my-own"
     assert evenfed("new", "digits.toml").returncode == 0
     usual = Experiment.read(tmp_path / "digits.toml")
     assert usual.data.name == "digits" and {v.label for v in usual.variants} == {"fedavg", "semi_vred", "qffl"}

@@ -43,6 +43,7 @@ def rows(**changes):
         (GOOD, {"unit": "per cent"}, "unknown unit"),
         (GOOD, {"missing": "ignore"}, "unknown missing"),
         (GOOD, {"last_rounds": 0}, "last_rounds=0"),
+        (GOOD, {"last_rounds": 10}, "no column of rounds to average 10 of"),
         ([], {}, "give a pandas table"),
         (3, {}, r"audit\(int\)"),
         ([1, 2], {}, "a list of something else than objects"),

@@ -48,6 +48,8 @@ def test_bad_experiment_files(case, tmp_path, evenfed):
     ("arguments", "told"),
     [
         (["compare", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["compare", "."], ". is a folder; give the path of an experiment's TOML file"),
+        (["tune", "--trials", "3"], "--trials 3: a grid tries every combination"),
         (["compare", "--algorithms", "fedavg,semi_vered"], "did you mean 'semi_vred'"),
         (["compare", "--algorithms", "semi_vred[beta=-1]"], "beta=-1.0 is out of range"),
         (["compare", "--algorithms", ""], "no algorithm"),

@@ -144,6 +144,16 @@ def test_bad_input_is_told_without_a_traceback(evenfed, tmp_path):
         assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_new_app_takes_the_options_of_the_manual_and_its_command_holds_spaces(evenfed, tmp_path):
+    made = evenfed("flower", "new", "two wards")
+    assert "cd 'two wards' && " in made.stdout
+    options = "evenfed.guard='off' evenfed.average=0.9 evenfed.weigh_at='average' evenfed.trips=2"
+    done = evenfed("flower", "check", "two wards", "--run-config", options)
+    assert done.returncode == 0, done.stderr
+    private = evenfed("flower", "check", "two wards", "--sites", "3", "--run-config", "evenfed.private=true")
+    assert private.returncode == 0, private.stderr
+
+
 def test_without_flower_the_command_says_what_to_install(tmp_path):
     """In a Python that has everything but flwr."""
     hidden = tmp_path / "hidden"

@@ -146,9 +146,22 @@ def test_nothing_is_overwritten_and_force_keeps_the_keys_and_adds_sites(evenfed,
         assert (out / kept).read_bytes() == before[out / kept]
     assert (out / "server/proxy.crt").read_bytes() != before[out / "server/proxy.crt"]
     assert "num-partitions=2" in (out / "sites/north/site.env").read_text() and (out / "sites/south/key").exists()
+    dropped = evenfed(*asked, "north", "--force")
+    assert dropped.returncode == 2 and "--sites leaves out south" in dropped.stderr
     (out / "ca.key").rename(out / "elsewhere")
-    refused = evenfed(*asked, "north", "--force")
+    refused = evenfed(*asked, "north,south", "--force")
     assert refused.returncode == 2 and "ca.key is missing" in refused.stderr
+
+
+def test_a_site_whose_folder_was_sent_away_keeps_its_key(tmp_path):
+    out = tmp_path / "deploy"
+    sites = federation("fed.example.org", "north,south")
+    write_files(out, sites)
+    listed = (out / "server/sites.toml").read_bytes()
+    shutil.rmtree(out / "sites" / "north")
+    write_files(out, sites, force=True)
+    assert (out / "server/sites.toml").read_bytes() == listed
+    assert not (out / "sites" / "north" / "key").exists()
 
 
 def test_a_site_may_send_its_public_key_alone(tmp_path):

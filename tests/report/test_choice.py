@@ -279,6 +279,7 @@ def test_one_choice_from_several_federations_with_the_margin_that_they_give(stud
     for wrong, why in (
         ([study[0]] * 2, "same set-up"),
         ([study[0], "--federations", "x"], "whole numbers"),
+        ([study[0], "--federations", "3,3"], "one of them is there twice"),
     ):
         refused = evenfed("choose", *wrong, "--out", target)
         assert refused.returncode == 2 and why in refused.stderr

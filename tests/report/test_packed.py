@@ -55,6 +55,12 @@ def test_another_comparisons_packed_file_is_not_replaced(small, edited, evenfed,
     done = evenfed("pack", other, tmp_path / "kept")
     assert done.returncode == 2 and "holds another comparison (seed: 0 there, 7 here)" in done.stderr
     assert (tmp_path / "kept" / "runs.tar.xz").read_bytes() == before
+    fewer = tmp_path / "fewer"
+    shutil.copytree(small, fewer)
+    shutil.rmtree(fewer / "vred" / "seed-1")
+    done = evenfed("pack", fewer, tmp_path / "kept")
+    assert done.returncode == 2 and "has not finished (vred/seed-1)" in done.stderr
+    assert (tmp_path / "kept" / "runs.tar.xz").read_bytes() == before
     again = evenfed("pack", tmp_path / "kept", tmp_path / "x")
     assert again.returncode == 2 and "is packed already" in again.stderr
 

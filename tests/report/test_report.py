@@ -369,12 +369,14 @@ def test_one_specification_has_our_spreads_and_the_papers_numbers(small):
     assert [row["paper"] for row in worst if "paper" in row] == [27.08]
 
 
-def test_bad_input_is_told_in_three_parts(small, evenfed, tmp_path):
+def test_bad_input_is_told_in_three_parts(small, edited, evenfed, tmp_path):
     (tmp_path / "empty").mkdir()
+    begun = edited(lambda label, seed, header, rounds: header.update(finished=False))
     for arguments, told in (
         ([tmp_path / "nowhere"], "there is no folder"),
         ([tmp_path / "empty"], "holds no finished run"),
         ([small / "vred"], "holds no finished run"),
+        ([begun], "rerun the command that began them to finish; `evenfed watch "),
         (
             [small, "--paper"],
             "ran on digits, and the paper has numbers for cifar10, cifar100, cinic10, stackoverflow only",

@@ -161,6 +161,15 @@ def test_a_saved_result_comes_back_with_personal_models_buffers_and_odd_names(di
         assert file.is_dir() or (file.suffix in (".json", ".jsonl", ".safetensors", "") and file.name != "pickle")
 
 
+def test_whoever_may_read_a_runs_rounds_may_read_its_model(ditto, tmp_path):
+    saved = ditto.save(tmp_path / "r") / "ditto" / "seed-0"
+    readable = (saved / "rounds.jsonl").stat().st_mode
+    files = list(saved.glob("*.safetensors"))
+    assert saved / "model.safetensors" in files
+    for file in files:
+        assert file.stat().st_mode == readable, file
+
+
 def test_a_saved_comparison_comes_back_in_its_order(compared, tmp_path):
     compared.save(tmp_path / "c")
     back = evenfed.load(tmp_path / "c", model=normalised())

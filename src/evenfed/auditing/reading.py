@@ -54,6 +54,12 @@ class Reading:
     def findings(self, name: str) -> Findings:
         """Of one metric: a column, or the name of what a wide table holds; empty if nobody says it."""
         figures = Figures.of(self.sheet, self.columns, name)
+        last_rounds = self.options.last_rounds or 1
+        if last_rounds > 1 and roles.ROUND not in self.columns.columns:
+            raise InputError(
+                f"{self.sheet.name} has no column of rounds to average {last_rounds} of; name it (--round COLUMN; in "
+                "Python round=...), or leave last_rounds out"
+            )
         shown = name or self._named_in_columns() or "score"
         metric = roles.metric_of(shown, self.options.lower_is_better)
         unit = None if self.options.unit is None else Unit(self.options.unit)
@@ -69,7 +75,7 @@ class Reading:
             figures,
             values,
             metric,
-            last_rounds=self.options.last_rounds or 1,
+            last_rounds=last_rounds,
             drops_missing=self.options.missing == "drop",
         )
         origin = Origin(tuple(facts), source=self.provenance.source, command=self.provenance.command)

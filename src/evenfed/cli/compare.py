@@ -5,13 +5,17 @@ import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..core.tables import without_none
+from ..core.errors import InputError
 from . import rerun
 from .manners import Quiet, Verbose, data_sets_like, detail_of, experiments_like
+
+if TYPE_CHECKING:
+    from ..comparison.search import Search
 
 
 class Format(StrEnum):
@@ -148,7 +152,6 @@ def tune(
     """
     from ..comparison import tune as tuning
     from ..comparison.progress import shown_shares
-    from ..comparison.search import Search
     from ..core.files import made
     from ..report import tuning as result
     from ..report.files import prepare
@@ -171,7 +174,7 @@ def tune(
         "storage": storage,
         "batch": batch,
     }
-    search = Search.of({**table, **without_none(options)})
+    search = _search({**table, **without_none(options)}, trials)
     folder = out / f"{chosen.name}-tune"
     show_progress, show_each = training.tuning_progress(detail)
     with made(folder), shown_shares(detail) as shares:
@@ -183,3 +186,15 @@ def tune(
         print(json.dumps(description, indent=1))
         return
     training.show_tuned(tuned, folder)
+
+
+def _search(table: dict[str, Any], trials: int | None) -> "Search":
+    """What a table `tune` with the command's options asks for; `--trials` is for a Bayesian search alone."""
+    from ..comparison.search import Search
+
+    search = Search.of(table)
+    if trials is not None and search.method == "grid":
+        raise InputError(
+            f"--trials {trials}: a grid tries every combination; add --method bayes, or leave --trials out"
+        )
+    return search

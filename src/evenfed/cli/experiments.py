@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -42,12 +43,13 @@ def new(
         raise InputError(f"{file} exists already; choose another name, or remove it first")
     template = TEMPLATE.read_text()
     lines = _data_lines(data, file)
-    text = template.format(file=file, data=lines, model=json.dumps(model))
+    quoted = shlex.quote(str(file))
+    text = template.format(file=quoted, data=lines, model=json.dumps(model))
     try:
         file.write_text(text)
     except OSError as error:
         raise InputError(f"{file} cannot be written ({error.strerror}); choose another place") from None
-    console().print(f"Written: {file}. Run it with: evenfed compare {file}", markup=False)
+    console().print(f"Written: {file}. Run it with: evenfed compare {quoted}", markup=False)
 
 
 def _data_lines(data: str, file: Path) -> str:

@@ -1,5 +1,6 @@
 """The command line for Flower: new apps, their check, and the files of a deployment."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,8 @@ def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder f
     page = Page(highlight=False, soft_wrap=True)
     for path in write_app(folder):
         page.print(str(path), markup=False)
-    page.print(f"\ncd {folder} && set -a && . ./quiet.env && set +a && flwr run . --stream", markup=False)
+    quoted = shlex.quote(str(folder))
+    page.print(f"\ncd {quoted} && set -a && . ./quiet.env && set +a && flwr run . --stream", markup=False)
 
 
 @flower_app.command("deploy-files", epilog=examples.of("flower deploy-files"))

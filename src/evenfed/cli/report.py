@@ -138,6 +138,7 @@ def choose(
     from ..comparison.federations import expanded
     from ..comparison.reading import read
     from ..comparison.tune import tables
+    from ..experiments import named_after
     from ..report import choice, write
     from ..report.files import write_choice
     from ..report.tuning import toml_text
@@ -149,7 +150,7 @@ def choose(
         (floor,) = _comparisons([floor])
     repetitions = read(floor) if floor else None
     chosen = choose_entries(comparisons, repetitions, margin)
-    confirming = chosen.experiment(out.stem, range(seeds), splits)
+    confirming = chosen.experiment(named_after(out), range(seeds), splits)
     noise = f", margin from {floor}" if floor else ""
     listed = ", ".join(map(str, folders))
     origin = f"Chosen from {listed}{noise}. {chosen.rule}"
@@ -192,6 +193,8 @@ def _whole_numbers(text: str) -> list[int]:
         if not part.strip().isdigit():
             raise InputError(f"--federations {text}: give whole numbers with commas between them, e.g. 3,4,5")
         numbers.append(int(part))
+    if len(set(numbers)) < len(numbers):
+        raise InputError(f"--federations {text}: one of them is there twice; give different ones, e.g. 3,4,5")
     return numbers
 
 

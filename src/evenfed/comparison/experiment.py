@@ -16,7 +16,7 @@ from ..client import Pool
 from ..core.errors import InputError, check_choice, unknown
 from ..core.files import plain_file
 from ..data import DataSettings, Federation
-from ..experiments import located
+from ..experiments import located, named_after
 from ..settings import VARIANT, Settings, extended
 from ..simulate.drawn import Drawn
 from ..simulate.problem import Problem, initial_model
@@ -61,6 +61,8 @@ class Experiment:
     def read(cls, path: Path) -> "Experiment":
         """An experiment from a TOML file, or `@name` of the package's; unknown keys name the nearest valid one."""
         path = located(path)
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; give the path of an experiment's TOML file")
         try:
             table = tomllib.loads(plain_file(path, or_pipe=True).read_text())
         except OSError as error:
@@ -73,7 +75,7 @@ class Experiment:
         for key in ("data", "quick"):
             if isinstance(table.get(key), dict):
                 table[key] = _rooted(table[key], folder)
-        experiment = cls.of(table, path.stem)
+        experiment = cls.of(table, named_after(path))
         modules = [folder, Path.cwd()]
         modules += [folder / Path(name).expanduser() for name in experiment.modules]
         return dataclasses.replace(experiment, modules=tuple(map(str, modules)))

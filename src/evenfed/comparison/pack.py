@@ -5,7 +5,7 @@ import json
 import lzma
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
             f"{folder} holds no finished run; give a comparison's folder that `evenfed compare` has written, such as "
             "runs/demo"
         )
-    _refuse_another(finished[0], target)
+    _refuse_another(finished, folder, target)
     try:
         packed = _write(finished, folder, target)
     except OSError as error:
@@ -67,19 +67,20 @@ def unpacked(folder: Path) -> Iterator[Path]:
             archive.unpack(packed, Path(place))
         except archive.DAMAGES as error:
             raise InputError(
-                f"{packed} cannot be unpacked ({error}); pack its runs again with `evenfed pack`"
+                f"{packed} cannot be unpacked ({error}); remove it, and pack its runs again with `evenfed pack`"
             ) from None
         yield Path(place)
 
 
-def _refuse_another(run: RunFolder, target: Path) -> None:
-    """A packed file may be replaced by runs on the same data and model, not by another comparison."""
+def _refuse_another(runs: Sequence[RunFolder], folder: Path, target: Path) -> None:
+    """A packed file may be replaced by the same runs and more, on the same data and model; none may be lost."""
     if not (target / PACKED).exists():
         return
     with unpacked(target) as place:
         packed_runs = RunFolder.all_in(place)
         old = packed_runs[0].header() if packed_runs else None
-    new = run.header()
+        packed_names = [str(run.path.relative_to(place)) for run in packed_runs]
+    new = runs[0].header()
     if old is None or new is None:
         return
     changes = []
@@ -90,6 +91,13 @@ def _refuse_another(run: RunFolder, target: Path) -> None:
     if changes:
         raise InputError(
             f"{target} holds another comparison ({'; '.join(changes)}); give another folder, or remove "
+            f"{target / PACKED}"
+        )
+    names = {str(run.path.relative_to(folder)) for run in runs}
+    lost = [name for name in packed_names if name not in names]
+    if lost:
+        raise InputError(
+            f"{target} holds runs that {folder} has not finished ({', '.join(lost)}); give another folder, or remove "
             f"{target / PACKED}"
         )
 

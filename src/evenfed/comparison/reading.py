@@ -1,5 +1,6 @@
 """Read the findings of a comparison from its folder or packed file."""
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -177,10 +178,13 @@ class _Reader:
         if labels:
             listed = ", ".join(labels)
             content = f"finished runs of {listed} but none of fedavg"
+        remedy = _WHICH_FOLDER
         if self.left_out:
             reasons = "; ".join(self.left_out)
             content += f" ({reasons})"
-        return InputError(f"{self.folder} holds {content}; every figure is compared with FedAvg's, so {_WHICH_FOLDER}")
+            quoted = shlex.quote(str(self.folder))
+            remedy = f"rerun the command that began them to finish; `evenfed watch {quoted}` shows them until then"
+        return InputError(f"{self.folder} holds {content}; every figure is compared with FedAvg's, so {remedy}")
 
     def _entry(self, label: str, runs: Runs, baseline: Header) -> Entry | None:
         """The histories of one label; None if they cannot be compared with FedAvg's."""

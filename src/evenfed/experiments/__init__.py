@@ -1,5 +1,6 @@
 """The experiments that come with the package: `@name` stands for `name.toml` here."""
 
+import re
 from pathlib import Path
 
 from ..core.errors import unknown
@@ -27,6 +28,15 @@ def shown(path: Path) -> str:
     if path.resolve().parent == FOLDER.resolve():
         return f"@{path.stem}"
     return str(path)
+
+
+def named_after(path: Path) -> str:
+    """The name of an experiment that its file gives it: what cannot name a folder becomes `-`.
+
+    >>> named_after(Path("my own.toml"))
+    'my-own'
+    """
+    return re.sub(r"[^\w.+-]+", "-", path.stem)
 
 
 def bundled() -> dict[str, str]:

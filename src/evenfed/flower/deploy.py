@@ -87,6 +87,7 @@ def write_files(out: Path, chosen: Federation, force: bool = False) -> list[Path
     folder = Folder(out, [])
     if folder.has("trusted.yaml") and not chosen.signed:
         raise InputError(f"{out} was made with --signed; give that again, or sites would no longer refuse other apps")
+    _check_sites(folder, chosen)
     try:
         _check_keys(folder, chosen)
         _write(folder, chosen)
@@ -148,6 +149,20 @@ def _check_room(out: Path, force: bool) -> None:
         raise InputError(f"{out} is not empty; give a new folder")
 
 
+def _check_sites(folder: Folder, chosen: Federation) -> None:
+    """Refuse to drop a site by leaving its name out: its key would still be registered, and places would move."""
+    known = {path.stem for path in folder.path.glob("server/sites/*.pub")}
+    for path in folder.path.glob("sites/*/key.pub"):
+        known.add(path.parent.name)
+    left_out = sorted(known.difference(chosen.sites))
+    if left_out:
+        listed = ", ".join(left_out)
+        raise InputError(
+            f"--sites leaves out {listed}, of which {folder.path} holds keys; name all sites, or, to drop one, remove "
+            "sites/NAME and server/sites/NAME.pub there first"
+        )
+
+
 def _check_keys(folder: Folder, chosen: Federation) -> None:
     """Those that sites have sent, before anything is written."""
     for site in chosen.sites:
@@ -169,8 +184,11 @@ def _write(folder: Folder, chosen: Federation) -> None:
     places = []
     for partition, site in enumerate(chosen.sites):
         own = folder.below(f"sites/{site}")
+        registered = server.below("sites")
+        if registered.has(f"{site}.pub") and not own.has("key.pub"):  # its folder was sent away: its key stays
+            own.write("key.pub", registered.read(f"{site}.pub"))
         public = _site_keys(own, site)
-        server.below("sites").write(f"{site}.pub", public)
+        registered.write(f"{site}.pub", public)
         places.append(_place(partition, site, public))
         node_config = f"partition-id={partition} num-partitions={len(chosen.sites)}"
         own.write("site.env", f"NODE_CONFIG='{node_config}'\n")

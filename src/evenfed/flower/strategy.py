@@ -162,7 +162,8 @@ class FairStrategy(Strategy):
     def summary(self) -> None:
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
-        log(INFO, "\t├──> %s", self.settings)
+        settings = dataclasses.replace(self.settings, guard=self.settings.guarding() or "off")
+        log(INFO, "\t├──> %s", settings)
         if self.settings.caution is not None:
             log(WARNING, "%s", self.settings.caution)
         place = self.folder.path if self.folder else "not kept (no `out`)"

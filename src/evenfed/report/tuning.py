@@ -1,5 +1,6 @@
 """What a search chose: a table, JSON with all candidates, and the chosen values as an experiment's TOML."""
 
+import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
@@ -110,7 +111,8 @@ def toml_text(path: Path, origin: str, experiment: Mapping[str, Any]) -> str:
         raise InputError("writing TOML needs tomli-w; install it with: pip install 'evenfed[tune]'") from None
     comment = textwrap.fill(origin, 110, initial_indent="# ", subsequent_indent="# ")
     content = tomli_w.dumps(experiment)
-    return f"# evenfed compare {shown(path)}\n{comment}\n{content}"
+    command = shlex.join(["evenfed", "compare", shown(path)])
+    return f"# {command}\n{comment}\n{content}"
 
 
 def save_toml(path: Path, text: str) -> None:

@@ -8,6 +8,8 @@ import dataclasses
 import errno
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -174,10 +176,13 @@ def _write(path: Path, tensors: Tensors, texts: Mapping[str, str]) -> None:
     metadata = dict(texts)  # none in a model's file, whose bytes are the same each time: several have no order
     metadata["sha256"] = _checksum(tensors, metadata)
     with replacing(path) as beside:
+        with beside.open("xb") as empty:
+            mode = os.fstat(empty.fileno()).st_mode
         try:
             save_file(tensors, beside, metadata)
         except SafetensorError as error:  # a full disk, for instance
             raise OSError(errno.EIO, str(error), str(path)) from None
+        beside.chmod(stat.S_IMODE(mode))  # who may read the run's other files; safetensors writes for its owner alone
 
 
 def _checksum(tensors: Tensors, texts: Mapping[str, str]) -> str:

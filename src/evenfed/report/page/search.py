@@ -1,5 +1,6 @@
 """The page of a search: what was chosen for each entry, every candidate, and the picture of both."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,8 +46,13 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
         tables=[_candidates(tuned)],
         charts=[pareto.chart(tuned)],
         labels=list(tuned.chosen),
-        commands=[f"evenfed compare {folder / 'tuned.toml'}"],
+        commands=[_command(folder)],
     )
+
+
+def _command(folder: Path) -> str:
+    """What trains the chosen entries again."""
+    return shlex.join(["evenfed", "compare", str(folder / "tuned.toml")])
 
 
 def _judged_on(tuned: Tuned) -> str:
@@ -69,7 +75,7 @@ def _verdict(tuned: Tuned, folder: Path) -> Verdict:
     count = len(tuned.candidates)
     sentence = f"{best.label} with {values} has the best {title(by)} of {count} candidates: {reached}."
     confirm = (
-        f"Not yet: the best of many looks better than it is. `evenfed compare {folder / 'tuned.toml'}` trains the "
+        f"Not yet: the best of many looks better than it is. `{_command(folder)}` trains the "
         "chosen entries again and judges them on test data."
     )
     if search.select_on == "test":
