@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import page
 from evenfed.comparison.provenance import provenance
-from evenfed.flower import Fair, FairStrategy, asking
+from evenfed.flower import Fair, FairStrategy, messaging
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -47,8 +47,8 @@ def serve(system: str, nodes: int) -> dict[str, float]:
     rounds = 2 if nodes <= NODES[0] else 1
     grid = FleetGrid(nodes, PARAMETERS)
     if system == "one by one":
-        asking.PUSHED_AT_ONCE = 1
-        asking.AT_ONCE = 4
+        messaging.PUSHED_AT_ONCE = 1
+        messaging.AT_ONCE = 4
     common = {"lr": 0.1, "rounds": rounds, "guard": "off"}
     strategies = {
         "fedavg": lambda: FedAvg(fraction_evaluate=0.0, min_available_nodes=nodes),

@@ -33,12 +33,12 @@ from evenfed.data.partition import dirichlet, split
 from evenfed.local.training import LocalTraining
 from evenfed.settings import Precision
 from evenfed.simulate import scoring
-from evenfed.simulate.engines.arithmetic import arithmetic
+from evenfed.simulate.engines.precision import arithmetic
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.layers import implicit
 from evenfed.simulate.loop import Run, advance, start
-from evenfed.simulate.problem import Engine, Problem, Question, Task
+from evenfed.simulate.problem import Engine, EvalRequest, Problem, Task
 from peers.naive_fl import round_seconds
 
 RESULT = Path(__file__).parent / "results" / "gpu.json"
@@ -194,7 +194,7 @@ def step(
         rows = torch.randint(len(problem.train.inputs), made.mask.shape, device=DEVICE)
         made.lr.fill_(1e-3)
         spent = milliseconds(lambda: made(rows, torch.ones_like(made.mask), made.keys), 30)
-        question = Question(problem.theta, torch.arange(len(clients)), problem.buffers)
+        question = EvalRequest(problem.theta, torch.arange(len(clients)), problem.buffers)
         passed = milliseconds(lambda: engine.losses([question]), 10)
     return {
         "name": name,

@@ -34,10 +34,10 @@ from evenfed.core.errors import InputError
 from evenfed.core.server import Record, Update
 from evenfed.data.federation import federate
 from evenfed.fairness import Fairness
-from evenfed.simulate.beginning import new_server
 from evenfed.simulate.divergence import divergence
+from evenfed.simulate.initial_state import new_server
 from evenfed.simulate.loop import engine_for, rounds, start
-from evenfed.simulate.problem import Engine, Problem, Question, Task
+from evenfed.simulate.problem import Engine, EvalRequest, Problem, Task
 from evenfed.simulate.state import Run, State
 
 RESULT = Path(__file__).parent / "results" / "liars.json"
@@ -147,7 +147,7 @@ class Lying:
     def how(self) -> str:
         return self.engine.how
 
-    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
+    def losses(self, questions: Sequence[EvalRequest]) -> list[Tensor]:
         answers = []
         for question, losses in zip(questions, self.engine.losses(questions), strict=True):
             lies = torch.isin(question.ids, self.liars)

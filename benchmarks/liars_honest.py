@@ -14,7 +14,7 @@ from torch import Tensor
 from evenfed.comparison.folder import RunFolder
 from evenfed.comparison.pack import unpacked
 from evenfed.comparison.record_json import from_json
-from evenfed.core.guard import Guard, Heard
+from evenfed.core.guard import Guard, ReportedNumbers
 
 RESULTS = Path(__file__).parent.parent / "results"
 COMPARISONS = ("cifar10", "cifar100", "shakespeare", "stackexchange")
@@ -44,7 +44,7 @@ def judged(run: RunFolder) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     for index, line in enumerate(run.rounds_path.read_text().splitlines()):
         table = torch.from_numpy(from_json(json.loads(line)).losses)
         if heard is None:
-            heard = Heard.nothing(len(table))
+            heard = ReportedNumbers.nothing(len(table))
         (ids,) = table.isfinite().nonzero(as_tuple=True)
         losses = table[ids]
         heard, bounded = guard.counted_losses(heard, ids, losses, index)

@@ -12,8 +12,8 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from evenfed.flower.masking import MASKED, PROTOCOL, respond
-from evenfed.flower.secure import Courier, open_session
+from evenfed.flower.masking_client import MASKED, PROTOCOL, respond
+from evenfed.flower.masking_server import ProtocolMessenger, open_session
 
 SUMS = 4
 
@@ -34,7 +34,7 @@ def measure(clients: int, entries: int) -> str:
             yield reply
 
     began = time.process_time()
-    courier = Courier(ask)
+    courier = ProtocolMessenger(ask)
     session = open_session(list(plain), SUMS, courier)
     keys_of_client = spent / clients
     keys_of_server = time.process_time() - began - spent

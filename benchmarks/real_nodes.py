@@ -11,7 +11,7 @@ import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
-from evenfed.flower.quiet import QUIET
+from evenfed.flower.no_telemetry import QUIET
 
 BIN = Path(sys.executable).parent
 PATIENCE = 120.0  # seconds for processes to begin or to end

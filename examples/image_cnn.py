@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import evenfed
-from evenfed.core.streams import Draw
+from evenfed.core.streams import HashedNumbers
 
 ALGORITHMS = ["fedavg", "semi_vred[beta=1,smooth=0.25]"]
 
@@ -25,7 +25,7 @@ def cnn() -> nn.Module:
     )
 
 
-def brighter(images: torch.Tensor, draw: Draw) -> torch.Tensor:
+def brighter(images: torch.Tensor, draw: HashedNumbers) -> torch.Tensor:
     """Each image up to a fifth brighter or darker; `draw` is the run's own random stream."""
     factors = 0.8 + 0.4 * draw.uniform(len(images), 1, 1, 1)
     return images * factors

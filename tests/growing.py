@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from evenfed.comparison.folder import RunFolder, replace_text
-from evenfed.comparison.lines import chained
+from evenfed.comparison.rounds_file import chained
 
 
 class Growing:

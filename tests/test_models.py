@@ -8,7 +8,7 @@ from torch import nn
 import evenfed
 from evenfed import models
 from evenfed.client import Pool
-from evenfed.simulate.engines.choose import why_not_stacked
+from evenfed.simulate.engines.parallel import why_not_stacked
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.loop import rounds, start

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import evenfed
-from evenfed.callbacks import Callback, EarlyStopping, MLflow, TensorBoard, WandB, naming, tensorboard
+from evenfed.callbacks import Callback, EarlyStopping, MLflow, TensorBoard, WandB, registry, tensorboard
 from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.runner import run
 from test_callbacks import CPU, clients, model
@@ -44,7 +44,7 @@ def carried_out(out: Path, **track):
 
 @pytest.fixture
 def failing(monkeypatch):
-    monkeypatch.setitem(naming.BY_NAME, "failing", Failing)
+    monkeypatch.setitem(registry.BY_NAME, "failing", Failing)
 
 
 def scalars(folder: Path, name: str) -> tuple[list[int], list[float]]:
@@ -201,12 +201,12 @@ def test_early_stopping_on_disk_stops_where_it_would_without_an_interruption(tmp
 )
 def test_tracks_that_cannot_be(track, told):
     with pytest.raises(evenfed.InputError, match=told):
-        naming.chosen(track)
+        registry.chosen(track)
 
 
 def test_names_choose_callbacks():
-    track = naming.chosen(["TensorBoard", "early-stopping", "mlflow", "wandb"])
-    kinds = [type(each) for each in naming.by_name(track)]
+    track = registry.chosen(["TensorBoard", "early-stopping", "mlflow", "wandb"])
+    kinds = [type(each) for each in registry.by_name(track)]
     assert kinds == [TensorBoard, EarlyStopping, MLflow, WandB]
 
 
@@ -274,7 +274,7 @@ def test_callbacks_on_flower(tmp_path, monkeypatch):
     from local_grid import LocalGrid
 
     monkeypatch.setattr(simulation, "simulate", lambda serve, app, clients, gpu: serve(LocalGrid(app, clients)))
-    monkeypatch.setitem(naming.BY_NAME, "stopping", Stopping)
+    monkeypatch.setitem(registry.BY_NAME, "stopping", Stopping)
     planned = experiment(stopping={}).with_value("train.engine", "flower")
     run(planned, tmp_path, lambda runs, records, engine: None)
     assert Stopping.ended == [("fedavg", 2), ("semi_vred", 2)]

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ._version import __version__
-from .core.on_demand import attributes
+from .core.lazy_imports import attributes
 
 if TYPE_CHECKING:
     from . import algorithms, augment, callbacks, losses, scores
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from .comparison.loading import load
     from .comparison.result import Comparison, Result
     from .core.errors import InputError
+    from .core.open_round import OpenRound
     from .core.round import close_round, open_round
     from .core.server import Record, Server, Update
-    from .core.turn import Turn
     from .data.arrays import federate
     from .fairness import Fairness, Inequality, Suppression
     from .metrics import Metric
@@ -39,7 +39,7 @@ __all__ = [
     "Server",
     "Settings",
     "Suppression",
-    "Turn",
+    "OpenRound",
     "Update",
     "__version__",
     "algorithms",
@@ -69,7 +69,7 @@ _HOMES = {
     "Comparison": "comparison.result",
     "Result": "comparison.result",
     "InputError": "core.errors",
-    "Turn": "core.turn",
+    "OpenRound": "core.open_round",
     "close_round": "core.round",
     "open_round": "core.round",
     "Record": "core.server",

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from .core.choices import kind_and_options
 from .core.errors import InputError, check_whole
-from .core.naming import Stored
+from .core.naming import StoredFunction
 from .core.scalars import unwrap_fields
-from .core.streams import Draw
+from .core.streams import HashedNumbers
 
-Augmentation = Callable[[Any, Draw], Any]  # a batch of inputs -> the same number of examples
+Augmentation = Callable[[Any, HashedNumbers], Any]  # a batch of inputs -> the same number of examples
 AugmentationChoice = str | Mapping[str, Any] | Augmentation | None
 
 
@@ -35,7 +35,7 @@ class CropAndFlip:
         unwrap_fields(self)
         check_whole("augment crop_and_flip: padding", self.padding, 0)
 
-    def __call__(self, batch: Any, draw: Draw) -> Tensor:
+    def __call__(self, batch: Any, draw: HashedNumbers) -> Tensor:
         if not isinstance(batch, Tensor) or batch.ndim != 4:
             kind = type(batch).__name__
             if isinstance(batch, Tensor):
@@ -67,7 +67,7 @@ def crop_and_flip(padding: int = 4) -> CropAndFlip:
     """The usual augmentation of small images: pad with zeros, crop at random, mirror half of them.
 
     >>> images = torch.rand(2, 3, 8, 8)
-    >>> crop_and_flip(2)(images, Draw(torch.tensor(0), 0)).shape
+    >>> crop_and_flip(2)(images, HashedNumbers(torch.tensor(0), 0)).shape
     torch.Size([2, 3, 8, 8])
     """
     return CropAndFlip(padding)
@@ -97,7 +97,7 @@ def table_of(choice: AugmentationChoice) -> dict[str, Any] | None:
     for name, kind in AUGMENTATIONS.items():
         if isinstance(augmentation, kind):
             return {"name": name, **dataclasses.asdict(augmentation)}
-    if isinstance(augmentation, Stored):
+    if isinstance(augmentation, StoredFunction):
         return {"name": augmentation.name}
     raise InputError(
         f"augment={augmentation!r}: a function cannot be sent to Flower's clients; give one by name "

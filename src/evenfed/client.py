@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import examples, misread, trees
+from . import data_checks, examples, trees
+from .column_names import Heading
 from .core.errors import InputError
-from .core.visible import visible
-from .heading import Heading
+from .core.printable import printable
 from .trees import Inputs
 
 Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
@@ -53,7 +53,7 @@ class Client:
             raise InputError(
                 f"client {name}: groups {shape} for {count} test examples; give one label for each test example"
             )
-        missing = misread.missing(self.groups)
+        missing = data_checks.missing(self.groups)
         if missing:
             raise InputError(f"client {name}: groups has {missing} missing values; give them a name such as 'unknown'")
 
@@ -67,7 +67,7 @@ class Client:
     def __repr__(self) -> str:
         train = _amount(self.train, self.size)
         test = "none" if self.test is None else _amount(self.test, self.test_size)
-        return f"<Client {visible(str(self.name or 'without a name'))}: train {train}, test {test}>"
+        return f"<Client {printable(str(self.name or 'without a name'))}: train {train}, test {test}>"
 
 
 def _amount(data: Examples, size: int | None) -> str:

@@ -18,7 +18,7 @@ from torch.utils.data.sampler import SubsetRandomSampler
 
 from .core.errors import InputError, first_line
 from .core.files import ARRAY_DAMAGES, plain_file
-from .misread import (
+from .data_checks import (
     MASKED,
     check_alignment,
     comes_from,

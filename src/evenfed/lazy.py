@@ -12,8 +12,8 @@ from torch import Tensor
 
 from . import examples, pooling, trees
 from .client import Client, Pool, Pools, tensors
+from .column_names import Heading
 from .core.errors import InputError, check_whole
-from .heading import Heading
 from .losses import check_binary_targets
 from .population import Clients
 from .trees import Inputs
@@ -34,7 +34,7 @@ def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None
     reason = _why_lazy(clients)
     if reason is None:
         return pooling.pools(clients, dtype, heading)
-    held = Held(_held_bytes(), heading or Heading())
+    held = LoadedClients(_held_bytes(), heading or Heading())
     train = LazyPool.over(clients, "train", dtype, held, reason)
     if train is None:
         raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
@@ -63,7 +63,7 @@ def expect_binary(pool: Pool) -> None:
         pool.check_at_hand()
 
 
-class Held:
+class LoadedClients:
     """Loaded clients, kept for reuse up to a number of bytes: the one that was used longest ago goes first."""
 
     def __init__(self, limit: int, heading: Heading) -> None:
@@ -72,10 +72,10 @@ class Held:
         self.classes: int | None = None  # of the targets, if they are classes
         self.is_binary = False  # whether targets are 0 and 1, or between them
         self.size = 0
-        self.loaded: OrderedDict[Part, Loaded] = OrderedDict()
+        self.loaded: OrderedDict[LazyExamples, Loaded] = OrderedDict()
         self.lock = threading.Lock()
 
-    def get(self, part: "Part", read: Callable[[], Loaded]) -> Loaded:
+    def get(self, part: "LazyExamples", read: Callable[[], Loaded]) -> Loaded:
         """The part as it is kept, or as `read` gives it."""
         with self.lock:
             if part in self.loaded:
@@ -94,7 +94,7 @@ class Held:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class LazyExamples:
     """One client's training or test examples, as the user gave them."""
 
     given: Any
@@ -126,9 +126,9 @@ class LazyPool(Pool):
     `inputs` and `targets` hold a few examples of one client, on which a model can be tried; `of` gives a client's own.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[LazyExamples]
     dtype: torch.dtype
-    held: Held
+    held: LoadedClients
     reason: str
 
     @classmethod
@@ -137,7 +137,7 @@ class LazyPool(Pool):
         clients: Sequence[Client],
         what: str,
         dtype: torch.dtype,
-        held: Held,
+        held: LoadedClients,
         reason: str,
     ) -> "LazyPool | None":
         """The training or the test examples of all clients; None if nobody has any."""
@@ -196,7 +196,7 @@ class LazyPool(Pool):
         inputs = trees.mapped(lambda tensor: tensor.to(device), self.inputs)
         return replace(self, inputs=inputs, targets=self.targets.to(device))
 
-    def _check_alike(self, part: Part, inputs: Inputs, targets: Tensor) -> None:
+    def _check_alike(self, part: LazyExamples, inputs: Inputs, targets: Tensor) -> None:
         shapes = f"{trees.shapes(inputs)} -> {trees.example_shape(targets)}"
         expected = f"{trees.shapes(self.inputs)} -> {trees.example_shape(self.targets)}"
         if shapes != expected:
@@ -224,11 +224,11 @@ def _part(
     what: str,
     dtype: torch.dtype,
     heading: Heading,
-) -> Part:
+) -> LazyExamples:
     data = client.train if what == "train" else client.test
     size = client.size if what == "train" else client.test_size
     if data is None:
-        return Part(None, where, None, 0, is_lazy=False)
+        return LazyExamples(None, where, None, 0, is_lazy=False)
     if examples.is_loader(data):
         name = "size" if what == "train" else "test_size"
         if size is None:
@@ -236,12 +236,12 @@ def _part(
                 f"{where}: a function that loads examples, without their number; give evenfed.Client(..., {name}=N)"
             )
         size = check_whole(f"{where}: {name}", size, 0)
-        return Part(data, where, client.column_of(data), size, is_lazy=True)
+        return LazyExamples(data, where, client.column_of(data), size, is_lazy=True)
     if _is_mapped(data):
         _, mapped_targets = examples.pair(data, where)
-        return Part(data, where, None, len(mapped_targets), is_lazy=True)
+        return LazyExamples(data, where, None, len(mapped_targets), is_lazy=True)
     inputs, targets = tensors(data, where, dtype, client.column_of(data), heading)
-    return Part((inputs, targets), where, None, len(targets), is_lazy=False)
+    return LazyExamples((inputs, targets), where, None, len(targets), is_lazy=False)
 
 
 def _why_lazy(clients: Sequence[Client]) -> str | None:

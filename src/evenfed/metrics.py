@@ -6,8 +6,8 @@ from typing import Any
 
 from .core.decimals import rounded
 from .core.errors import InputError
-from .core.few import Kept
 from .core.server import Record
+from .core.sparse import StoredNumbers
 from .fairness import Fairness, Vector
 
 _ACCURACY = "accuracy"
@@ -67,7 +67,7 @@ class Metric:
         """[n] the clients' figures in a round; None if it was not evaluated."""
         return record.test_losses if self.is_loss else record.accuracy
 
-    def kept(self, record: Record) -> Vector | Kept | None:
+    def kept(self, record: Record) -> Vector | StoredNumbers | None:
         """The same in the form the record keeps it in."""
         return record.kept("test_losses" if self.is_loss else "accuracy")
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from . import trees
 from .client import Client, Examples, Pool, Pools, like_training, tensors
+from .column_names import Heading
 from .core.errors import InputError
-from .heading import Heading
-from .population import Clients, Numbered
+from .population import Clients, NumberedNames
 from .trees import Inputs
 
 
@@ -73,8 +73,8 @@ def names(clients: Sequence[Client]) -> Sequence[str]:
         for position, client in enumerate(clients):
             named.append(client.name or str(position))
     else:
-        named = Numbered(len(clients))
-    if not isinstance(named, Numbered):
+        named = NumberedNames(len(clients))
+    if not isinstance(named, NumberedNames):
         _refuse_repeated(named)
     return named
 

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from . import examples
 from .client import Client, Examples, Pool, Pools, like_training, tensors
+from .column_names import Heading
 from .core.errors import InputError
-from .heading import Heading
 
 
-class Numbered(Sequence[str]):
+class NumberedNames(Sequence[str]):
     """The names of clients that have none: their positions, written when asked for.
 
-    >>> Numbered(3) == ["0", "1", "2"], Numbered(1000)[998:]
+    >>> NumberedNames(3) == ["0", "1", "2"], NumberedNames(1000)[998:]
     (True, ['998', '999'])
     """
 
@@ -40,7 +40,7 @@ class Numbered(Sequence[str]):
         return map(str, range(self.total))
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Numbered):
+        if isinstance(other, NumberedNames):
             return self.total == other.total
         if not isinstance(other, Sequence):
             return False
@@ -93,7 +93,7 @@ class Clients(Sequence[Client]):
     def names(self) -> Sequence[str]:
         """Their names, or their positions."""
         if self.given_names is None:
-            return Numbered(len(self))
+            return NumberedNames(len(self))
         return self.given_names
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from .core.average import check_decay
 from .core.choices import kind_and_options
 from .core.errors import InputError, check_choice, check_whole, unknown
 from .core.guard import Guard, GuardChoice
-from .core.naming import Stored, described
+from .core.naming import StoredFunction, described
 from .core.scalars import is_number, unwrap_fields
 from .core.server import OptimizerFactory, WeighAt, check_weigh_at
 from .core.streams import Batching
@@ -129,7 +129,7 @@ class Settings:
         if self.engine == "flower":
             table_of(self.augment)  # refuses what cannot be sent
         schedule = schedule_of(self.lr_schedule, self.rounds)
-        if self.lr_schedule != "constant" and not isinstance(schedule, Stored):
+        if self.lr_schedule != "constant" and not isinstance(schedule, StoredFunction):
             check_schedule(schedule, self.rounds)
 
     @classmethod

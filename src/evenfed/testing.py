@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from .algorithms import find, names
 from .client import Client
 from .comparison.api import train
-from .core.algorithm import Algorithm, Own, Part, Plan, build, check_declared
-from .core.declared import overridden
+from .core.algorithm import Algorithm, Plan, PrivateInputs, PrivatePart, build, check_declared
+from .core.class_checks import overridden
 from .core.errors import InputError
 from .core.round import close_round, open_round
 from .core.running import RunningSums, can_run
@@ -310,11 +310,11 @@ class _Check:
         deltas: Tensor,
         duals: Tensor,
         c: Tensor,
-    ) -> list[Part]:
+    ) -> list[PrivatePart]:
         """What each client computes from the sums."""
         clients = []
         for loss, delta, dual in zip(losses, deltas, duals, strict=True):
-            own = Own(
+            own = PrivateInputs(
                 loss=loss,
                 lr=LR,
                 clients=len(losses),
@@ -374,7 +374,7 @@ class _Check:
             self.require(weights[1] == 0, "a client without data got a weight")
 
 
-def _column(computed: list[Part], name: str) -> Tensor:
+def _column(computed: list[PrivatePart], name: str) -> Tensor:
     """One number of every client's part."""
     values = []
     for part in computed:

@@ -8,7 +8,7 @@ import torch
 import evenfed
 from evenfed import InputError, algorithms
 from evenfed.algorithms import FedAvg, SemiVRed
-from evenfed.comparison.plan import Variant, parse_list, with_baseline
+from evenfed.comparison.variants import Variant, parse_list, with_baseline
 from evenfed.core.algorithm import Algorithm, Plan, hyper
 from evenfed.testing import check_algorithm
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import evenfed
-from evenfed.core import held
+from evenfed.core import spooled
 from evenfed.core.algorithm import Algorithm, Plan
 from evenfed.core.errors import InputError
 from evenfed.core.fold import Fold
-from evenfed.core.guard import Clip, Guard, Heard
-from evenfed.core.turn import NOT_FINITE, REFUSED
+from evenfed.core.guard import Clip, Guard, ReportedNumbers
+from evenfed.core.open_round import NOT_FINITE, REFUSED
 
 CLIENTS = 10
 HONEST = torch.linspace(0.8, 1.2, CLIENTS).double()
@@ -173,7 +173,7 @@ def test_updates_are_held_only_until_a_usual_length_is_known():
 @pytest.mark.parametrize("name", ["fedavg", "drfa"])
 def test_large_updates_wait_for_a_usual_length_in_a_file(name, monkeypatch):
     wanted, wanted_record = played(begun(name), scales={4: 4.0})
-    monkeypatch.setattr(held, "MOST_HELD", 40)  # bytes: three updates, or one with its snapshot
+    monkeypatch.setattr(spooled, "MOST_HELD", 40)  # bytes: three updates, or one with its snapshot
     server, record = played(begun(name), scales={4: 4.0})
     assert torch.equal(server.theta, wanted.theta) and record.clipped == wanted_record.clipped
     assert record.clipped or name == "drfa"  # which has drawn others
@@ -182,7 +182,7 @@ def test_large_updates_wait_for_a_usual_length_in_a_file(name, monkeypatch):
         fold.add(evenfed.Update(client, torch.ones(3)))
     assert fold.clipping._held._bytes <= 40 and len(fold.clipping.waiting) == len(fold.plan.ids)
     assert all(each.delta.numel() == 0 for each in fold.clipping.waiting)
-    monkeypatch.setattr(held.tempfile, "TemporaryFile", no_room)
+    monkeypatch.setattr(spooled.tempfile, "TemporaryFile", no_room)
     with pytest.raises(InputError, match=r"cannot be written \(No space left.*TMPDIR"):
         played(begun(name))
 
@@ -249,7 +249,7 @@ def test_a_step_that_is_not_finite_is_not_taken(guard):
 
 
 def test_what_is_usual_comes_from_the_last_rounds_that_asked_enough_clients():
-    heard = Heard.nothing(100)
+    heard = ReportedNumbers.nothing(100)
     old = torch.arange(60)
     new = torch.arange(60, 100)
     heard = heard.with_losses(old, torch.full((60,), 9.0).double(), 0)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import evenfed
-from evenfed.comparison.plan import Variant
-from evenfed.core.algorithm import Algorithm, Terms
+from evenfed.comparison.variants import Variant
+from evenfed.core.algorithm import Algorithm, WeightTerms
 from evenfed.core.running import RunningSums, can_run
 from evenfed.testing import check_algorithm
 
@@ -80,7 +80,7 @@ class Lying(Algorithm):
         return losses.max()
 
     def terms(self, ids, losses, sizes, memory):
-        return Terms(sizes[None])
+        return WeightTerms(sizes[None])
 
 
 def test_terms_that_do_not_give_the_weights_are_told():

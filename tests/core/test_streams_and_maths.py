@@ -124,7 +124,7 @@ def test_best_common_descent_opposes_no_one():
 
 def drawn(key):
     """Two draws of one step: images to shift, and units to drop."""
-    draw = streams.Draw(key, streams.AUGMENTATION)
+    draw = streams.HashedNumbers(key, streams.AUGMENTATION)
     return draw.integers(9, 3, 2), draw.uniform(50)
 
 
@@ -139,7 +139,7 @@ def test_draws_of_a_step_are_the_same_alone_in_a_stack_under_vmap_and_traced():
 
 def test_draws_are_uniform_and_purposes_do_not_share_them():
     key = torch.from_numpy(streams.step_keys(0, 0, 0, 0))
-    first, second = (streams.Draw(key, purpose) for purpose in (streams.AUGMENTATION, streams.DROPOUT))
+    first, second = (streams.HashedNumbers(key, purpose) for purpose in (streams.AUGMENTATION, streams.DROPOUT))
     numbers = torch.stack([first.uniform(20_000), first.uniform(20_000), second.uniform(20_000)])
     counts = torch.stack([row.histc(10, 0, 1) for row in numbers])
     assert numbers.min() >= 0 and numbers.max() < 1

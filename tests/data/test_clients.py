@@ -20,9 +20,9 @@ from torch.utils.data import (
 
 import evenfed
 from evenfed import Client, InputError, client, examples, lazy
-from evenfed.heading import Heading
-from evenfed.simulate.engines.choose import Parallel
-from evenfed.simulate.problem import Problem, Question
+from evenfed.column_names import Heading
+from evenfed.simulate.engines.parallel import Parallel
+from evenfed.simulate.problem import EvalRequest, Problem
 
 X = torch.randn(12, 3, generator=torch.manual_seed(0))
 Y = torch.arange(12) % 2
@@ -352,7 +352,7 @@ def test_lazy_test_data_are_scored_beside_stacked_clients():
     problem = Problem.of(torch.nn.Linear(3, 2), at_hand, evenfed.Settings(batch_size=4))
     engine = Parallel(problem, 4)
     assert "stacked" in engine.how
-    question = Question(problem.theta, torch.arange(4), {})
+    question = EvalRequest(problem.theta, torch.arange(4), {})
     _, read_later = lazy.pools(loaded, torch.float32)
     (expected,) = engine.scores([question], problem.judged, (problem.loss,))
     (scores,) = engine.scores([question], read_later, (problem.loss,))

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from command import wait_for
-from evenfed.core.detail import Detail
 from evenfed.core.errors import InputError
+from evenfed.core.verbosity import Verbosity
 from evenfed.data import catalogue, fetch, store
 
 ARCHIVE = "cifar-10-binary.tar.gz"
@@ -131,9 +131,9 @@ def assert_all_there(cache):
 @pytest.mark.parametrize(
     ("detail", "shown", "hidden"),
     [
-        (Detail.QUIET, [], [ARCHIVE, "official"]),
-        (Detail.NORMAL, [ARCHIVE], ["official", "converting"]),
-        (Detail.VERBOSE, ["downloading http", ARCHIVE, "is the official file: md5:", "converting"], []),
+        (Verbosity.QUIET, [], [ARCHIVE, "official"]),
+        (Verbosity.NORMAL, [ARCHIVE], ["official", "converting"]),
+        (Verbosity.VERBOSE, ["downloading http", ARCHIVE, "is the official file: md5:", "converting"], []),
     ],
 )
 def test_how_much_fetch_says(detail, shown, hidden, site, cache, capsys):

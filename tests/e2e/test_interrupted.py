@@ -7,7 +7,7 @@ import pytest
 
 from command import SMALL
 from evenfed.comparison import tune
-from evenfed.comparison.disk import Disk
+from evenfed.comparison.disk_sink import DiskSink
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ SMALLEST = ["--algorithms", "fedavg", "--seeds", 1, "--rounds", 2, *SMALL]
     ("times", "told"), [(1, "every finished round is saved"), (2, "what is not saved yet is lost")]
 )
 def test_a_comparison(press, evenfed, times, told):
-    press(Disk, "after_round", times)
+    press(DiskSink, "after_round", times)
     done = evenfed("compare", *SMALLEST)
     assert done.returncode == 130 and told in done.stderr and "evenfed compare --algorithms" in done.stderr
 

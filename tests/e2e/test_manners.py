@@ -13,7 +13,7 @@ from evenfed.cli.examples import EXAMPLES
 from evenfed.cli.training import tuning_progress
 from evenfed.comparison.progress import live
 from evenfed.comparison.search import Candidate
-from evenfed.core.detail import Detail
+from evenfed.core.verbosity import Verbosity
 
 ROOT = typer.main.get_command(app)
 TINY = ["--rounds", 2, "--seeds", 1, "--algorithms", "fedavg,term", "--format", "json", *SMALL]
@@ -152,9 +152,9 @@ def test_quiet_and_verbose_exclude_each_other(evenfed):
 @pytest.mark.parametrize(
     ("detail", "said"),
     [
-        (Detail.QUIET, ""),
-        (Detail.NORMAL, "1 of 2 candidates\n"),
-        (Detail.VERBOSE, "fedavg with lr=0.1: mean 0.8000, worst 10 % 0.5000\n1 of 2 candidates\n"),
+        (Verbosity.QUIET, ""),
+        (Verbosity.NORMAL, "1 of 2 candidates\n"),
+        (Verbosity.VERBOSE, "fedavg with lr=0.1: mean 0.8000, worst 10 % 0.5000\n1 of 2 candidates\n"),
     ],
 )
 def test_how_much_tune_says(detail, said, capsys):

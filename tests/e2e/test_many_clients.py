@@ -9,8 +9,8 @@ import torch
 
 import evenfed
 from command import wait_for
-from evenfed.comparison import behaviour, client_table
-from evenfed.comparison.columns import places_in
+from evenfed.comparison import client_table, diagnostics
+from evenfed.comparison.columns_file import places_in
 from evenfed.comparison.folder import RunFolder
 from evenfed.comparison.pack import pack
 from evenfed.core.errors import DamageError, DamageWarning
@@ -152,13 +152,13 @@ def test_what_rounds_add_up_to_is_the_same_without_writing_them_out(clients):
         assert len(record.kept("losses").ids) == 50
         crowded = record.kept("losses").ids % 80
         ids, first = np.unique(crowded, return_index=True)
-        losses = behaviour.Few(MANY, ids, record.kept("losses").values[first], np.nan)
-        weights = behaviour.Few(MANY, ids, record.weights[record.kept("losses").ids][first], 0.0)
+        losses = diagnostics.SparseNumbers(MANY, ids, record.kept("losses").values[first], np.nan)
+        weights = diagnostics.SparseNumbers(MANY, ids, record.weights[record.kept("losses").ids][first], 0.0)
         records.append(record.but(losses=losses, weights=weights))
     losses = np.array([record.losses for record in records])
     weights = np.array([record.weights for record in records])
-    assert behaviour.swing(records, result.shares) == pytest.approx(oscillation(losses, result.shares))
-    assert behaviour.moved_weight(records, result.shares) == pytest.approx(moved(weights, losses, result.shares))
+    assert diagnostics.swing(records, result.shares) == pytest.approx(oscillation(losses, result.shares))
+    assert diagnostics.moved_weight(records, result.shares) == pytest.approx(moved(weights, losses, result.shares))
     history = result.history
     figures = np.array([record.accuracy for record in history.late])
     assert np.allclose(history.late_figures, figures.mean(0), equal_nan=True)

@@ -9,7 +9,7 @@ import pytest
 import command
 import evenfed as package
 from command import SMALL
-from evenfed.cli import rerun
+from evenfed.cli import printed_output
 
 EXPERIMENT = """
 seeds = 1
@@ -35,8 +35,8 @@ def test_it_is_printed_again_without_torch(call, tmp_path, evenfed):
     again = command.run(*call, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
     assert again.stdout == first.stdout and "vred" in first.stdout
     assert "rich.console" in again.stderr and "torch" not in again.stderr
-    assert rerun.printed([*call, "--full"]) is None
-    assert rerun.printed(["report", *call[1:]]) is None
+    assert printed_output.printed([*call, "--full"]) is None
+    assert printed_output.printed(["report", *call[1:]]) is None
     figure = Path("here/mine/figures/clients.png")
     figure.unlink()
     assert evenfed(*call).stdout == first.stdout and figure.exists()
@@ -45,15 +45,15 @@ def test_it_is_printed_again_without_torch(call, tmp_path, evenfed):
 def test_a_narrower_page_is_not_answered_with_a_wide_one(call, evenfed, monkeypatch):
     call += ["--format", "json"]
     evenfed(*call)
-    assert rerun.printed(call) is not None
+    assert printed_output.printed(call) is not None
     monkeypatch.setenv("COLUMNS", "60")
-    assert rerun.printed(call) is None
+    assert printed_output.printed(call) is None
 
 
 def test_it_is_made_anew_when_a_file_has_changed(call, evenfed, monkeypatch, tmp_path):
     call += ["--format", "json"]
     first = evenfed(*call).stdout
-    assert rerun.printed(call) == first
+    assert printed_output.printed(call) == first
     rounds = Path("here/mine/vred/seed-0/rounds.jsonl")
     status = rounds.stat()
     text = rounds.read_text()
@@ -62,17 +62,17 @@ def test_it_is_made_anew_when_a_file_has_changed(call, evenfed, monkeypatch, tmp
     changed = text.replace(json.dumps(last["accuracy"]), json.dumps(better))
     rounds.write_text(changed)
     os.utime(rounds, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert rerun.printed(call) is None
+    assert printed_output.printed(call) is None
     again = evenfed(*call)  # the run is trained again, as its lines are not those written
     assert again.returncode == 0 and "rounds.jsonl is damaged" in again.stderr
     assert json.loads(rounds.read_text().splitlines()[-1])["accuracy"] == last["accuracy"]
     first = again.stdout
-    assert rerun.printed(call) == first
+    assert printed_output.printed(call) == first
     Path("mine.toml").write_text(EXPERIMENT.replace("rounds = 2", "rounds = 3"))
     longer = evenfed(*call)
-    assert longer.stdout != first and rerun.printed(call) == longer.stdout
-    monkeypatch.setattr(rerun, "_PACKAGE", tmp_path)  # another version's files
-    assert rerun.printed(call) is None
+    assert longer.stdout != first and printed_output.printed(call) == longer.stdout
+    monkeypatch.setattr(printed_output, "_PACKAGE", tmp_path)  # another version's files
+    assert printed_output.printed(call) is None
 
 
 def test_what_else_decides_about_the_output_is_asked_each_time(call, evenfed):
@@ -80,14 +80,14 @@ def test_what_else_decides_about_the_output_is_asked_each_time(call, evenfed):
     evenfed(*call)
     reusing = [*call, "--reuse", "here/mine"]
     assert "taken from" in evenfed(*reusing).stderr
-    assert rerun.printed(reusing) is None
+    assert printed_output.printed(reusing) is None
     stopping = ["compare", "mine.toml", "--out", "there", *SMALL, "--format", "json", "--track", "early_stopping"]
     assert evenfed(*stopping).returncode == 0
-    assert rerun.printed(stopping) is None
+    assert printed_output.printed(stopping) is None
     kept = Path("here/.printed")
     for file in kept.iterdir():
         file.write_text("[1]")
-    assert rerun.printed(call) is None
+    assert printed_output.printed(call) is None
 
 
 def test_every_public_name_is_there():

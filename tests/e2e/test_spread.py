@@ -21,9 +21,9 @@ from evenfed.comparison.folder import RunFolder
 from evenfed.comparison.parts import divided, parts_of
 from evenfed.core.errors import InputError
 from evenfed.simulate.state import Run
-from evenfed.spread.crew import Crew
+from evenfed.spread.dispatcher import Dispatcher
 from evenfed.spread.on_ray import ray_places
-from evenfed.spread.options import Spread
+from evenfed.spread.options import SpreadOptions
 from worked_example import federation, small_model
 
 pytestmark = pytest.mark.slow
@@ -120,14 +120,14 @@ def test_slurm_jobs_that_are_processes_here_one_of_which_dies(tmp_path, alone, m
 
 def test_an_interrupted_command(evenfed, monkeypatch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    whole = Crew._check
+    whole = Dispatcher._check
 
     def interrupted(self, post):
         if not self.stop():
             os.kill(os.getpid(), signal.SIGINT)
         whole(self, post)
 
-    monkeypatch.setattr(Crew, "_check", interrupted)
+    monkeypatch.setattr(Dispatcher, "_check", interrupted)
     done = evenfed("compare", "--algorithms", "fedavg", "--seeds", 1, "--rounds", 2, *SMALL, "--workers", 2)
     signal.signal(signal.SIGINT, before)
     assert done.returncode == 130 and "every finished round is saved" in done.stderr
@@ -190,7 +190,7 @@ def test_a_comparison_over_the_two_nodes_of_a_ray_cluster_one_of_which_dies(
     try:
         head = cluster.head_node.node_id
         second = cluster.add_node(num_cpus=1)
-        assert len(ray_places(Spread(cluster=cluster.address))) == 2
+        assert len(ray_places(SpreadOptions(cluster=cluster.address))) == 2
         thread = threading.Thread(target=lose)
         thread.start()
         compared(out, cluster=cluster.address, callbacks=note, progress=True)

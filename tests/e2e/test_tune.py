@@ -17,11 +17,11 @@ import pytest
 import command
 import evenfed as package
 from evenfed.comparison.experiment import DEMO, Experiment
-from evenfed.comparison.plan import Variant
 from evenfed.comparison.search import Candidate, Search
-from evenfed.comparison.space import LEARNING_RATES, space_of
+from evenfed.comparison.search_space import LEARNING_RATES, space_of
 from evenfed.comparison.study import mark
 from evenfed.comparison.tune import front, tune
+from evenfed.comparison.variants import Variant
 from evenfed.core.algorithm import Algorithm, hyper
 from evenfed.report import tuning as result
 

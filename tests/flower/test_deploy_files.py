@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from evenfed import InputError
-from evenfed.flower import keys
+from evenfed.flower import certificates
 from evenfed.flower.deploy import federation, write_files
 from evenfed.flower.sites import read_sites
 from machines import PATH, Machine
@@ -171,7 +171,7 @@ def test_a_site_may_send_its_public_key_alone(tmp_path):
     with pytest.raises(InputError, match="is no key that Flower takes"):
         write_files(tmp_path / "deploy", federation("fed.example.org", "north,south"))
     assert [path for path in (tmp_path / "deploy").rglob("*") if path.is_file()] == [theirs]
-    theirs.write_bytes(keys.ssh_public(keys.new_key(), "a comment"))
+    theirs.write_bytes(certificates.ssh_public(certificates.new_key(), "a comment"))
     write_files(tmp_path / "deploy", federation("fed.example.org", "north,south"))
     assert not theirs.with_name("key").exists() and (tmp_path / "deploy/sites/south/key").exists()
     registered = (tmp_path / "deploy/server/sites/north.pub").read_text()

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 import evenfed
 from deployment import SITES, Deployment, commands
-from evenfed.flower import keys
+from evenfed.flower import certificates
 from evenfed.flower.deploy import FLEET
 from evenfed.simulate.problem import initial_model
 from machines import PATH
@@ -175,7 +175,7 @@ def test_sites_refuse_an_app_that_was_changed_after_it_was_signed(trained, deplo
 
 def test_a_site_that_is_not_registered_is_refused(deployment, tmp_path):
     files = shutil.copytree(deployment.folder / "deploy" / "sites" / "ward-0", tmp_path / "ward-3")
-    (files / "key").write_bytes(keys.ssh_private(keys.new_key()))
+    (files / "key").write_bytes(certificates.ssh_private(certificates.new_key()))
     refused = deployment.install_site(3, files)
     assert refused.ended() == 1 and "Failed to activate SuperNode" in refused.told()
 
@@ -189,7 +189,7 @@ def stranger(deployment) -> SimpleNamespace:
     home.mkdir()
     tables = [f'[superlink.{k}]\naddress="{at}"\nroot-certificates="{authority}"\n' for k, at in places.items()]
     (home / "config.toml").write_text('[superlink]\ndefault="far"\n' + "".join(tables))
-    (home / "key.pub").write_bytes(keys.ssh_public(keys.new_key(), "stranger"))
+    (home / "key.pub").write_bytes(certificates.ssh_public(certificates.new_key(), "stranger"))
     context = ssl.create_default_context(cafile=str(authority))
 
     def answers(place: str, path: str, method: str = "POST") -> tuple[int, bytes]:

@@ -13,7 +13,7 @@ import pytest
 
 from command import PATIENCE, on_one_core
 from deployment import ROOT, free_ports
-from evenfed.flower.quiet import QUIET
+from evenfed.flower.no_telemetry import QUIET
 from preloaded import Preloaded
 
 pytestmark = pytest.mark.slow

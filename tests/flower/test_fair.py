@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 
 import evenfed
 from evenfed.comparison.folder import RunFolder
-from evenfed.flower import Fair, asking, loss_before
+from evenfed.flower import Fair, loss_before, messaging
 from local_grid import node_of, simulated
 from stranger import CLIENTS, LR, SIZES, STEPS, app_of, extended, fair, model, run, train
 
@@ -140,7 +140,7 @@ def test_a_mixture_makes_room_for_a_new_client():
 
 
 def test_replies_are_let_go_as_they_arrive(monkeypatch):
-    monkeypatch.setattr(asking, "AT_ONCE", 1)
+    monkeypatch.setattr(messaging, "AT_ONCE", 1)
     alive = weakref.WeakSet()
     most = []
 
@@ -178,10 +178,10 @@ def test_rounds_skipped_before_the_first_reply_are_not_in_the_average():
 
 
 def test_buffers_are_averaged_by_size_and_counters_copied():
-    from evenfed.flower.frame import Frame
+    from evenfed.flower.array_layout import ArrayLayout
 
     net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    frame = Frame.of(ArrayRecord(net.state_dict()))
+    frame = ArrayLayout.of(ArrayRecord(net.state_dict()))
     assert frame.buffers == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
     again = frame.arrays(frame.read(ArrayRecord(net.state_dict()))).to_torch_state_dict()
     assert list(again) == list(net.state_dict())

@@ -8,10 +8,10 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 import evenfed
-from evenfed.flower import Fair, FairStrategy, asking, wire
-from evenfed.flower.habits import Closing, Habits
+from evenfed.flower import Fair, FairStrategy, messaging, wire
+from evenfed.flower.fleet_options import FleetOptions, RoundClosing
+from evenfed.flower.log_lines import final_table
 from evenfed.flower.server import options
-from evenfed.flower.telling import final_table
 from fleet_grid import FleetGrid, node_of
 
 pytestmark = pytest.mark.slow
@@ -65,17 +65,19 @@ def messages_of(count, entries, shared=True):
 
 
 def test_batches_are_bounded_by_the_bytes_that_are_not_shared(monkeypatch):
-    monkeypatch.setattr(asking, "PUSHED_BYTES", 10_000)
-    shared = [len(batch) for batch in asking._batches(messages_of(6, 5_000), asking._Sizes())]
+    monkeypatch.setattr(messaging, "PUSHED_BYTES", 10_000)
+    shared = [len(batch) for batch in messaging._batches(messages_of(6, 5_000), messaging._Sizes())]
     assert shared == [1, 5]  # the model is 20 kB, and counts once
-    assert [len(batch) for batch in asking._batches(messages_of(6, 1_000, shared=False), asking._Sizes())] == [1] * 6
-    monkeypatch.setattr(asking, "PUSHED_AT_ONCE", 4)
-    assert [len(batch) for batch in asking._batches(messages_of(6, 10), asking._Sizes())] == [4, 2]
+    assert [len(batch) for batch in messaging._batches(messages_of(6, 1_000, shared=False), messaging._Sizes())] == [
+        1
+    ] * 6
+    monkeypatch.setattr(messaging, "PUSHED_AT_ONCE", 4)
+    assert [len(batch) for batch in messaging._batches(messages_of(6, 10), messaging._Sizes())] == [4, 2]
 
 
 def test_large_models_are_pulled_one_by_one_and_numbers_together(monkeypatch):
-    monkeypatch.setattr(asking, "PULLED_BYTES", 50_000)
-    waiting = asking.Waiting(phones(), asking.Heard())
+    monkeypatch.setattr(messaging, "PULLED_BYTES", 50_000)
+    waiting = messaging.PendingReplies(phones(), messaging.Responsiveness())
     waiting.push(messages_of(6, 5_000))
     assert waiting.together == 2
     questions = [wire.message(node, wire.LOSS, wire.task_content({}, ConfigRecord({}))) for node in waiting.grid.nodes]
@@ -103,16 +105,16 @@ def test_more_than_needed_are_drawn_and_the_first_close_the_round():
 
 
 def test_spares_are_spent_on_the_trips_before_the_last():
-    closing = Habits(oversample=1.3).closing(100, 1000)
+    closing = FleetOptions(oversample=1.3).closing(100, 1000)
     assert (closing.drawn, closing.needed, closing.spare) == (130, 100, 30)
     assert closing.introductions(130).usable == 123
     assert closing.losses(130).usable == 115
     assert closing.updates(115, measured=115).usable == 100
     assert closing.updates(23, measured=115).usable == 20  # clients of weight zero do not train
     assert closing.updates(90, measured=90) is None
-    everyone = Closing(1.0, 10, 10)
+    everyone = RoundClosing(1.0, 10, 10)
     assert everyone.losses(10) is None and everyone.updates(10, 10) is None and everyone.scores(10) is None
-    assert Closing(0.9, 10, 10).updates(10, 10).answered == 9
+    assert RoundClosing(0.9, 10, 10).updates(10, 10).answered == 9
 
 
 def test_lost_weight_is_replaced_as_far_as_the_guard_allows():
@@ -281,7 +283,7 @@ def test_flowers_names_mean_the_same():
 def test_numpy_scalars_are_pythons_numbers():
     given = {"fraction_train": np.float32(0.5), "fraction_evaluate": np.int64(1), "oversample": np.float32(1.5)}
     strategy = FairStrategy("fedavg", clients=np.int64(4), rest=np.int64(1), wait=np.float32(5), **given)
-    assert repr(strategy.habits) == repr(Habits(oversample=1.5, rest=1))
+    assert repr(strategy.habits) == repr(FleetOptions(oversample=1.5, rest=1))
     assert repr(strategy.settings.participation) == "0.5" and repr(strategy.wait) == "5.0"
     fair = Fair("fedavg", participation=np.float32(0.5), oversample=np.float32(1.5))
     assert repr(fair.fraction_train) == "0.5"

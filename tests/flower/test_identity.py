@@ -11,7 +11,7 @@ from evenfed.comparison import record_json
 from evenfed.flower import FairStrategy, client_app
 from evenfed.flower.roster import Roster
 from evenfed.flower.server import initial_arrays
-from evenfed.flower.sites import Door, read_sites
+from evenfed.flower.sites import Admission, read_sites
 from local_grid import OPTIONS, LocalGrid, node_of, sites
 from worked_example import federation, small_model
 
@@ -136,7 +136,7 @@ def test_a_site_that_says_another_partition_than_the_list_is_left_out(tmp_path):
     places = {0: 1, 1: 0, 2: 2}
     rows = [f"[[site]]\npartition = {place}\nnode = {node_of(k)}\n" for k, place in places.items()]
     listed.write_text("".join(rows))
-    roster = Roster(door=Door.of(listed))
+    roster = Roster(door=Admission.of(listed))
     with pytest.raises(evenfed.InputError, match=r"1 of 3 clients.*says partition-id=0, and sites.toml gives it 1"):
         roster.gather(grid_of(), wait=0.1)
 

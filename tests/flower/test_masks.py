@@ -10,9 +10,9 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from flwr.supercore.task_identity import TaskIdentity
 
 import evenfed
-from evenfed.flower import masking, masks
-from evenfed.flower.masking import KEYS, MASKED, OPENED, PROTOCOL, SHARES
-from evenfed.flower.secure import Courier, MaskedSum, Session, TooFewError, open_session
+from evenfed.flower import mask_crypto, masking_client
+from evenfed.flower.masking_client import KEYS, MASKED, OPENED, PROTOCOL, SHARES
+from evenfed.flower.masking_server import MaskedSum, ProtocolMessenger, Session, TooFewClientsError, open_session
 
 pytestmark = pytest.mark.slow  # it loads flwr
 NODES = [11, 5, 8, 23]
@@ -40,7 +40,7 @@ class Sites:
         def contribute(message, context):
             return [node / 3], VECTORS[node]
 
-        return masking.respond(message, self.contexts[node], contribute)
+        return masking_client.respond(message, self.contexts[node], contribute)
 
     def refusal(self, node, part, order):
         """What a client says that does not do as it is told."""
@@ -72,7 +72,7 @@ def assert_sum(found, nodes):
 def test_one_set_up_serves_several_sums_and_a_client_that_leaves_between_them():
     gone = set()
     sites = Sites(lambda node, answer: None if node in gone else answer)
-    courier = Courier(sites.ask)
+    courier = ProtocolMessenger(sites.ask)
     session = open_session(NODES, 3, courier)
     assert_sum(summed(courier, session), NODES)
     gone.add(23)
@@ -81,7 +81,7 @@ def test_one_set_up_serves_several_sums_and_a_client_that_leaves_between_them():
     stages = [stage.says.split(" in ")[0] for stage in courier.stages[:3]]
     assert stages == ["set-up 4/4", "share keys 4/4", "masked 4/4"]
     gone.add(8)
-    with pytest.raises(TooFewError, match="masked: 2 of 4 clients are left, 3 are needed"):
+    with pytest.raises(TooFewClientsError, match="masked: 2 of 4 clients are left, 3 are needed"):
         summed(courier, session)
 
 
@@ -95,14 +95,14 @@ def test_the_secrets_of_one_sum_open_no_other():
         return None if node == 23 and MASKED in answer and told else answer
 
     sites = Sites(spoil)
-    courier = Courier(sites.ask)
+    courier = ProtocolMessenger(sites.ask)
     session = open_session(NODES, 2, courier)
     summed(courier, session)
     summed(courier, session)
     _, key_of_first, key_of_second = session.public[23]
     opened_later = combine_shares(told[4:])
-    assert masks.public_of(opened_later).hex() == key_of_second != key_of_first
-    assert masks.public_of(combine_shares(told[:4])).hex() not in session.public[23]  # the seed of its own mask
+    assert mask_crypto.public_of(opened_later).hex() == key_of_second != key_of_first
+    assert mask_crypto.public_of(combine_shares(told[:4])).hex() not in session.public[23]  # the seed of its own mask
     (place,) = json.loads(sites.contexts[23].state[PROTOCOL]["places"])
     assert place["keys"] == ["", ""] and place["seeds"] == ["", ""]  # forgotten once used
 
@@ -115,7 +115,7 @@ def test_a_box_that_cannot_be_opened_costs_nobody_its_place():
         return answer
 
     sites = Sites(spoil)
-    courier = Courier(sites.ask)
+    courier = ProtocolMessenger(sites.ask)
     session = open_session(NODES, 1, courier)
     assert_sum(summed(courier, session), NODES)
     assert not courier.lost
@@ -123,7 +123,7 @@ def test_a_box_that_cannot_be_opened_costs_nobody_its_place():
 
 def test_what_a_client_refuses():
     sites = Sites()
-    courier = Courier(sites.ask)
+    courier = ProtocolMessenger(sites.ask)
     session = open_session(NODES, 2, courier)
     running = session.sum(session.members, numbers=1, size=3)
     orders = {node: json.loads(parts[MASKED]) for node, parts in running.wanted().items()}
@@ -144,7 +144,7 @@ def test_what_a_client_refuses():
     courier.exchange("set-up", lax.keys_wanted(), lax.take_keys)
     keys = {str(node): keys for node, keys in lax.public.items()}
     assert "wrong keys" in sites.refusal(5, SHARES, {"session": lax.name, "public": {**keys, "5": keys["8"]}})
-    five = {**keys, "6": [masks.new_key().hex(), masks.new_key().hex()]}
+    five = {**keys, "6": [mask_crypto.new_key().hex(), mask_crypto.new_key().hex()]}
     assert "among 5 clients, 3 of whom can open them" in sites.refusal(5, SHARES, {"session": lax.name, "public": five})
 
 
@@ -153,23 +153,23 @@ def test_masks_hang_on_every_bit_of_their_seed():
     seed = bytes(range(32))
     reordered = seed[4:] + seed[:4]
     assert np.array_equal(pseudo_rand_gen(seed, 2**40, [(9,)])[0], pseudo_rand_gen(reordered, 2**40, [(9,)])[0])
-    mask = masks.mask_of(seed, 4096)
-    assert not np.array_equal(mask, masks.mask_of(reordered, 4096))
+    mask = mask_crypto.mask_of(seed, 4096)
+    assert not np.array_equal(mask, mask_crypto.mask_of(reordered, 4096))
     for bit in range(256):
         other = bytearray(seed)
         other[bit // 8] ^= 1 << bit % 8
-        assert not (masks.mask_of(bytes(other), 4) == mask[:4]).any()
+        assert not (mask_crypto.mask_of(bytes(other), 4) == mask[:4]).any()
     bits = np.unpackbits(mask.view(np.uint8))
     assert abs(bits.mean() - 0.5) < 4 * 0.5 / len(bits) ** 0.5  # uniform words, as 64-bit arithmetic needs
 
 
 def test_a_mask_between_two_is_theirs_alone():
-    keys = [masks.new_key() for _ in range(3)]
-    public = [masks.public_of(key) for key in keys]
-    assert np.array_equal(masks.pair_mask(keys[0], public[1], 5), masks.pair_mask(keys[1], public[0], 5))
-    assert not (masks.pair_mask(keys[2], public[1], 5) == masks.pair_mask(keys[0], public[1], 5)).any()
-    box = masks.sealed(keys[0], public[1], b"shares", b"here")
-    assert masks.unsealed(keys[1], public[0], box, b"here") == b"shares"
+    keys = [mask_crypto.new_key() for _ in range(3)]
+    public = [mask_crypto.public_of(key) for key in keys]
+    assert np.array_equal(mask_crypto.pair_mask(keys[0], public[1], 5), mask_crypto.pair_mask(keys[1], public[0], 5))
+    assert not (mask_crypto.pair_mask(keys[2], public[1], 5) == mask_crypto.pair_mask(keys[0], public[1], 5)).any()
+    box = mask_crypto.sealed(keys[0], public[1], b"shares", b"here")
+    assert mask_crypto.unsealed(keys[1], public[0], box, b"here") == b"shares"
     for key, place in ((keys[2], b"here"), (keys[1], b"there")):
         with pytest.raises(Exception):  # noqa: B017 - the library's own
-            masks.unsealed(key, public[0], box, place)
+            mask_crypto.unsealed(key, public[0], box, place)

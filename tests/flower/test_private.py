@@ -17,10 +17,10 @@ from torch import nn
 
 import evenfed
 from evenfed.comparison.folder import RunFolder
-from evenfed.core.algorithm import Algorithm, Own, Part, hyper
+from evenfed.core.algorithm import Algorithm, PrivateInputs, PrivatePart, hyper
 from evenfed.core.fold import Fold
 from evenfed.core.sums import number_of_means, parts
-from evenfed.flower import FairStrategy, client_app, masking, masks, secure
+from evenfed.flower import FairStrategy, client_app, mask_crypto, masking_client, masking_server
 from evenfed.flower.client import Site
 from evenfed.flower.server import initial_arrays
 from evenfed.testing import check_algorithm
@@ -68,7 +68,8 @@ def test_what_clients_compute_from_sums_is_the_algorithm(label, seed):
         losses = draw.gamma(2.0, 0.5, 6)
         turn = evenfed.open_round(server, losses)
         own = [
-            Own(torch.tensor(losses[i]), 0.1, 6, dual[i], dual.mean(), float(deltas[i] @ deltas[i])) for i in range(6)
+            PrivateInputs(torch.tensor(losses[i]), 0.1, 6, dual[i], dual.mean(), float(deltas[i] @ deltas[i]))
+            for i in range(6)
         ]
         found = parts(algorithm, own, share)
         weights = np.array([share[i] * float(found[i].weight) for i in range(6)])
@@ -120,7 +121,7 @@ class Evener(Algorithm):
     def private(self, own, mean):
         gap = own.loss - mean(own.loss)
         deviation = (mean(gap**2) + 0.01).sqrt()
-        return Part(1 + self.strength * gap / deviation, own.loss + self.strength * deviation)
+        return PrivatePart(1 + self.strength * gap / deviation, own.loss + self.strength * deviation)
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Wrong(Evener):
 @dataclass(frozen=True)
 class Mistaken(Evener):
     def private(self, own, mean):
-        return Part(1.0, own.loss)
+        return PrivatePart(1.0, own.loss)
 
 
 def test_a_plug_in_that_says_its_sums_runs_privately(monkeypatch, recwarn):
@@ -160,15 +161,15 @@ def test_numbers_are_summed_exactly_over_a_wide_range():
     draw = np.random.default_rng(0)
     for scale in (1e-9, 1.0, 1e5, 1e14):
         numbers = draw.normal(size=50) * scale
-        words = np.sum([masks.words_of_numbers([x, 2 * x]) for x in numbers], axis=0, dtype=np.uint64)
+        words = np.sum([mask_crypto.words_of_numbers([x, 2 * x]) for x in numbers], axis=0, dtype=np.uint64)
         wanted = [math.fsum(numbers), 2 * math.fsum(numbers)]
-        assert masks.numbers_of_words(words) == pytest.approx(wanted, rel=1e-15, abs=50 * 2.0**-40)
+        assert mask_crypto.numbers_of_words(words) == pytest.approx(wanted, rel=1e-15, abs=50 * 2.0**-40)
     for bad in (math.nan, math.inf, 1e16):
         with pytest.raises(evenfed.InputError, match="not finite or too large"):
-            masks.words_of_numbers([bad])
+            mask_crypto.words_of_numbers([bad])
     vectors = draw.uniform(-8, 8, size=(50, 20))
-    words = np.sum([masks.words_of_vector(vector) for vector in vectors], axis=0, dtype=np.uint64)
-    assert np.abs(masks.vector_of_words(words) - vectors.sum(0)).max() <= 50 * 2.0**-41
+    words = np.sum([mask_crypto.words_of_vector(vector) for vector in vectors], axis=0, dtype=np.uint64)
+    assert np.abs(mask_crypto.vector_of_words(words) - vectors.sum(0)).max() <= 50 * 2.0**-41
 
 
 class Watch:
@@ -176,7 +177,7 @@ class Watch:
 
     def __init__(self, monkeypatch):
         self.replies, self.plain, self.sums = [], {}, []
-        contribute, close = Site._contribution, secure.MaskedSum.opened
+        contribute, close = Site._contribution, masking_server.MaskedSum.opened
 
         def contribution(site, message, context, call_next):
             numbers, vector = contribute(site, message, context, call_next)
@@ -189,7 +190,7 @@ class Watch:
             return numbers, vector
 
         monkeypatch.setattr(Site, "_contribution", contribution)
-        monkeypatch.setattr(secure.MaskedSum, "opened", closed)
+        monkeypatch.setattr(masking_server.MaskedSum, "opened", closed)
 
     def spoil(self, reply, client):
         self.replies.append((client, reply))
@@ -197,8 +198,8 @@ class Watch:
 
 
 def masked_in(reply):
-    record = reply.content.config_records.get(masking.PROTOCOL, {})
-    return np.frombuffer(record.get(masking.MASKED, b""), dtype="<u8")
+    record = reply.content.config_records.get(masking_client.PROTOCOL, {})
+    return np.frombuffer(record.get(masking_client.MASKED, b""), dtype="<u8")
 
 
 def test_no_single_loss_update_or_score_reaches_the_server(monkeypatch):
@@ -206,7 +207,7 @@ def test_no_single_loss_update_or_score_reaches_the_server(monkeypatch):
     held = sites(federation())
     app = client_app(small_model, lambda c: held[c.node_config["partition-id"]], device="cpu")
     on_flower("semi_vred", grid=LocalGrid(app, 5, spoil=watch.spoil), private=True, rounds=3)
-    allowed = {masking.KEYS, masking.SHARES, masking.MASKED, masking.OPENED}
+    allowed = {masking_client.KEYS, masking_client.SHARES, masking_client.MASKED, masking_client.OPENED}
     entries, sent = [], {}
     for client, reply in watch.replies:
         assert not reply.content.array_records
@@ -214,8 +215,8 @@ def test_no_single_loss_update_or_score_reaches_the_server(monkeypatch):
             assert not reply.content.metric_records
             continue
         assert reply.metadata.message_type == "train"  # never asked for a loss or a score
-        assert set(reply.content.config_records) == {masking.PROTOCOL}
-        assert set(reply.content.config_records[masking.PROTOCOL]) <= allowed
+        assert set(reply.content.config_records) == {masking_client.PROTOCOL}
+        assert set(reply.content.config_records[masking_client.PROTOCOL]) <= allowed
         assert [dict(m) for m in reply.content.metric_records.values()] == [{"num-examples": 1}]
         words = masked_in(reply)
         if len(words):
@@ -225,9 +226,9 @@ def test_no_single_loss_update_or_score_reaches_the_server(monkeypatch):
     assert [len(found) for found in sent.values()] == [10] * 4 and len(watch.sums) == 10
     for node, vectors in sent.items():
         for masked, plain in zip(vectors, watch.plain[node], strict=True):
-            in_the_clear = set(masks.words_of_numbers(plain[:3]).tolist()) | {1}
+            in_the_clear = set(mask_crypto.words_of_numbers(plain[:3]).tolist()) | {1}
             if len(plain) > 5:
-                in_the_clear |= set(masks.words_of_vector(plain[3:]).tolist())
+                in_the_clear |= set(mask_crypto.words_of_vector(plain[3:]).tolist())
             assert not in_the_clear & set(masked.tolist())
     spread = np.concatenate(entries)
     counts = np.histogram(spread, bins=16, range=(0, 1))[0]
@@ -239,11 +240,16 @@ def test_no_single_loss_update_or_score_reaches_the_server(monkeypatch):
         assert np.abs(found - total).max() <= 4 * 2.0**-40
 
 
-STAGES = {masking.MASKED: "mean", masking.OPENED: "unmask", masking.KEYS: "setup", masking.SHARES: "keys"}
+STAGES = {
+    masking_client.MASKED: "mean",
+    masking_client.OPENED: "unmask",
+    masking_client.KEYS: "setup",
+    masking_client.SHARES: "keys",
+}
 
 
 def stage_of(reply):
-    record = reply.content.config_records[masking.PROTOCOL]
+    record = reply.content.config_records[masking_client.PROTOCOL]
     stage = next(stage for key, stage in STAGES.items() if key in record)
     return "update" if stage == "mean" and len(masked_in(reply)) > 20 else stage
 
@@ -418,7 +424,7 @@ def test_climb_and_smoothing_count_the_memory_of_rounds_that_counted():
 
 
 def test_many_clients_share_masks_with_neighbours_only(monkeypatch):
-    monkeypatch.setattr(secure, "NEIGHBOURS", 5)
+    monkeypatch.setattr(masking_server, "NEIGHBOURS", 5)
     clients = federation(sizes=[4] * 9)
     grid = losing(app_of(clients), {2}, "update", count=9)
     options = {"rounds": 1, "evaluate_every": 0, "timeout": 0.05}

@@ -13,7 +13,7 @@ import torch
 
 import evenfed
 from evenfed.comparison.folder import RunFolder
-from evenfed.comparison.following import FollowedRun
+from evenfed.comparison.live_reader import LiveRun
 from evenfed.comparison.lock import LOCK, locked
 from evenfed.comparison.pack import pack
 from evenfed.flower import FairStrategy, client_app
@@ -134,7 +134,7 @@ def test_doubled_rounds_are_refused_by_every_reader(finished, tmp_path):
     folder.rounds_path.write_text("".join(text + text for text in texts))
     header = folder.header()
     folder._write_header(replace(header, lines_digest=None))  # as older versions, which kept none
-    followed = FollowedRun(folder)
+    followed = LiveRun(folder)
     followed.look()
     assert "is of round 1" in followed.damage or "instead of 3" in followed.damage
     for read in (folder.history, lambda: evenfed.load(folder.path), lambda: pack(tmp_path, tmp_path / "packed")):

@@ -10,7 +10,7 @@ from flwr.supercore.fab import Fab
 from flwr.supernode.start_client_internal import _verify_fab
 
 from evenfed import InputError
-from evenfed.flower import keys
+from evenfed.flower import certificates
 from evenfed.flower.new import write_app
 from evenfed.flower.signing import admit, sign_app
 
@@ -24,10 +24,10 @@ ON CONFLICT (fab_hash) DO UPDATE SET content = excluded.content, verifications =
 
 @pytest.fixture
 def release(tmp_path):
-    key = keys.new_release_key()
+    key = certificates.new_release_key()
     path = tmp_path / "release.key"
-    path.write_bytes(keys.ssh_private(key))
-    return path, {keys.key_name(key): keys.ssh_public(key, "release").decode()}
+    path.write_bytes(certificates.ssh_private(key))
+    return path, {certificates.key_name(key): certificates.ssh_public(key, "release").decode()}
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def test_a_signature_holds_for_the_app_as_it_was_and_for_this_key_alone(app, rel
     fab = Fab(signed["fab_hash"], bundle, signed["verifications"])
     assert _verify_fab(fab, trusted)
     assert not _verify_fab(Fab("", bundle + b" ", signed["verifications"]), trusted)
-    other = keys.new_release_key()
-    stranger = {name: keys.ssh_public(other, "release").decode() for name in trusted}
+    other = certificates.new_release_key()
+    stranger = {name: certificates.ssh_public(other, "release").decode() for name in trusted}
     assert not _verify_fab(fab, stranger)
 
 
@@ -78,7 +78,7 @@ def test_the_superlink_passes_on_what_was_admitted_each_time_it_stores_the_app(a
 
 def test_bad_input_is_told(app, release, database, tmp_path):
     ecdsa = tmp_path / "ecdsa"
-    ecdsa.write_bytes(keys.ssh_private(keys.new_key()))
+    ecdsa.write_bytes(certificates.ssh_private(certificates.new_key()))
     nonsense = tmp_path / "nonsense"
     nonsense.write_text("{}")
     signature = sign_app(app, release[0], tmp_path / "signature.json")

@@ -17,9 +17,9 @@ from torch import nn
 
 import evenfed
 from evenfed.comparison.folder import RunFolder
-from evenfed.flower import FairStrategy, asking, client_app
+from evenfed.flower import FairStrategy, client_app, messaging
 from evenfed.flower.server import initial_arrays
-from evenfed.report.live.editions import Editions
+from evenfed.report.live.page_versions import PageVersions
 from local_grid import OPTIONS, LocalGrid, assert_same, node_of, on_flower, simulated, sites
 from worked_example import federation, small_model
 
@@ -45,7 +45,7 @@ def test_replies_in_any_order_give_the_same_model(algorithm, recwarn):
 
 
 def test_replies_are_folded_as_they_arrive_and_let_go(monkeypatch):
-    monkeypatch.setattr(asking, "AT_ONCE", 4)
+    monkeypatch.setattr(messaging, "AT_ONCE", 4)
     alive, most = weakref.WeakSet(), []
 
     def seen(reply, by):
@@ -58,7 +58,7 @@ def test_replies_are_folded_as_they_arrive_and_let_go(monkeypatch):
     for ordered in (True, False):
         grid = LocalGrid(app_of(clients), 10, spoil=seen)
         on_flower("semi_vred", clients, grid=grid, rounds=1, evaluate_every=0, ordered=ordered)
-    assert len(most) == 20 and max(most) <= asking.AT_ONCE + 1
+    assert len(most) == 20 and max(most) <= messaging.AT_ONCE + 1
 
 
 def spoiled(kind, client, change):
@@ -417,7 +417,7 @@ def test_clients_augment_as_the_simulator_does():
 
 
 def test_the_page_of_a_run_grows_with_it(tmp_path):
-    editions = Editions(tmp_path, pause=0, idle=0)
+    editions = PageVersions(tmp_path, pause=0, idle=0)
     sentences = []
 
     def look():

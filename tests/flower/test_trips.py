@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import evenfed
-from evenfed.core import held
+from evenfed.core import spooled
 from evenfed.flower import FairStrategy, client_app, trips
 from local_grid import LocalGrid, assert_same, on_flower, sites
 from worked_example import federation, small_model
@@ -48,7 +48,7 @@ def test_two_trips_are_three_to_the_bit(options):
 )
 def test_one_trip_is_three_to_the_bit_where_updates_are_held(algorithm, options, monkeypatch):
     if options.pop("on_disk", False):
-        monkeypatch.setattr(held, "MOST_HELD", 1500)  # bytes: the first update, no further one
+        monkeypatch.setattr(spooled, "MOST_HELD", 1500)  # bytes: the first update, no further one
     three, _, _ = short(algorithm, evaluate_every=0, **options)
     one, _, grid = short(algorithm, trips=1, **options)
     assert_same_run(one, three)

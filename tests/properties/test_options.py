@@ -5,8 +5,8 @@ import dataclasses
 from hypothesis import strategies as st
 
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.plan import Variant, parse_list
-from evenfed.core.visible import in_markdown, in_sheet, name_in_markdown, visible
+from evenfed.comparison.variants import Variant, parse_list
+from evenfed.core.printable import in_markdown, in_sheet, name_in_markdown, printable
 from evenfed.data import DataSettings
 from evenfed.report.write import latex_escape
 from evenfed.settings import Settings
@@ -80,9 +80,9 @@ def test_entries(text, value):
 
 @seek(st.text())
 def test_shown_text_holds_nothing_hidden(text):
-    for shown in (visible(text), in_sheet(text), in_markdown(text), name_in_markdown(text)):
+    for shown in (printable(text), in_sheet(text), in_markdown(text), name_in_markdown(text)):
         assert not any(ord(character) < 32 or 0xD800 <= ord(character) < 0xE000 for character in shown)
         shown.encode()
     assert not in_sheet(text).startswith(("=", "+", "-", "@"))
-    assert visible(visible(text)) == visible(text)
-    latex_escape(visible(text))
+    assert printable(printable(text)) == printable(text)
+    latex_escape(printable(text))

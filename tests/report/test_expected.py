@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from evenfed.comparison.expected import Fit, Spread, expected_accuracies
+from evenfed.comparison.expected import Fit, SpreadParts, expected_accuracies
 from evenfed.comparison.reading import read
 from evenfed.fairness import Fairness
 from evenfed.report.document import Report
@@ -25,15 +25,15 @@ def federation(clients=200, own_effect=0.0, concentration=0.2, seed=0):
 
 
 def test_class_shares_and_binomial_noise_add_up_to_the_spread():
-    fit = Fit.of([Spread.of(*federation())])
+    fit = Fit.of([SpreadParts.of(*federation())])
     assert 0.6 < fit.classes < 0.97 and fit.noise > 0.05
     assert abs(fit.rest) < 0.03 and fit.is_good
-    alike = Fit.of([Spread.of(*federation(concentration=1000))])  # no label skew: all is noise
+    alike = Fit.of([SpreadParts.of(*federation(concentration=1000))])  # no label skew: all is noise
     assert alike.classes < 0.2 and abs(alike.rest) < 0.2
 
 
 def test_what_clients_have_beside_their_labels_is_found_unexplained():
-    fit = Fit.of([Spread.of(*federation(own_effect=0.15))])
+    fit = Fit.of([SpreadParts.of(*federation(own_effect=0.15))])
     assert fit.rest > 0.2 and not fit.is_good
 
 
@@ -50,7 +50,7 @@ def test_clients_and_classes_without_examples_do_not_count():
     recalls = np.array([1.0, 0.5, np.nan])
     expected = expected_accuracies(counts, recalls)
     assert np.array_equal(expected, [1, np.nan, 0.75], equal_nan=True)
-    spread = Spread.of(np.array([1, np.nan, 0.5]), counts, recalls)
+    spread = SpreadParts.of(np.array([1, np.nan, 0.5]), counts, recalls)
     assert spread.total == pytest.approx(2 * 0.25**2 + 2 * 0.25**2)
     assert spread.unexplained == pytest.approx(2 * 0.25**2)
     assert spread.noise == pytest.approx(0.25 / 2)

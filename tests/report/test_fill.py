@@ -9,8 +9,8 @@ import pytest
 from evenfed.comparison.pack import pack
 from evenfed.comparison.reading import read
 from evenfed.core.errors import InputError
-from evenfed.report import kept
-from evenfed.report.files import Question
+from evenfed.report import cached_report
+from evenfed.report.files import ReportRequest
 from evenfed.report.fill import filled
 from evenfed.report.write import markdown_table
 
@@ -166,8 +166,8 @@ def test_the_results_page_is_short_and_links_what_is_there():
 @pytest.mark.parametrize("folders", [["cifar10-stem"], ["cifar10-split-1"], ["cifar10-stem", "cifar10"]])
 def test_committed_reports_say_what_their_runs_say(folders):
     """A sample of those that experiments/report.sh makes."""
-    question = Question(tuple(RESULTS / folder for folder in folders))
-    committed = kept.load(question.target)
+    question = ReportRequest(tuple(RESULTS / folder for folder in folders))
+    committed = cached_report.load(question.target)
     assert committed.is_of(question.comparisons)
     has_paper = any(table.name == "paper" for table in committed.tables)
     now = question.report(has_paper)

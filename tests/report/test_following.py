@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenfed.comparison.following import FollowedRun, Following
+from evenfed.comparison.live_reader import LiveFolder, LiveRun
 from evenfed.comparison.pack import pack
 from evenfed.comparison.reading import read
 from evenfed.core.files import replace_text
@@ -17,7 +17,7 @@ def growing(small, tmp_path):
 
 @pytest.fixture
 def following(growing):
-    return Following(growing.folder)
+    return LiveFolder(growing.folder)
 
 
 def rounds_in(findings) -> dict[str, tuple[int, ...]]:
@@ -88,7 +88,7 @@ def test_without_its_baseline_nothing_is_compared_yet(growing, following):
 def test_only_new_lines_are_read(growing, monkeypatch):
     growing.write(2)
     source, target = growing.runs["fedavg", 0]
-    run = FollowedRun(target)
+    run = LiveRun(target)
     read_lines = []
     records = type(target.lines).records
 
@@ -110,7 +110,7 @@ def test_only_new_lines_are_read(growing, monkeypatch):
 def test_an_unfinished_line_is_left_for_later(growing):
     growing.write(1)
     _, target = growing.runs["fedavg", 0]
-    run = FollowedRun(target)
+    run = LiveRun(target)
     source, _ = growing.runs["fedavg", 0]
     second = source.lines.texts()[1]
     with target.rounds_path.open("a") as file:
@@ -125,7 +125,7 @@ def test_an_unfinished_line_is_left_for_later(growing):
 def test_a_run_that_starts_again_is_read_again(growing):
     growing.write(3)
     _, target = growing.runs["fedavg", 0]
-    run = FollowedRun(target)
+    run = LiveRun(target)
     run.look()
     replace_text(target.rounds_path, "".join(target.lines.texts()[:1]))
     assert run.look() and run.so_far.rounds == 1
@@ -143,6 +143,6 @@ def test_a_damaged_run_is_named_and_the_others_go_on(growing, following):
 
 def test_a_packed_comparison(small, tmp_path):
     pack(small, tmp_path)
-    following = Following(tmp_path)
+    following = LiveFolder(tmp_path)
     assert following.look() and not following.look()
     assert following.comparable().describe() == read(tmp_path).describe()

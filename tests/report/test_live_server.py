@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from evenfed.core.errors import InputError
-from evenfed.report.live.server import Edition, Server
+from evenfed.report.live.server import PageServer, PageVersion
 
 
 class Growing:
@@ -16,14 +16,14 @@ class Growing:
 
     number = 1
 
-    def newest(self) -> Edition:
+    def newest(self) -> PageVersion:
         number = self.number
-        return Edition(f"key-{number}", lambda: f"<p>page {number}</p>", f'{{"number": {number}}}')
+        return PageVersion(f"key-{number}", lambda: f"<p>page {number}</p>", f'{{"number": {number}}}')
 
 
 @contextmanager
 def serving(newest, port=0):
-    server = Server(newest, port)
+    server = PageServer(newest, port)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -137,7 +137,7 @@ def test_two_host_headers_are_refused(server):
 
 def test_a_viewer_that_goes_away_is_no_error(server, ask, editions, capfd):
     editions.newest = None
-    server.newest = lambda: Edition("large", lambda: "x" * 50_000_000, "")
+    server.newest = lambda: PageVersion("large", lambda: "x" * 50_000_000, "")
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
         raw.recv(10)
@@ -154,7 +154,7 @@ def test_several_viewers_do_not_wait_for_each_other(server, ask):
 
 def test_a_port_that_is_taken(server, editions):
     with pytest.raises(InputError, match=rf"port {server.port} is in use.*--port 0"):
-        Server(editions.newest, server.port)
+        PageServer(editions.newest, server.port)
 
 
 def test_it_listens_on_this_machine_alone(server):

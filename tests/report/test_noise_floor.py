@@ -9,14 +9,14 @@ import pytest
 from torch import nn
 
 import evenfed
-from evenfed.comparison.equal import are_equal
-from evenfed.comparison.floor import Chance, NoiseFloor
+from evenfed.comparison.identical_runs import are_equal
 from evenfed.comparison.intervals import Difference, over_seeds, spread_over_seeds
+from evenfed.comparison.noise_floor import Chance, NoiseFloor
 from evenfed.comparison.reading import read
 from evenfed.comparison.statistics import Differences
-from evenfed.report.against import answer, controls, paired
 from evenfed.report.page import verdict
-from evenfed.report.page.basis import Basis
+from evenfed.report.page.evidence import Basis
+from evenfed.report.paired_tables import answer, controls, paired
 from evenfed.report.tables import floor_note
 from reports import FLOOR, PAIRED_FLOOR, apart, figures_in, steady
 from worked_example import federation, small_model

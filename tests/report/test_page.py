@@ -13,14 +13,14 @@ import pytest
 from evenfed.comparison.reading import read
 from evenfed.report.document import Report
 from evenfed.report.files import write_page
-from evenfed.report.page import basis, contents, runtime, verdict, write
+from evenfed.report.page import contents, evidence, runtime, verdict, write
 from evenfed.report.page.packing import Packer
 from reports import FLOOR, put_rounds, steady
 
 
 def verdict_on(folder):
     report = Report.of_findings([read(folder)], beside_paper=False)
-    return verdict.of(basis.chosen(report.pooled.comparisons, report.pooled))
+    return verdict.of(evidence.chosen(report.pooled.comparisons, report.pooled))
 
 
 def at(levels: dict[str, float]):

@@ -15,8 +15,8 @@ from browser import Browser, chromium, needs_chromium
 from evenfed.comparison.reading import read
 from evenfed.report.document import Report
 from evenfed.report.files import write_page
-from evenfed.report.live.editions import Editions
-from evenfed.report.live.server import Server
+from evenfed.report.live.page_versions import PageVersions
+from evenfed.report.live.server import PageServer
 from growing import Growing
 from reports import put_rounds
 
@@ -321,7 +321,7 @@ ROUNDS = """
 
 @pytest.fixture
 def live(tmp_path):
-    server = Server(Editions(tmp_path / "mine", pause=0, idle=0).newest, 0)
+    server = PageServer(PageVersions(tmp_path / "mine", pause=0, idle=0).newest, 0)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     yield server

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import evenfed as package
-from evenfed.comparison.floor import NoiseFloor
+from evenfed.comparison.entry_figures import row
+from evenfed.comparison.noise_floor import NoiseFloor
 from evenfed.comparison.reading import read
-from evenfed.comparison.row import row
 from evenfed.comparison.statistics import Differences
-from evenfed.report.against import paired, same_average, unaveraged
 from evenfed.report.document import Report
 from evenfed.report.fill import filled, missing
+from evenfed.report.paired_tables import paired, same_average, unaveraged
 from reports import apart, figures_in, steady
 
 

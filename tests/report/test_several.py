@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenfed.comparison.beside import pooled
 from evenfed.comparison.intervals import components
 from evenfed.comparison.reading import read
+from evenfed.comparison.side_by_side import pooled
 from evenfed.comparison.statistics import Differences
-from evenfed.report.against import paired
 from evenfed.report.charts import differences
 from evenfed.report.charts.report import of_report
 from evenfed.report.document import Report
 from evenfed.report.fill import filled
+from evenfed.report.paired_tables import paired
 from reports import figures_in, numbers
 
 pytestmark = pytest.mark.slow

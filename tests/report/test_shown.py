@@ -10,7 +10,7 @@ import pytest
 from evenfed.cli import console as cli_console
 from evenfed.cli.console import Page
 from evenfed.core.errors import InputError
-from evenfed.core.visible import in_markdown, in_sheet, name_in_markdown, visible
+from evenfed.core.printable import in_markdown, in_sheet, name_in_markdown, printable
 from evenfed.data import DataSettings, federate
 from evenfed.report import brief, write
 from evenfed.report.charts.chart import Chart
@@ -45,11 +45,11 @@ def report(table) -> Report:
 
 
 def test_hidden_characters_become_escapes_and_others_stay():
-    assert visible("a\nb\x1b") == r"a\nb\x1b" and visible("a\nb\x1b", lines=True) == "a\nb\\x1b"
+    assert printable("a\nb\x1b") == r"a\nb\x1b" and printable("a\nb\x1b", lines=True) == "a\nb\\x1b"
     for kept in ("Übung 3", "病院", "مستشفى", "semi_vred[beta=1]", "👩\u200d⚕️", "10 % ± 2"):
-        assert visible(kept) == kept
+        assert printable(kept) == kept
     for hidden in HIDDEN + "\x7f\x85\u2028\u2066\ufeff\uffff\U000e0041":
-        assert visible(hidden).isascii() and visible(hidden).isprintable()
+        assert printable(hidden).isascii() and printable(hidden).isprintable()
 
 
 def test_every_format_shows_names_as_text(report, table):

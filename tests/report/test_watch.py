@@ -10,9 +10,9 @@ import urllib.request
 import pytest
 
 from command import PATIENCE, wait_for
-from evenfed.comparison.following import Newest
+from evenfed.comparison.live_reader import NewestComparison
 from evenfed.core.errors import InputError
-from evenfed.report.live.editions import Editions
+from evenfed.report.live.page_versions import PageVersions
 from growing import Growing
 
 JSON = ["--format", "json"]
@@ -25,7 +25,7 @@ def growing(small, tmp_path):
 
 @pytest.fixture
 def editions(growing):
-    return Editions(growing.folder, pause=0, idle=0)
+    return PageVersions(growing.folder, pause=0, idle=0)
 
 
 def content_of(edition) -> dict:
@@ -49,7 +49,7 @@ def test_a_window_that_is_not_full_yet_is_not_said_to_be(edited, tmp_path):
 
     growing = Growing(edited(change), tmp_path / "growing")
     growing.write(3)
-    content = content_of(Editions(growing.folder, pause=0, idle=0).newest())
+    content = content_of(PageVersions(growing.folder, pause=0, idle=0).newest())
     assert "Figures are averages over the last 3 rounds." in content["verdicts"][0]["notes"]
     assert content["facts"][1].startswith("digits: 6 clients, 3 of 4 rounds so far, ")
 
@@ -72,7 +72,7 @@ def test_rounds_appear_and_nothing_is_sent_twice(growing, editions):
 def test_the_page_in_the_end_is_that_of_the_report(small, growing, editions):
     growing.finish()
     own = content_of(editions.newest())
-    other = content_of(Editions(small).newest())
+    other = content_of(PageVersions(small).newest())
     for part in ("glances", "tables", "entries", "seeds", "clients"):
         assert own[part] == other[part]
     assert [chart["name"] for chart in own["charts"]] == [chart["name"] for chart in other["charts"]]
@@ -90,7 +90,7 @@ def test_a_run_that_lags_is_in_the_curves_alone(growing, editions):
 
 def test_federations_one_after_another(splits, tmp_path):
     growing = [Growing(splits(split, 0.02), tmp_path / "mine" / f"federation-{split}") for split in (3, 4)]
-    editions = Editions(tmp_path / "mine", pause=0, idle=0)
+    editions = PageVersions(tmp_path / "mine", pause=0, idle=0)
     assert "Nothing has been written" in content_of(editions.newest())["facts"][0]
     growing[0].finish()
     growing[1].write(2)
@@ -104,7 +104,7 @@ def test_federations_one_after_another(splits, tmp_path):
 def test_of_comparisons_below_a_folder_the_newest_unfinished_one_is_shown(small, tmp_path):
     """As Flower's server apps write them: runs/<run id>/<label>/seed-<seed>."""
     runs = tmp_path / "runs"
-    newest = Newest(runs)
+    newest = NewestComparison(runs)
     first, second, third = (Growing(small, runs / name) for name in ("71", "8", "93"))
     assert newest.choose() is None
     first.write(1)
@@ -113,7 +113,7 @@ def test_of_comparisons_below_a_folder_the_newest_unfinished_one_is_shown(small,
     assert newest.choose() == runs / "8"  # a new run, which stays in sight while both are written to
     first.write(3)
     assert newest.choose() == runs / "8"
-    facts = content_of(Editions(runs).newest())["facts"]
+    facts = content_of(PageVersions(runs).newest())["facts"]
     assert facts[0].startswith(f"All {len(first.runs)} runs are at round 3 of 4")
     assert f"Shown is {runs / '71'}, written last; {runs} holds 2 comparisons." in facts
     second.finish()
@@ -122,7 +122,7 @@ def test_of_comparisons_below_a_folder_the_newest_unfinished_one_is_shown(small,
     third.finish()
     third.runs["vred", 0][1].header_path.write_text("{")  # damaged: none to wait for
     assert newest.choose() == runs / "93" and newest.others == 2
-    assert Newest(runs / "93").choose() is None  # it holds runs of its own
+    assert NewestComparison(runs / "93").choose() is None  # it holds runs of its own
 
 
 def test_runs_without_figures_of_clients(edited):
@@ -130,7 +130,7 @@ def test_runs_without_figures_of_clients(edited):
         for line in rounds:
             line["accuracy"] = line["test_losses"] = None
 
-    content = content_of(Editions(edited(change)).newest())
+    content = content_of(PageVersions(edited(change)).newest())
     assert sentence_of(content).startswith("These runs have no figures of their clients")
 
 
@@ -155,7 +155,7 @@ def test_while_a_page_is_made_others_get_the_one_before(growing, editions, monke
 def test_what_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is a file; give a folder"):
-        Editions(tmp_path / "file")
+        PageVersions(tmp_path / "file")
 
 
 def test_the_page_asks_its_own_server_alone(editions):

@@ -9,10 +9,10 @@ from torch import nn
 
 import evenfed
 from evenfed.algorithms import get
-from evenfed.core.average import Average, Model
+from evenfed.core.average import Average, ModelState
 from evenfed.core.round import close_round, open_round
 from evenfed.core.server import Server, Update
-from evenfed.simulate import twins
+from evenfed.simulate import shared_training
 from evenfed.simulate.loop import engine_for, rounds, start
 from evenfed.simulate.problem import Problem
 from evenfed.simulate.state import Run
@@ -126,7 +126,7 @@ def test_losses_are_measured_at_the_average_once_per_round():
 def test_runs_that_differ_in_their_average_alone_are_trained_once(monkeypatch):
     asked = []
     entries = ["vred", "vred[average=0.8]", "vred[average=0.9]", "vred[average=0.9,weigh_at=average]"]
-    from evenfed.simulate.engines.choose import Parallel
+    from evenfed.simulate.engines.parallel import Parallel
 
     train = Parallel.train
 
@@ -150,9 +150,9 @@ def test_runs_that_stand_elsewhere_do_not_share_their_training():
     algorithm = evenfed.algorithms.get("vred")
     runs = [Run(str(decay), algorithm, evenfed.Settings(rounds=2, lr=0.3, average=decay)) for decay in (0.8, 0.9)]
     states = [start(run, problem) for run in runs]
-    assert twins.leaders(runs, states) == [0, 0]
+    assert shared_training.leaders(runs, states) == [0, 0]
     server = dataclasses.replace(states[1].server, theta=states[1].server.theta + 1)
-    assert twins.leaders(runs, [states[0], dataclasses.replace(states[1], server=server)]) == [0, 1]
+    assert shared_training.leaders(runs, [states[0], dataclasses.replace(states[1], server=server)]) == [0, 1]
 
 
 def test_a_run_goes_on_to_the_bit_from_a_checkpoint(tmp_path):
@@ -205,13 +205,13 @@ def test_bad_options_are_refused(options, words):
 def test_a_mean_of_counters_never_leaves_whole_numbers():
     average = Average(0.5)
     for rounds_done in (1, 2):
-        model = Model(torch.ones(1), {"count": torch.tensor(rounds_done)})
+        model = ModelState(torch.ones(1), {"count": torch.tensor(rounds_done)})
         average = average.including(model)
     assert average.model.buffers["count"] == torch.tensor(2)
 
 
 def test_a_buffer_may_have_any_name():
-    model = Model(torch.ones(1), {"theta": torch.tensor(3)})
+    model = ModelState(torch.ones(1), {"theta": torch.tensor(3)})
     average = Average(0.5).including(model)
     assert average.model.theta.dtype == torch.float32 and average.model.buffers["theta"] == 3
 
@@ -242,13 +242,13 @@ def test_the_average_of_a_narrow_model_follows_it(dtype):
     average = Average(0.99)
     narrow = torch.linspace(1.0, 1.5, 400).to(dtype)
     for value in narrow:
-        average = average.including(Model(value[None], {"running": value[None]}))
+        average = average.including(ModelState(value[None], {"running": value[None]}))
     weights = 0.99 ** torch.arange(399, -1, -1, dtype=torch.float64)
     expected = (weights * narrow.double()).sum() / weights.sum()
     assert average.model.theta.dtype == dtype
     torch.testing.assert_close(average.model.theta[0].double(), expected, rtol=4e-3, atol=0)
     torch.testing.assert_close(average.model.buffers["running"][0].double(), expected, rtol=4e-3, atol=0)
-    model = Model(narrow[-1:], {"running": narrow[-1:]})
+    model = ModelState(narrow[-1:], {"running": narrow[-1:]})
     again = Average(0.99).restored(average.stored(), model, rounds=400)
     assert torch.equal(again.including(model).mean.theta, average.including(model).mean.theta)
     older = {"theta": narrow[-1:], "buffers.running": narrow[-1:]}  # in the model's own type, and of every round

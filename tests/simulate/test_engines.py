@@ -10,8 +10,8 @@ from torch import nn
 import evenfed
 from evenfed import models
 from evenfed.core.streams import Batching
-from evenfed.simulate.engines import choose
-from evenfed.simulate.engines.choose import Parallel, stacking_wins
+from evenfed.simulate.engines import parallel
+from evenfed.simulate.engines.parallel import Parallel, stacking_wins
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
@@ -295,25 +295,25 @@ def normed_with_dropout():
     ],
 )
 def test_what_cannot_be_stacked_is_visited_as_the_reference_does(name, make, told, monkeypatch):
-    monkeypatch.setattr(choose, "cores", lambda: 2)
+    monkeypatch.setattr(parallel, "cores", lambda: 2)
     torch.manual_seed(0)
     model, clients = make().double(), federation(sizes=(10, 0, 4, 18, 6), dtype=torch.float64)
     results = {
         engine: evenfed.train(model, clients, name, engine=engine, **{**OPTIONS, "rounds": 3, "lr": 1e-3})
         for engine in ("parallel", "reference")
     }
-    parallel, reference = results["parallel"], results["reference"]
-    assert "visited" in parallel.engine and told in parallel.engine
-    assert ("2 workers" in parallel.engine) == (make is normed_convolutions)
-    assert torch.allclose(parallel.server.theta, reference.server.theta, rtol=1e-9, atol=1e-12)
-    assert set(parallel.server.buffers) == set(reference.server.buffers) == set(dict(model.named_buffers()))
+    fast, reference = results["parallel"], results["reference"]
+    assert "visited" in fast.engine and told in fast.engine
+    assert ("2 workers" in fast.engine) == (make is normed_convolutions)
+    assert torch.allclose(fast.server.theta, reference.server.theta, rtol=1e-9, atol=1e-12)
+    assert set(fast.server.buffers) == set(reference.server.buffers) == set(dict(model.named_buffers()))
     for buffer, values in reference.server.buffers.items():
-        assert torch.allclose(parallel.server.buffers[buffer], values, rtol=1e-9, atol=1e-12), buffer
-    for ours, theirs in zip(parallel.records, reference.records, strict=True):
+        assert torch.allclose(fast.server.buffers[buffer], values, rtol=1e-9, atol=1e-12), buffer
+    for ours, theirs in zip(fast.records, reference.records, strict=True):
         assert np.allclose(ours.losses, theirs.losses, rtol=1e-9, equal_nan=True)
         assert np.allclose(ours.accuracy, theirs.accuracy, rtol=1e-9, equal_nan=True)
     if reference.personal is not None:
-        assert torch.allclose(parallel.personal, reference.personal, rtol=1e-9, atol=1e-12)
+        assert torch.allclose(fast.personal, reference.personal, rtol=1e-9, atol=1e-12)
 
 
 def test_batchnorm_of_images_trains_on_a_batch_of_one_example():

@@ -14,7 +14,7 @@ from evenfed.core.guard import Clip, Guard
 from evenfed.report import charts
 from evenfed.report.charts import guard
 from evenfed.report.document import Report
-from evenfed.report.guarded import facts, tables
+from evenfed.report.guard_tables import facts, tables
 
 OPTIONS = {"loss": "mse", "rounds": 4, "lr": 0.02, "batch_size": 4, "device": "cpu"}
 

@@ -16,7 +16,7 @@ from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting
 from evenfed.simulate.layers import compiling
-from evenfed.simulate.problem import Problem, Question, Task
+from evenfed.simulate.problem import EvalRequest, Problem, Task
 
 OPTIONS = {"rounds": 3, "lr": 0.3, "batch_size": 4, "local_epochs": 2}
 
@@ -96,7 +96,7 @@ def work(engine: object, of: Problem) -> tuple[Tensor, ...]:
     """Losses, scores and updates of one round, for one model and for one of each client."""
     ids = torch.arange(6)
     own = of.theta.repeat(6, 1) + torch.arange(6)[:, None] / 100
-    questions = [Question(of.theta, ids[:4], {}), Question(own, ids, {})]
+    questions = [EvalRequest(of.theta, ids[:4], {}), EvalRequest(own, ids, {})]
     losses = engine.losses(questions)
     scores = []
     for answer in engine.scores(questions, of.judged, (top1,), classes=3):
@@ -237,7 +237,7 @@ def test_other_outputs_go_to_a_loss_of_ones_own():
     assert "stacked" in stacked.engine
     torch.testing.assert_close(stacked.model.head.weight, reference.model.head.weight, rtol=1e-5, atol=1e-6)
     of = Problem.of(Pair(), federation("dict"), evenfed.Settings(lr=0.3, batch_size=4), loss=both)
-    question = Question(of.theta, torch.arange(6), {})
+    question = EvalRequest(of.theta, torch.arange(6), {})
     torch.testing.assert_close(
         *(engine(of, *slots).losses([question])[0] for engine, *slots in ((Slots, 2), (Reference,)))
     )

@@ -10,7 +10,7 @@ from evenfed.comparison.experiment import Experiment
 from evenfed.core import streams
 from evenfed.core.streams import Batching
 from evenfed.local.optimizer import SGD, Adam
-from evenfed.simulate import checkpoint, kept
+from evenfed.simulate import checkpoint, optimizer_states
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
@@ -268,7 +268,7 @@ def test_every_engine_trains_on_the_same_augmented_pictures(augment):
 
 def test_crop_and_flip_moves_and_mirrors_whole_pictures():
     picture = torch.arange(1, 13).view(1, 1, 3, 4).float()
-    seen = evenfed.augment.crop_and_flip(1)(picture.expand(400, 2, 3, 4), streams.Draw(torch.tensor(5), 0))
+    seen = evenfed.augment.crop_and_flip(1)(picture.expand(400, 2, 3, 4), streams.HashedNumbers(torch.tensor(5), 0))
     padded = nn.functional.pad(picture, [1] * 4)[0, 0]
     possible = {}
     for down in range(3):
@@ -364,7 +364,7 @@ def test_a_kept_state_is_the_clients_own_in_every_engine_and_resumes_to_the_bit(
 
 
 def test_states_that_memory_would_not_hold_are_refused_with_their_size(monkeypatch):
-    monkeypatch.setattr(kept, "memory_of", lambda device: 7_000)
+    monkeypatch.setattr(optimizer_states, "memory_of", lambda device: 7_000)
     with pytest.raises(evenfed.InputError, match=r"3 clients \(2 x 39 numbers each\).*3.74e-06 GB.*leave keep out"):
         evenfed.train(model(), clients(), rounds=1, optimizer={"name": "adam", "keep": True}, device="cpu")
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import evenfed
-from evenfed.core import few, streams
+from evenfed.core import sparse, streams
 from evenfed.core.errors import InputError
 from evenfed.core.fold import Fold
-from evenfed.simulate import kept
+from evenfed.simulate import optimizer_states
 
 COUNT = 60
 OPTIONS = {"rounds": 3, "lr": 0.1, "participation": 7, "batch_size": 2, "device": "cpu", "progress": False}
@@ -130,7 +130,7 @@ def test_the_smallest_hashes_are_the_same_in_pieces(monkeypatch):
 def test_records_of_many_clients_keep_those_who_took_part(clients, monkeypatch):
     options = {**OPTIONS, "evaluate_participation": 10}
     written_out = evenfed.train(model(), clients, "semi_vred", **options)
-    monkeypatch.setattr(few, "MANY", 10)
+    monkeypatch.setattr(sparse, "MANY", 10)
     result = evenfed.train(model(), clients, "semi_vred", **options)
     same(result, written_out)
     for record in result.records:
@@ -148,7 +148,7 @@ def test_records_of_many_clients_keep_those_who_took_part(clients, monkeypatch):
     ],
 )
 def test_what_memory_does_not_hold_is_refused_in_words(clients, monkeypatch, algorithm, reason):
-    monkeypatch.setattr(kept, "memory_of", lambda device: 1000)
+    monkeypatch.setattr(optimizer_states, "memory_of", lambda device: 1000)
     with pytest.raises(InputError, match=f"{reason}.* GB of cpu memory; "):
         evenfed.train(model(), clients, algorithm, **OPTIONS)
     assert evenfed.train(model(), clients, "semi_vred", **OPTIONS).records

@@ -13,7 +13,7 @@ from evenfed.algorithms import get
 from evenfed.core import streams
 from evenfed.core.streams import Batching
 from evenfed.local.training import LocalTraining
-from evenfed.simulate.engines.choose import RANDOM, why_not_stacked
+from evenfed.simulate.engines.parallel import RANDOM, why_not_stacked
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked

@@ -16,7 +16,7 @@ from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting
 from evenfed.simulate.evaluation import score
-from evenfed.simulate.problem import Problem, Question
+from evenfed.simulate.problem import EvalRequest, Problem
 from worked_example import federation, small_model
 
 OPTIONS = {"rounds": 2, "lr": 0.3, "batch_size": 4, "device": "cpu"}
@@ -60,7 +60,7 @@ def test_engines_agree_to_the_bit(own):
     problem = Problem.of(small_model(), federation(sizes=(9, 0, 70, 17, 6)), evenfed.Settings(**OPTIONS))
     draw = torch.Generator().manual_seed(1)
     models = problem.theta + 0.5 * torch.randn(5, len(problem.theta), generator=draw)
-    questions = [Question(models if own else theta, torch.arange(5), {}) for theta in models[:2]]
+    questions = [EvalRequest(models if own else theta, torch.arange(5), {}) for theta in models[:2]]
     wanted = score(questions, problem, Reference(problem))
     assert not np.array_equal(wanted[0]["recalls"], wanted[1]["recalls"]) or own
     for engine in (Stacked(problem, 2, rows=40), Slots(problem, 2), Visiting(problem, 2), Visiting(problem, 1, True)):

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 import evenfed
-from evenfed.comparison import behaviour
+from evenfed.comparison import diagnostics
 from evenfed.comparison.pack import pack
-from evenfed.comparison.progress import Live, shown
+from evenfed.comparison.progress import RoundsCounter, shown
 from evenfed.core.algorithm import Algorithm, Plan
-from evenfed.core.few import Few
 from evenfed.core.naming import name_of
 from evenfed.core.server import Record
+from evenfed.core.sparse import SparseNumbers
 from evenfed.report.document import Report
 from worked_example import federation, small_model
 
@@ -264,7 +264,7 @@ def test_progress_is_off_without_a_terminal_and_can_be_asked_for(capsys):
     evenfed.train(small_model(), federation(), rounds=2, progress=True, **CPU)
     assert "round 2 of 2, 1 run" in capsys.readouterr().err
     with shown(False) as listen:
-        assert not isinstance(listen, Live)
+        assert not isinstance(listen, RoundsCounter)
 
 
 def test_progress_in_a_notebook_is_one_line(monkeypatch, capsys):
@@ -381,14 +381,14 @@ def test_a_breakdown_gives_the_reason_of_the_rounds_and_what_has_an_effect():
     wild = evenfed.train(small_model(), federation(), Turning(), rounds=5, **CPU).history
     reason = "the clients that replied have no positive weight left"
     assert wild.breakdown == f"all rounds from round 3 on were skipped: {reason}"
-    assert behaviour.remedies(wild.records, wild.shares).endswith("a smaller lr, or server_lr below 1")
-    assert "smooth=0.25" in behaviour.remedies(wild.records, wild.shares)
+    assert diagnostics.remedies(wild.records, wild.shares).endswith("a smaller lr, or server_lr below 1")
+    assert "smooth=0.25" in diagnostics.remedies(wild.records, wild.shares)
     plain = evenfed.train(small_model(), federation(), "fedavg", rounds=30, **{**CPU, "lr": 1e10}).history
     assert plain.breakdown.startswith("the mean loss grew from")
-    assert behaviour.remedies(plain.records, plain.shares) == "a smaller lr, or server_lr below 1"
+    assert diagnostics.remedies(plain.records, plain.shares) == "a smaller lr, or server_lr below 1"
 
 
-@pytest.mark.parametrize("keep", [np.asarray, lambda numbers: Few.of(numbers, numbers[-1])])
+@pytest.mark.parametrize("keep", [np.asarray, lambda numbers: SparseNumbers.of(numbers, numbers[-1])])
 def test_clients_that_dropped_out_do_not_make_fedavg_a_method_that_reweighs(keep):
     shares = np.array([0.2, 0.3, 0.5, 0.0])
     losses = np.array([1.0, 2.0, 3.0, np.nan])
@@ -396,7 +396,7 @@ def test_clients_that_dropped_out_do_not_make_fedavg_a_method_that_reweighs(keep
     def told(weights, dropped):
         record = Record(0, losses, np.zeros(4), 1.0, 0, dropped=dropped)
         record = record.but(losses=keep(losses), weights=keep(np.array(weights)))
-        return behaviour.remedies([record], shares)
+        return diagnostics.remedies([record], shares)
 
     assert told([0.4, 0.6, 0.0, 0.0], dropped=(2,)) == "a smaller lr, or server_lr below 1"
     assert told([0.2, 0.3, 0.5, 0.0], dropped=()) == "a smaller lr, or server_lr below 1"
@@ -421,7 +421,7 @@ def test_losses_that_start_large_are_named_as_a_cause(algorithm, is_told):
 def test_a_run_that_loses_what_it_had_learned_broke_down():
     def told(*losses: float) -> str | None:
         records = [Record(k, np.full(2, loss), np.ones(2), 1.0, 0) for k, loss in enumerate(losses)]
-        return behaviour.breakdown(records)
+        return diagnostics.breakdown(records)
 
     relapsed = told(2.3, *[0.4] * 10, *[2.2] * 10)
     assert relapsed == "the mean loss fell from 2.3 to 0.4 and rose again to 2.2"
@@ -438,6 +438,6 @@ def test_a_breakdown_names_each_reason_once():
     lost = replace(record, skipped=True)
     late = [replace(lost, reason=reason) for reason in ("one", "two", "one")]
     early = replace(lost, reason="before")
-    assert behaviour.breakdown([early, record, *late]) == "all rounds from round 3 on were skipped: one, then two"
-    assert behaviour.breakdown([record, lost]) == "all rounds from round 2 on were skipped"  # of an older version
-    assert behaviour.breakdown([early, record]) is None
+    assert diagnostics.breakdown([early, record, *late]) == "all rounds from round 3 on were skipped: one, then two"
+    assert diagnostics.breakdown([record, lost]) == "all rounds from round 2 on were skipped"  # of an older version
+    assert diagnostics.breakdown([early, record]) is None

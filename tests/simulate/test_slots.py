@@ -23,16 +23,16 @@ from evenfed.core.streams import Batching
 from evenfed.local.training import LocalTraining
 from evenfed.simulate import loop
 from evenfed.simulate.engines import slots
-from evenfed.simulate.engines.choose import Parallel
+from evenfed.simulate.engines.parallel import Parallel
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.schedule import Schedule, examples
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.layers import implicit, replay
 from evenfed.simulate.layers.convolution import Taps, conv2d, group_norm
 from evenfed.simulate.layers.implicit import correlate
-from evenfed.simulate.layers.live import Live
+from evenfed.simulate.layers.live import LiveParameters
 from evenfed.simulate.loop import rounds, start
-from evenfed.simulate.problem import Problem, Question, Task
+from evenfed.simulate.problem import EvalRequest, Problem, Task
 from evenfed.simulate.state import Run
 from worked_example import federation, small_model
 
@@ -192,7 +192,7 @@ def test_data_that_the_device_does_not_hold_are_told_with_the_way_out(monkeypatc
     settings = evenfed.Settings(batch_size=4, device="cpu")
     problem = residual_problem(settings)
     told = r"does not hold the data \(.* GB, images twice\); use device='cpu'"
-    monkeypatch.setattr(slots.Resident, "of", full)
+    monkeypatch.setattr(slots.DeviceInputs, "of", full)
     with pytest.raises(evenfed.InputError, match=told):
         Slots(problem, 2)
     monkeypatch.setattr(torch.Tensor, "contiguous", full)
@@ -223,7 +223,7 @@ def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
         list(Slots(problem, 1).train(orders))
     monkeypatch.setattr(slots, "Measure", refuse)
     with pytest.raises(evenfed.InputError, match="computed in bf16"):
-        Slots(problem, 1, "bf16").losses([Question(problem.theta, torch.arange(1), problem.buffers)])
+        Slots(problem, 1, "bf16").losses([EvalRequest(problem.theta, torch.arange(1), problem.buffers)])
 
 
 @pytest.mark.parametrize("bent", [nn.ELU(), nn.ReLU6(), nn.Hardswish(), nn.Softplus()], ids=repr)
@@ -301,8 +301,8 @@ def test_most_of_the_papers_network_never_changes_on_its_images():
     model = nn.Sequential(models.FromBytes(), models.resnet18_gn(10))
     layout = evenfed.core.vector.Layout.of(dict(model.named_parameters()))
     one = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
-    assert len(Live.of(model, layout, one, crop=True)) == 4_234_826
-    whole = Live.of(model, layout, one, crop=False)
+    assert len(LiveParameters.of(model, layout, one, crop=True)) == 4_234_826
+    whole = LiveParameters.of(model, layout, one, crop=False)
     assert len(whole) == 11_181_642 and whole.columns.sort().values.equal(torch.arange(11_181_642))
 
 
@@ -423,7 +423,7 @@ def test_measurements_are_the_references(own, double):
     problem = residual_problem(evenfed.Settings(batch_size=4, device="cpu"), sizes=(9, 0, 5, 3))
     draw = torch.Generator().manual_seed(3)
     models = problem.theta + 0.1 * torch.randn(4, len(problem.theta), generator=draw)
-    question = Question(models if own else models[0], torch.tensor([3, 1, 0]), problem.buffers)
+    question = EvalRequest(models if own else models[0], torch.tensor([3, 1, 0]), problem.buffers)
     functions = (problem.loss, problem.score)
     for ask in (
         lambda engine: engine.losses([question])[0],
@@ -482,14 +482,14 @@ def test_less_precision_moves_an_update_less_than_another_order_of_batches():
 
 def test_too_little_memory_means_fewer_slots_and_says_so(monkeypatch):
     problem = small_problem(evenfed.Settings(batch_size=4, device="cpu"))
-    make = slots.Step.__init__
+    make = slots.SlotStep.__init__
 
     def needy(self, count, **rest):
         if count > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
         make(self, count=count, **rest)
 
-    monkeypatch.setattr(slots.Step, "__init__", needy)
+    monkeypatch.setattr(slots.SlotStep, "__init__", needy)
     engine = Slots(problem, 8)
     ((_, update),) = engine.train([Task(0, 0, problem.theta, torch.arange(3), local(0.1))])
     assert engine.slots == 2 and "8 did not fit into the device's memory" in engine.how
@@ -503,20 +503,20 @@ def test_a_round_that_memory_does_not_hold_is_begun_again_with_fewer_slots(monke
     problem = small_problem(settings, torch.float64)
     runs = [Run(name, get(name), settings) for name in ("fedavg", "ditto")]
     undisturbed = final(Slots(problem, 1), runs, problem)
-    note = slots.Shift._note
+    note = slots.SlotRound._note
 
     def needy(self, event, into):
         if self.step.count > 1 and into:
             raise torch.OutOfMemoryError("CUDA out of memory")
         note(self, event, into)
 
-    monkeypatch.setattr(slots.Shift, "_note", needy)
+    monkeypatch.setattr(slots.SlotRound, "_note", needy)
     engine = Slots(problem, 4)
     found = final(engine, runs, problem)
     assert engine.slots == 1 and "4 did not fit into the device's memory" in engine.how
     for ours, theirs in zip(found, undisturbed, strict=True):
         assert torch.equal(ours.server.theta, theirs.server.theta)
-    monkeypatch.setattr(slots.Shift, "_note", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA")))
+    monkeypatch.setattr(slots.SlotRound, "_note", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA")))
     with pytest.raises(evenfed.InputError, match="does not hold a round of 2 runs over 3 clients"):
         final(engine, runs, problem)
 
@@ -526,23 +526,23 @@ def test_not_even_one_slot_is_said_plainly(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     problem = small_problem(evenfed.Settings(batch_size=4, device="cpu"))
-    monkeypatch.setattr(slots.Step, "__init__", needy)
+    monkeypatch.setattr(slots.SlotStep, "__init__", needy)
     with pytest.raises(evenfed.InputError, match=r"does not hold one client's training step.*use a smaller"):
         list(Slots(problem, 4).train([Task(0, 0, problem.theta, torch.arange(3), local(0.1))]))
 
 
 def test_measurements_take_smaller_passes_where_memory_is_short(monkeypatch):
     problem = small_problem(evenfed.Settings(batch_size=4, device="cpu"))
-    make, everyone = slots.Measure.__init__, torch.arange(3)
+    make, everyone = slots.EvaluationGraph.__init__, torch.arange(3)
 
     def needy(self, network, resident, length):
         if length > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
         make(self, network, resident, length)
 
-    question = Question(problem.theta, everyone, {})
+    question = EvalRequest(problem.theta, everyone, {})
     (whole,) = Slots(problem, 2).losses([question])
-    monkeypatch.setattr(slots.Measure, "__init__", needy)
+    monkeypatch.setattr(slots.EvaluationGraph, "__init__", needy)
     short = Slots(problem, 2)
     (parts,) = short.losses([question])
     assert torch.allclose(whole, parts, rtol=1e-6) and "measured 4 examples at a time" in short.how
@@ -568,7 +568,7 @@ def test_test_examples_may_be_of_another_shape_and_type_than_training_ones(side)
     problem = Problem.of(
         AnySize(), [evenfed.Client((small, labels), (large, labels))] * 2, evenfed.Settings(device="cpu")
     )
-    question = Question(problem.theta, torch.arange(2), {})
+    question = EvalRequest(problem.theta, torch.arange(2), {})
     for ask in (
         lambda engine: engine.losses([question]),
         lambda engine: [engine.scores([question], problem.judged, (problem.loss,))[0].means],

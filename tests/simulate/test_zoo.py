@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import evenfed
-from evenfed.simulate.engines.choose import Parallel
+from evenfed.simulate.engines.parallel import Parallel
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
-from evenfed.simulate.problem import Problem, Question, Task
+from evenfed.simulate.problem import EvalRequest, Problem, Task
 from worked_example import federation
 
 OPTIONS = {"rounds": 1, "lr": 0.05, "batch_size": 4, "device": "cpu"}
@@ -171,7 +171,7 @@ def test_what_fails_in_the_recorded_step_is_visited_after_all():
     theta = problem.theta
     everyone = torch.tensor([0, 2, 3, 4])
     task = Task(index=0, seed=0, theta=theta, ids=everyone, local=settings.local(0))
-    question = Question(theta, everyone, {})
+    question = EvalRequest(theta, everyone, {})
     for ask in (
         lambda engine: [update.delta for _, update in engine.train([task])],
         lambda engine: engine.losses([question]),

@@ -12,15 +12,15 @@ import pytest
 
 from command import wait_for
 from evenfed.core.errors import InputError
-from evenfed.spread.crew import MOST_LOSSES, Crew, Watcher, raise_failures
-from evenfed.spread.errand import packed, perform
-from evenfed.spread.local import LocalPlace
-from evenfed.spread.options import Spread, gpus, spread_of, visible_gpu
+from evenfed.spread.dispatcher import MOST_LOSSES, Dispatcher, DispatchObserver, raise_failures
+from evenfed.spread.local import LocalSlot
+from evenfed.spread.options import SpreadOptions, gpus, spread_of, visible_gpu
+from evenfed.spread.remote_call import packed, perform
 
 KEPT = "the rest is kept"
 
 
-class Noted(Watcher):
+class Noted(DispatchObserver):
     """Keeps what it is told. `progress`: a file that grows as work goes on."""
 
     def __init__(self, progress: Path | None = None) -> None:
@@ -41,8 +41,8 @@ class Noted(Watcher):
 
 
 def carried_out(errands, workers=2, watcher=None, stop=lambda: False):
-    places = [LocalPlace(f"worker {number}", "cpu", 1) for number in range(workers)]
-    return Crew(errands, places, watcher or Noted(), stop).carry_out()
+    places = [LocalSlot(f"worker {number}", "cpu", 1) for number in range(workers)]
+    return Dispatcher(errands, places, watcher or Noted(), stop).carry_out()
 
 
 # Errands are sent by value: a worker does not have this module.
@@ -120,7 +120,7 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
         path.write_text(str(os.getpid()))
         time.sleep(60)
 
-    job = LocalPlace("worker", "cpu", 1).start(packed(functools.partial(wait, tmp_path / "pid")))
+    job = LocalSlot("worker", "cpu", 1).start(packed(functools.partial(wait, tmp_path / "pid")))
     wait_for((tmp_path / "pid").exists)
     job.process.stdin.close()  # as the system does for a process that is killed
     wait_for(lambda: job.process.poll() is not None)
@@ -153,10 +153,10 @@ def test_the_gpus_of_a_machine(monkeypatch):
 
 def test_where_work_is_spread_to():
     assert spread_of("cpu", None, None) == (None, "cpu") and spread_of(None, 1, None) == (None, None)
-    assert spread_of(None, 3, None) == (Spread(("auto",) * 3), None)
-    assert spread_of("cpu", 2, "10.0.0.1:6379") == (Spread(workers=2, cluster="10.0.0.1:6379"), "cpu")
+    assert spread_of(None, 3, None) == (SpreadOptions(("auto",) * 3), None)
+    assert spread_of("cpu", 2, "10.0.0.1:6379") == (SpreadOptions(workers=2, cluster="10.0.0.1:6379"), "cpu")
     slurm, _ = spread_of(None, None, "slurm:partition=gpu,time=60,gpus=1")
-    assert slurm == Spread(cluster="slurm", slurm={"partition": "gpu", "time": 60, "gpus": 1})
+    assert slurm == SpreadOptions(cluster="slurm", slurm={"partition": "gpu", "time": 60, "gpus": 1})
 
 
 @pytest.mark.parametrize(

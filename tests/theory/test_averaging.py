@@ -6,7 +6,7 @@ import torch
 
 import evenfed
 from evenfed.algorithms import FedAvg, VRed
-from evenfed.core.average import Average, Model
+from evenfed.core.average import Average, ModelState
 from statements import Quadratics, near, tensor
 
 DECAYS = [0.5, 0.8, 0.9]
@@ -45,7 +45,7 @@ def averaged(models, d):
     """The library's average of these models [t, D], one after the other."""
     average = Average(d)
     for theta in models:
-        average = average.including(Model(theta, {}))
+        average = average.including(ModelState(theta, {}))
     return average.model.theta.numpy()
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, Terms, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Plan, PrivateInputs, PrivatePart, Round, WeightTerms, hyper
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class CLIMB(Algorithm):
     def coefficients(self, shares: Tensor) -> Tensor:
         return torch.full_like(shares, 1 / len(shares))
 
-    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> WeightTerms:
         ones = torch.ones_like(sizes)
         dual = memory["dual"][ids]
-        return Terms(torch.stack([ones, dual]))
+        return WeightTerms(torch.stack([ones, dual]))
 
-    def private(self, own: Own, mean: Mean) -> Part:
+    def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
         mean_loss = mean(own.loss)
         weight = 1 + own.dual - own.mean_dual
         violation = own.loss - mean_loss - self.epsilon
         dual = own.dual + self.lr_dual * violation / own.clients
-        return Part(weight, objective=mean_loss, dual=dual.clamp(0, 100))
+        return PrivatePart(weight, objective=mean_loss, dual=dual.clamp(0, 100))

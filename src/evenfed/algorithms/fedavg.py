@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Terms
+from ..core.algorithm import Algorithm, Mean, Memory, PrivateInputs, PrivatePart, WeightTerms
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class FedAvg(Algorithm):
     reference = "McMahan et al., 2017"
     uses_losses = False
 
-    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
-        return Terms(sizes[None])
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> WeightTerms:
+        return WeightTerms(sizes[None])
 
-    def private(self, own: Own, mean: Mean) -> Part:
-        return Part(weight=1.0, objective=own.loss)
+    def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
+        return PrivatePart(weight=1.0, objective=own.loss)

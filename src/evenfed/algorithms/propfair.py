@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, Terms, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Plan, PrivateInputs, PrivatePart, Round, WeightTerms, hyper
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class PropFair(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         return Plan(round.ids, round.shares), memory
 
-    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
-        return Terms(sizes[None])
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> WeightTerms:
+        return WeightTerms(sizes[None])
 
-    def private(self, own: Own, mean: Mean) -> Part:
-        return Part(weight=1.0, objective=self.local_loss(own.loss))
+    def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
+        return PrivatePart(weight=1.0, objective=self.local_loss(own.loss))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Plan, Round, Terms, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, Plan, PrivateInputs, PrivatePart, Round, WeightTerms, hyper
 from ..core.errors import InputError
 
 
@@ -49,18 +49,18 @@ class QFFL(Algorithm):
         step = (c @ weights) / (c @ (curvature + weights))
         return float(step)
 
-    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> WeightTerms:
         scale = sizes if self.share_weighted else torch.ones_like(sizes)
         row = scale * _positive(losses) ** self.q
-        return Terms(row[None])
+        return WeightTerms(row[None])
 
-    def private(self, own: Own, mean: Mean) -> Part:
+    def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
         f = _positive(own.loss)
         power = self.q + 1
         weight = f**self.q / mean(f**self.q)
         objective = f**power / power
         curvature = self.q * own.sq_norm / (own.lr * f)
-        return Part(weight, objective, weight * (1 + curvature))
+        return PrivatePart(weight, objective, weight * (1 + curvature))
 
 
 def _positive(losses: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Own, Part, hyper
+from ..core.algorithm import Algorithm, Mean, PrivateInputs, PrivatePart, hyper
 from ..core.maths import capped
 
 
@@ -35,11 +35,11 @@ class SemiVRed(Algorithm):
         beta = capped(self.beta, self.safe, spread=shares @ excess)
         return mean + beta * shares @ excess**2
 
-    def private(self, own: Own, mean: Mean) -> Part:
+    def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
         mean_loss = mean(own.loss)
         excess = (own.loss - mean_loss).clamp(min=0)
         s = mean(excess).clamp(min=0)
         beta = capped(self.beta, self.safe, spread=s)
         weight = 1 + 2 * beta * (excess - s)
         objective = mean_loss + beta * excess**2
-        return Part(weight, objective)
+        return PrivatePart(weight, objective)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Terms, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, PrivateInputs, PrivatePart, WeightTerms, hyper
 
 STEEPEST = 34.0  # largest exponent of a private tilt: e^34 times the mean's weight, within what a masked sum carries
 
@@ -33,14 +33,14 @@ class TERM(Algorithm):
         exponents = self.alpha * losses + shares.log()
         return exponents.logsumexp(0) / self.alpha
 
-    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
-        return Terms(sizes[None], exponents=self.alpha * losses)
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> WeightTerms:
+        return WeightTerms(sizes[None], exponents=self.alpha * losses)
 
-    def private(self, own: Own, mean: Mean) -> Part:
+    def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
         mean_loss = mean(own.loss)
         gap = own.loss - mean_loss
         exponent = (self.alpha * gap).clamp(max=STEEPEST)
         tilt = exponent.exp()
         z = mean(tilt)
         objective = mean_loss + z.log() / self.alpha if self.alpha else mean_loss
-        return Part(weight=tilt / z, objective=objective)
+        return PrivatePart(weight=tilt / z, objective=objective)

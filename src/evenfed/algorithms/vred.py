@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.algorithm import Algorithm, Mean, Memory, Own, Part, Terms, hyper
+from ..core.algorithm import Algorithm, Mean, Memory, PrivateInputs, PrivatePart, WeightTerms, hyper
 from ..core.errors import InputError
 from ..core.maths import capped
 
@@ -36,10 +36,10 @@ class VRed(Algorithm):
         beta = capped(self.beta, self.safe, spread=mean - losses.min())
         return mean + beta * shares @ (losses - mean) ** 2
 
-    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> Terms:
-        return Terms(torch.stack([sizes, sizes * losses]))
+    def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> WeightTerms:
+        return WeightTerms(torch.stack([sizes, sizes * losses]))
 
-    def private(self, own: Own, mean: Mean) -> Part:
+    def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
         if self.safe is not None:
             raise InputError(
                 "vred with `safe` cannot run with private=True: its bound needs the smallest loss, which no sum of "
@@ -49,4 +49,4 @@ class VRed(Algorithm):
         gap = own.loss - mean_loss
         weight = 1 + 2 * self.beta * gap
         objective = mean_loss + self.beta * gap**2
-        return Part(weight, objective)
+        return PrivatePart(weight, objective)

@@ -16,8 +16,8 @@ from ..core.errors import unknown
 from ..core.server import Record
 from ..fairness import Vector
 from ..metrics import Metric
+from .column_roles import normal
 from .gather import Figures
-from .roles import normal
 from .rounds import RunRows
 
 MOST_ROUNDS = 10_000  # kept by their number; more are kept by their order
@@ -25,7 +25,7 @@ _Entries = Mapping[str, Entry]  # by label
 _Seeds = Mapping[tuple[int, int], int]  # algorithm and seed, by their codes -> the seed's number
 
 
-class Assembly:
+class FindingsBuilder:
     """Turns the figures of one metric into findings, and collects a sentence for each thing worth knowing."""
 
     def __init__(

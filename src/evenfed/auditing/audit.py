@@ -5,24 +5,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..comparison import showing
+from ..comparison import display
+from ..comparison.entry_figures import EntryFigures
 from ..comparison.findings import Findings
 from ..comparison.folder import RunFolder
 from ..comparison.intervals import Difference
 from ..comparison.pack import PACKED
 from ..comparison.reading import read
-from ..comparison.row import Row
 from ..comparison.statistics import Differences
 from ..core.errors import InputError, check_text, unknown
-from . import roles
+from . import column_roles
+from .column_roles import Roles
 from .provenance import Provenance
 from .reading import Options, Reading
-from .roles import Roles
 from .sources import IN_MEMORY, sheet_of
 
 if TYPE_CHECKING:
     from ..report.document import Report
-    from ..report.files import Written
+    from ..report.files import WrittenFiles
     from ..report.table import Table
 
 
@@ -42,11 +42,11 @@ class Audit:
         return self._document(self.first).facts  # type: ignore[return-value]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[EntryFigures]:
         """One row per algorithm: metrics, and what it does to the clients that the baseline serves worst and best."""
         return [self.first.rows[entry.label] for entry in self.first.entries]
 
-    def __getitem__(self, label: str) -> Row:
+    def __getitem__(self, label: str) -> EntryFigures:
         if label not in self.first.rows:
             raise unknown("algorithm", str(label), self.first.rows)
         return self.first.rows[label]
@@ -77,7 +77,7 @@ class Audit:
                 page.print(write.terminal(printed, page))
         return paths
 
-    def write(self, out: str | Path, with_figures: bool = True) -> "list[Written]":
+    def write(self, out: str | Path, with_figures: bool = True) -> "list[WrittenFiles]":
         """Write the files of `report`; what was written, one for each metric."""
         from ..report.files import write_report
 
@@ -85,7 +85,7 @@ class Audit:
         for metric, findings in self.findings.items():
             folder = Path(out)
             if len(self.findings) > 1:
-                folder /= roles.normal(metric) or "metric"
+                folder /= column_roles.normal(metric) or "metric"
             in_memory = findings.folder == Path(IN_MEMORY)
             every.append(write_report(self._document(findings), folder, with_figures, in_memory))
         return every
@@ -103,10 +103,10 @@ class Audit:
         return str(self)
 
     def __str__(self) -> str:
-        return "\n\n".join(showing.as_text(table) for table in self._tables())
+        return "\n\n".join(display.as_text(table) for table in self._tables())
 
     def _repr_html_(self) -> str:
-        return "\n".join(showing.as_html(table) for table in self._tables())
+        return "\n".join(display.as_html(table) for table in self._tables())
 
     def _tables(self) -> "list[Table]":
         tables = []
@@ -155,12 +155,12 @@ def audit(
         return Audit({findings.metric.name: _against(findings, baseline)})
     sheet = sheet_of(source)
     named_columns = {
-        roles.CLIENT: client,
-        roles.ALGORITHM: algorithm,
-        roles.SEED: seed,
-        roles.ROUND: round,
-        roles.SIZE: size,
-        roles.GROUP: group,
+        column_roles.CLIENT: client,
+        column_roles.ALGORITHM: algorithm,
+        column_roles.SEED: seed,
+        column_roles.ROUND: round,
+        column_roles.SIZE: size,
+        column_roles.GROUP: group,
     }
     for role, column in named_columns.items():
         check_text(role, column)

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..core.errors import InputError, first_line
 from ..core.files import plain_file
-from . import shapes
-from .sheet import Row, Sheet
+from . import json_shapes
+from .sheet import InputTable, Row
 
 MOST_JSON = 1 << 29  # bytes; JSON has to be read whole
 _LONGEST = 1 << 20  # characters of a CSV file's cell
@@ -19,7 +19,7 @@ _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 _KINDS = "CSV (.csv, .tsv), JSON (.json), JSON lines (.jsonl) or parquet (.parquet)"
 
 
-def read_file(path: Path) -> Sheet:
+def read_file(path: Path) -> InputTable:
     """The table in a file, by its ending."""
     if not path.exists():
         raise InputError(f"there is no file {path}; give a table of clients' results: {_KINDS}")
@@ -34,7 +34,7 @@ def read_file(path: Path) -> Sheet:
     raise InputError(f"{path}: files ending in '{path.suffix}' are not read; give {_KINDS}")
 
 
-def _csv(path: Path) -> Sheet:
+def _csv(path: Path) -> InputTable:
     """Comma, semicolon or tab between cells, as the first line has it."""
     delimiter = ","
     lines = _lines(path, delimiter)
@@ -56,7 +56,7 @@ def _csv(path: Path) -> Sheet:
             if row:
                 yield _with_points(row) if delimiter == ";" else row
 
-    return Sheet(path.name, columns, rows)
+    return InputTable(path.name, columns, rows)
 
 
 def _with_points(row: list[str]) -> list[str]:
@@ -82,7 +82,7 @@ def _lines(path: Path, delimiter: str) -> Iterator[list[str]]:
         csv.field_size_limit(before)
 
 
-def _json(path: Path) -> Sheet:
+def _json(path: Path) -> InputTable:
     size = path.stat().st_size
     if size > MOST_JSON:
         raise InputError(
@@ -98,7 +98,7 @@ def _json(path: Path) -> Sheet:
         if _is_json_lines(path):
             return _json_lines(path)
         raise InputError(f"{path} is broken JSON ({first_line(error)}); is the file cut off? Write it again") from None
-    return shapes.sheet(path.name, content)
+    return json_shapes.sheet(path.name, content)
 
 
 def _is_json_lines(path: Path) -> bool:
@@ -110,7 +110,7 @@ def _is_json_lines(path: Path) -> bool:
         return False
 
 
-def _json_lines(path: Path) -> Sheet:
+def _json_lines(path: Path) -> InputTable:
     columns: dict[str, None] = {}
     for record in _records(path):
         columns.update(dict.fromkeys(record))
@@ -120,7 +120,7 @@ def _json_lines(path: Path) -> Sheet:
         for record in _records(path):
             yield [record.get(name) for name in names]
 
-    return Sheet(path.name, names, rows)
+    return InputTable(path.name, names, rows)
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -143,7 +143,7 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
     return record
 
 
-def _parquet(path: Path) -> Sheet:
+def _parquet(path: Path) -> InputTable:
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -162,10 +162,10 @@ def _parquet(path: Path) -> Sheet:
         except (ArrowException, OSError) as error:
             raise InputError(f"{path} is a broken parquet file ({first_line(error)}); write it again") from None
 
-    return Sheet(path.name, names, rows)
+    return InputTable(path.name, names, rows)
 
 
-_READERS: dict[str, Callable[[Path], Sheet]] = {
+_READERS: dict[str, Callable[[Path], InputTable]] = {
     ".csv": _csv,
     ".tsv": _csv,
     ".txt": _csv,

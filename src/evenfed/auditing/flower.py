@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import InputError, first_line
-from .roles import CLIENT, SYNONYMS, normal
-from .sheet import Sheet
+from .column_roles import CLIENT, SYNONYMS, normal
+from .sheet import InputTable
 from .tags import Tag
 
 _BY_ROUND = ("evaluate_metrics_clientapp", "train_metrics_clientapp")  # Result: round -> metric -> value
@@ -24,7 +24,7 @@ def is_result(source: Any) -> bool:
     return any(hasattr(source, name) for name in (*_BY_ROUND, *_BY_METRIC))
 
 
-def sheet(name: str, source: Any) -> Sheet | None:
+def sheet(name: str, source: Any) -> InputTable | None:
     """The table of clients in a result; None if it is something else."""
     is_flowers = False
     for part in (*_BY_ROUND, *_BY_METRIC):
@@ -77,10 +77,10 @@ def _records(by_round: ByRound) -> list[Record]:
     return records
 
 
-def _table(name: str, part: str, records: list[Record]) -> Sheet:
+def _table(name: str, part: str, records: list[Record]) -> InputTable:
     if not records:
         raise InputError(f"{name}: {_AVERAGES}")
-    table = Sheet.of_records(name, records, (f"A result of Flower, {part}.",))
+    table = InputTable.of_records(name, records, (f"A result of Flower, {part}.",))
     names = set(map(normal, table.columns))
     if names.isdisjoint(SYNONYMS[CLIENT]):
         known = ", ".join(table.columns)

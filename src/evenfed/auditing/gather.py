@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..fairness import Vector
-from . import roles
-from .roles import Roles
-from .sheet import Row, Sheet, is_nothing, number
+from . import column_roles
+from .column_roles import Roles
+from .sheet import InputTable, Row, is_nothing, number
 
 MOST_ROWS = 20_000_000  # 40 bytes each
 LARGEST = 1e100  # squares of larger ones overflow
@@ -38,7 +38,7 @@ class Figures:
     values: Vector  # NaN where a cell is empty
 
     @classmethod
-    def of(cls, sheet: Sheet, columns: Roles, metric: str | None) -> "Figures":
+    def of(cls, sheet: InputTable, columns: Roles, metric: str | None) -> "Figures":
         """The figures in the column `metric`, or in one column per algorithm."""
         reader = _Reader(sheet, columns, metric)
         figures = reader.figures()
@@ -127,7 +127,7 @@ class _Names:
 class _Reader:
     """Reads a table row by row into arrays."""
 
-    def __init__(self, sheet: Sheet, columns: Roles, metric: str | None) -> None:
+    def __init__(self, sheet: InputTable, columns: Roles, metric: str | None) -> None:
         self.sheet = sheet
         place = {column: k for k, column in enumerate(sheet.columns)}
         self.places: dict[str, int] = {}  # of roles
@@ -137,9 +137,9 @@ class _Reader:
         for algorithm, column in columns.wide.items():
             self.wide[algorithm] = place[column]
         self.metric = place.get(metric or "")
-        self.algorithms = _Names(roles.ALGORITHM)
-        self.seeds = _Names(roles.SEED)
-        self.clients = _Names(roles.CLIENT)
+        self.algorithms = _Names(column_roles.ALGORITHM)
+        self.seeds = _Names(column_roles.SEED)
+        self.clients = _Names(column_roles.CLIENT)
         self.groups: dict[int, str] = {}
         self.sizes: dict[int, float] = {}
         self.sizes_differ = False
@@ -174,8 +174,8 @@ class _Reader:
 
     def _read(self, row: Row, line: int) -> None:
         where = self.sheet.name
-        client_cell = self._cell(row, roles.CLIENT)
-        seed_cell = self._cell(row, roles.SEED, "0")
+        client_cell = self._cell(row, column_roles.CLIENT)
+        seed_cell = self._cell(row, column_roles.SEED, "0")
         client = self.clients.code(client_cell, where, line)
         seed = self.seeds.code(seed_cell, where, line)
         round_number = self._round(row, line)
@@ -193,7 +193,7 @@ class _Reader:
         if self.wide:
             return list(self.wide.items())
         assert self.metric is not None
-        algorithm = self._cell(row, roles.ALGORITHM, ONLY)
+        algorithm = self._cell(row, column_roles.ALGORITHM, ONLY)
         return [(algorithm, self.metric)]
 
     def _cell(self, row: Row, role: str, otherwise: str | None = None) -> Any:
@@ -215,7 +215,7 @@ class _Reader:
         return figure
 
     def _round(self, row: Row, line: int) -> int:
-        place = self.places.get(roles.ROUND)
+        place = self.places.get(column_roles.ROUND)
         if place is None:
             return 0
         cell = row[place]
@@ -230,7 +230,7 @@ class _Reader:
         return int(figure)
 
     def _note_size(self, client: int, row: Row, line: int) -> None:
-        cell = self._cell(row, roles.SIZE)
+        cell = self._cell(row, column_roles.SIZE)
         if is_nothing(cell):
             return
         size = number(cell)
@@ -242,7 +242,7 @@ class _Reader:
             self.sizes_differ = True
 
     def _note_group(self, client: int, row: Row, line: int) -> None:
-        cell = self._cell(row, roles.GROUP)
+        cell = self._cell(row, column_roles.GROUP)
         if is_nothing(cell):
             return
         group = text(cell)

@@ -8,12 +8,12 @@ from ..comparison.origin import Origin
 from ..core.errors import InputError, check_choice, check_text, check_whole
 from ..core.words import counted
 from ..metrics import Metric
-from . import roles
-from .assemble import Assembly
+from . import column_roles
+from .assemble import FindingsBuilder
+from .column_roles import Roles
 from .gather import Figures
 from .provenance import Provenance
-from .roles import Roles
-from .sheet import Sheet
+from .sheet import InputTable
 from .units import Unit, as_fractions
 
 MISSING = ("refuse", "drop")
@@ -45,7 +45,7 @@ class Options:
 class Reading:
     """A table, which column of it is what, and where it is from."""
 
-    sheet: Sheet
+    sheet: InputTable
     columns: Roles
     place: Path
     options: Options
@@ -55,13 +55,13 @@ class Reading:
         """Of one metric: a column, or the name of what a wide table holds; empty if nobody says it."""
         figures = Figures.of(self.sheet, self.columns, name)
         last_rounds = self.options.last_rounds or 1
-        if last_rounds > 1 and roles.ROUND not in self.columns.columns:
+        if last_rounds > 1 and column_roles.ROUND not in self.columns.columns:
             raise InputError(
                 f"{self.sheet.name} has no column of rounds to average {last_rounds} of; name it (--round COLUMN; in "
                 "Python round=...), or leave last_rounds out"
             )
         shown = name or self._named_in_columns() or "score"
-        metric = roles.metric_of(shown, self.options.lower_is_better)
+        metric = column_roles.metric_of(shown, self.options.lower_is_better)
         unit = None if self.options.unit is None else Unit(self.options.unit)
         values, about_unit = as_fractions(figures, metric, shown, unit)
         facts = [
@@ -71,7 +71,7 @@ class Reading:
         ]
         if about_unit:
             facts.append(about_unit)
-        assembly = Assembly(
+        assembly = FindingsBuilder(
             figures,
             values,
             metric,
@@ -84,8 +84,8 @@ class Reading:
     def _named_in_columns(self) -> str:
         """What the columns of a wide table measure, if their names say it."""
         for column in self.columns.wide.values():
-            if roles.is_metric(column):
-                return roles.metric_in(column)
+            if column_roles.is_metric(column):
+                return column_roles.metric_in(column)
         return ""
 
     def _about(self, figures: Figures, metric: Metric) -> str:
@@ -95,7 +95,7 @@ class Reading:
             counted(len(figures.algorithms), "algorithm"),
             counted(len(figures.seeds), "seed"),
         ]
-        if roles.ROUND in self.columns.columns:
+        if column_roles.ROUND in self.columns.columns:
             first = figures.round.min()
             last = figures.round.max()
             parts.append(f"rounds {first} to {last}")

@@ -14,7 +14,7 @@ _NOTHING = {"", "nan", "none", "null", "na", "n/a", "<na>"}
 
 
 @dataclass(frozen=True)
-class Sheet:
+class InputTable:
     """Columns and rows. `rows` may be called again, and need not be in memory."""
 
     name: str  # of the file, as errors have it
@@ -30,7 +30,7 @@ class Sheet:
             seen.add(column)
 
     @classmethod
-    def of_records(cls, name: str, records: Sequence[dict[str, Any]], facts: tuple[str, ...] = ()) -> "Sheet":
+    def of_records(cls, name: str, records: Sequence[dict[str, Any]], facts: tuple[str, ...] = ()) -> "InputTable":
         """Of dicts, which need not have the same keys."""
         columns = list(dict.fromkeys(itertools.chain.from_iterable(records)))
 

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
-from . import flower, shapes, trackers
+from . import flower, json_shapes, trackers
 from .files import read_file
-from .sheet import Row, Sheet
+from .sheet import InputTable, Row
 from .tags import one_row_per_client
 
 IN_MEMORY = "table"  # the name of what no file holds
 _CHUNK = 50_000
 
 
-def sheet_of(source: Any) -> Sheet:
+def sheet_of(source: Any) -> InputTable:
     """The table in a source, one row per client (and round, seed, algorithm)."""
     if isinstance(source, str | Path):
         return one_row_per_client(_of_path(Path(source)))
@@ -28,14 +28,14 @@ def sheet_of(source: Any) -> Sheet:
         source = source.to_dicts()
     if isinstance(source, Mapping | list | tuple) and len(source):
         content = dict(source) if isinstance(source, Mapping) else list(source)
-        return one_row_per_client(shapes.sheet(IN_MEMORY, _plain(content)))
+        return one_row_per_client(json_shapes.sheet(IN_MEMORY, _plain(content)))
     raise InputError(
         f"audit({type(source).__name__}): give a pandas table, a list of rows, columns in a dict, the path of a table "
         "or a folder, or a result of Flower"
     )
 
 
-def _of_path(path: Path) -> Sheet:
+def _of_path(path: Path) -> InputTable:
     if not path.exists():
         raise InputError(f"there is no file or folder {path}; give a table (.csv, .json, .jsonl, .parquet) or a folder")
     if trackers.is_tensorboard(path):
@@ -50,7 +50,7 @@ def _of_path(path: Path) -> Sheet:
     return read_file(path)
 
 
-def _of_frame(frame: Any) -> Sheet:
+def _of_frame(frame: Any) -> InputTable:
     """A pandas table; a named index is a column."""
     names = [name for name in frame.index.names if name is not None]
     if names:
@@ -66,7 +66,7 @@ def _of_frame(frame: Any) -> Sheet:
                 cells.append(column.tolist())
             yield from zip(*cells, strict=True)
 
-    return Sheet(IN_MEMORY, columns, rows)
+    return InputTable(IN_MEMORY, columns, rows)
 
 
 def _plain(content: Any) -> Any:
@@ -80,6 +80,6 @@ def _plain(content: Any) -> Any:
     return content
 
 
-def _known(sheet: Sheet | None) -> Sheet:
+def _known(sheet: InputTable | None) -> InputTable:
     assert sheet is not None
     return sheet

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .roles import is_metric, is_scope
-from .sheet import Row, Sheet
+from .column_roles import is_metric, is_scope
+from .sheet import InputTable, Row
 
 _KINDS = "client|cid|node|partition|site|user|device|hospital|silo|party|worker|participant|institution"
 _NUMBERED = re.compile(rf"(?<![A-Za-z])((?:{_KINDS})s?(?:[_-]?id)?[\s_./:#=-]*[A-Za-z]{{0,3}}\d[A-Za-z0-9]*)", re.I)
@@ -62,7 +62,7 @@ class Tag:
         return cls(client, metric, algorithm, seed)
 
 
-def one_row_per_client(sheet: Sheet) -> Sheet:
+def one_row_per_client(sheet: InputTable) -> InputTable:
     """A table with one column per client made long; the same table if its columns do not name clients."""
     places: dict[tuple[str, str], int] = {}  # client and metric -> column
     clients: dict[str, None] = {}
@@ -90,7 +90,7 @@ def one_row_per_client(sheet: Sheet) -> Sheet:
     names = _cells(sheet.columns, rest)
     listed = ", ".join(metrics)
     fact = f"One column per client: {len(clients)} clients, {listed}."
-    return Sheet(
+    return InputTable(
         sheet.name,
         [*names, "client", *metrics],
         rows,

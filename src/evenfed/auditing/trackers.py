@@ -10,9 +10,9 @@ from typing import Any
 
 from ..core.errors import InputError, first_line
 from ..core.files import plain_file
+from .column_roles import ALGORITHM, SYNONYMS, normal
 from .gather import ONLY
-from .roles import ALGORITHM, SYNONYMS, normal
-from .sheet import Sheet
+from .sheet import InputTable
 from .tags import Tag
 
 _EVENTS = "events.out.tfevents."
@@ -45,7 +45,7 @@ def is_tensorboard(path: Path) -> bool:
     return first is not None
 
 
-def tensorboard(path: Path) -> Sheet:
+def tensorboard(path: Path) -> InputTable:
     """Scalars of clients in event files."""
     files = [path] if path.is_file() else sorted(_event_files(path))
     return _sheet(
@@ -118,7 +118,7 @@ def is_mlflow(path: Path) -> bool:
     return path.suffix in _DATABASES
 
 
-def mlflow(path: Path) -> Sheet:
+def mlflow(path: Path) -> InputTable:
     """Metrics of clients in all runs of an MLflow store."""
     scalars = _of_database(path) if path.is_file() else _of_folder(path)
     return _sheet(
@@ -207,7 +207,7 @@ def _run(params: Mapping[str, str], name: str) -> tuple[str, str]:
     return algorithm, seed
 
 
-def _sheet(path: Path, scalars: Iterable[_Scalar], fact: str, advice: str) -> Sheet:
+def _sheet(path: Path, scalars: Iterable[_Scalar], fact: str, advice: str) -> InputTable:
     """A row per algorithm, seed, client and step."""
     rows: dict[_Key, dict[str, Any]] = {}
     names = set()
@@ -230,4 +230,4 @@ def _sheet(path: Path, scalars: Iterable[_Scalar], fact: str, advice: str) -> Sh
         known = ", ".join(some) or "none"
         raise InputError(f"{path}: no scalar is of a client (there are: {known}); {advice}")
     records = list(rows.values())
-    return Sheet.of_records(path.name, records, (fact,))
+    return InputTable.of_records(path.name, records, (fact,))

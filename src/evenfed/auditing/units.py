@@ -7,7 +7,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..fairness import Vector
 from ..metrics import Metric
-from . import roles
+from . import column_roles
 from .gather import Figures
 
 _LIKE_PERCENT = 20.0  # a median above it, beside an algorithm whose figures are all below 1
@@ -50,7 +50,7 @@ def _check_mixed(figures: Figures, metric: Metric, column: str) -> None:
     above = np.flatnonzero(values > 1)
     if len(above) == 0 or not metric.higher_is_better:
         return
-    if roles.is_bounded(column) or metric.is_share:
+    if column_roles.is_bounded(column) or metric.is_share:
         is_below = (values > 0) & (values <= 1)
         below = np.flatnonzero(is_below)
         if len(below):

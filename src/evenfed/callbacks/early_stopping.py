@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.errors import InputError, check_choice, check_whole
 from ..core.scalars import is_number, unwrapped
 from ..fairness import Fairness
-from ..simulate.norms import OwnNorms
+from ..simulate.local_norms import LocalNorms
 from .progress import Callback, Progress
 
 METRICS = tuple(field.name for field in dataclasses.fields(Fairness))
@@ -102,7 +102,7 @@ class EarlyStopping(Callback):
             notes[self._name("theta")],
             buffers,
             notes.get(self._name("personal")),
-            OwnNorms.restored(tables),
+            LocalNorms.restored(tables),
         )
 
     def _notes(self, progress: Progress, value: float) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError, check_whole, first_line
-from ..core.visible import in_sheet, visible
+from ..core.printable import in_sheet, printable
 from .measures import configuration, missing, numbers, per_client, remember, remembered
 from .progress import Callback, Progress
 
@@ -126,10 +126,10 @@ class MLflow(Callback):
             earlier = self.client.get_run(run_id)
             self.client.update_run(run_id, status="RUNNING")
             return _Open(run_id, logged=int(earlier.data.metrics.get("round", 0)))
-        made = self.client.create_run(experiment_id, run_name=visible(run.run.name))
+        made = self.client.create_run(experiment_id, run_name=printable(run.run.name))
         run_id = made.info.run_id
         for name, value in configuration(run).items():
-            text = visible(str(value))
+            text = printable(str(value))
             self.client.log_param(run_id, name, text[:500])
         remember(run, "mlflow", {self.store: run_id})
         return _Open(run_id, logged=0)

@@ -15,12 +15,12 @@ from ..core.server import Record, Server
 from ..fairness import Fairness
 from ..metrics import Metric
 from ..settings import Settings
-from ..simulate.norms import OwnNorms
+from ..simulate.local_norms import LocalNorms
 from ..simulate.problem import loaded
 from ..simulate.state import Run, State
 
 
-class About(Protocol):
+class RunInfo(Protocol):
     """What a callback may know of the clients and the model, whoever trains: a simulator's problem, or a server."""
 
     @property
@@ -42,7 +42,7 @@ class Progress:
     def __init__(
         self,
         run: Run,
-        problem: About,
+        problem: RunInfo,
         state: State,
         record: Record | None = None,
         folder: Path | None = None,
@@ -131,7 +131,7 @@ class Progress:
         theta: Tensor,
         buffers: dict[str, Tensor],
         personal: Tensor | None = None,
-        norms: OwnNorms | None = None,
+        norms: LocalNorms | None = None,
     ) -> None:
         """At the end of a run: the model of an earlier round is the run's result, with the clients' own of then."""
         server = dataclasses.replace(self.server, index=round, theta=theta, buffers=buffers, average=None)

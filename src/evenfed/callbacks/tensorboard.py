@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
-from ..core.visible import name_in_markdown
+from ..core.printable import name_in_markdown
 from .measures import configuration, finite, missing, numbers, per_client
 from .progress import Callback, Progress
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..core.errors import InputError, check_choice, first_line
-from ..core.visible import visible
+from ..core.printable import printable
 from .measures import configuration, finite, missing, numbers, per_client, remember, remembered
 from .progress import Callback, Progress
 
@@ -44,8 +44,8 @@ class WandB(Callback):
                 opened = wandb.init(
                     project=self.project,
                     id=identity,
-                    name=visible(run.run.name),
-                    group=visible(run.label),
+                    name=printable(run.run.name),
+                    group=printable(run.label),
                     dir=str(self.folder),
                     mode=self.mode,
                     config=dict(configuration(run)),

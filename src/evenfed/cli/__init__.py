@@ -3,12 +3,12 @@
 import sys
 from typing import NoReturn
 
-from . import rerun
+from . import printed_output
 
 
 def main() -> NoReturn:
     """Entry point. A finished comparison asked for again is printed at once; all else loads the commands, and torch."""
-    before = rerun.printed(sys.argv[1:])
+    before = printed_output.printed(sys.argv[1:])
     if before is None:
         _run()
     try:

@@ -12,16 +12,16 @@ import typer
 
 from .. import __version__
 from ..core.errors import DamageWarning, InputError, Interruption
-from ..core.visible import words_without_passwords
+from ..core.printable import words_without_passwords
 from . import examples
 from .algorithms import algorithms
 from .audit import audit
+from .common_options import COMPLETION
 from .compare import compare, tune
 from .console import say
 from .data import data_app
 from .experiments import experiments, new
 from .flower import flower_app
-from .manners import COMPLETION
 from .report import choose, fill, pack, report
 from .watch import watch
 

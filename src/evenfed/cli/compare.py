@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..core.tables import without_none
 from ..core.errors import InputError
-from . import rerun
-from .manners import Quiet, Verbose, data_sets_like, detail_of, experiments_like
+from ..core.tables import without_none
+from . import printed_output
+from .common_options import Quiet, Verbose, data_sets_like, detail_of, experiments_like
 
 if TYPE_CHECKING:
     from ..comparison.search import Search
@@ -77,7 +77,7 @@ def compare(
     workers: Workers = None,
     cluster: Cluster = None,
     precision: Precision = None,
-    out: Output = Path(rerun.OUT),
+    out: Output = Path(printed_output.OUT),
     reuse: Reuse = [],
     track: Track = [],
     full: Full = False,
@@ -86,7 +86,7 @@ def compare(
     verbose: Verbose = False,
 ) -> None:
     """Train several algorithms on the same clients and show how each serves the worst-served."""
-    from ..callbacks.naming import chosen as callbacks_chosen
+    from ..callbacks.registry import chosen as callbacks_chosen
     from ..comparison.runner import files_read, findings_of
     from ..spread.options import spread_of
     from . import training
@@ -99,7 +99,7 @@ def compare(
         "device": device,
         "precision": precision,
     }
-    files = rerun.states([training.file_of(experiment)])
+    files = printed_output.states([training.file_of(experiment)])
     assignments = list(set)
     if data is not None:
         assignments.insert(0, f"data.name='{data}'")
@@ -110,7 +110,7 @@ def compare(
         findings_of_all = [findings_of(member, out) for member in chosen.members]
         training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json)
         return
-    files |= rerun.states(files_read(chosen, out))
+    files |= printed_output.states(files_read(chosen, out))
     findings = findings_of(chosen, out)
     drawn: list[Path] = []
     if format is Format.json:
@@ -120,8 +120,8 @@ def compare(
         text, drawn = training.show(findings, out / chosen.name, full)
     is_complete = bool(drawn) or format is Format.json  # figures may be drawn the next time
     if context.obj is not None and is_complete and not reuse and training.prints_the_same(chosen):
-        files |= rerun.states(drawn)
-        rerun.keep(context.obj, out, text, files)
+        files |= printed_output.states(drawn)
+        printed_output.keep(context.obj, out, text, files)
 
 
 def tune(
@@ -141,7 +141,7 @@ def tune(
     workers: Workers = None,
     cluster: Cluster = None,
     precision: Precision = None,
-    out: Output = Path(rerun.OUT),
+    out: Output = Path(printed_output.OUT),
     format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
     quiet: Quiet = False,
     verbose: Verbose = False,

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..core.visible import visible
+from ..core.printable import printable
 
 NOT_DRAWN = "none; to draw them: pip install 'evenfed[report]'"
 _FILE_WIDTH = 160
@@ -17,7 +17,7 @@ class Page(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         shown = []
         for item in objects:
-            shown.append(visible(item, lines=True) if isinstance(item, str) else item)
+            shown.append(printable(item, lines=True) if isinstance(item, str) else item)
         super().print(*shown, **options)
 
 

@@ -13,8 +13,8 @@ from ..core.errors import InputError
 from ..data import store
 from ..data.catalogue import SOURCES, find
 from . import examples
+from .common_options import Quiet, Verbose, data_sets_like, detail_of
 from .console import NOT_DRAWN, console, say
-from .manners import Quiet, Verbose, data_sets_like, detail_of
 
 data_app = typer.Typer(
     help="Data sets: list, download or add them, and see how they are split across clients.", no_args_is_help=True

@@ -8,12 +8,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ..core.visible import visible
+from ..core.printable import printable
 from . import examples
 from .console import Page, console, say
 
 if TYPE_CHECKING:
-    from ..flower.checking import Row
+    from ..flower.app_check import Row
 
 flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
 
@@ -96,7 +96,7 @@ def check(
     run_config: Annotated[str, typer.Option(metavar="PAIRS", help="As in `flwr run --run-config`.")] = "",
 ) -> None:
     """Try an app in this process before `flwr run`: data, model and one local step of each site."""
-    from ..flower.checking import check_app
+    from ..flower.app_check import check_app
 
     report = check_app(folder, sites, run_config)
     if report.rows:
@@ -120,7 +120,7 @@ def _table(rows: "list[Row]", loss_title: str) -> Table:
     for row in rows:
         table.add_row(
             str(row.site),
-            Text(visible(row.name)),
+            Text(printable(row.name)),
             _shown(row.train, "d"),
             _shown(row.test, "d"),
             _shown(row.loss, ".4g"),

@@ -44,11 +44,11 @@ def report(
 ) -> None:
     """Print a comparison's tables, draw its figures, write its page, and say which differences exceed chance."""
     from ..report import write
-    from ..report.files import Question, write_report
+    from ..report.files import ReportRequest, write_report
 
     folders = _comparisons(folders)
     _say_what_waits(folders)
-    question = Question(tuple(folders), min_test, last_rounds)
+    question = ReportRequest(tuple(folders), min_test, last_rounds)
     document = question.report(paper)
     target = out or question.target
     written = write_report(document, target, figures)

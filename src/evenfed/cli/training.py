@@ -11,14 +11,14 @@ from ..algorithms import BUILT_IN
 from ..comparison.experiment import DEMO, Experiment
 from ..comparison.federations import comparison_in, expanded
 from ..comparison.findings import BASELINE, Findings
-from ..comparison.plan import parse_list, value_of, with_baseline
 from ..comparison.progress import live, progress_page, shown_shares
 from ..comparison.runner import Introduction, complete, complete_by_workers, take_over
 from ..comparison.runs import seed_list
 from ..comparison.search import Candidate
 from ..comparison.tune import Tuned
-from ..core.detail import Detail
+from ..comparison.variants import parse_list, value_of, with_baseline
 from ..core.tables import without_none
+from ..core.verbosity import Verbosity
 from ..data import Federation
 from ..experiments import located
 from ..report import averaged, held_out, tuning
@@ -29,7 +29,7 @@ from ..report.document import Report
 from ..report.files import PAGE, prepare, write_page, write_report, write_search_page
 from ..report.tables import brief, summary
 from ..report.write import FORMATS, pages, terminal
-from ..spread.options import Spread
+from ..spread.options import SpreadOptions
 from .console import NOT_DRAWN, console, say
 
 
@@ -52,8 +52,8 @@ def train(
     experiment: Experiment,
     out: Path,
     reuse: Sequence[Path],
-    detail: Detail,
-    spread: Spread | None = None,
+    detail: Verbosity,
+    spread: SpreadOptions | None = None,
 ) -> None:
     """Carry out what is left of the experiment, on each of its federations, after taking over runs of others.
 
@@ -62,7 +62,7 @@ def train(
     introduction = _introduction(out / experiment.name, detail)
     for folder in expanded(map(comparison_in, reuse)):
         taken = take_over(experiment.members, out, folder)
-        if detail is not Detail.QUIET:
+        if detail is not Verbosity.QUIET:
             _say_what_was_taken(folder, taken)
     if spread is not None:
         with shown_shares(detail) as shares:
@@ -83,11 +83,11 @@ def _say_what_was_taken(folder: Path, taken: Mapping[str, Sequence[str]]) -> Non
             say(f"taken from {folder}{target}: {', '.join(labels)}")
 
 
-def _introduction(folder: Path, detail: Detail) -> Introduction:
+def _introduction(folder: Path, detail: Verbosity) -> Introduction:
     """Says who takes part, what was noted about their data, and where to see it."""
 
     def introduce(federation: Federation) -> None:
-        if detail is Detail.QUIET:
+        if detail is Verbosity.QUIET:
             return
         page = progress_page()
         page.print(federation.summary(), markup=False, soft_wrap=True)
@@ -176,16 +176,16 @@ def show_tuned(tuned: Tuned, folder: Path) -> None:
         page.print(f"Page: {written}", markup=False)
 
 
-def tuning_progress(detail: Detail) -> tuple[Callable[[int, int], None], Callable[[Candidate], None]]:
+def tuning_progress(detail: Verbosity) -> tuple[Callable[[int, int], None], Callable[[Candidate], None]]:
     """What shows how far a search is, and what shows each candidate."""
     page = progress_page()
 
     def show_progress(done: int, total: int) -> None:
-        if detail is not Detail.QUIET:
+        if detail is not Verbosity.QUIET:
             page.print(f"{done} of {total} candidates")
 
     def show_each(candidate: Candidate) -> None:
-        if detail is Detail.VERBOSE:
+        if detail is Verbosity.VERBOSE:
             values = tuning.values_of(candidate)
             mean = candidate.figures["mean"]
             worst10 = candidate.figures["worst10"]

@@ -26,10 +26,10 @@ def watch(
 ) -> None:
     """Serve a comparison's page on this machine while it runs; new rounds appear by themselves. Ctrl-C ends it."""
     with _ended_by_signals():
-        from ..report.live.editions import Editions
-        from ..report.live.server import Server
+        from ..report.live.page_versions import PageVersions
+        from ..report.live.server import PageServer
 
-        with Server(Editions(folder).newest, port) as server:
+        with PageServer(PageVersions(folder).newest, port) as server:
             address = f"{folder} is shown at {server.address}"
             console().print(f"{address} (on this machine only; Ctrl-C ends it)", markup=False)
             sys.stdout.flush()

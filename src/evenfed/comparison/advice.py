@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from .equal import are_equal
 from .history import History
+from .identical_runs import are_equal
 
 
 def advice_on(label: str, runs: Sequence[History]) -> str | None:

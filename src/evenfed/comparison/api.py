@@ -11,33 +11,33 @@ import numpy as np
 from torch import nn
 
 from ..callbacks import Callback, Callbacks, callback_list
-from ..callbacks.naming import deciding
+from ..callbacks.registry import deciding
 from ..client import Client
 from ..core.algorithm import Algorithm
-from ..core.detail import Detail
 from ..core.errors import InputError, Interruption
 from ..core.server import Record
+from ..core.verbosity import Verbosity
 from ..losses import LossFunction
 from ..settings import Settings
-from ..simulate.drawn import Drawn, drawn_by
+from ..simulate.initial_models import InitialModels, drawn_by
 from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
-from ..spread.options import Spread, spread_of
-from . import identity
+from ..spread.options import SpreadOptions, spread_of
+from . import fingerprints
 from .advice import advice_on
 from .arguments import check_arguments
-from .cautions import warn_of_options, warn_of_seeds, without_effect
 from .driver import Training, drive
+from .entry_order import read_order, write_order
 from .folder import RunFolder
 from .header import Header
 from .lock import locked
-from .order import read_order, write_order
-from .parts import Part, held, parts_of, places_in, train_parts
-from .plan import Variant, with_baseline
-from .progress import Told, shown, shown_shares, silence, wanted_detail
+from .option_warnings import warn_of_options, warn_of_seeds, without_effect
+from .parts import ComparisonPart, held, parts_of, places_in, train_parts
+from .progress import ListenerSink, shown, shown_shares, silence, wanted_detail
 from .result import Comparison, Result
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
 from .session import train_in, unfinished
+from .variants import Variant, with_baseline
 
 Entry = str | Algorithm | type[Algorithm] | Variant | Mapping[str, Any]
 Entries = Entry | Iterable[Entry]  # a mapping: from labels to entries
@@ -204,7 +204,7 @@ class _Subject:
     unseen: Sequence[Client]
     test: Any
 
-    def under(self, settings: Settings) -> tuple[Problem, Drawn | None]:
+    def under(self, settings: Settings) -> tuple[Problem, InitialModels | None]:
         """The problem on the settings' device, and the initial models by seed if a function makes them."""
         first_model = initial_model(self.model, self.first_seed)
         problem = Problem.of(first_model, self.clients, settings, self.loss, self.score, self.unseen, self.test)
@@ -219,7 +219,7 @@ class _Share:
     settings: Settings
     callbacks: Sequence[Callback]
     headers: Mapping[str, Header]
-    part: Part
+    part: ComparisonPart
 
     def __call__(self) -> None:
         problem, drawn = self.subject.under(self.settings)
@@ -244,7 +244,7 @@ class _Share:
 class _Spreading:
     """Over which workers, and what they are given."""
 
-    spread: Spread
+    spread: SpreadOptions
     subject: _Subject
     settings: Settings
 
@@ -255,12 +255,12 @@ class _Spreading:
         waiting: Sequence[Run],
         headers: Mapping[str, Header],
         callbacks: Sequence[Callback],
-        detail: Detail,
+        detail: Verbosity,
     ) -> None:
         """Have the waiting runs trained."""
         root = root.resolve()
 
-        def share(part: Part) -> _Share:
+        def share(part: ComparisonPart) -> _Share:
             own = {name: headers[name] for name in part.names}
             return _Share(self.subject, self.settings, callbacks, own, part)
 
@@ -277,7 +277,7 @@ class _Work:
     problem: Problem
     callbacks: Sequence[Callback]
     progress: bool | None = None
-    drawn: Drawn | None = None  # the initial model by seed, if it is not the problem's
+    drawn: InitialModels | None = None  # the initial model by seed, if it is not the problem's
     spreading: _Spreading | None = None  # over workers; None: this process trains
 
     def results(self, runs: list[Run], out: str | Path | None) -> list[Result]:
@@ -288,7 +288,7 @@ class _Work:
             return self._in_memory(runs)
         root = Path(out)
         with locked(root):
-            headers = identity.headers(runs, self.problem, self.drawn, deciding(self.callbacks))
+            headers = fingerprints.headers(runs, self.problem, self.drawn, deciding(self.callbacks))
             configs = {name: header.config for name, header in headers.items()}
             waiting = unfinished(root, runs, configs)
             _check_initial(root, runs, headers)
@@ -318,11 +318,11 @@ class _Work:
     def _in_memory(self, runs: list[Run]) -> list[Result]:
         trainings = [Training.start(run, self.problem, self.drawn) for run in runs]
         with shown(self.progress) as listen:
-            drive(trainings, Told(listen), self.callbacks)
+            drive(trainings, ListenerSink(listen), self.callbacks)
         results = []
         for training in trainings:
             header = dataclasses.replace(
-                identity.bare_header(training.run, self.problem),
+                fingerprints.bare_header(training.run, self.problem),
                 engine=training.engine,
                 stopped=training.stopped,
                 model_round=training.model_round,

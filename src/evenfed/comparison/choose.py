@@ -10,15 +10,15 @@ import numpy as np
 from ..core.errors import InputError
 from ..data import DataSettings
 from ..settings import VARIANT, Settings
-from .beside import check, differ_in_split_only, in_common, in_expectation, pooled
 from .configuration import unaveraged, undamped
+from .entry_figures import EntryFigures
+from .entry_order import by_size
 from .experiment import Experiment
 from .findings import BASELINE, Entry, Findings
-from .floor import NoiseFloor
-from .objective import Objective
-from .order import by_size
-from .plan import Variant
-from .row import Row
+from .loss_and_score import LossAndScore
+from .noise_floor import NoiseFloor
+from .side_by_side import check, differ_in_split_only, in_common, in_expectation, pooled
+from .variants import Variant
 
 # options that entries set for themselves, not taken over from FedAvg's run
 _SET_PER_ENTRY = ("seed", "batch_seed", "device", "engine", "smooth", "average", "weigh_at", "server_optimizer")
@@ -51,7 +51,7 @@ class Choice:
         return self.comparisons[0]
 
     @cached_property
-    def rows(self) -> Mapping[str, Row]:
+    def rows(self) -> Mapping[str, EntryFigures]:
         """The figures of every entry, over all federations and seeds."""
         return _rows(self.comparisons)
 
@@ -153,7 +153,7 @@ class Choice:
             data=DataSettings(**data),
             model=header.config["model"],
             train=train,
-            objective=Objective.of(header.config),
+            objective=LossAndScore.of(header.config),
             selected_on="validation",
         )
 
@@ -327,7 +327,7 @@ def _gaps(comparisons: Sequence[Findings], one: str, other: str) -> list[float]:
     return gaps
 
 
-def _rows(comparisons: Sequence[Findings]) -> dict[str, Row]:
+def _rows(comparisons: Sequence[Findings]) -> dict[str, EntryFigures]:
     """Every entry's figures over all federations."""
     rows = {}
     for label in comparisons[0].rows:
@@ -335,7 +335,7 @@ def _rows(comparisons: Sequence[Findings]) -> dict[str, Row]:
     return rows
 
 
-def _mean(row: Row) -> float:
+def _mean(row: EntryFigures) -> float:
     """As shown: an accuracy in percent."""
     mean, _ = row.late["mean"]
     return row.metric.unit * mean

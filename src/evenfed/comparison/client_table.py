@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import DamageError
 from ..core.files import plain_file, replacing
-from ..population import Numbered
+from ..population import NumberedNames
 
 Table = Mapping[str, Any]
 MOST_INLINE = 5000  # clients whose names and sizes stand in the header itself
@@ -227,7 +227,7 @@ def _arrays(columns: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         if columns[name] is not None:
             arrays[name] = np.ascontiguousarray(columns[name], dtype=np.int64)
     names = columns["names"]
-    if not isinstance(names, Numbered):
+    if not isinstance(names, NumberedNames):
         text = json.dumps(list(names))
         arrays[_NAMES] = np.frombuffer(text.encode(), dtype=np.uint8)
     return arrays
@@ -235,7 +235,7 @@ def _arrays(columns: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 def _columns(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """What `_arrays` wrote."""
-    names: Sequence[str] = Numbered(len(arrays["train"]))
+    names: Sequence[str] = NumberedNames(len(arrays["train"]))
     if _NAMES in arrays:
         names = json.loads(arrays[_NAMES].tobytes())
     numbers = {name: arrays.get(name) for name in _NUMBERS}

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..callbacks import Callback, Progress
-from ..callbacks.telling import tell
+from ..callbacks.notify import tell
 from ..core.server import Record
 from ..simulate.divergence import divergence
-from ..simulate.drawn import Drawn
+from ..simulate.initial_models import InitialModels
 from ..simulate.loop import engine_for, rounds, start
 from ..simulate.problem import Engine, Problem
 from ..simulate.scoring import evaluated
@@ -41,7 +41,7 @@ class Training:
     restored: State | None = None  # an earlier round's, whose model a callback made the run's result
 
     @classmethod
-    def start(cls, run: Run, problem: Problem, drawn: Drawn | None) -> "Training":
+    def start(cls, run: Run, problem: Problem, drawn: InitialModels | None) -> "Training":
         """Before round 0, from the problem's own model or from the one `drawn` by the run's seed."""
         if drawn is not None:
             problem = drawn.problem(run.settings.seed)
@@ -125,7 +125,7 @@ def _drive_group(group: Group, sized_for: Sequence[Run], sink: Sink, callbacks: 
     engine = engine_for(problem, sized_for)
     for training in group:
         training.engine = engine.how
-    watched = Watched(problem, engine, sink, callbacks)
+    watched = CallbackSink(problem, engine, sink, callbacks)
     sink.begin(group)
     watched.start(group)
     active = group
@@ -143,7 +143,7 @@ def _stopped(group: Group) -> Group:
     return [training for training in group if training.stopped is not None]
 
 
-def _advance(group: Group, problem: Problem, engine: Engine, watched: "Watched") -> Group:
+def _advance(group: Group, problem: Problem, engine: Engine, watched: "CallbackSink") -> Group:
     """Rounds of the group until some of its runs end: those."""
     runs = [training.run for training in group]
     states = [training.state for training in group]
@@ -162,7 +162,7 @@ def _advance(group: Group, problem: Problem, engine: Engine, watched: "Watched")
 
 
 @dataclass(frozen=True)
-class Watched:
+class CallbackSink:
     """Tells the callbacks first, then the sink: what a callback notes belongs to the round's checkpoint."""
 
     problem: Problem

@@ -12,9 +12,9 @@ from ..fairness import Vector
 from ..metrics import Metric
 from .advice import advice_on
 from .configuration import Configuration
-from .equal import are_equal
 from .expected import Fit
 from .history import History
+from .identical_runs import are_equal
 
 
 @dataclass(frozen=True)

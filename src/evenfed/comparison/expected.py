@@ -27,7 +27,7 @@ def expected_accuracies(label_counts: LabelCounts, recalls: Vector) -> Vector:
 
 
 @dataclass(frozen=True)
-class Spread:
+class SpreadParts:
     """The sum over clients of n_i (accuracy_i - mean)^2 in one evaluation, and two parts of it."""
 
     total: float
@@ -35,7 +35,7 @@ class Spread:
     noise: float  # what this is on average if each answer is right with the probability of its class's recall
 
     @classmethod
-    def of(cls, accuracies: Vector, label_counts: LabelCounts, recalls: Vector) -> "Spread":
+    def of(cls, accuracies: Vector, label_counts: LabelCounts, recalls: Vector) -> "SpreadParts":
         """Clients whose accuracy is unknown (NaN) do not count."""
         known = ~np.isnan(accuracies)
         counts = label_counts[known]
@@ -60,7 +60,7 @@ class Fit:
     noise: float  # the binomial noise of their test sets
 
     @classmethod
-    def of(cls, spreads: Iterable[Spread]) -> "Fit | None":
+    def of(cls, spreads: Iterable[SpreadParts]) -> "Fit | None":
         """Over several evaluations or runs; None if clients do not differ in any."""
         total = 0.0
         unexplained = 0.0

@@ -11,22 +11,22 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import models, trees
-from ..callbacks.naming import Chosen, by_name, chosen, deciding
+from ..callbacks.registry import Chosen, by_name, chosen, deciding
 from ..client import Pool
 from ..core.errors import InputError, check_choice, unknown
 from ..core.files import plain_file
 from ..data import DataSettings, Federation
 from ..experiments import located, named_after
 from ..settings import VARIANT, Settings, extended
-from ..simulate.drawn import Drawn
+from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem, initial_model
 from ..simulate.state import Run
-from . import keys
+from . import toml_keys
 from .configuration import repetitions
 from .federations import folder_name
-from .objective import KEYS, Objective
-from .plan import Variant, value_of, with_baseline
+from .loss_and_score import KEYS, LossAndScore
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
+from .variants import Variant, value_of, with_baseline
 
 DEMO = Path("@demo")
 _NAME = re.compile(r"[\w.+\-]{1,100}")
@@ -50,7 +50,7 @@ class Experiment:
     data: DataSettings = field(default_factory=DataSettings)
     model: TomlTable = field(default_factory=_default_model)
     train: Settings = field(default_factory=Settings)
-    objective: Objective = field(default_factory=Objective)  # `loss` and `score` of [train]
+    objective: LossAndScore = field(default_factory=LossAndScore)  # `loss` and `score` of [train]
     quick: TomlTable = field(default_factory=dict)  # what a first look in minutes changes
     track: Chosen = field(default_factory=dict)  # callbacks: options by name
     tune: TomlTable = field(default_factory=dict)  # options of a search, and its grid
@@ -83,7 +83,7 @@ class Experiment:
     @classmethod
     def of(cls, table: TomlTable, name: str) -> "Experiment":
         """An experiment from the tables of a TOML file."""
-        keys.check_top(table)
+        toml_keys.check_top(table)
         algorithms = _table(table, "algorithms")
         if not algorithms:
             raise InputError("the experiment names no algorithm; add a table [algorithms.fedavg] or the like")
@@ -97,15 +97,15 @@ class Experiment:
         if is_hidden or not _NAME.fullmatch(own_name):
             raise InputError(f"name = '{own_name}' cannot name a folder; use letters, digits and any of . _ + -")
         train = _table(table, "train")
-        keys.check_train(train)
-        objective = Objective.of(train)
+        toml_keys.check_train(train)
+        objective = LossAndScore.of(train)
         for key in KEYS:
             train.pop(key, None)
         selected_on = table.get("selected_on")
         if selected_on is not None:
             check_choice("selected_on", selected_on, ("validation", "test"))
         data = _table(table, "data")
-        keys.check_data(data)
+        toml_keys.check_data(data)
         shared = Settings.of(train)
         variants: list[Variant] = []
         for label, options in algorithms.items():
@@ -164,7 +164,7 @@ class Experiment:
                 data[key] = value
             else:
                 experiment = experiment.with_value(place, value)
-        keys.check_data(data)
+        toml_keys.check_data(data)
         changed_data = experiment.data.changed(_rooted(data, Path.cwd()))
         return dataclasses.replace(experiment, data=changed_data)
 
@@ -188,12 +188,12 @@ class Experiment:
             objective = dataclasses.replace(self.objective, **{key: value})
             return dataclasses.replace(self, objective=objective)
         if part == "train":
-            keys.check_train({key: value})
+            toml_keys.check_train({key: value})
             options = {**vars(self.train), key: value}
             train = Settings.of(options)
             return dataclasses.replace(self, train=train)
         if part == "data":
-            keys.check_data([key])
+            toml_keys.check_data([key])
             data = self.data.changed({key: value})
             return dataclasses.replace(self, data=data)
         if part == "model":
@@ -281,7 +281,7 @@ class Experiment:
         self,
         federation: Federation,
         judged: Pool | None,
-    ) -> tuple[Problem, Drawn]:
+    ) -> tuple[Problem, InitialModels]:
         """The model on this federation, measured on `judged`; and each seed's initial model."""
 
         def make() -> nn.Module:
@@ -299,7 +299,7 @@ class Experiment:
         )
         has_default_loss = self.objective.loss is None
         problem = problem.holding_out(federation.unseen, None, has_default_loss)
-        return problem, Drawn(problem, make)
+        return problem, InitialModels(problem, make)
 
     def repetitions(self) -> set[str]:
         """Labels of entries that repeat another one in a precision other than the experiment's."""
@@ -352,7 +352,7 @@ def _federations(seeds: Any, data: TomlTable) -> tuple[int, ...]:
 
 def _tune(table: TomlTable) -> dict[str, Any]:
     options = _table(table, "tune")
-    keys.check_tune(options)
+    toml_keys.check_tune(options)
     return options
 
 

@@ -12,11 +12,11 @@ from ..core.errors import InputError, check_whole
 from ..metrics import Metric
 from .configuration import Configuration
 from .entry import Entry
-from .equal import are_equal
-from .header import Header, Made
+from .entry_figures import EntryFigures, row
+from .header import Header, RunProvenance
 from .history import History
+from .identical_runs import are_equal
 from .origin import Origin
-from .row import Row, row
 from .runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 
 __all__ = ["BASELINE", "Entry", "Findings", "seeds_named"]
@@ -37,7 +37,7 @@ class Findings:
     controls: tuple[Entry, ...]  # of FedAvg with other seeds, the k-th run is compared with FedAvg's k-th
     repeated: tuple[tuple[Entry, ...], ...]  # FedAvg's entries, in groups whose runs differ in the seed alone
     header: Header  # of FedAvg's first run
-    made: tuple[Made, ...] = ()  # of all runs, in order of time
+    made: tuple[RunProvenance, ...] = ()  # of all runs, in order of time
     left_out: tuple[str, ...] = ()  # a sentence for each thing that had to be left out
     lost: tuple[Entry, ...] = ()  # entries that broke down and have no finite figures
     min_test: int = 0  # clients judged on fewer examples are left out
@@ -193,7 +193,7 @@ class Findings:
         return sentences
 
     @cached_property
-    def rows(self) -> dict[str, Row]:
+    def rows(self) -> dict[str, EntryFigures]:
         """The figures of every entry and control, by label."""
         rows = {}
         for entry in self.everyone:

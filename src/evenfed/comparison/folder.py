@@ -31,14 +31,14 @@ from ..settings import Settings
 from ..simulate import checkpoint
 from ..simulate.state import Run, State
 from . import client_table, reached, record_json
+from .client_history import over
 from .client_table import resolved
 from .configuration import differences
 from .header import Header, Table
 from .history import History
-from .lines import Lines, chained
 from .lock import ANOTHER_FOLDER
 from .reached import Reached, with_reached
-from .service import over
+from .rounds_file import RoundsFile, chained
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class RunFolder:
         return self.path / "rounds.jsonl"
 
     @property
-    def lines(self) -> Lines:
-        return Lines(self.rounds_path)
+    def lines(self) -> RoundsFile:
+        return RoundsFile(self.rounds_path)
 
     @property
     def model_path(self) -> Path:

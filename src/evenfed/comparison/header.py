@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.few import MANY
+from ..core.sparse import MANY
 from ..settings import Settings
-from . import client_table, layout, provenance
+from . import client_table, provenance, schema
 
 Table = Mapping[str, Any]
 FORMAT = 2  # of run folders; a header without a number is older
@@ -20,7 +20,7 @@ FORMAT_OF_FEW = 1  # where neither rounds nor clients lie in files of their own
 
 
 @dataclass(frozen=True, order=True)
-class Made:
+class RunProvenance:
     """When and from which source a run was made."""
 
     started: str
@@ -62,7 +62,7 @@ class Header:
             raise InputError(
                 f"it has format {number}, of a newer version of evenfed; this one reads formats up to {FORMAT}: upgrade"
             )
-        layout.check_header(data)
+        schema.check_header(data)
         known: dict[str, Any] = {}
         source = {}
         extra = {}
@@ -126,12 +126,12 @@ class Header:
         )
 
     @property
-    def made(self) -> list[Made]:
+    def made(self) -> list[RunProvenance]:
         """One for each session whose rounds are kept, the last one's last."""
         made = []
         for source in (*self.earlier, self.provenance):
             version = source["versions"]["evenfed"]
-            session = Made(source["started"], version, source.get("commit") or "")
+            session = RunProvenance(source["started"], version, source.get("commit") or "")
             made.append(session)
         return made
 

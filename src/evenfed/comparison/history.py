@@ -7,13 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.few import Kept
 from ..core.server import Record
+from ..core.sparse import StoredNumbers
 from ..fairness import OSCILLATES_BELOW, Fairness, Vector
 from ..metrics import ACCURACY, LOSS, Metric
 from ..simulate.divergence import DIVERGED
-from . import behaviour
-from .expected import Expected, Fit, LabelCounts, Spread, expected_accuracies
+from . import diagnostics
+from .expected import Expected, Fit, LabelCounts, SpreadParts, expected_accuracies
 
 _AVERAGE = "; or deploy the mean of the rounds' models, average=0.9"
 
@@ -127,7 +127,7 @@ class History:
         """[n] each client's mean over the last rounds."""
         if not self.late:
             return None
-        return behaviour.mean_over(self._late)
+        return diagnostics.mean_over(self._late)
 
     @cached_property
     def fairness(self) -> Fairness | None:
@@ -184,7 +184,7 @@ class History:
         return Expected(accuracy, fairness, late_fairness, Fit.of(self.spreads))
 
     @property
-    def spreads(self) -> list[Spread]:
+    def spreads(self) -> list[SpreadParts]:
         """Of the last rounds."""
         spreads = []
         counts = self.label_counts
@@ -192,11 +192,11 @@ class History:
             return []
         for record in self.late:
             assert record.accuracy is not None and record.recalls is not None
-            spreads.append(Spread.of(record.accuracy, counts, record.recalls))
+            spreads.append(SpreadParts.of(record.accuracy, counts, record.recalls))
         return spreads
 
     @cached_property
-    def _late(self) -> list[Vector | Kept]:
+    def _late(self) -> list[Vector | StoredNumbers]:
         """The figures of each late evaluation, as they are kept."""
         late = []
         for record in self.late:
@@ -208,15 +208,15 @@ class History:
     @cached_property
     def training_loss(self) -> float:
         """The clients' mean training loss over the last rounds."""
-        return behaviour.mean_loss(self.records[-self.last_rounds :])
+        return diagnostics.mean_loss(self.records[-self.last_rounds :])
 
     @cached_property
     def oscillation(self) -> float:
-        return behaviour.swing(self.records, self.shares)
+        return diagnostics.swing(self.records, self.shares)
 
     @cached_property
     def moved(self) -> float:
-        return behaviour.moved_weight(self.records, self.shares)
+        return diagnostics.moved_weight(self.records, self.shares)
 
     @property
     def negative_rounds(self) -> int:
@@ -235,7 +235,7 @@ class History:
     @cached_property
     def breakdown(self) -> str | None:
         """How the run broke down, if it did."""
-        return self.diverged or behaviour.breakdown(self.records) or self._not_finite
+        return self.diverged or diagnostics.breakdown(self.records) or self._not_finite
 
     @cached_property
     def lost(self) -> str | None:
@@ -243,7 +243,7 @@ class History:
         if self.diverged is not None or self._not_finite is None:
             return self.diverged
         sentence = f"broke down, {self._not_finite}"
-        reason = behaviour.breakdown(self.records)
+        reason = diagnostics.breakdown(self.records)
         if reason is not None:
             sentence += f": {reason}"
         return sentence
@@ -255,7 +255,7 @@ class History:
         for fairness in (self.fairness, self.late_fairness):
             if fairness is not None:
                 means.append(fairness.mean)
-        if not behaviour.took_figures(self.records, self.evaluated, self.metric, means):
+        if not diagnostics.took_figures(self.records, self.evaluated, self.metric, means):
             return None
         if self.metric.is_loss:
             return "its test losses are not finite"
@@ -265,12 +265,12 @@ class History:
         """What to try if the run broke down, or if its weights chase the losses of the round before."""
         breakdown = self.breakdown
         if breakdown is not None:
-            remedies = behaviour.remedies(self.records, self.shares)
+            remedies = diagnostics.remedies(self.records, self.shares)
             return f"{algorithm} broke down: {breakdown}. Try {remedies}"
         correlation = self.oscillation
         if not correlation < OSCILLATES_BELOW:  # NaN is no oscillation
             return None
-        remedies = behaviour.remedies(self.records, self.shares)
+        remedies = diagnostics.remedies(self.records, self.shares)
         average = _AVERAGE if self.current is None else ""
         return (
             f"{algorithm} oscillates: the lag-1 correlation of the clients' losses is {correlation:.2f} (below "

@@ -83,7 +83,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Spread:
+class SeedVariance:
     """The variance of the difference of one seed, and how well it is known."""
 
     variance: float
@@ -127,7 +127,7 @@ def over_federations(gaps: Sequence[Array]) -> Interval:
     return Interval(points, student(federations - 1) * variance**0.5)
 
 
-def spread_over_seeds(gaps: Sequence[Array], floor: Sequence[Array] = ()) -> Spread:
+def spread_over_seeds(gaps: Sequence[Array], floor: Sequence[Array] = ()) -> SeedVariance:
     """How far one seed's difference strays: from an entry's own differences and from those of the noise floor.
 
     If the entry strays no more than the floor, both are pooled. If it strays more, its own variance is taken, and the
@@ -140,7 +140,7 @@ def spread_over_seeds(gaps: Sequence[Array], floor: Sequence[Array] = ()) -> Spr
         squares += float(np.sum(deviations**2))
         freedom += len(gap) - 1
     if freedom == 0:
-        return Spread(float("nan"), 0.0)
+        return SeedVariance(float("nan"), 0.0)
     own = squares / freedom
     floor_squares = 0.0
     floor_freedom = 0
@@ -148,12 +148,12 @@ def spread_over_seeds(gaps: Sequence[Array], floor: Sequence[Array] = ()) -> Spr
         floor_squares += float(np.sum(gap**2))  # about zero: nothing differs but chance
         floor_freedom += len(gap)
     if floor_freedom == 0:
-        return Spread(own, freedom)
+        return SeedVariance(own, freedom)
     of_floor = floor_squares / floor_freedom
     if own > of_floor:
-        return Spread(own, freedom + floor_freedom * of_floor / own)
+        return SeedVariance(own, freedom + floor_freedom * of_floor / own)
     freedom += floor_freedom
-    return Spread((squares + floor_squares) / freedom, freedom)
+    return SeedVariance((squares + floor_squares) / freedom, freedom)
 
 
 @cache

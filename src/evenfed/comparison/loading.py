@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from .. import algorithms
 from ..core.algorithm import Algorithm, Memory, Plan, Round
 from ..core.errors import InputError, check_whole
-from ..core.naming import Stored, restored
+from ..core.naming import StoredFunction, restored
 from ..settings import Settings
 from ..simulate.state import State
+from .entry_order import read_order
 from .federations import comparison_in
+from .fingerprints import frozen_hash
 from .folder import RunFolder
 from .header import Header, Table
-from .identity import frozen_hash
-from .order import read_order
 from .pack import unpacked
 from .restoring import state_in
 from .result import Comparison, Result
@@ -160,7 +160,7 @@ def _settings(train: Table) -> Settings:
         return Settings(**options)
     except InputError:
         for name, value in list(options.items()):
-            if name == "device" or isinstance(value, Stored):
+            if name == "device" or isinstance(value, StoredFunction):
                 del options[name]
         return Settings(**options)
 

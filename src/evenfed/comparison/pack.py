@@ -15,11 +15,11 @@ from ..core.files import replacing
 from ..data import archive
 from . import record_json
 from .client_table import inline
-from .columns import places_in
+from .columns_file import places_in
 from .configuration import differences
 from .folder import RunFolder
 from .header import as_rows
-from .lines import chained
+from .rounds_file import chained
 
 PACKED = "runs.tar.xz"
 _DIGITS = 6  # significant digits of a packed number

@@ -17,15 +17,15 @@ from pathlib import Path
 from ..core.errors import DamageWarning, InputError, Interruption
 from ..core.files import plain_file, replace_text
 from ..core.words import counted, first_of
+from ..simulate.shared_training import trained_together
 from ..simulate.state import Run
-from ..simulate.twins import trained_together
-from ..spread.crew import Crew, Place, Watcher, raise_failures
-from ..spread.errand import Errand, Outcome
+from ..spread.dispatcher import Dispatcher, DispatchObserver, WorkerSlot, raise_failures
 from ..spread.local import local_places
-from ..spread.options import SLURM, SLURM_JOBS, Spread
+from ..spread.options import SLURM, SLURM_JOBS, SpreadOptions
+from ..spread.remote_call import Errand, JobResult
 from .folder import RunFolder
 from .lock import ANOTHER_FOLDER, locked
-from .progress import Shares
+from .progress import WorkersProgress
 from .session import stop_requested
 
 _FOLDER = ".parts"
@@ -36,7 +36,7 @@ Division = list[list[str]]  # the names of the runs of each part
 
 
 @dataclass(frozen=True)
-class Part:
+class ComparisonPart:
     """Runs that train together, by one worker at a time."""
 
     root: Path  # the comparison's folder
@@ -54,7 +54,7 @@ class Part:
         return self.root / _FOLDER / f"part-{self.number}"
 
 
-def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int) -> list[Part]:
+def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int) -> list[ComparisonPart]:
     """The waiting runs in their parts; new ones are divided into `count` parts. Empty: the folder knows of no parts.
 
     `runs`: all of the comparison.
@@ -84,7 +84,7 @@ def parts_of(root: Path, runs: Sequence[Run], waiting: Sequence[Run], count: int
         for names in division:
             own = tuple(by_name[name] for name in names if name in left)
             if own:
-                parts.append(Part(root, number, own, planned))
+                parts.append(ComparisonPart(root, number, own, planned))
             number += 1
     return parts
 
@@ -122,7 +122,7 @@ def _read(path: Path) -> list[Division]:
 
 
 @contextmanager
-def held(part: Part) -> Iterator[None]:
+def held(part: ComparisonPart) -> Iterator[None]:
     """One process at a time trains a part. A worker that was left behind is given time to save and end."""
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -140,7 +140,7 @@ def held(part: Part) -> Iterator[None]:
         holding.__exit__(None, None, None)
 
 
-def places_in(root: Path, spread: Spread, runs: int) -> list[Place]:
+def places_in(root: Path, spread: SpreadOptions, runs: int) -> list[WorkerSlot]:
     """Where workers can be started for so many runs."""
     if spread.cluster is None:
         return local_places(spread.devices)
@@ -155,10 +155,10 @@ def places_in(root: Path, spread: Spread, runs: int) -> list[Place]:
 
 
 def train_parts(
-    parts: Sequence[Part],
-    places: Sequence[Place],
-    errand_of: Callable[[Part], Errand],
-    shares: Shares,
+    parts: Sequence[ComparisonPart],
+    places: Sequence[WorkerSlot],
+    errand_of: Callable[[ComparisonPart], Errand],
+    shares: WorkersProgress,
 ) -> None:
     """Have all parts trained by workers. Raises `Interruption` after a Ctrl-C, when all is on disk.
 
@@ -166,16 +166,16 @@ def train_parts(
     """
     errands = [errand_of(part) for part in parts]
     with stop_requested() as stop:
-        outcomes = Crew(errands, places, _Watched(parts, shares), stop).carry_out()
+        outcomes = Dispatcher(errands, places, _Watched(parts, shares), stop).carry_out()
         if stop():
             raise Interruption
     raise_failures(outcomes, _KEPT)
 
 
-class _Watched(Watcher):
+class _Watched(DispatchObserver):
     """Shows how far the parts are, by the checkpoints in their runs' folders."""
 
-    def __init__(self, parts: Sequence[Part], shares: Shares) -> None:
+    def __init__(self, parts: Sequence[ComparisonPart], shares: WorkersProgress) -> None:
         self.parts = parts
         self.shares = shares
         self.begun_with = self._rounds_done()
@@ -194,7 +194,7 @@ class _Watched(Watcher):
         runs = _runs_in_words(self.parts[errand])
         self.shares.say(f"{place} was lost: {why}; another worker goes on with its {runs} from their checkpoints")
 
-    def ended(self, errand: int, place: str, outcome: Outcome) -> None:
+    def ended(self, errand: int, place: str, outcome: JobResult) -> None:
         for sentence in outcome.damage:
             warnings.warn(sentence, DamageWarning, stacklevel=2)
         if outcome.trace:
@@ -213,7 +213,7 @@ class _Watched(Watcher):
         return sum(_rounds_done(part) for part in self.parts)
 
 
-def _rounds_done(part: Part) -> int:
+def _rounds_done(part: ComparisonPart) -> int:
     """Rounds of all runs of the part, as far as they are saved."""
     total = 0
     for run in part.runs:
@@ -222,7 +222,7 @@ def _rounds_done(part: Part) -> int:
     return total
 
 
-def _runs_in_words(part: Part) -> str:
+def _runs_in_words(part: ComparisonPart) -> str:
     names = first_of(part.names, 3)
     runs = counted(len(part.runs), "run")
     return f"{runs} ({names})"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.detail import Detail
 from ..core.server import Record
+from ..core.verbosity import Verbosity
 from ..core.words import counted, first_of
 from ..simulate.state import Run
 from .driver import Group, Listener, Sink
@@ -50,7 +50,7 @@ def progress_page() -> "Console":
     return Console(file=stream, highlight=False, force_jupyter=False)
 
 
-class Live:
+class RoundsCounter:
     """Counts rounds of all runs that advance together. `talks`: say what runs and how before the first round."""
 
     def __init__(self, page: "Console", talks: bool = True) -> None:
@@ -135,7 +135,7 @@ def _bar(page: "Console") -> "Progress":
     )
 
 
-class _Detailed(Live):
+class _Detailed(RoundsCounter):
     """Also a line for every round of every run: losses before training, scores where the round was evaluated."""
 
     def __call__(
@@ -167,7 +167,7 @@ def _ranged(name: str, values: NDArray[np.float64]) -> str:
     return f", {name} {mean:.4f} (clients: {lowest:.4f} to {highest:.4f})"
 
 
-class _Rewritten(Live):
+class _Rewritten(RoundsCounter):
     """One line of a notebook's output, written again and again."""
 
     printed_at = 0.0
@@ -187,7 +187,7 @@ class _Rewritten(Live):
             sys.stderr.flush()
 
 
-class Shares:
+class WorkersProgress:
     """Rounds of all runs that workers train, whoever trains them; sayings of workers between. This one is silent."""
 
     def begin(self, rounds: int, runs: int, parts: int) -> None:
@@ -200,10 +200,10 @@ class Shares:
         """A line of its own. `detail`: only for those who want to see everything."""
 
 
-class _ShownShares(Shares):
+class _ShownShares(WorkersProgress):
     """A bar in a terminal, else a line for every tenth."""
 
-    def __init__(self, page: "Console", detail: Detail) -> None:
+    def __init__(self, page: "Console", detail: Verbosity) -> None:
         self.page = page
         self.detail = detail
         self.bar: Progress | None = None
@@ -239,7 +239,7 @@ class _ShownShares(Shares):
             self.page.print(f"round {done} of {self.total} over all runs, {shown_pace}, {left:.0f} s left")
 
     def say(self, line: str, detail: bool = False) -> None:
-        if self.detail is Detail.VERBOSE or not detail:
+        if self.detail is Verbosity.VERBOSE or not detail:
             self.page.print(line, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
@@ -248,10 +248,10 @@ class _ShownShares(Shares):
 
 
 @contextmanager
-def shown_shares(detail: Detail) -> Iterator[Shares]:
+def shown_shares(detail: Verbosity) -> Iterator[WorkersProgress]:
     """Progress of workers while the block runs."""
-    if detail is Detail.QUIET:
-        yield Shares()
+    if detail is Verbosity.QUIET:
+        yield WorkersProgress()
         return
     shares = _ShownShares(progress_page(), detail)
     try:
@@ -260,20 +260,20 @@ def shown_shares(detail: Detail) -> Iterator[Shares]:
         shares.stop()
 
 
-def wanted_detail(wanted: bool | None) -> Detail:
+def wanted_detail(wanted: bool | None) -> Verbosity:
     """How much a call from Python says; None: as much as usual if someone is there to see it."""
     if wanted is None:
         wanted = _in_notebook() or _is_terminal()
-    return Detail.NORMAL if wanted else Detail.QUIET
+    return Verbosity.NORMAL if wanted else Verbosity.QUIET
 
 
 @contextmanager
-def live(detail: Detail = Detail.NORMAL) -> Iterator[Listener]:
+def live(detail: Verbosity = Verbosity.NORMAL) -> Iterator[Listener]:
     """Progress of a command while the block runs."""
-    if detail is Detail.QUIET:
+    if detail is Verbosity.QUIET:
         yield silence
         return
-    kind = _Detailed if detail is Detail.VERBOSE else Live
+    kind = _Detailed if detail is Verbosity.VERBOSE else RoundsCounter
     progress = kind(progress_page())
     try:
         yield progress
@@ -291,14 +291,14 @@ def shown(wanted: bool | None) -> Iterator[Listener]:
         yield silence
         return
     page = progress_page()
-    progress = _Rewritten(page, talks=False) if notebook else Live(page, talks=False)
+    progress = _Rewritten(page, talks=False) if notebook else RoundsCounter(page, talks=False)
     try:
         yield progress
     finally:
         progress.stop()
 
 
-class Told(Sink):
+class ListenerSink(Sink):
     """Tells a listener of every round; records stay in memory."""
 
     def __init__(self, listen: Listener) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .._version import __version__
-from ..core.visible import words_without_passwords
+from ..core.printable import words_without_passwords
 
 KEYS = ("versions", "hardware", "commit", "command", "started")
 GIT_SECONDS = 30.0  # for a question to git

@@ -11,11 +11,11 @@ import numpy as np
 from ..core.errors import InputError
 from ..simulate.state import Run
 from .configuration import repetitions, unaveraged, without
+from .entry_order import by_size
 from .findings import BASELINE, Entry, Findings, seeds_named
 from .folder import RunFolder
-from .header import Header, Made
+from .header import Header, RunProvenance
 from .history import History
-from .order import by_size
 from .pack import unpacked
 from .runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 
@@ -322,9 +322,9 @@ def _has_figures(history: History) -> bool:
     return not np.isnan(figures).all()
 
 
-def _made(runs: Mapping[str, Runs]) -> tuple[Made, ...]:
+def _made(runs: Mapping[str, Runs]) -> tuple[RunProvenance, ...]:
     """When and from which sources all the runs were made, in order of time."""
-    made: set[Made] = set()
+    made: set[RunProvenance] = set()
     for by_seed in runs.values():
         for run in by_seed.values():
             made.update(run.header.made)

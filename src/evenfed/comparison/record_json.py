@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.few import MANY, Few, Kept, per_client
 from ..core.guard import WHAT, Clip
 from ..core.server import PER_CLIENT, Record
+from ..core.sparse import MANY, SparseNumbers, StoredNumbers, per_client
 from ..fairness import Vector
-from .columns import Columns, Stored
+from .columns_file import ColumnInFile, ColumnsFile
 
 Numbers = Sequence[float | None]
 INLINE = 4096  # numbers of a field that a line holds; more lie in a file of columns
@@ -33,7 +33,7 @@ _RARE = (
 )  # left out of such a round, and of older runs
 
 
-def to_json(record: Record, columns: Columns | None = None) -> dict[str, Any]:
+def to_json(record: Record, columns: ColumnsFile | None = None) -> dict[str, Any]:
     """The fields of a record; those that most runs do not have only where there is something in them.
 
     `columns`: takes long lists; None: they stay in the line.
@@ -50,7 +50,7 @@ def to_json(record: Record, columns: Columns | None = None) -> dict[str, Any]:
     return data
 
 
-def from_json(data: Mapping[str, Any], columns: Columns | None = None) -> Record:
+def from_json(data: Mapping[str, Any], columns: ColumnsFile | None = None) -> Record:
     """The record that `to_json` wrote, of this version or an older one."""
 
     def of_clients(field: str) -> Any:
@@ -87,7 +87,7 @@ def from_json(data: Mapping[str, Any], columns: Columns | None = None) -> Record
     )
 
 
-def _of_clients(field: str, kept: Vector | Kept | None, columns: Columns | None) -> Any:
+def _of_clients(field: str, kept: Vector | StoredNumbers | None, columns: ColumnsFile | None) -> Any:
     """Numbers of clients as JSON: a list of few clients' numbers, else whose they are and what they are."""
     if kept is None:
         return None
@@ -95,7 +95,7 @@ def _of_clients(field: str, kept: Vector | Kept | None, columns: Columns | None)
     if isinstance(kept, np.ndarray):
         if len(kept) <= MANY:
             return kept
-        kept = Few.of(kept, rest)
+        kept = SparseNumbers.of(kept, rest)
     everyone = len(kept.ids) == kept.clients
     return {
         "clients": kept.clients,
@@ -105,13 +105,13 @@ def _of_clients(field: str, kept: Vector | Kept | None, columns: Columns | None)
     }
 
 
-def _list_or_place(numbers: NDArray[Any], columns: Columns | None) -> Any:
+def _list_or_place(numbers: NDArray[Any], columns: ColumnsFile | None) -> Any:
     if columns is None or len(numbers) <= INLINE:
         return tuple(numbers.tolist())
     return columns.append(numbers)
 
 
-def _kept(data: Mapping[str, Any], columns: Columns | None) -> Any:
+def _kept(data: Mapping[str, Any], columns: ColumnsFile | None) -> Any:
     """The numbers that `_of_clients` wrote."""
     clients = int(data["clients"])
     rest = _number(data["rest"])
@@ -120,7 +120,7 @@ def _kept(data: Mapping[str, Any], columns: Columns | None) -> Any:
     if isinstance(values, Mapping):
         if columns is None:
             raise ValueError("numbers in a file of columns")
-        return Stored(columns, clients, (ids, values), rest)
+        return ColumnInFile(columns, clients, (ids, values), rest)
     numbers = _array(values)
     if ids is None:
         return numbers

@@ -6,7 +6,7 @@ from ..core.algorithm import Algorithm
 from ..core.vector import Layout
 from ..settings import Settings
 from ..simulate import checkpoint
-from ..simulate.beginning import new_server
+from ..simulate.initial_state import new_server
 from ..simulate.state import State
 from .folder import RunFolder
 from .header import Header

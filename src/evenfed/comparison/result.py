@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..client import Client
 from ..core.algorithm import Algorithm
-from ..core.average import Model
+from ..core.average import ModelState
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..core.words import counted
@@ -22,18 +22,18 @@ from ..metrics import Metric
 from ..settings import Settings
 from ..simulate.problem import loaded
 from ..simulate.state import State
-from . import groups, showing
+from . import display, groups
 from .advice import notes_on
+from .entry_figures import EntryFigures, row
+from .entry_order import write_order
 from .expected import Expected
+from .fingerprints import frozen_hash
 from .folder import RunFolder
 from .frame import Rounds, frame
 from .header import Header
 from .history import History
-from .identity import frozen_hash
 from .labelled import Labelled
 from .lock import locked
-from .order import write_order
-from .row import Row, row
 from .runs import FLOOR_NAMES
 
 if TYPE_CHECKING:
@@ -180,12 +180,12 @@ class Result:
         if norms is not None:
             theta = norms.model(deployed.theta, client)
             buffers = norms.statistics(deployed.buffers, client)
-            return self._module_with(Model(theta, buffers))
+            return self._module_with(ModelState(theta, buffers))
         if self.personal is None:
             return self.model
-        return self._module_with(Model(self.personal[client], deployed.buffers))
+        return self._module_with(ModelState(self.personal[client], deployed.buffers))
 
-    def _module_with(self, model: Model) -> nn.Module:
+    def _module_with(self, model: ModelState) -> nn.Module:
         if self.module is None:
             raise InputError(
                 "a saved run holds parameters but no module; give one of the same kind: "
@@ -209,20 +209,20 @@ class Result:
 
         `full` prints every table, `show=False` nothing. Without `out`, a run on disk has its report in its own folder.
         """
-        return showing.report_on([self], self.folder, out, show, full)
+        return display.report_on([self], self.folder, out, show, full)
 
     def page(self, path: str | Path) -> Path:
         """Write one HTML file that opens offline: the verdict, a table and every chart."""
-        return showing.page_on([self], self.folder, Path(path))
+        return display.page_on([self], self.folder, Path(path))
 
     def __repr__(self) -> str:
         return f"<Result: {self._title}>"
 
     def __str__(self) -> str:
-        return showing.as_text(self._table())
+        return display.as_text(self._table())
 
     def _repr_html_(self) -> str:
-        return showing.as_html(self._table())
+        return display.as_html(self._table())
 
     @property
     def _title(self) -> str:
@@ -238,7 +238,7 @@ class Result:
             notes.append(f"Broke down: {self.history.breakdown}.")
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
-        return showing.table_of_run(self._title, self.history, notes)
+        return display.table_of_run(self._title, self.history, notes)
 
     @property
     def _state(self) -> State:
@@ -279,7 +279,7 @@ class Comparison(Labelled[Result]):
     folder: Path | None = None  # of all runs on disk, if they are kept there
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[EntryFigures]:
         """One row per entry: its metrics, and what it does to the clients that FedAvg serves worst and best."""
         rows = []
         for label, results in self.results.items():
@@ -287,7 +287,7 @@ class Comparison(Labelled[Result]):
         return rows
 
     @property
-    def noise_floor(self) -> Row | None:
+    def noise_floor(self) -> EntryFigures | None:
         """The row of FedAvg with other batches, or else with other seeds, compared with FedAvg."""
         if not self.floor:
             return None
@@ -354,33 +354,33 @@ class Comparison(Labelled[Result]):
 
         `full` prints every table, `show=False` nothing. Without `out`, a comparison on disk has it in its folder.
         """
-        return showing.report_on(self.every, self.folder, out, show, full)
+        return display.report_on(self.every, self.folder, out, show, full)
 
     def page(self, path: str | Path) -> Path:
         """Write one HTML file that opens offline: the verdict, a table and every chart."""
-        return showing.page_on(self.every, self.folder, Path(path))
+        return display.page_on(self.every, self.folder, Path(path))
 
     def __repr__(self) -> str:
         return str(self)
 
     def __str__(self) -> str:
-        return showing.as_text(self._table())
+        return display.as_text(self._table())
 
     def _repr_html_(self) -> str:
-        return showing.as_html(self._table())
+        return display.as_html(self._table())
 
     def _table(self) -> "Table":
         rounds = max(len(result.records) for result in self.every)
         first = self.every[0]
         seeds = len(next(iter(self.results.values())))
         late = min(first.history.last_rounds, rounds)
-        title = showing.title_of_comparison(len(self), seeds, rounds, len(first.client_names), late)
+        title = display.title_of_comparison(len(self), seeds, rounds, len(first.client_names), late)
         notes = []
         for label, results in self.results.items():
             notes += notes_on(label, _histories(results))
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
-        return showing.table_of_comparison(title, self.rows, self.noise_floor, notes)
+        return display.table_of_comparison(title, self.rows, self.noise_floor, notes)
 
 
 def _histories(results: Sequence[Result]) -> list[History]:

@@ -13,13 +13,13 @@ from typing import Any
 from torch import nn
 
 from ..callbacks import Progress
-from ..callbacks.naming import by_name
+from ..callbacks.registry import by_name
 from ..client import Client
 from ..core.errors import InputError, Interruption
 from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
 from ..simulate.state import Run
-from ..spread.options import Spread
+from ..spread.options import SpreadOptions
 from .client_table import client_table
 from .configuration import differences
 from .driver import Listener, closed
@@ -29,8 +29,8 @@ from .folder import RunFolder
 from .header import Header, Table, as_rows
 from .lock import locked
 from .pack import unpacked
-from .parts import Part, held, parts_of, places_in, train_parts
-from .progress import Shares, silence
+from .parts import ComparisonPart, held, parts_of, places_in, train_parts
+from .progress import WorkersProgress, silence
 from .reading import read_runs
 from .session import stop_requested, train_in, unfinished
 
@@ -76,8 +76,8 @@ def complete(experiment: Experiment, out: Path, listen: Listener, introduce: Int
 def complete_by_workers(
     experiments: Sequence[Experiment],
     out: Path,
-    spread: Spread,
-    shares: Shares,
+    spread: SpreadOptions,
+    shares: WorkersProgress,
     introduce: Introduction = _nothing,
 ) -> None:
     """Carry out what is left of the experiments' runs in `out`, by several workers: the same folders and bits.
@@ -106,7 +106,7 @@ def complete_by_workers(
         for root, (experiment, waiting) in left_to_do.items():
             parts += parts_of(root, _runs_of(experiment), waiting, parts_each)
 
-        def share(part: Part) -> _Share:
+        def share(part: ComparisonPart) -> _Share:
             experiment, _ = left_to_do[part.root]
             return _Share(experiment, part)
 
@@ -123,7 +123,7 @@ class _Share:
     """One part of an experiment, as a worker carries it out."""
 
     experiment: Experiment
-    part: Part
+    part: ComparisonPart
 
     def __call__(self) -> None:
         part = self.part

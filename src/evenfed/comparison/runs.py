@@ -10,7 +10,7 @@ from ..core.errors import InputError
 from ..core.scalars import unwrapped
 from ..settings import Settings
 from ..simulate.state import Run
-from .plan import Variant
+from .variants import Variant
 
 MOST_SEEDS = 10_000
 FLOOR_LABEL = "fedavg-other-seeds"

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from ..core.errors import InputError, check_choice, unknown
 from ..metrics import ACCURACY, Metric
-from .row import METRICS
-from .space import Grid
+from .entry_figures import METRICS
+from .search_space import Grid
 
 BATCH = 12
 

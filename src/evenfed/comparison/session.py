@@ -11,11 +11,11 @@ from pathlib import Path
 from types import FrameType
 
 from ..callbacks import Callback
-from ..simulate.drawn import Drawn
+from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from .configuration import Configuration
-from .disk import Disk, StopRequested
+from .disk_sink import DiskSink, StopRequested
 from .driver import EngineKey, Listener, Training, drive, engine_key
 from .folder import RunFolder
 from .header import Header
@@ -43,7 +43,7 @@ def train_in(
     runs: Sequence[Run],
     problem: Problem,
     headers: Mapping[str, Header],
-    drawn: Drawn | None,
+    drawn: InitialModels | None,
     listen: Listener,
     callbacks: Sequence[Callback] = (),
     planned: Sequence[Run] = (),
@@ -63,11 +63,11 @@ def train_in(
         for training, at in zip(group, starts, strict=True):
             _stand(training, RunFolder.of(root, training.run), at)
     with stop_requested() as stop, ThreadPoolExecutor(1) as background:
-        disk = Disk(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
+        disk = DiskSink(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
         drive(trainings, disk, callbacks, _by_engine(planned, problem, drawn))
 
 
-def _by_engine(runs: Sequence[Run], problem: Problem, drawn: Drawn | None) -> dict[EngineKey, list[Run]]:
+def _by_engine(runs: Sequence[Run], problem: Problem, drawn: InitialModels | None) -> dict[EngineKey, list[Run]]:
     """The runs that could share an engine."""
     sharing: dict[EngineKey, list[Run]] = {}
     for run in runs:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from .findings import Findings
-from .floor import Chance, NoiseFloor, RunFigures
 from .intervals import FEWEST_FEDERATIONS, LOWER_IS_BETTER, Array, Difference, Interval, over_federations, over_seeds
+from .noise_floor import Chance, NoiseFloor, RunFigures
 from .runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 
 LabelAndSeed = tuple[str, int]  # of a run

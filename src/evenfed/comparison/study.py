@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError, first_line
-from ..core.visible import without_passwords
+from ..core.printable import without_passwords
 from .experiment import Experiment
 from .search import Candidate, Figures, Search, Values
-from .space import Choices, Space
+from .search_space import Choices, Space
 
 if TYPE_CHECKING:
     import optuna
@@ -82,7 +82,7 @@ class _Entry:
             if values:
                 self.enqueue(values, _position(trial))
 
-    def next_job(self) -> "Job | None":
+    def next_job(self) -> "CandidateTrial | None":
         """A candidate of a Bayesian search that no one else works on."""
         states = self.states
         if not self.trials(states.WAITING):
@@ -91,7 +91,7 @@ class _Entry:
                 return None
         return self._begun(self.study.ask())
 
-    def taken(self, trial: "optuna.trial.FrozenTrial") -> "Job | None":
+    def taken(self, trial: "optuna.trial.FrozenTrial") -> "CandidateTrial | None":
         """A waiting candidate of a grid; None if another machine was faster."""
         optuna = load_optuna()
         try:
@@ -103,13 +103,13 @@ class _Entry:
         own_trial = optuna.Trial(self.study, trial._trial_id)
         return self._begun(own_trial)
 
-    def _begun(self, trial: "optuna.Trial") -> "Job":
+    def _begun(self, trial: "optuna.Trial") -> "CandidateTrial":
         host = socket.gethostname()
         process = os.getpid()
         trial.set_user_attr("worker", f"{host}:{process}")
         if self.errand is not None:
             trial.set_user_attr("errand", self.errand)
-        job = Job(self, trial, self._suggest(trial))
+        job = CandidateTrial(self, trial, self._suggest(trial))
         job.beat()
         return job
 
@@ -152,7 +152,7 @@ def _between(trial: "optuna.Trial", name: str, choices: Choices) -> float:
 
 
 @dataclass(frozen=True)
-class Job:
+class CandidateTrial:
     """One candidate for this process to train."""
 
     entry: _Entry
@@ -214,7 +214,7 @@ class Studies:
                 if search.method == "grid":
                     position = entry.enqueue_grid(position)
 
-    def batches(self) -> Iterator[list[Job]]:
+    def batches(self) -> Iterator[list[CandidateTrial]]:
         """Candidates that no one else works on, up to `search.batch` at a time, over all entries.
 
         Those of a grid come in batches that its order fixes: who else works on it changes no bit of a result.
@@ -288,10 +288,10 @@ class Studies:
         waiting = {"connect_args": {"timeout": LOCKED_SECONDS}}
         return optuna.storages.RDBStorage(self.storage, engine_kwargs=waiting)  # type: ignore[no-any-return]
 
-    def _next_batch(self) -> list[Job]:
+    def _next_batch(self) -> list[CandidateTrial]:
         if self.search.method == "grid":
             return self._next_of_grid()
-        batch: list[Job] = []
+        batch: list[CandidateTrial] = []
         for entry in self.entries:
             while len(batch) < self.search.batch:
                 job = entry.next_job()
@@ -300,7 +300,7 @@ class Studies:
                 batch.append(job)
         return batch
 
-    def _next_of_grid(self) -> list[Job]:
+    def _next_of_grid(self) -> list[CandidateTrial]:
         """The first batch that is waiting, or what is left of it."""
         while True:
             waiting: list[tuple[int, _Entry, optuna.trial.FrozenTrial]] = []

@@ -17,16 +17,16 @@ from ..core.errors import InputError
 from ..core.tables import changed_fields, without_none
 from ..data import federate
 from ..simulate.state import Run
-from ..spread.options import Spread
+from ..spread.options import SpreadOptions
 from .driver import Group, Sink, Training, drive
+from .entry_figures import METRICS
 from .experiment import Experiment
 from .history import History
-from .progress import Shares
-from .row import METRICS
+from .progress import WorkersProgress
 from .search import Candidate, Figures, Search
-from .searching import Searched, share_out
-from .space import Space, check_grid, space_of, untuned
-from .study import HEARTBEAT_SECONDS, Job, Studies, load_optuna
+from .search_space import Space, check_grid, space_of, untuned
+from .search_workers import SearchProgress, share_out
+from .study import HEARTBEAT_SECONDS, CandidateTrial, Studies, load_optuna
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def tune(
     out: Path,
     listen: Callable[[int, int], None],
     listen_to_each: Callable[[Candidate], None] | None = None,
-    spread: Spread | None = None,
-    shares: Shares = Shares(),
+    spread: SpreadOptions | None = None,
+    shares: WorkersProgress = WorkersProgress(),
 ) -> Tuned:
     """Carry out what is left of the search in its database; `listen(finished, all)` is called after each batch.
 
@@ -79,7 +79,7 @@ def tune(
             spread=spread,
             studies=desk.studies,
             errand_of=lambda name: _Share(experiment, search, out.resolve(), name),
-            watcher=Searched(desk.studies, listen, listen_to_each, shares),
+            watcher=SearchProgress(desk.studies, listen, listen_to_each, shares),
         )
     left = {}
     for variant in experiment.variants:
@@ -223,7 +223,7 @@ class _Bench:
             spaces[variant.label] = space_of(variant, self.kind, self.grid)
         return spaces
 
-    def carry_out(self, batch: Sequence[Job]) -> list[Figures]:
+    def carry_out(self, batch: Sequence[CandidateTrial]) -> list[Figures]:
         """Train all candidates of the batch with all seeds together; each one's figures."""
         experiment = self.experiment
         variants = {variant.label: variant for variant in experiment.variants}
@@ -270,7 +270,7 @@ class _Bench:
 class _Heartbeat(Sink):
     """Marks the candidates as being worked on, now and then."""
 
-    def __init__(self, batch: Sequence[Job]) -> None:
+    def __init__(self, batch: Sequence[CandidateTrial]) -> None:
         self.batch = batch
         self.last = 0.0
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .declared import check_fields, check_names
+from .class_checks import check_fields, check_names
 from .errors import InputError, unknown
 from .scalars import unwrapped
 
@@ -59,7 +59,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Own:
+class PrivateInputs:
     """What one client knows in a private round."""
 
     loss: Tensor  # [] float64, at the incoming model; smoothed if asked
@@ -71,7 +71,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Part:
+class PrivatePart:
     """What one client gives to a private round: step = E[weight * delta] / E[length], F = E[objective]."""
 
     weight: Number  # w_i / c_i
@@ -80,7 +80,7 @@ class Part:
     dual: Number = 0.0  # the client's multiplier after the round
 
 
-class Terms(NamedTuple):
+class WeightTerms(NamedTuple):
     """Numbers of some clients, each from what that client has by itself."""
 
     rows: Tensor  # [k, m]
@@ -168,7 +168,7 @@ class Algorithm:
         losses: Tensor,
         sizes: Tensor,
         memory: Memory,
-    ) -> Terms | None:
+    ) -> WeightTerms | None:
         """For clients `ids` [m]: k numbers each, of which the weights are one combination, the same for all clients.
 
         Where losses come with the updates, k sums of updates then serve instead of every single one. None, the
@@ -221,7 +221,7 @@ class Algorithm:
         """The public c_i [m] of the means in `private`; the shares unless overridden."""
         return shares
 
-    def private(self, own: Own, mean: Mean) -> Part:
+    def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
         """One client's weight from its own numbers and from means over all clients: what a private round needs.
 
         Every call of `mean` is one masked sum. Call it equally often for every client, and on nothing but numbers

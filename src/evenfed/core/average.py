@@ -19,7 +19,7 @@ from .scalars import is_number, unwrapped
 THETA = "theta"  # the flat parameters, among tensors by name
 
 
-class Model(NamedTuple):
+class ModelState(NamedTuple):
     """A model as a server holds it."""
 
     theta: Tensor  # [D]
@@ -32,7 +32,7 @@ class Average:
 
     decay: float
     models: int = 0  # that are in it
-    mean: Model | None = None  # in float32 or wider; None before the first model
+    mean: ModelState | None = None  # in float32 or wider; None before the first model
     dtype: torch.dtype = torch.float32  # of the models' own parameters
     buffer_dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)  # by name
 
@@ -40,7 +40,7 @@ class Average:
         check_decay(self.decay)
 
     @cached_property
-    def model(self) -> Model | None:
+    def model(self) -> ModelState | None:
         """The mean as a model of the run; None before the first model: there is nothing to average yet."""
         if self.mean is None:
             return None
@@ -49,14 +49,14 @@ class Average:
         for name, buffer in self.mean.buffers.items():
             dtype = self.buffer_dtypes[name]
             buffers[name] = buffer.to(dtype)
-        return Model(theta, buffers)
+        return ModelState(theta, buffers)
 
-    def including(self, newest: Model) -> "Average":
+    def including(self, newest: ModelState) -> "Average":
         """With one more model.
 
         >>> average = Average(0.5)
         >>> for theta in (1.0, 4.0):
-        ...     average = average.including(Model(torch.tensor([theta]), {}))
+        ...     average = average.including(ModelState(torch.tensor([theta]), {}))
         >>> average.model.theta                                # (0.5 * 1 + 4) / (0.5 + 1)
         tensor([3.])
         """
@@ -67,7 +67,7 @@ class Average:
         buffers = {}
         for name, buffer in newest.buffers.items():
             buffers[name] = _mixed(before.buffers[name], buffer, share)
-        return self._of(models, Model(theta, buffers), newest)
+        return self._of(models, ModelState(theta, buffers), newest)
 
     def stored(self) -> dict[str, Tensor]:
         """As a checkpoint holds it: copies, for the average may be the model itself."""
@@ -78,7 +78,7 @@ class Average:
             tensors[f"buffers.{name}"] = buffer.clone()
         return tensors
 
-    def restored(self, tensors: Mapping[str, Tensor], current: Model, rounds: int) -> "Average":
+    def restored(self, tensors: Mapping[str, Tensor], current: ModelState, rounds: int) -> "Average":
         """With what `stored` gave, in a run that has the `current` model after so many rounds."""
         if THETA not in tensors:
             return self
@@ -89,9 +89,9 @@ class Average:
         for name in current.buffers:
             buffer = tensors[f"buffers.{name}"]
             buffers[name] = _wide(buffer)  # older files hold it in the model's own type
-        return self._of(models, Model(_wide(tensors[THETA]), buffers), current)
+        return self._of(models, ModelState(_wide(tensors[THETA]), buffers), current)
 
-    def _of(self, models: int, mean: Model, like: Model) -> "Average":
+    def _of(self, models: int, mean: ModelState, like: ModelState) -> "Average":
         """Of so many models, which have the types of `like`."""
         buffer_dtypes = {name: buffer.dtype for name, buffer in like.buffers.items()}
         return Average(self.decay, models, mean, like.theta.dtype, buffer_dtypes)

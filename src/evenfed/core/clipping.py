@@ -15,14 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .guard import ENOUGH, Clip, Guard, Heard
-from .held import Held
+from .guard import ENOUGH, Clip, Guard, ReportedNumbers
 from .server import Server, Update
+from .spooled import SpooledUpdates
 
 Buffers = Mapping[str, Tensor]  # by name
 
 
-class Arrived(NamedTuple):
+class ArrivedUpdates(NamedTuple):
     """Updates of some clients, still on their device."""
 
     ids: Tensor  # [c]
@@ -41,7 +41,7 @@ class Clipping:
         self,
         server: Server,
         guard: Guard,
-        heard: Heard,
+        heard: ReportedNumbers,
     ) -> None:
         self.guard = guard
         self.heard = heard
@@ -51,10 +51,10 @@ class Clipping:
         self.local_steps = server.local_steps
         self.usual_norm = heard.usual_norm()
         self.usual_drift = heard.usual_drift()
-        self.waiting: list[Arrived] = []  # without their large parts
-        self._held = Held()
+        self.waiting: list[ArrivedUpdates] = []  # without their large parts
+        self._held = SpooledUpdates()
 
-    def admit(self, arrived: Arrived) -> Iterable[Arrived]:
+    def admit(self, arrived: ArrivedUpdates) -> Iterable[ArrivedUpdates]:
         """Those that can be judged now."""
         if self.usual_norm is not None:
             return [arrived]
@@ -66,7 +66,7 @@ class Clipping:
         self._hold(arrived)
         return []
 
-    def _hold(self, arrived: Arrived) -> None:
+    def _hold(self, arrived: ArrivedUpdates) -> None:
         """Keep an update for later; what was reported itself is not needed again, and large parts may go to a file."""
         update = arrived.update
         buffers = None
@@ -82,13 +82,13 @@ class Clipping:
         light = Update(update.ids, nothing, columns=update.columns)
         self.waiting.append(arrived._replace(delta=nothing, update=light))
 
-    def _let_go(self, waiting: Iterable[Arrived]) -> Iterator[Arrived]:
+    def _let_go(self, waiting: Iterable[ArrivedUpdates]) -> Iterator[ArrivedUpdates]:
         for key, arrived in enumerate(waiting):
             large = self._held.take(key)
             update = replace(arrived.update, snapshot=large["snapshot"], buffers=large["buffers"])
             yield arrived._replace(delta=large["delta"], update=update)
 
-    def rest(self, last: Arrived | None = None) -> Iterator[Arrived]:
+    def rest(self, last: ArrivedUpdates | None = None) -> Iterator[ArrivedUpdates]:
         """All that wait, and the last: what is usual is what they themselves report."""
         waiting = self.waiting
         self.waiting = []
@@ -110,11 +110,11 @@ class Clipping:
 
     def heard_of(
         self,
-        heard: Heard,
+        heard: ReportedNumbers,
         ids: Tensor,
         norms: Tensor,
         drifts: Tensor,
-    ) -> Heard:
+    ) -> ReportedNumbers:
         """With the lengths that these clients report."""
         scale = self._scale(ids)
         return heard.with_norms(
@@ -130,7 +130,7 @@ class Clipping:
         root = steps.double().sqrt()
         return self.learning_rate * root
 
-    def judged(self, arrived: Arrived) -> Arrived:
+    def judged(self, arrived: ArrivedUpdates) -> ArrivedUpdates:
         """With each update at most as long as allowed, and zero where it is left out."""
         if self.usual_norm is None or arrived.norms is None:
             return arrived
@@ -144,7 +144,7 @@ class Clipping:
         shortened = delta * factor[:, None]
         return arrived._replace(delta=shortened, usable=usable)
 
-    def snapshot(self, arrived: Arrived, snapshot: Tensor) -> Tensor:
+    def snapshot(self, arrived: ArrivedUpdates, snapshot: Tensor) -> Tensor:
         """[c, D] the same of what the clients had after some of their steps."""
         usable = arrived.usable[:, None]
         snapshot = torch.where(usable, snapshot, 0)
@@ -166,7 +166,7 @@ class Clipping:
         expected = usual * self._scale(ids)
         return lengths / expected.to(lengths)
 
-    def buffers(self, arrived: Arrived) -> Buffers | None:
+    def buffers(self, arrived: ArrivedUpdates) -> Buffers | None:
         """The buffers, brought nearer to the server's where they are too far; the server's if they are not finite."""
         reported = arrived.update.buffers
         drifts = arrived.drifts

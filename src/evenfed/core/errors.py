@@ -5,7 +5,7 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .visible import visible
+from .printable import printable
 
 _ALIKE = 0.6  # of difflib's ratio; below it, names that share a few letters pass for a misspelling
 _TOO_LARGE = 1 << 63  # the first number that 64 bits with a sign do not hold
@@ -15,7 +15,7 @@ class InputError(ValueError):
     """Something the caller gave cannot be used; the command line prints it without a traceback."""
 
     def __init__(self, message: object) -> None:
-        super().__init__(visible(str(message), lines=True))
+        super().__init__(printable(str(message), lines=True))
 
 
 class DamageError(InputError):

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from .algorithm import Plan, Round
 from .buffers import BufferSums
-from .clipping import Arrived, Clipping, lengths_of
+from .clipping import ArrivedUpdates, Clipping, lengths_of
 from .errors import InputError
-from .few import per_client
 from .guard import Clip
 from .maths import gram_matrix
-from .server import Past, Record, Server, Update
-from .step import is_finite, moved, with_average
-from .turn import NOT_FINITE, NOTHING, REFUSED, LossesAt, Turn, among, blamed, objective, restricted
+from .open_round import NOT_FINITE, NOTHING, REFUSED, LossesAt, OpenRound, among, blamed, objective, restricted
+from .server import PastUpdates, Record, Server, Update
+from .server_step import is_finite, moved, with_average
+from .sparse import per_client
 
 
 class _Check(NamedTuple):
@@ -31,7 +31,7 @@ class _Check(NamedTuple):
 class Fold:
     """Takes updates one by one, in any order, and ends in the new server state."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: OpenRound) -> None:
         server = turn.server
         plan = turn.plan
         self.turn = turn
@@ -84,7 +84,7 @@ class Fold:
         if clipping is not None:
             norms = torch.where(finite, lengths_of(delta), torch.nan)
             drifts = clipping.drifts(update)
-        arrived = Arrived(
+        arrived = ArrivedUpdates(
             ids,
             positions,
             delta,
@@ -99,7 +99,7 @@ class Fold:
         for ready in clipping.admit(arrived):
             self._fold(ready)
 
-    def _fold(self, arrived: Arrived) -> None:
+    def _fold(self, arrived: ArrivedUpdates) -> None:
         """Add what has arrived to the sums, clipped if there is a guard."""
         update = arrived.update
         positions = arrived.positions
@@ -344,7 +344,7 @@ class Fold:
         )
         past = None
         if span:
-            past = Past(ids, rows, ages)
+            past = PastUpdates(ids, rows, ages)
         server = dataclasses.replace(server, memory=memory, past=past)
         count = len(plan.ids)
         outweighed: tuple[Clip, ...] = ()

@@ -143,11 +143,11 @@ class Guard:
 
     def counted_losses(
         self,
-        heard: "Heard",
+        heard: "ReportedNumbers",
         ids: Tensor,
         losses: Tensor,
         index: int,
-    ) -> "tuple[Heard, Tensor]":
+    ) -> "tuple[ReportedNumbers, Tensor]":
         """[m] the losses that count: within k robust standard deviations of the median, and positive where that is.
 
         A loss is always believed as far as the untrained model's usual one, within as many deviations: clients that the
@@ -231,14 +231,14 @@ class Guard:
         )
         return capped, above_cap
 
-    def probed(self, losses: Tensor, heard: "Heard") -> Tensor:
+    def probed(self, losses: Tensor, heard: "ReportedNumbers") -> Tensor:
         """[m] losses at a snapshot, bounded among themselves; the median where there is none."""
         finite = losses.isfinite()
         known = losses[finite]
         count = len(known)
         if count == 0:
             return losses
-        nobody = dataclasses.replace(Heard.nothing(count), untrained=heard.untrained)
+        nobody = dataclasses.replace(ReportedNumbers.nothing(count), untrained=heard.untrained)
         ids = torch.arange(count)
         _, counted = self.counted_losses(nobody, ids, known, index=0)
         median = float(known.median())
@@ -284,7 +284,7 @@ def _clipped(values: Tensor, most: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReportedNumbers:
     """What each client last reported, and in which round: a median of it is what is usual."""
 
     losses: Tensor  # [n] NaN until heard
@@ -295,7 +295,7 @@ class Heard:
     untrained: Tensor  # [] the highest loss that counted when losses were first compared; NaN until then
 
     @classmethod
-    def nothing(cls, clients: int) -> "Heard":
+    def nothing(cls, clients: int) -> "ReportedNumbers":
         unknown = torch.full((clients,), torch.nan, dtype=torch.float64)
         never = torch.full((clients,), -1)
         return cls(
@@ -312,7 +312,7 @@ class Heard:
         ids: Tensor,
         losses: Tensor,
         index: int,
-    ) -> "Heard":
+    ) -> "ReportedNumbers":
         table = self.losses.clone()
         asked = self.asked.clone()
         table[ids] = losses
@@ -325,7 +325,7 @@ class Heard:
         norms: Tensor,
         drifts: Tensor,
         index: int,
-    ) -> "Heard":
+    ) -> "ReportedNumbers":
         lengths = self.norms.clone()
         changes = self.drifts.clone()
         trained = self.trained.clone()
@@ -339,14 +339,14 @@ class Heard:
             trained=trained,
         )
 
-    def with_more(self, clients: int) -> "Heard":
+    def with_more(self, clients: int) -> "ReportedNumbers":
         """With room for so many new ones."""
-        more = Heard.nothing(clients)
+        more = ReportedNumbers.nothing(clients)
         tables = {}
         for name, table in vars(self).items():
             new = getattr(more, name)
             tables[name] = torch.cat([table, new]) if new.ndim else table
-        return Heard(**tables)
+        return ReportedNumbers(**tables)
 
     def usual_loss(self) -> tuple[float, float] | None:
         """Median and robust standard deviation of the losses."""

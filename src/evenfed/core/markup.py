@@ -4,14 +4,14 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .visible import visible
+from .printable import printable
 
 _NUMBERS = 'style="text-align: right; padding: 0.2em 0.6em; font-variant-numeric: tabular-nums"'
 _NAMES = 'style="text-align: left; padding: 0.2em 0.6em"'
 
 
 @dataclass(frozen=True)
-class Shown:
+class MarkedText:
     """The text of a cell, and whether it stands out or stands back."""
 
     text: str
@@ -34,13 +34,13 @@ def escaped(text: str) -> str:
     >>> escaped("<script>")
     '&lt;script&gt;'
     """
-    return html.escape(visible(text))
+    return html.escape(printable(text))
 
 
 def table(
     title: str,
     heads: Sequence[str],
-    rows: Sequence[Sequence[Shown | str]],
+    rows: Sequence[Sequence[MarkedText | str]],
     notes: Sequence[str] = (),
 ) -> str:
     """A table whose first column holds names, the others numbers.
@@ -58,10 +58,10 @@ def table(
     return "\n".join(parts)
 
 
-def _row(tag: str, cells: Sequence[Shown | str]) -> str:
+def _row(tag: str, cells: Sequence[MarkedText | str]) -> str:
     written = ""
     for position, cell in enumerate(cells):
-        shown = Shown(cell) if isinstance(cell, str) else cell
+        shown = MarkedText(cell) if isinstance(cell, str) else cell
         style = _NUMBERS if position else _NAMES
         written += f"<{tag} {style}>{shown.html}</{tag}>"
     return f"<tr>{written}</tr>"

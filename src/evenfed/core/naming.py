@@ -13,7 +13,7 @@ _KEY = "callable"
 _LIBRARIES = ("torch", "evenfed", "numpy", "builtins", "sklearn")
 
 
-class Stored:
+class StoredFunction:
     """Stands for a function of a run that was read from disk: its name is known, its code is not."""
 
     def __init__(self, name: str) -> None:
@@ -26,7 +26,7 @@ class Stored:
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stored) and other.name == self.name
+        return isinstance(other, StoredFunction) and other.name == self.name
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -53,7 +53,7 @@ def described(value: Any) -> Any:
 def restored(value: Any) -> Any:
     """What `described` wrote; a callable comes back as its name."""
     if isinstance(value, dict) and set(value) == {_KEY}:
-        return Stored(str(value[_KEY]))
+        return StoredFunction(str(value[_KEY]))
     return value
 
 
@@ -63,7 +63,7 @@ def name_of(value: Any) -> str:
     >>> name_of(functools.partial(int, base=2))
     'partial(builtins.int, base=2)'
     """
-    if isinstance(value, Stored):
+    if isinstance(value, StoredFunction):
         return value.name
     if isinstance(value, functools.partial):
         arguments = [name_of(value.func)]

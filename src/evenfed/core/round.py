@@ -37,15 +37,15 @@ from .algorithm import Memory, Plan, Round
 from .errors import InputError
 from .fold import Fold
 from .guard import Clip, clips
+from .open_round import LossesAt, OpenRound
 from .server import Record, Server, Update
-from .turn import LossesAt, Turn
 
 
 def open_round(
     server: Server,
     losses: Sequence[float] | Tensor,
     ids: Tensor | None = None,
-) -> Turn:
+) -> OpenRound:
     """Losses in, plan out. `losses` [m] belong to the clients `ids` [m] that take part (None: everyone).
 
     They are measured at `server.weighed_params`: the current model, or the average with `weigh_at="average"`.
@@ -84,7 +84,7 @@ def open_round(
         needs_everyone = algorithm.needs == "gram" or plan.personal is not None
         if not needs_everyone:
             plan = _without_idle(plan)
-    return Turn(
+    return OpenRound(
         server=server,
         round=round,
         plan=plan,
@@ -96,7 +96,7 @@ def open_round(
 
 
 def close_round(
-    turn: Turn,
+    turn: OpenRound,
     updates: Iterable[Update],
     losses_at: LossesAt | None = None,
 ) -> tuple[Server, Record]:

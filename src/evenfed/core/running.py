@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from .algorithm import Terms
+from .algorithm import WeightTerms
 from .clipping import lengths_of
 from .errors import InputError
 from .fold import Fold
@@ -98,7 +98,7 @@ class RunningSums:
             self.shift = largest
         return terms.rows * (terms.exponents - self.shift).exp()
 
-    def _terms(self, ids: Tensor, losses: Tensor) -> Terms:
+    def _terms(self, ids: Tensor, losses: Tensor) -> WeightTerms:
         server = self.server
         sizes = server.sizes[ids].double()
         terms = server.algorithm.terms(ids, losses, sizes, server.memory)

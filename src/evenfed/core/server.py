@@ -16,10 +16,10 @@ from torch.nn.functional import pad
 
 from . import streams
 from .algorithm import Algorithm, Memory
-from .average import Average, Model
+from .average import Average, ModelState
 from .errors import InputError, check_choice
-from .few import Kept, Vector, written_out
-from .guard import Clip, Guard, GuardChoice, Heard, bounded
+from .guard import Clip, Guard, GuardChoice, ReportedNumbers, bounded
+from .sparse import StoredNumbers, Vector, written_out
 from .vector import Layout, Parameters
 
 WeighAt = Literal["current", "average"]
@@ -27,7 +27,7 @@ OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
-class Moments:
+class OptimizerStates:
     """The state of clients' optimisers (momentum, say): what their steps so far have left."""
 
     values: Tensor  # [..., M, D] one vector of the model's size per moment
@@ -46,7 +46,7 @@ class Update:
     delta: Parameters  # incoming model minus trained model; [D] or [c, D] flat, or by parameter name
     snapshot: Tensor | None = None  # the same at the planned snapshot step
     buffers: Mapping[str, Tensor] | None = None  # e.g. BatchNorm's statistics after training, [c, ...]
-    moments: Moments | None = None  # the state of the clients' optimisers, where they keep it
+    moments: OptimizerStates | None = None  # the state of the clients' optimisers, where they keep it
     columns: Tensor | None = None  # where the delta's columns stand in [D], if it leaves out what cannot change
 
 
@@ -82,9 +82,9 @@ class Record:
     scores: Mapping[str, float] | None = None  # of a private round: mean and deviation of accuracies known to no one
     central: Mapping[str, float] | None = None  # what a server's own evaluation of the deployed model gave
 
-    def kept(self, field: str) -> "Vector | Kept | None":
+    def kept(self, field: str) -> "Vector | StoredNumbers | None":
         """A field that has one entry per client, in the form it is kept in."""
-        kept: Vector | Kept | None = vars(self)[field]
+        kept: Vector | StoredNumbers | None = vars(self)[field]
         return kept
 
     def known(self, field: str) -> Vector:
@@ -137,7 +137,7 @@ written_out(PER_CLIENT, Record)
 
 
 @dataclass(frozen=True)
-class Past:
+class PastUpdates:
     """Updates of earlier rounds, one row per client, for algorithms that remember them."""
 
     ids: Tensor  # [k]
@@ -145,7 +145,7 @@ class Past:
     ages: Tensor  # [k] rounds since
 
 
-class Everyone:
+class ClientSizes:
     """What all rounds need to know of the clients' sizes [n], computed once."""
 
     def __init__(self, sizes: Tensor) -> None:
@@ -184,12 +184,12 @@ class Server:
     lr_schedule: Callable[[int], float] | None = None  # round -> factor of lr
     optimizer: OptimizerFactory | None = None
     optimizer_state: dict[str, Any] | None = None
-    past: Past | None = None
+    past: PastUpdates | None = None
     buffers: dict[str, Tensor] = field(default_factory=dict)
     guard: Guard | None = None  # what bounds each client's influence
-    heard: Heard | None = None  # what clients last reported, which the guard compares with
+    heard: ReportedNumbers | None = None  # what clients last reported, which the guard compares with
     oversized: tuple[Clip, ...] = ()  # clients whose sizes the guard has bounded since the last round
-    known: Everyone | None = None  # of an earlier round
+    known: ClientSizes | None = None  # of an earlier round
 
     @classmethod
     def start(
@@ -250,7 +250,7 @@ class Server:
             optimizer=optimizer,
             buffers=dict(buffers or {}),
             guard=bounds,
-            heard=None if bounds is None else Heard.nothing(clients),
+            heard=None if bounds is None else ReportedNumbers.nothing(clients),
             oversized=oversized,
         )
 
@@ -297,11 +297,11 @@ class Server:
         return self.layout.unflatten(self.theta)
 
     @property
-    def current(self) -> Model:
-        return Model(self.theta, self.buffers)
+    def current(self) -> ModelState:
+        return ModelState(self.theta, self.buffers)
 
     @property
-    def deployed(self) -> Model:
+    def deployed(self) -> ModelState:
         """The model that serves clients: the average if the run keeps one and a round is over, else the current one."""
         if self.average is None:
             return self.current
@@ -313,7 +313,7 @@ class Server:
         return self.layout.unflatten(self.deployed.theta)
 
     @property
-    def weighed(self) -> Model:
+    def weighed(self) -> ModelState:
         """The model at which clients measure the losses that give their weights."""
         return self.deployed if self.weigh_at == "average" else self.current
 
@@ -335,10 +335,10 @@ class Server:
         return torch.from_numpy(drawn)
 
     @property
-    def everyone(self) -> Everyone:
+    def everyone(self) -> ClientSizes:
         """What is known of the clients' sizes; servers of later rounds share it."""
         if self.known is None or self.known.sizes is not self.sizes:
-            object.__setattr__(self, "known", Everyone(self.sizes))
+            object.__setattr__(self, "known", ClientSizes(self.sizes))
         assert self.known is not None
         return self.known
 

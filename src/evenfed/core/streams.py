@@ -91,14 +91,14 @@ def step_keys(
     return hashed(seeds, index, LOCAL_STEP, clients, steps).view(np.int64)
 
 
-class Draw:
+class HashedNumbers:
     """Random numbers on a device, hashed from a step's key: the same for a client alone, under vmap and in a graph.
 
     `key` is one whole number (int64), or one per slot. Each call draws new numbers; different purposes never share
     any. The first examples of a longer batch get the numbers that a shorter one would.
 
-    >>> draw = Draw(torch.tensor(7), AUGMENTATION)
-    >>> bool((draw.uniform(2, 3) == Draw(torch.tensor(7), AUGMENTATION).uniform(4, 3)[:2]).all())
+    >>> draw = HashedNumbers(torch.tensor(7), AUGMENTATION)
+    >>> bool((draw.uniform(2, 3) == HashedNumbers(torch.tensor(7), AUGMENTATION).uniform(4, 3)[:2]).all())
     True
     """
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .algorithm import Algorithm, Mean, Own, Part
+from .algorithm import Algorithm, Mean, PrivateInputs, PrivatePart
 from .errors import InputError
 
 DEFINING = {"objective", "plan", "rescale", "local_loss", "coefficients"}
@@ -29,7 +29,7 @@ def number_of_means(algorithm: Algorithm) -> int:
         terms.append(term)
         return term
 
-    lone_client = Own(
+    lone_client = PrivateInputs(
         loss=torch.ones((), dtype=torch.float64),
         lr=1.0,
         clients=1,
@@ -38,7 +38,7 @@ def number_of_means(algorithm: Algorithm) -> int:
     return len(terms)
 
 
-def next_term(algorithm: Algorithm, own: Own, means: Sequence[float]) -> float:
+def next_term(algorithm: Algorithm, own: PrivateInputs, means: Sequence[float]) -> float:
     """What a client adds to the sum that follows `means`."""
     try:
         algorithm.private(own, _known(means))
@@ -47,7 +47,7 @@ def next_term(algorithm: Algorithm, own: Own, means: Sequence[float]) -> float:
     raise InputError(f"{algorithm.name}: `private` asks for {len(means)} means here and for more elsewhere")
 
 
-def part(algorithm: Algorithm, own: Own, means: Sequence[float]) -> Part:
+def part(algorithm: Algorithm, own: PrivateInputs, means: Sequence[float]) -> PrivatePart:
     """What a client gives to the sum of updates, from all means."""
     try:
         return algorithm.private(own, _known(means))
@@ -55,7 +55,7 @@ def part(algorithm: Algorithm, own: Own, means: Sequence[float]) -> Part:
         raise InputError(f"{algorithm.name}: `private` asks for more than {len(means)} means") from None
 
 
-def parts(algorithm: Algorithm, clients: Sequence[Own], coefficients: Sequence[float]) -> list[Part]:
+def parts(algorithm: Algorithm, clients: Sequence[PrivateInputs], coefficients: Sequence[float]) -> list[PrivatePart]:
     """Every client's part, the sums taken in the clear: what a private run carries out behind masks."""
     means: list[float] = []
     for _ in range(number_of_means(algorithm)):

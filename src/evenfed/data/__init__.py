@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..core.on_demand import attributes
+from ..core.lazy_imports import attributes
 
 if TYPE_CHECKING:
     from .dataset import Dataset

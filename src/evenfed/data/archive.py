@@ -39,7 +39,7 @@ def check_room(path: Path, expanded: int) -> None:
         )
 
 
-class Bounded:
+class BoundedReader:
     """What a file holds, decompressed as it is read; refused once it is more than the file's size explains."""
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +57,7 @@ class Bounded:
         check_room(self._path, self._read)
         return block
 
-    def __enter__(self) -> "Bounded":
+    def __enter__(self) -> "BoundedReader":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,7 +76,7 @@ def _decompressed(path: Path) -> IO[bytes]:
 def is_tar(path: Path) -> bool:
     """Whether a file is a tar archive, compressed or not."""
     try:
-        with Bounded(path) as stream:
+        with BoundedReader(path) as stream:
             start = stream.read(512)
     except DAMAGES:
         return False
@@ -90,7 +90,7 @@ def unpack(archive: Path, folder: Path) -> None:
     if hasattr(tarfile, "data_filter"):
         options["filter"] = "data"
     unpacked = 0
-    with Bounded(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
+    with BoundedReader(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
         for member in tar:
             _refuse_escape(archive, member)
             unpacked += max(member.size, LEAST_MEMBER)  # a sparse file's size is not what is stored

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from .. import examples, misread
+from .. import data_checks, examples
 from ..client import Client
 from ..core.errors import InputError, check_choice, check_whole, first_line
 from ..core.scalars import is_number, unwrapped
@@ -267,7 +267,7 @@ def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
         return x, None
     if not isinstance(owners, str):
         _refuse_missing(owners, "owners")
-        misread.check_alignment(x, owners, "x and owners")
+        data_checks.check_alignment(x, owners, "x and owners")
         return x, _array(owners, where="owners")
     names = _columns(x)
     if owners not in names:
@@ -284,7 +284,7 @@ def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
 
 def _refuse_missing(owners: Any, where: str) -> None:
     """Rows without an owner; together they would look like one more client, called nan."""
-    missing = misread.missing(owners)
+    missing = data_checks.missing(owners)
     if missing:
         raise InputError(f"{where} has {missing} missing values; fill them or drop those rows")
 
@@ -316,8 +316,8 @@ def _array(values: Any, where: str) -> Any:
     if isinstance(values, Tensor):
         examples.check_rows(values, where)
         return values
-    if misread.is_masked(values):
-        raise InputError(f"{where}: {misread.MASKED}")
+    if data_checks.is_masked(values):
+        raise InputError(f"{where}: {data_checks.MASKED}")
     try:
         array = values if isinstance(values, np.ndarray) else np.asarray(values)
     except (TypeError, ValueError, OverflowError) as error:

@@ -15,10 +15,10 @@ from typing import IO
 
 import numpy as np
 
-from ..core.detail import Detail
 from ..core.errors import InputError
 from ..core.files import plain_file
-from ..core.visible import visible
+from ..core.printable import printable
+from ..core.verbosity import Verbosity
 from . import archive, images, stackoverflow, store, text
 from .catalogue import OfficialFile, Source, find
 
@@ -44,7 +44,7 @@ CONVERTERS: dict[str, Converter] = {
 }
 
 
-def fetch(name: str, detail: Detail = Detail.NORMAL) -> None:
+def fetch(name: str, detail: Verbosity = Verbosity.NORMAL) -> None:
     """Download the official files of a data set, resuming an earlier call that was stopped, and add them."""
     source = find(name)
     if not source.files:
@@ -57,7 +57,7 @@ def fetch(name: str, detail: Detail = Detail.NORMAL) -> None:
     path = downloads
     if len(source.files) == 1:
         path = target
-    if detail is Detail.VERBOSE:
+    if detail is Verbosity.VERBOSE:
         _tell(f"unpacking and converting {path}")
     add(name, path)
     shutil.rmtree(downloads)  # the arrays hold all of it
@@ -184,10 +184,10 @@ def _address(file: OfficialFile) -> str:
 
 def _tell(step: str) -> None:
     """Of what `--verbose` shows, one line on stderr."""
-    print(visible(step), file=sys.stderr)
+    print(printable(step), file=sys.stderr)
 
 
-def _download_with_bar(source: Source, file: OfficialFile, target: Path, detail: Detail) -> None:
+def _download_with_bar(source: Source, file: OfficialFile, target: Path, detail: Verbosity) -> None:
     """Download with a progress bar on stderr; without a network, say how to do it by hand."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -201,9 +201,9 @@ def _download_with_bar(source: Source, file: OfficialFile, target: Path, detail:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
-        disable=detail is Detail.QUIET,
+        disable=detail is Verbosity.QUIET,
     )
-    if detail is Detail.VERBOSE:
+    if detail is Verbosity.VERBOSE:
         _tell(f"downloading {url} to {target}")
     with bar:
         task = bar.add_task(file.name, total=None)
@@ -218,7 +218,7 @@ def _download_with_bar(source: Source, file: OfficialFile, target: Path, detail:
             raise InputError(
                 f"cannot download {url} ({reason}); rerun the command to resume, or {source.by_hand}"
             ) from error
-    if detail is Detail.VERBOSE:
+    if detail is Verbosity.VERBOSE:
         _tell(f"{target.name} is the official file: {file.digest}")
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ..core.errors import InputError, first_line
-from ..core.visible import visible
+from ..core.printable import printable
 from .archive import check_room
 
 PATIENCE = 10  # seconds of processor time for the next sentences; the list of 340,000 users takes less than one
@@ -104,7 +104,7 @@ def _reason(code: int, errors: IO[str]) -> str:
         return f"the HDF5 library was ended by {signal.Signals(-code).name}"
     errors.seek(0)
     last_words = errors.read().strip().splitlines()[-1:]
-    return visible(" ".join([f"its reader ended with exit code {code}", *last_words]))
+    return printable(" ".join([f"its reader ended with exit code {code}", *last_words]))
 
 
 def main() -> None:

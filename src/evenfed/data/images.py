@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from . import store
-from .archive import DAMAGES, Bounded
+from .archive import DAMAGES, BoundedReader
 from .pickled import read_batch
 
 Images = NDArray[np.uint8]  # [n, channels, height, width]
@@ -150,7 +150,7 @@ def _find_idx(source: Path, name: str) -> Path | None:
 def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     """An idx file: two zero bytes, the type (8: bytes), the number of axes, their lengths, the values."""
     try:
-        with Bounded(path) as stream:
+        with BoundedReader(path) as stream:
             content = stream.read()
     except DAMAGES as error:
         raise InputError(f"{path}: not a whole gzip file ({error}); get the official one again") from error

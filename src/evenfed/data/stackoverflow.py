@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import InputError
 from . import hdf5, store
-from .archive import DAMAGES, Bounded
+from .archive import DAMAGES, BoundedReader
 from .dataset import Dataset
 from .text import NextWordRows, sentences
 
@@ -50,7 +50,7 @@ def read_stackexchange(source: Path) -> Dataset:
 
 def _posts(path: Path) -> Iterator[dict[str, str]]:
     """The attributes of each row, one at a time: a dump may be larger than memory."""
-    with Bounded(path) as stream:
+    with BoundedReader(path) as stream:
         try:
             parsed = ET.iterparse(stream, events=("start", "end"))
             _, root = next(parsed)

@@ -6,8 +6,8 @@ statistics and installs at run time are off unless the environment says otherwis
 
 from typing import TYPE_CHECKING
 
-from ..core.on_demand import attributes
-from .quiet import be_quiet
+from ..core.lazy_imports import attributes
+from .no_telemetry import be_quiet
 
 if TYPE_CHECKING:
     from .client import client_app

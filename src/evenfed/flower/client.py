@@ -22,11 +22,11 @@ from ..settings import Settings
 from ..simulate import evaluation
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Score, Task, initial_model
-from . import fields, masking, wire
-from .desk import Desk
-from .masked import MEAN, RECORD, SCORES, MaskedTask
-from .masks import Vector
-from .shelf import InContext, InFolder, Shelf, Store, moments_at, put_moments
+from . import masking_client, reply_fields, wire
+from .client_store import ArrayStore, ClientStore, InContext, InFolder, moments_at, put_moments
+from .mask_crypto import Vector
+from .masked_sums import MEAN, RECORD, SCORES, MaskedTask
+from .message_work import MessageWork
 from .wire import Shape
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
@@ -162,7 +162,7 @@ class Site:
 
     def _train_personal(
         self,
-        desk: Desk,
+        desk: MessageWork,
         training: Task,
         context: Context,
         task: wire.Task,
@@ -215,24 +215,24 @@ class Site:
         call_next: ClientAppCallable,
     ) -> Message:
         """A Flower mod: this site's part in a masked sum; mods further in clip or add noise before the mask."""
-        if masking.PROTOCOL not in message.content.config_records:
+        if masking_client.PROTOCOL not in message.content.config_records:
             return call_next(message, context)
 
-        def contribute(message: Message, context: Context) -> masking.Contribution:
+        def contribute(message: Message, context: Context) -> masking_client.Contribution:
             return self._contribution(message, context, call_next)
 
-        return masking.respond(message, context, contribute)
+        return masking_client.respond(message, context, contribute)
 
     def _contribution(
         self,
         message: Message,
         context: Context,
         call_next: ClientAppCallable,
-    ) -> masking.Contribution:
+    ) -> masking_client.Contribution:
         """What is masked: a number for a mean, the scores, or three numbers and the weighted update."""
         masked = MaskedTask.read(message)
         task = wire.Task.read(message)
-        for name in (RECORD, masking.PROTOCOL):  # Flower's mods expect one record of settings
+        for name in (RECORD, masking_client.PROTOCOL):  # Flower's mods expect one record of settings
             del message.content[name]
         c = masked.coefficient
         nothing = np.zeros(0)
@@ -281,7 +281,7 @@ class Site:
         client: Client,
         context: Context,
         task: wire.Task,
-    ) -> Desk:
+    ) -> MessageWork:
         settings = Settings(device=self.device, batch_norm=task.batch_norm)
         module = initial_model(self.model, task.seed)
         dtypes = [p.dtype for p in module.parameters() if p.requires_grad]
@@ -300,18 +300,18 @@ class Site:
             score=self.score,
             padding=self.padding,
         )
-        return Desk(at, problem, Worker(problem))
+        return MessageWork(at, problem, Worker(problem))
 
     def _shelf(
         self,
         context: Context,
         task: wire.Task,
         kind: str = "personal",
-    ) -> Shelf:
-        store: Store = InContext(context.state)
+    ) -> ClientStore:
+        store: ArrayStore = InContext(context.state)
         if self.state is not None:
             store = InFolder(self.state)
-        return Shelf(store, kind, task.run, position(context))
+        return ClientStore(store, kind, task.run, position(context))
 
 
 def _kept_loss(reply: Message, context: Context, task: wire.Task) -> float:
@@ -354,7 +354,7 @@ def _update(message: Message, context: Context, call_next: ClientAppCallable) ->
     shape = Shape.of(received, list(received), ())
     before, _ = shape.read(received)
     reply = call_next(message, context)
-    fields.refuse_failure(reply, tell_errors=True)  # at the client itself
+    reply_fields.refuse_failure(reply, tell_errors=True)  # at the client itself
     returned = reply.content.array_records[wire.ARRAYS]
     trained, _ = shape.read(returned)
     difference = before - trained.to(before)

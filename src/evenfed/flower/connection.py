@@ -7,9 +7,9 @@ from logging import WARNING
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from . import fields
-from .asking import Enough, replies
+from . import reply_fields
 from .logs import log
+from .messaging import ClosingRule, replies
 from .roster import Roster
 
 
@@ -27,7 +27,7 @@ class Connection:
     def replies(
         self,
         messages: Iterable[Message],
-        enough: Enough | None = None,
+        enough: ClosingRule | None = None,
         ordered: bool | None = None,
     ) -> Iterator[Message]:
         return replies(
@@ -48,7 +48,7 @@ class Connection:
 
     def refuse_failure(self, reply: Message) -> None:
         """Refuse a reply that reports a failure."""
-        fields.refuse_failure(reply, self.roster.tell_errors)
+        reply_fields.refuse_failure(reply, self.roster.tell_errors)
 
     def log_unscored(self, client: int) -> None:
         """Say once that a client's test data give no score."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ..core.errors import InputError
 from ..core.files import BESIDE
-from . import keys
-from .filling import filled
-from .quiet import quiet_env
+from . import certificates
+from .no_telemetry import quiet_env
+from .templates import filled
 
 PORT = 9092  # where Flower's fleet was before 1.41 put all of its services on one port
 BIN = "/opt/evenfed/bin"
@@ -50,7 +50,7 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 @dataclass(frozen=True)
-class Federation:
+class DeploymentSpec:
     """A server, which sites dial at `host` and `port`, and the sites' names in the order of their partitions."""
 
     host: str
@@ -64,27 +64,27 @@ class Federation:
         return f"{_bracketed(self.host)}:{self.port}"
 
 
-def federation(server: str, sites: str, bin_folder: str = BIN, signed: bool = False) -> Federation:
+def federation(server: str, sites: str, bin_folder: str = BIN, signed: bool = False) -> DeploymentSpec:
     """As named on the command line.
 
     >>> federation("fed.example.org", "2")
-    Federation(host='fed.example.org', port=9092, sites=('site-0', 'site-1'), bin='/opt/evenfed/bin', signed=False)
+    DeploymentSpec(host='fed.example.org', port=9092, sites=('site-0', 'site-1'), bin='/opt/evenfed/bin', signed=False)
     >>> federation("[2001:db8::1]:443", "north,south").server
     '[2001:db8::1]:443'
     """
     host, port = _address(server)
     if not re.fullmatch(r"/[\w./+-]+", bin_folder, re.ASCII):
         raise InputError(f"--bin {bin_folder!r} is no absolute folder of plain characters; give one such as {BIN}")
-    return Federation(host, port, _names(sites), bin_folder.rstrip("/"), signed)
+    return DeploymentSpec(host, port, _names(sites), bin_folder.rstrip("/"), signed)
 
 
-def write_files(out: Path, chosen: Federation, force: bool = False) -> list[Path]:
+def write_files(out: Path, chosen: DeploymentSpec, force: bool = False) -> list[Path]:
     """Write all files below `out`, and return their paths.
 
     Where there are some already, `force` renews certificates and texts; the authority and the keys of sites stay.
     """
     _check_room(out, force)
-    folder = Folder(out, [])
+    folder = OutputFolder(out, [])
     if folder.has("trusted.yaml") and not chosen.signed:
         raise InputError(f"{out} was made with --signed; give that again, or sites would no longer refuse other apps")
     _check_sites(folder, chosen)
@@ -97,14 +97,14 @@ def write_files(out: Path, chosen: Federation, force: bool = False) -> list[Path
 
 
 @dataclass(frozen=True)
-class Folder:
+class OutputFolder:
     """Where files go; what is private can be read by its owner alone from its first byte on."""
 
     path: Path
     written: list[Path]
 
-    def below(self, place: str) -> "Folder":
-        return Folder(self.path / place, self.written)
+    def below(self, place: str) -> "OutputFolder":
+        return OutputFolder(self.path / place, self.written)
 
     def write(self, name: str, content: bytes | str) -> None:
         """A public file."""
@@ -149,7 +149,7 @@ def _check_room(out: Path, force: bool) -> None:
         raise InputError(f"{out} is not empty; give a new folder")
 
 
-def _check_sites(folder: Folder, chosen: Federation) -> None:
+def _check_sites(folder: OutputFolder, chosen: DeploymentSpec) -> None:
     """Refuse to drop a site by leaving its name out: its key would still be registered, and places would move."""
     known = {path.stem for path in folder.path.glob("server/sites/*.pub")}
     for path in folder.path.glob("sites/*/key.pub"):
@@ -163,24 +163,24 @@ def _check_sites(folder: Folder, chosen: Federation) -> None:
         )
 
 
-def _check_keys(folder: Folder, chosen: Federation) -> None:
+def _check_keys(folder: OutputFolder, chosen: DeploymentSpec) -> None:
     """Those that sites have sent, before anything is written."""
     for site in chosen.sites:
         own = folder.below(f"sites/{site}")
         if own.has("key.pub"):
-            keys.read_public(own.read("key.pub"), site)
+            certificates.read_public(own.read("key.pub"), site)
 
 
-def _write(folder: Folder, chosen: Federation) -> None:
+def _write(folder: OutputFolder, chosen: DeploymentSpec) -> None:
     issuer, issuer_key = _authority(folder)
     if chosen.signed:
         _release_key(folder)
     server = folder.below("server")
     for name, hosts in (("proxy", [chosen.host]), ("superlink", LOOPBACK)):
-        key = keys.new_key()
-        certificate = keys.certificate(name, hosts, key, issuer, issuer_key)
-        server.write_private(f"{name}.key", keys.pem(key))
-        server.write(f"{name}.crt", keys.pem(certificate))
+        key = certificates.new_key()
+        certificate = certificates.certificate(name, hosts, key, issuer, issuer_key)
+        server.write_private(f"{name}.key", certificates.pem(key))
+        server.write(f"{name}.crt", certificates.pem(certificate))
     places = []
     for partition, site in enumerate(chosen.sites):
         own = folder.below(f"sites/{site}")
@@ -192,54 +192,54 @@ def _write(folder: Folder, chosen: Federation) -> None:
         places.append(_place(partition, site, public))
         node_config = f"partition-id={partition} num-partitions={len(chosen.sites)}"
         own.write("site.env", f"NODE_CONFIG='{node_config}'\n")
-        own.write("ca.crt", keys.pem(issuer))
+        own.write("ca.crt", certificates.pem(issuer))
         if chosen.signed:
             own.write("trusted.yaml", folder.read("trusted.yaml"))
         _write_texts(own, SITE_FILES, _words(chosen, site))
     server.write("sites.toml", "\n".join(places))
     server.write("config.toml", CONFIG)
-    server.write("ca.crt", keys.pem(issuer))
+    server.write("ca.crt", certificates.pem(issuer))
     words = _words(chosen)
     _write_texts(server, SERVER_FILES, words)
     words["REPEAT"] = _repeated(folder, chosen)
     folder.write("README.md", _text("README.md", words))
 
 
-def _authority(folder: Folder) -> tuple[keys.Certificate, keys.PrivateKey]:
+def _authority(folder: OutputFolder) -> tuple[certificates.Certificate, certificates.PrivateKey]:
     if folder.has("ca.crt"):
         if not folder.has("ca.key"):
             raise InputError(f"{folder.path / 'ca.key'} is missing; put it back while certificates are renewed")
-        return keys.read_authority(folder.read("ca.crt"), folder.read("ca.key"))
-    key = keys.new_key()
-    certificate = keys.authority(key)
-    folder.write_private("ca.key", keys.pem(key))
-    folder.write("ca.crt", keys.pem(certificate))
+        return certificates.read_authority(folder.read("ca.crt"), folder.read("ca.key"))
+    key = certificates.new_key()
+    certificate = certificates.authority(key)
+    folder.write_private("ca.key", certificates.pem(key))
+    folder.write("ca.crt", certificates.pem(certificate))
     return certificate, key
 
 
-def _release_key(folder: Folder) -> None:
+def _release_key(folder: OutputFolder) -> None:
     if folder.has("trusted.yaml"):
         return
-    key = keys.new_release_key()
-    name = keys.key_name(key)
-    public = keys.ssh_public(key, "release").decode().strip()
-    folder.write_private("release.key", keys.ssh_private(key))
+    key = certificates.new_release_key()
+    name = certificates.key_name(key)
+    public = certificates.ssh_public(key, "release").decode().strip()
+    folder.write_private("release.key", certificates.ssh_private(key))
     folder.write("trusted.yaml", f"{name}: '{public}'\n")
 
 
-def _site_keys(own: Folder, site: str) -> bytes:
+def _site_keys(own: OutputFolder, site: str) -> bytes:
     """What the site has kept, else new; returns its public key."""
     if not own.has("key.pub"):
-        key = keys.new_key()
-        own.write_private("key", keys.ssh_private(key))
-        own.write("key.pub", keys.ssh_public(key, site))
+        key = certificates.new_key()
+        own.write_private("key", certificates.ssh_private(key))
+        own.write("key.pub", certificates.ssh_public(key, site))
     if not own.has("tls.key"):
-        tls_key = keys.new_key()
-        certificate = keys.self_signed(site, LOOPBACK, tls_key)
-        own.write("tls.crt", keys.pem(certificate))
-        own.write_private("secret", keys.new_secret())
-        own.write_private("tls.key", keys.pem(tls_key))
-    return keys.read_public(own.read("key.pub"), site)
+        tls_key = certificates.new_key()
+        certificate = certificates.self_signed(site, LOOPBACK, tls_key)
+        own.write("tls.crt", certificates.pem(certificate))
+        own.write_private("secret", certificates.new_secret())
+        own.write_private("tls.key", certificates.pem(tls_key))
+    return certificates.read_public(own.read("key.pub"), site)
 
 
 def _place(partition: int, site: str, public: bytes) -> str:
@@ -248,13 +248,13 @@ def _place(partition: int, site: str, public: bytes) -> str:
     return f"[[site]]\npartition = {partition}\nname = \"{site}\"\nkey = '{key}'\n"
 
 
-def _write_texts(folder: Folder, files: Mapping[str, str], words: dict[str, str]) -> None:
+def _write_texts(folder: OutputFolder, files: Mapping[str, str], words: dict[str, str]) -> None:
     for name, template in files.items():
         folder.write(name, _text(template, words))
     folder.write("quiet.env", quiet_env())
 
 
-def _repeated(folder: Folder, chosen: Federation) -> str:
+def _repeated(folder: OutputFolder, chosen: DeploymentSpec) -> str:
     """The command that renews all this."""
     words = ["evenfed", "flower", "deploy-files", "--server", chosen.server]
     words += ["--sites", ",".join(chosen.sites)]
@@ -264,7 +264,7 @@ def _repeated(folder: Folder, chosen: Federation) -> str:
     return shlex.join(words)
 
 
-def _words(chosen: Federation, site: str = "") -> dict[str, str]:
+def _words(chosen: DeploymentSpec, site: str = "") -> dict[str, str]:
     """What the templates leave open."""
     listen = str(chosen.port)
     if ":" in chosen.host:

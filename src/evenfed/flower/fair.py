@@ -15,29 +15,29 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from ..callbacks import Callbacks
-from ..comparison.plan import Variant
-from ..comparison.service import over
+from ..comparison.client_history import over
+from ..comparison.variants import Variant
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.scalars import unwrapped
 from ..core.server import Record, Server
 from ..simulate.state import Run
-from . import fields, wire
-from .fields import aggregated
-from .frame import BUFFERS
-from .habits import Habits
-from .hearing import Hearing
-from .holding import Holding
+from . import reply_fields, wire
+from .array_layout import BUFFERS
+from .fair_journal import FairJournal, skipped
+from .fair_sampling import FairSampling, check_least, in_fedavgs_words
+from .fair_state import FairState
+from .fleet_options import FleetOptions
+from .foreign_clients import ASKED, ForeignClients, LossIn, ReportKeys, check_strangers, server_settings
+from .foreign_replies import ForeignReplies
 from .journal import Journal
-from .keeping import Keeping, skipped
+from .log_lines import final_table, guard_lines, round_line
 from .logs import log
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of
-from .patience import Patience, check_least, in_fedavgs_words
-from .sites import Door
-from .strangers import ASKED, Keys, LossIn, Strangers, check_strangers, server_settings
-from .telling import final_table, guard_lines, round_line
-from .trips import OneRound, check_trips
+from .reply_fields import aggregated
+from .sites import Admission
+from .trips import ForeignRound, check_trips
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord] | None
 RECEIVER = attrgetter("metadata.dst_node_id")
@@ -78,7 +78,7 @@ class Fair(FedAvg):
     timeout = 3600.0  # seconds
     evaluate_fn: EvaluateFunction | None = None
     _began = 0.0  # the open round
-    _round: OneRound | None = None  # until its updates are in
+    _round: ForeignRound | None = None  # until its updates are in
     _record: Record | None = None  # until its scores are in
 
     def __init__(
@@ -124,23 +124,23 @@ class Fair(FedAvg):
         variant = Variant.of_entry(algorithm)
         self.algorithm = variant.algorithm
         self.label = variant.label
-        self.door = Door.of(sites)
+        self.door = Admission.of(sites)
         check_least(self, self.door)
-        self._patience = Patience(Habits.taken_from(options), self.door)
+        self._patience = FairSampling(FleetOptions.taken_from(options), self.door)
         chosen = {**variant.options, **options}
         self.settings = server_settings(chosen)
         check_strangers(self.algorithm, local_steps)
         check_trips(trips, self.algorithm, self.settings)
-        self.keys = Keys(loss_from, size_from or weighted_by_key, score_from, score_range, loss_in)
+        self.keys = ReportKeys(loss_from, size_from or weighted_by_key, score_from, score_range, loss_in)
         self.keys.check(trips)
         self.trips = trips
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
-        self.strangers = Strangers(self.keys, self.door)
-        self._holding = Holding(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
+        self.strangers = ForeignClients(self.keys, self.door)
+        self._holding = FairState(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
-        self._keeping = Keeping(self.journal, self.strangers, self._holding, self._patience.resting, decisive)
-        flags = (train_metrics_aggr_fn is not None, measured_before, fields.check_tell_errors(tell_errors))
-        self._hearing = Hearing(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *flags)
+        self._keeping = FairJournal(self.journal, self.strangers, self._holding, self._patience.resting, decisive)
+        flags = (train_metrics_aggr_fn is not None, measured_before, reply_fields.check_tell_errors(tell_errors))
+        self._reader = ForeignReplies(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *flags)
 
     @property
     def server(self) -> Server:
@@ -195,7 +195,7 @@ class Fair(FedAvg):
             return self._patience.ask(grid, messages, timeout)
 
         try:
-            self._hearing.losses = self._keeping.stand()
+            self._reader.losses = self._keeping.stand()
             result = result_of(self.records)
             if not self.records:
                 add_initial(result, evaluate_fn, initial_arrays)
@@ -221,7 +221,7 @@ class Fair(FedAvg):
         self._began = time.perf_counter()
         holding = self._holding
         if holding.adopt(arrays):
-            self._hearing.losses = {}  # of another model
+            self._reader.losses = {}  # of another model
         holding.set_rate(config)
         config[ASKED] = self.keys.loss
         messages = {}
@@ -231,10 +231,10 @@ class Fair(FedAvg):
         if self.trips == 3 or self.keys.loss_in == "evaluate":
             self._ask_losses(messages, arrays, config, grid)
         drawn = sorted(messages)
-        known = self._hearing.losses
+        known = self._reader.losses
         losses = {position: known[position] for position in drawn if position in known}
-        self._hearing.losses = {}
-        self._round = OneRound(drawn, losses)
+        self._reader.losses = {}
+        self._round = ForeignRound(drawn, losses)
         if len(losses) == len(drawn) and drawn and self.strangers.have_sizes(drawn):
             server = holding.sized(self.strangers.counts())
             drawn = self._round.open(server)
@@ -267,7 +267,7 @@ class Fair(FedAvg):
         holding = self._holding
         if round is None:
             raise InputError(f"round {server_round} was not configured; call configure_train first")
-        contents = self._hearing.updates(replies, round, holding)
+        contents = self._reader.updates(replies, round, holding)
         for position, reason in round.failures.items():
             log(WARNING, "round %s: %s is dropped: %s", server_round, self.strangers.name(position), reason)
         if not any(self.strangers.sizes):  # nobody has ever replied
@@ -300,7 +300,7 @@ class Fair(FedAvg):
     ) -> Iterable[Message]:
         """FedAvg's messages, about the model that the round deploys; with one trip after the last round only."""
         if self._holding.adopt(arrays):
-            self._hearing.losses = {}  # of another model
+            self._reader.losses = {}  # of another model
         is_last = self.rounds is None or server_round >= self.rounds
         if self.trips == 1 and not is_last:
             return []
@@ -314,7 +314,7 @@ class Fair(FedAvg):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record, and say in a line how the round went."""
-        scores, contents = self._hearing.scores(replies, server_round)
+        scores, contents = self._reader.scores(replies, server_round)
         metrics = None
         if contents:
             metrics = aggregated(self.evaluate_metrics_aggr_fn, contents, self.weighted_by_key)
@@ -340,7 +340,7 @@ class Fair(FedAvg):
         self._record = None
         self._patience.end_round(record.index)
         log(INFO, "%s", round_line(record, self.rounds, self.strangers.name, self.keys.metric))
-        self._keeping.after_round(record, self._hearing.losses)
+        self._keeping.after_round(record, self._reader.losses)
 
     def _ask_losses(
         self,
@@ -354,7 +354,7 @@ class Fair(FedAvg):
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         questions = []
         for position, message in messages.items():
-            if position not in self._hearing.losses:
+            if position not in self._reader.losses:
                 node = message.metadata.dst_node_id
                 questions.append(Message(content, dst_node_id=node, message_type=kind))
         reasons = {}
@@ -362,7 +362,7 @@ class Fair(FedAvg):
         for reply in self._patience.ask(grid, questions, self.timeout):
             position = self.strangers.place(reply.metadata.src_node_id)
             try:
-                self._hearing.loss(reply, position)
+                self._reader.loss(reply, position)
             except InputError as error:
                 reasons[position] = str(error)
         for position, reason in reasons.items():

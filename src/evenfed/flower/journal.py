@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..callbacks import Callbacks, Progress, callback_list
-from ..callbacks.naming import deciding
-from ..callbacks.progress import About
-from ..callbacks.telling import tell
+from ..callbacks.notify import tell
+from ..callbacks.progress import RunInfo
+from ..callbacks.registry import deciding
 from ..comparison.folder import RunFolder
 from ..comparison.header import Header, Table
 from ..comparison.lock import hold_run
@@ -95,7 +95,7 @@ class Journal:
                 f"EarlyStopping puts back an earlier model, and clients of {self.run.algorithm.name} keep their own; "
                 "leave it out on Flower"
             )
-        self.about: About = AboutClients([])
+        self.about: RunInfo = AboutClients([])
         self.clients: Table = {"names": [], "train": []}
         self.is_over = False  # all rounds are done, or a callback has ended it
         self._notes: Notes = {}  # what callbacks keep with the run
@@ -174,7 +174,7 @@ class Journal:
         header: Header,
         fresh: State,
         engine: str,
-        about: About,
+        about: RunInfo,
     ) -> State:
         """Stand where the run was left, or at `fresh`, and tell callbacks that it starts."""
         self.about = about

@@ -2,7 +2,7 @@
 
 from flwr.supercore import log as write
 
-from ..core.visible import visible
+from ..core.printable import printable
 
 
 def log(level: int, message: str, *values: object) -> None:
@@ -10,5 +10,5 @@ def log(level: int, message: str, *values: object) -> None:
     shown: list[object] = []
     for value in values:
         is_number = isinstance(value, int | float)
-        shown.append(value if is_number else visible(str(value)))
+        shown.append(value if is_number else printable(str(value)))
     write(level, message, *shown)

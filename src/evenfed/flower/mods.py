@@ -21,9 +21,9 @@ from ..losses import LossFunction
 from ..settings import Settings
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem
-from . import fields, wire
-from .frame import BUFFERS, matches
-from .strangers import ASKED, LOSS, PARTITION, SIZE
+from . import reply_fields, wire
+from .array_layout import BUFFERS, matches
+from .foreign_clients import ASKED, LOSS, PARTITION, SIZE
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
 
@@ -45,8 +45,8 @@ def loss_before(message: Message, context: Context, call_next: ClientAppCallable
     if rehearsal.has_error():
         return rehearsal
     _check_not_moved(message, rehearsal)
-    values = fields.metrics(rehearsal)
-    loss = fields.number(values, name)
+    values = reply_fields.metrics(rehearsal)
+    loss = reply_fields.number(values, name)
     if loss is None:
         listed = ", ".join(values)
         raise InputError(f"loss_before: the train reply holds no '{name}' (it has {listed}); give Fair its loss_from")
@@ -84,7 +84,7 @@ def _same_random_numbers() -> Iterator[None]:
 def _check_not_moved(message: Message, rehearsal: Message) -> None:
     """Refuse a training loop whose steps are not those of torch's optimisers."""
     received = next(iter(message.content.array_records.values()))
-    returned = fields.model(rehearsal)
+    returned = reply_fields.model(rehearsal)
     for name, array in returned.items():
         if name not in received or matches(name, BUFFERS):
             continue
@@ -188,7 +188,7 @@ def _with_loss(
     """The reply with what was measured among its metrics."""
     if reply.has_error():
         return reply
-    values = fields.metrics(reply)
+    values = reply_fields.metrics(reply)
     values[LOSS] = loss
     partition = context.node_config.get("partition-id", -1)
     values[PARTITION] = partition if isinstance(partition, int) else -1

@@ -6,8 +6,8 @@ from importlib import resources
 from pathlib import Path
 
 from ..core.errors import InputError
-from .filling import filled
-from .quiet import quiet_env
+from .no_telemetry import quiet_env
+from .templates import filled
 
 FILES = {
     "pyproject.toml": "pyproject.toml",

@@ -16,11 +16,11 @@ from ..core.errors import InputError
 from ..core.fold import Fold
 from ..core.round import open_round
 from ..core.server import Record, Server, Update
-from . import fields, wire
-from .asking import Enough
+from . import reply_fields, wire
 from .connection import Connection
-from .habits import Closing
+from .fleet_options import RoundClosing
 from .logs import log
+from .messaging import ClosingRule
 from .trips import Waiting, waiting_for_losses
 from .wire import Models, Shape, Task, Values
 
@@ -44,7 +44,7 @@ class PlainRound:
         connection: Connection,
         trips: int = 3,
         measured: Losses = {},
-        closing: Closing | None = None,
+        closing: RoundClosing | None = None,
     ) -> None:
         self.server = server
         self.shape = shape
@@ -55,7 +55,7 @@ class PlainRound:
         self.ahead = None  # nothing but losses is known of the next round
         self.fold: Fold | None = None
         self.closing = closing
-        self.enough: Enough | None = None  # of the replies to the messages handed out last
+        self.enough: ClosingRule | None = None  # of the replies to the messages handed out last
         self.unanswered: dict[int, int] = {}  # node -> client, of the tasks without a reply
 
     def open(
@@ -212,7 +212,7 @@ class PlainRound:
         """The loss that a reply holds; one that cannot be weighed is refused."""
         self.connection.refuse_failure(reply)
         least = self.server.algorithm.least_loss
-        return fields.loss(fields.metrics(reply), "loss", least)
+        return reply_fields.loss(reply_fields.metrics(reply), "loss", least)
 
     def _messages(
         self,

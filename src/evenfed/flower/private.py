@@ -18,16 +18,16 @@ from ..algorithms import get, names
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.server import Record, Server
-from ..core.step import with_average
+from ..core.server_step import with_average
 from ..core.sums import number_of_means
 from . import wire
 from .connection import Connection
 from .logs import log
-from .masked import BOTH_SCORES, MEAN, NUMBERS, SCORE, UPDATE, MaskedSums, Total, sums_of_round
-from .masking import LEAST
-from .masks import Vector
-from .secure import Session, TooFewError
-from .usual import UnusualError, check_mean, stepped, with_usual
+from .mask_crypto import Vector
+from .masked_sums import BOTH_SCORES, MEAN, NUMBERS, SCORE, UPDATE, MaskedSums, MaskedTotal, sums_of_round
+from .masking_client import LEAST
+from .masking_server import Session, TooFewClientsError
+from .private_guard import UnusualError, check_mean, stepped, with_usual
 from .wire import Shape, Task, Values
 
 
@@ -75,7 +75,7 @@ def with_private_memory(server: Server) -> Server:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ahead:
+class NextRoundSetup:
     """What a round has done for the next one."""
 
     session: Session | None = None  # keys that are made
@@ -91,13 +91,13 @@ class PrivateRound:
         shape: Shape,
         task: Task,
         connection: Connection,
-        ahead: Ahead | None = None,
+        ahead: NextRoundSetup | None = None,
     ) -> None:
         self.server = server
         personal = server.algorithm.personal()
         self.task = dataclasses.replace(task, personal=personal)
         self.connection = connection
-        self.ahead = ahead or Ahead()  # from the last round; for the next one, once this is closed
+        self.ahead = ahead or NextRoundSetup()  # from the last round; for the next one, once this is closed
         self.sums = MaskedSums(server, connection, [])
         self.next_server = server
         self.measured: dict[int, float] = {}  # no single losses
@@ -117,7 +117,7 @@ class PrivateRound:
         """
         clients = drawn.tolist()
         ahead = self.ahead
-        self.ahead = Ahead()
+        self.ahead = NextRoundSetup()
         known = ahead.sums
         try:
             if known is not None and known.drawn == sorted(clients):
@@ -134,7 +134,7 @@ class PrivateRound:
                 self.sums.following = Session(self.sums.nodes, sums_of_round(self.server))
             size = len(self.server.theta)
             return self.sums.begin(UPDATE, "update", self.task, models, config, size)
-        except (TooFewError, UnusualError) as reason:
+        except (TooFewClientsError, UnusualError) as reason:
             self._skip(reason)
             return []
 
@@ -175,9 +175,9 @@ class PrivateRound:
                 objective = total_objective / total.covered
                 server = self._moved(total)
                 weights[self.sums.clients] = np.nan  # known to each client alone
-        except (TooFewError, UnusualError) as reason:
+        except (TooFewClientsError, UnusualError) as reason:
             self._skip(reason)
-        self.ahead = Ahead(session=self.sums.following)
+        self.ahead = NextRoundSetup(session=self.sums.following)
         self._log_stages(self.sums)
         record = Record(
             index=server.index,
@@ -225,7 +225,7 @@ class PrivateRound:
             sums = self._sums_for_scores(judged, is_measured)
             title = "scores and mean 1" if is_measured else "scores"
             total = sums.total(kind, title, task, models)
-        except TooFewError as reason:
+        except TooFewClientsError as reason:
             log(WARNING, "round %s: no scores: %s", index, reason)
             return []
         count = NUMBERS[kind]
@@ -236,7 +236,7 @@ class PrivateRound:
         if is_measured:
             mean = total.numbers[count] / total.covered
             sums.means.append(mean)
-            self.ahead = Ahead(sums=sums)
+            self.ahead = NextRoundSetup(sums=sums)
         else:
             self._log_stages(sums)
         return []
@@ -247,7 +247,7 @@ class PrivateRound:
         ready = None
         if is_measured:
             ready = self.ahead.session
-            self.ahead = Ahead()
+            self.ahead = NextRoundSetup()
         elif not self.sums.lost:
             ready = self.sums.session
         sums.open(ready)
@@ -257,7 +257,7 @@ class PrivateRound:
         """What the record says of the scores."""
         return {"scores": self.scores}
 
-    def _moved(self, total: Total) -> Server:
+    def _moved(self, total: MaskedTotal) -> Server:
         """The server after the step: the sum of updates divided by that of the lengths."""
         server = self.server
         _, length, dual_change = total.numbers

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from ..core.errors import InputError
 from ..metrics import ACCURACY, Metric
-from . import fields, wire
-from .asking import LONGEST_PAUSE, SHORTEST_PAUSE, Heard, Waiting
-from .facts import Facts, Model, facts_in
+from . import reply_fields, wire
+from .client_info import ClientInfo, Model, facts_in
 from .logs import log
-from .sites import Door, SiteList
+from .messaging import LONGEST_PAUSE, SHORTEST_PAUSE, PendingReplies, Responsiveness
+from .sites import Admission, SiteList
 
 
 @dataclass
@@ -32,17 +32,19 @@ class Roster:
     """
 
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
-    door: Door = field(default_factory=Door)  # who may join
+    door: Admission = field(default_factory=Admission)  # who may join
     lazily: bool = False  # clients are met when they are drawn: those not met yet have no size
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
-    facts: dict[int, Facts] = field(default_factory=dict)  # position -> what the client told of itself at first
+    facts: dict[int, ClientInfo] = field(default_factory=dict)  # position -> what the client told of itself at first
     holders: dict[int, int] = field(default_factory=dict)  # position -> node, whether it is connected or not
     left_out: dict[int, str] = field(default_factory=dict)  # node -> reason
-    introduced: dict[int, Facts] = field(default_factory=dict)  # node -> what it told of itself
+    introduced: dict[int, ClientInfo] = field(default_factory=dict)  # node -> what it told of itself
     model: Model | None = None  # what the clients' model trains and keeps
     settled: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
-    heard: Heard = field(default_factory=Heard)  # who answered, and who did not, since the last round ended
+    heard: Responsiveness = field(
+        default_factory=Responsiveness
+    )  # who answered, and who did not, since the last round ended
     unscored: set[int] = field(default_factory=set)  # clients of which it was said that they have no score
 
     def __post_init__(self) -> None:
@@ -52,7 +54,7 @@ class Roster:
         self.present: set[int] = set()
         self.refused: dict[int, str] = {}  # node -> whose place it claims; it may hold it once that one has gone
         self._asked: set[int] = set()  # nodes
-        self._questions: Waiting | None = None
+        self._questions: PendingReplies | None = None
         self._agreed_on = 0  # what so many nodes told
         self.has_grown = False  # clients were met since this was last set
 
@@ -157,7 +159,7 @@ class Roster:
         """
         questions = self._questions
         if questions is None or questions.grid is not grid:
-            questions = Waiting(grid, self.heard)
+            questions = PendingReplies(grid, self.heard)
             self._questions = questions
             self._asked &= self._answered()
         asked = set()
@@ -192,11 +194,11 @@ class Roster:
         """The nodes that have said who they are, or were left out."""
         return {*self.introduced, *self.left_out}
 
-    def _hear(self, questions: Waiting) -> None:
+    def _hear(self, questions: PendingReplies) -> None:
         for reply in questions.all():
             node = reply.metadata.src_node_id
             try:
-                fields.refuse_failure(reply, self.tell_errors)
+                reply_fields.refuse_failure(reply, self.tell_errors)
                 self.introduced[node] = facts_in(reply)
             except InputError as error:
                 self._leave_out(node, error)
@@ -221,7 +223,7 @@ class Roster:
             if node in self.present:
                 self.nodes[position] = node
 
-    def _claim(self, node: int, facts: Facts) -> None:
+    def _claim(self, node: int, facts: ClientInfo) -> None:
         """The place of the client on a node, if nobody connected holds it."""
         position = facts.position
         holder = self.holders.get(position)
@@ -238,7 +240,7 @@ class Roster:
             self.has_grown = True
         log(INFO, "%s is on node %s", self.who(position), node)
 
-    def _as_listed(self, node: int, facts: Facts) -> Facts:
+    def _as_listed(self, node: int, facts: ClientInfo) -> ClientInfo:
         """With the name that the list of sites gives, and no more examples than it allows."""
         site = self.door.sites.get(node)
         if site is None:
@@ -272,7 +274,7 @@ class Roster:
             self.holders = {}
             self.facts = {}
 
-    def _check(self, node: int, facts: Facts) -> None:
+    def _check(self, node: int, facts: ClientInfo) -> None:
         """Refuse a node without a place in this federation."""
         position = facts.position
         if self.clients is None:
@@ -299,7 +301,7 @@ class Roster:
             never_met = self.lazily and not size and not known["test"][position]
             if position in self.facts or never_met:
                 continue
-            self.facts[position] = Facts(
+            self.facts[position] = ClientInfo(
                 position=position,
                 partitions=self.clients or 0,
                 name=known["names"][position],

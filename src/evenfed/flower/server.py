@@ -11,14 +11,14 @@ from flwr.serverapp.strategy import Strategy
 from torch import nn
 
 from ..callbacks import Callbacks, callback_list
-from ..callbacks.naming import by_name
-from ..callbacks.naming import chosen as trackers
+from ..callbacks.registry import by_name
+from ..callbacks.registry import chosen as trackers
 from ..comparison.folder import RunFolder
-from ..comparison.plan import Variant
+from ..comparison.variants import Variant
 from ..core.errors import InputError, unknown
 from ..settings import Settings, extended
 from ..simulate.problem import initial_model
-from . import habits
+from . import fleet_options
 from .client import ModelFunction
 from .metrics import EvaluateFunction
 from .strategy import FairStrategy
@@ -124,7 +124,7 @@ def options(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
     settings = [field.name for field in fields(Settings)]
     settings.remove("engine")  # it is Flower
     settings.remove("device")  # the clients choose their own
-    allowed = [*OWN, *habits.names(), *settings]
+    allowed = [*OWN, *fleet_options.names(), *settings]
     chosen = dict(defaults)
     for key, value in config.items():
         if key.startswith(PREFIX) and value != "":

@@ -21,7 +21,7 @@ from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
 
 from ..core.errors import InputError, first_line
 from ..core.files import plain_file, replace_text
-from .keys import key_name
+from .certificates import key_name
 from .project import read_project
 
 SUFFIX = ".signature.json"

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from ..core.errors import InputError
-from .quiet import keep_ray_at_home
+from .no_telemetry import keep_ray_at_home
 
 
 def simulate(

@@ -28,7 +28,7 @@ _PUBLIC = ("ssh-", "ecdsa-", "-----BEGIN")  # how the text of a key begins
 
 
 @dataclass(frozen=True)
-class Site:
+class AllowedSite:
     """One line of the file."""
 
     partition: int
@@ -43,7 +43,7 @@ class SiteList:
     """All sites that may join."""
 
     path: Path
-    sites: tuple[Site, ...]  # by partition
+    sites: tuple[AllowedSite, ...]  # by partition
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -56,7 +56,7 @@ class SiteList:
     def have_keys(self) -> bool:
         return any(site.key is not None for site in self.sites)
 
-    def of(self, grid: Grid, nodes: Iterable[int]) -> dict[int, Site]:
+    def of(self, grid: Grid, nodes: Iterable[int]) -> dict[int, AllowedSite]:
         """Node -> its site, of those that are in the file."""
         by_key = {}
         by_node = {}
@@ -75,19 +75,19 @@ class SiteList:
         return known
 
 
-class Door:
+class Admission:
     """Who of those that connect may join: everyone, or the sites of a list. Who may not is named, once."""
 
     def __init__(self, listed: SiteList | None = None) -> None:
         self.listed = listed
-        self.sites: dict[int, Site] = {}  # node -> its site
+        self.sites: dict[int, AllowedSite] = {}  # node -> its site
         self.turned_away: dict[int, str] = {}  # node -> reason
         self.cut: set[int] = set()  # clients that said they have more examples than they may
         self._cuts: list[Clip] = []  # for the next record
         self._refusals: list[str] = []
 
     @classmethod
-    def of(cls, path: Path | str | None) -> "Door":
+    def of(cls, path: Path | str | None) -> "Admission":
         """With the list in this file, if one is given."""
         return cls(None if path is None else read_sites(path))
 
@@ -175,7 +175,7 @@ def read_sites(path: Path | str) -> SiteList:
     return SiteList(file, tuple(sites))
 
 
-def _site(row: Any, folder: Path) -> Site:
+def _site(row: Any, folder: Path) -> AllowedSite:
     if not isinstance(row, dict):
         raise InputError("it is no table; write [[site]]")
     for field in row:
@@ -188,7 +188,7 @@ def _site(row: Any, folder: Path) -> Site:
     name = row.get("name")
     if name is not None and not isinstance(name, str):
         raise InputError(f"name={name!r}: give text")
-    return Site(
+    return AllowedSite(
         partition=_whole(row, "partition", 0),
         name=name,
         key=_key(row["key"], folder) if "key" in row else None,
@@ -234,7 +234,7 @@ def _key(value: Any, folder: Path) -> bytes:
     return pem
 
 
-def _check_unlike(file: Path, sites: list[Site]) -> None:
+def _check_unlike(file: Path, sites: list[AllowedSite]) -> None:
     count = len(sites)
     partitions = sorted(site.partition for site in sites)
     if partitions != list(range(count)):

@@ -13,33 +13,33 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from ..callbacks import Callbacks
-from ..callbacks.progress import About
+from ..callbacks.progress import RunInfo
 from ..comparison.folder import RunFolder
 from ..comparison.header import Header
-from ..comparison.plan import Variant
+from ..comparison.variants import Variant
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
 from ..settings import Settings
 from ..simulate.state import Run, State
 from . import wire
-from .fields import check_tell_errors
-from .habits import Habits, seconds
+from .fleet_options import FleetOptions, seconds
 from .journal import AboutClients, Journal
+from .log_lines import final_table, guard_lines, round_line
 from .logs import log
 from .loop import Loop
-from .masking import LEAST
+from .masking_client import LEAST
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
+from .participation import DrawnClients, Participation
 from .plain import PlainRound
 from .private import PrivateRound, check_algorithm
+from .reply_fields import check_tell_errors
 from .roster import Roster
-from .sites import Door
-from .standing import Standing, first_server
-from .taking_part import Drawn, TakingPart
-from .telling import final_table, guard_lines, round_line
+from .sites import Admission
+from .strategy_state import StrategyState, first_server
 from .trips import check_trips
 from .wire import Shape, Task
-from .wrapping import described
+from .wrappers import described
 
 IN_ORDER = "flower: replies in order"
 AS_THEY_ARRIVE = "flower: replies as they arrive"
@@ -97,7 +97,7 @@ class FairStrategy(Strategy):
         variant = Variant.of_entry(algorithm, label)
         self.algorithm = variant.algorithm
         self.label = variant.label
-        self.habits = Habits.taken_from(options)
+        self.habits = FleetOptions.taken_from(options)
         self.habits.check_beside(ordered, private)
         chosen = {**variant.options, **options, "engine": "flower"}
         if trips == 1:
@@ -118,14 +118,14 @@ class FairStrategy(Strategy):
         self.trips = trips
         self.ordered = ordered
         self.header = header
-        self.roster = Roster(clients, Door.of(sites), tell_errors=check_tell_errors(tell_errors))
+        self.roster = Roster(clients, Admission.of(sites), tell_errors=check_tell_errors(tell_errors))
         least = LEAST if private else 1
-        self.taking_part = TakingPart(self.habits, self.settings, self.roster, self.wait, self.timeout, least)
+        self.taking_part = Participation(self.habits, self.settings, self.roster, self.wait, self.timeout, least)
         self.module: nn.Module | None = None  # of the model's kind, for callbacks
-        self.about: About | None = None  # what callbacks see of the clients, where more is known than they tell
+        self.about: RunInfo | None = None  # what callbacks see of the clients, where more is known than they tell
         self.evaluate_fn: EvaluateFunction | None = None
         self.how = IN_ORDER if ordered else AS_THEY_ARRIVE
-        self._begun: Standing | None = None
+        self._begun: StrategyState | None = None
         self._privacy: dict[str, Any] | None = None  # settings of a wrapper
 
     @property
@@ -145,7 +145,7 @@ class FairStrategy(Strategy):
         return self._standing.deployed
 
     @property
-    def _standing(self) -> Standing:
+    def _standing(self) -> StrategyState:
         if self._begun is None:
             raise InputError("the strategy has not begun; call start(grid, initial_arrays)")
         return self._begun
@@ -224,7 +224,7 @@ class FairStrategy(Strategy):
             return self._begin(arrays, grid)
         server = self.journal.ended_state().server
         buffer_names = tuple(name for name in arrays if name in server.buffers)
-        self._begun = Standing(server, Shape(server.layout, buffer_names))
+        self._begun = StrategyState(server, Shape(server.layout, buffer_names))
         return self._begun.arrays
 
     def configure_train(
@@ -337,7 +337,7 @@ class FairStrategy(Strategy):
         self.journal.after_round(record, standing.server, self.taking_part.resting.notes())
         return score_metrics(record, self.journal.about.metric)
 
-    def _drawn(self, standing: Standing, grid: Grid) -> Drawn:
+    def _drawn(self, standing: StrategyState, grid: Grid) -> DrawnClients:
         """Who takes part in the server's next round."""
         drawn = self.taking_part.draw(grid, standing.server)
         standing.server = self.taking_part.sized(standing.server)
@@ -353,10 +353,10 @@ class FairStrategy(Strategy):
         sizes = self.roster.sizes(earlier_clients)
         server = first_server(self.algorithm, self.settings, shape, arrays, sizes, self.private)
         state = self.journal.begin(self._header(len(server.theta)), State(server), self.how, self._about())
-        self._begun = Standing(state.server, shape)
+        self._begun = StrategyState(state.server, shape)
         return self._begun.arrays
 
-    def _about(self) -> About:
+    def _about(self) -> RunInfo:
         """As callbacks see them."""
         if self.about is not None:
             return self.about

@@ -8,10 +8,10 @@ import torch
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.fold import Fold
-from ..core.held import Held
 from ..core.round import open_round
 from ..core.running import RunningSums, can_run
 from ..core.server import Record, Server, Update
+from ..core.spooled import SpooledUpdates
 from ..settings import Settings
 
 
@@ -43,7 +43,7 @@ class HeldUpdates:
     def __init__(self) -> None:
         self.drawn = torch.zeros(0, dtype=torch.int64)
         self.losses: dict[int, float] = {}
-        self._held = Held()
+        self._held = SpooledUpdates()
 
     def add(self, update: Update, loss: float) -> None:
         client = int(update.ids)
@@ -77,7 +77,7 @@ def waiting_for_losses(server: Server) -> Waiting:
     return RunningSums(server) if can_run(server) else HeldUpdates()
 
 
-class OneRound:
+class ForeignRound:
     """A round over clients whose losses are known before it, or come with their updates."""
 
     def __init__(self, drawn: list[int], losses: dict[int, float]) -> None:

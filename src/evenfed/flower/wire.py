@@ -25,7 +25,7 @@ from ..core.vector import Layout
 from ..local.optimizer import optimizer_of
 from ..local.training import LocalTraining
 from ..settings import BatchNorm, Settings
-from . import fields
+from . import reply_fields
 
 # kinds of messages
 DESCRIBE = "query.describe"
@@ -222,7 +222,7 @@ class Shape:
             raise InputError(f"the model has other arrays than was sent ({listed})")
         tensors = {}
         for name in self.names:
-            tensors[name] = fields.tensor(name, arrays[name])
+            tensors[name] = reply_fields.tensor(name, arrays[name])
         buffers = {}
         for name in self.buffers:
             buffers[name] = tensors.pop(name)

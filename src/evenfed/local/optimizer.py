@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.choices import kind_and_options
 from ..core.errors import InputError
 from ..core.scalars import is_number
-from ..core.server import Moments
+from ..core.server import OptimizerStates
 
 OptimizerChoice = str | Mapping[str, Any]
 
@@ -50,12 +50,12 @@ class Optimizer(ABC):
         `taken` [..., 1]: steps so far, in float64.
         """
 
-    def fresh(self, theta: Tensor) -> Moments:
+    def fresh(self, theta: Tensor) -> OptimizerStates:
         """The state before the first step, of clients with parameters [..., D]."""
         *leading, size = theta.shape
         values = theta.new_zeros((*leading, self.moments, size))
         taken = theta.new_zeros(leading, dtype=torch.float64)
-        return Moments(values, taken)
+        return OptimizerStates(values, taken)
 
     def _check(
         self,

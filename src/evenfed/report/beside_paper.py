@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..comparison.entry_figures import METRICS, EntryFigures
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.intervals import LOWER_IS_BETTER
-from ..comparison.row import METRICS, Row
 from ..comparison.statistics import Differences
 from . import paper
 from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
@@ -130,7 +130,7 @@ def _in_brief(side_by_side: Table) -> Table:
 def _our_lines(
     findings: Findings,
     entry: Entry,
-    cells_of: Callable[[Row, bool], list[Cell]],
+    cells_of: Callable[[EntryFigures, bool], list[Cell]],
 ) -> list[Line]:
     """Ours at the last round, and averaged over the last rounds."""
     row = findings.rows[entry.label]

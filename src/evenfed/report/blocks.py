@@ -9,9 +9,9 @@ from ..comparison.choose import choose
 from ..comparison.reading import read
 from ..comparison.runs import FLOOR_NAMES
 from ..core.errors import InputError, unknown
-from . import choice, kept
-from .files import CHOICE, Question
-from .kept import Kept
+from . import cached_report, choice
+from .cached_report import CachedReport
+from .files import CHOICE, ReportRequest
 from .table import Line, Table
 from .write import markdown_table
 
@@ -40,7 +40,7 @@ _SHOWS = {  # for those who do not see it
     "dials": "The candidates of a choice over two hyper-parameters",
 }
 
-Reports = Callable[[Question, bool], Kept]  # with a memory: many blocks show tables of the same folders
+Reports = Callable[[ReportRequest, bool], CachedReport]  # with a memory: many blocks show tables of the same folders
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Block:
     where: str  # the file and the comment, for errors
     page: Path
     places: Sequence[str]  # folders as written, relative to the page
-    question: Question  # about those folders that exist
+    question: ReportRequest  # about those folders that exist
     missing: Sequence[str]  # those that do not
     name: str  # of a table or figure
     columns: Sequence[str]  # keys of those to show; none: all
@@ -99,7 +99,7 @@ class Block:
             where=where,
             page=page,
             places=places,
-            question=Question(tuple(folders), min_test, last_rounds),
+            question=ReportRequest(tuple(folders), min_test, last_rounds),
             missing=missing,
             name=name,
             columns=_listed(options["columns"]),
@@ -162,7 +162,7 @@ def table(block: Block, reports: Reports) -> Table | None:
     raise unknown(f"table of {block.page}", block.name, known)
 
 
-def _kept(block: Block, reports: Reports) -> Kept:
+def _kept(block: Block, reports: Reports) -> CachedReport:
     """What holds the block's table."""
     if block.is_of_a_choice:
         return _choice(block)
@@ -170,24 +170,24 @@ def _kept(block: Block, reports: Reports) -> Kept:
     return reports(block.question, beside_paper)
 
 
-def report(question: Question, beside_paper: bool) -> Kept:
+def report(question: ReportRequest, beside_paper: bool) -> CachedReport:
     """What was kept beside the runs, if it is of these runs or they are not there, else a new one."""
-    report = kept.load(question.target)
+    report = cached_report.load(question.target)
     if report is not None and (question.is_report_alone or report.is_of_packed(question.comparisons)):
         has_paper = any(table.name.startswith(_TABLES_OF_THE_PAPER) for table in report.tables)
         if has_paper or not beside_paper:
             return report
     new = question.report(beside_paper)
-    return Kept(new.facts, new.tables)
+    return CachedReport(new.facts, new.tables)
 
 
-def _choice(block: Block) -> Kept:
+def _choice(block: Block) -> CachedReport:
     """What was kept beside the runs chosen from, if it is of these runs, else a new choice.
 
     It is among the folders judged on validation data; one judged on test data gives the margin.
     """
     folders = block.question.comparisons
-    known = kept.load(block.question.folders[0] / "report", CHOICE)
+    known = cached_report.load(block.question.folders[0] / "report", CHOICE)
     if known is not None and known.is_of_packed(folders):
         return known
     judged = []
@@ -201,7 +201,7 @@ def _choice(block: Block) -> Kept:
     if not judged:
         raise InputError(f"{block.where}: no folder was judged on validation data; name the one that was chosen from")
     chosen = choose(judged, repetitions)
-    return Kept([], choice.tables(chosen))
+    return CachedReport([], choice.tables(chosen))
 
 
 def _shortened(table: Table, block: Block) -> Table:
@@ -256,12 +256,12 @@ def _figure(block: Block) -> str:
         raise unknown(f"figure of {block.page}", block.name, known)
     command = _DRAWN_BY[stem]
     target = question.target
-    name = kept.NAME
+    name = cached_report.NAME
     if command == "choose":
         target = question.folders[0] / "report"
         name = CHOICE
     drawing = target / block.name
-    of_these = kept.load(target, name)
+    of_these = cached_report.load(target, name)
     needs_its_runs = command == "report" and not question.is_report_alone
     is_current = of_these is not None and (not needs_its_runs or of_these.is_of(question.comparisons))
     if drawing.exists() and is_current:

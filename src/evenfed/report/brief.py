@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from ..comparison.behaviour import last_finite
+from ..comparison.diagnostics import last_finite
+from ..comparison.entry_figures import EntryFigures, row
 from ..comparison.history import History
-from ..comparison.row import Row, row
 from ..core import markup
-from ..core.markup import Shown
+from ..core.markup import MarkedText
 from ..metrics import Metric
 from .columns import METRIC_COLUMNS, directed
 from .table import Line, Table
@@ -22,8 +22,8 @@ _WIDTH = 100
 
 def of_comparison(
     title: str,
-    rows: Sequence[Row],
-    floor: Row | None,
+    rows: Sequence[EntryFigures],
+    floor: EntryFigures | None,
     notes: Sequence[str] = (),
 ) -> Table:
     """One line per entry: means over seeds and their spread, in the last rounds."""
@@ -122,9 +122,9 @@ def as_html(table: Table) -> str:
         heads.append(column.title)
     rows = []
     for line in table.lines:
-        row = [Shown(line.entry, italic=line.control)]
+        row = [MarkedText(line.entry, italic=line.control)]
         for cell in line.cells:
             text = cell.text(table.digits)
-            row.append(Shown(text, bold=cell.best, italic=line.control))
+            row.append(MarkedText(text, bold=cell.best, italic=line.control))
         rows.append(row)
     return markup.table(table.title, heads, rows, table.notes)

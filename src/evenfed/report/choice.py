@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..comparison.choose import Choice
+from ..comparison.entry_figures import LASTING
 from ..comparison.expected import MOST_UNEXPLAINED
 from ..comparison.findings import BASELINE, Entry
-from ..comparison.row import LASTING
 from ..settings import VARIANT, Settings
 from .table import Cell, Column, Line, Table
 from .tables import (

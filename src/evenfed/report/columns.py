@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..comparison.row import EXPECTED, LASTING
+from ..comparison.entry_figures import EXPECTED, LASTING
 from ..metrics import Metric
 from .table import Column
 

@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..comparison import beside
+from ..comparison import side_by_side
 from ..comparison.federations import in_words, title
 from ..comparison.findings import Findings, seeds_named
 from ..comparison.folder import RunFolder
-from ..comparison.header import Made
+from ..comparison.header import RunProvenance
 from ..comparison.reading import read
 from ..comparison.statistics import Differences
-from . import averaged, beside_paper, each_client, expected, guarded, held_out, paper, several, unpadded
-from .against import against_tables, controls
+from . import averaged, beside_paper, each_client, expected, guard_tables, held_out, paper, several, unpadded
 from .entry_settings import entry_settings
 from .every_run import runs
 from .inequality import groups, inequality
 from .over_clients import over_clients
+from .paired_tables import against_tables, controls
 from .table import Table
 from .tables import brief, detailed, overview, suppression
 
@@ -105,15 +105,15 @@ class Report:
         comparisons: Sequence[Findings],
         numbers: paper.Numbers | None,
     ) -> "Report":
-        beside.check(comparisons)
-        shared = beside.in_common(comparisons)
-        left_out = beside.not_in_common(comparisons, shared[0])
+        side_by_side.check(comparisons)
+        shared = side_by_side.in_common(comparisons)
+        left_out = side_by_side.not_in_common(comparisons, shared[0])
         late = Differences(shared, late=True)
         last = Differences(shared, late=False)
         tables = several.tables(late, numbers, left_out)
         tables += several.tables(last, numbers, left_out)
-        tables += guarded.tables(comparisons)
-        is_one_setup = beside.differ_in_split_only(comparisons)
+        tables += guard_tables.tables(comparisons)
+        is_one_setup = side_by_side.differ_in_split_only(comparisons)
         if is_one_setup:
             tables += _settings(shared[0])
         return cls(
@@ -151,7 +151,7 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
             tables.append(of_audits)
     tables += averaged.tables(findings)
     tables += held_out.tables(findings)
-    tables += guarded.tables([findings])
+    tables += guard_tables.tables([findings])
     if beside_the_paper:
         data_set = paper.data_set_of(findings)
         tables += beside_paper.tables(findings, data_set, last, late)
@@ -186,7 +186,7 @@ def _tables_at(differences: Differences) -> list[Table]:
     return tables
 
 
-def _facts(findings: Findings, made: Sequence[Made]) -> list[str]:
+def _facts(findings: Findings, made: Sequence[RunProvenance]) -> list[str]:
     """What was run, on what and when; what it was judged on; what is missing.
 
     `made`: how all runs of the report were made, be they of other federations.
@@ -214,7 +214,7 @@ def _facts(findings: Findings, made: Sequence[Made]) -> list[str]:
     facts += findings.left_out
     facts += findings.broken
     facts += findings.stopped
-    facts += guarded.facts(findings)
+    facts += guard_tables.facts(findings)
     return facts
 
 
@@ -232,7 +232,7 @@ def _averaged_everywhere(findings: Findings) -> str:
 
 def _facts_of_several(comparisons: Sequence[Findings]) -> list[str]:
     """Every fact once, after the names of the folders it holds for; without names if it holds for all."""
-    runs: list[Made] = []
+    runs: list[RunProvenance] = []
     for findings in comparisons:
         runs += findings.made
     runs.sort(key=lambda run: run.started)
@@ -249,7 +249,7 @@ def _facts_of_several(comparisons: Sequence[Findings]) -> list[str]:
     return facts
 
 
-def _made(runs: Sequence[Made]) -> str:
+def _made(runs: Sequence[RunProvenance]) -> str:
     """Every version and commit the runs were made with, and the days."""
     commits_of: dict[str, dict[str, None]] = {}  # by version, in order
     days = []

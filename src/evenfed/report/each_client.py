@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ..comparison.client_history import ClientHistory
 from ..comparison.findings import Findings
-from ..comparison.service import Service
 from ..fairness import Vector
 from .table import Cell, Column, Line, Table
 from .tables import is_alone, measured_on
@@ -22,7 +22,7 @@ def table(findings: Findings) -> Table:
     header = findings.header
     metric = findings.metric
     names = header.clients["names"]
-    service = Service.of(run.records, len(names), metric, run.model_round)
+    service = ClientHistory.of(run.records, len(names), metric, run.model_round)
     order = np.argsort(metric.sign * service.figure, kind="stable")  # those without a figure last
     lines = []
     for client in order[:_MOST].tolist():

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from ..comparison.beside import in_expectation
+from ..comparison.entry_figures import EXPECTED
 from ..comparison.expected import Fit
 from ..comparison.findings import BASELINE, Findings
-from ..comparison.row import EXPECTED
+from ..comparison.side_by_side import in_expectation
 from ..comparison.statistics import Differences
-from .against import paired, restated, same_average
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS
 from .fit import fit_note
+from .paired_tables import paired, restated, same_average
 from .table import Cell, Column, Line, Table
 from .tables import accuracy_note, is_alone, joined, measured, name_of, when
 

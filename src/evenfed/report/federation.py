@@ -10,7 +10,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ..core.visible import visible
+from ..core.printable import printable
 from ..data import Federation
 
 SHADES = " ·░▒▓█"  # readable without colour
@@ -92,7 +92,7 @@ def render(federation: Federation) -> RenderableType:
     table.add_column("size", no_wrap=True, width=BAR_WIDTH)
     names = federation.names[:SHOWN]
     for i, name in enumerate(names):
-        row: list[RenderableType] = [Text(visible(name))]
+        row: list[RenderableType] = [Text(printable(name))]
         if counts is not None:
             row.append(_heat(shades[i]))
             row.append(_skew_text(skew[i]))
@@ -191,5 +191,5 @@ def _summary(federation: Federation) -> list[str]:
             f"Shade: share of the client's own examples, darkest {darkest:.0f} %. "
             f"Skew: distance of its classes from everyone's, 0 to 1 ({skews})."
         )
-    lines += [f"! {visible(note)}" for note in federation.notes]
+    lines += [f"! {printable(note)}" for note in federation.notes]
     return lines

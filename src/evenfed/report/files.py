@@ -8,7 +8,7 @@ from ..comparison.federations import expanded, has_results, title
 from ..comparison.tune import Tuned
 from ..core.errors import InputError
 from ..core.files import replace_text
-from . import choice, kept, write
+from . import cached_report, choice, write
 from .charts import choice as choice_chart
 from .charts.report import of_report
 from .charts.saving import save_all
@@ -23,7 +23,7 @@ PAGE = pages.NAME
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFiles:
     """What was written where."""
 
     folder: Path
@@ -40,7 +40,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Question:
+class ReportRequest:
     """What a report is asked about: which folders, which clients and which rounds."""
 
     folders: tuple[Path, ...]  # of comparisons on one federation or several
@@ -81,7 +81,7 @@ def write_report(
     target: Path,
     with_figures: bool = True,
     in_memory: bool = False,
-) -> Written:
+) -> WrittenFiles:
     """report.md, tables.csv, tables.tex, tables.json, the figures and report.html.
 
     `in_memory`: the runs are not kept, so the page names no folder.
@@ -94,8 +94,8 @@ def write_report(
         page = write_page(document, target / PAGE, in_memory)
     tables = write.save(document, target, drawn)
     folders = [findings.folder for findings in document.findings]
-    tables.append(kept.save(document.facts, document.tables, folders, target))
-    return Written(target, tables, drawn, page)
+    tables.append(cached_report.save(document.facts, document.tables, folders, target))
+    return WrittenFiles(target, tables, drawn, page)
 
 
 def write_page(document: Report, path: Path, in_memory: bool = False) -> Path | None:
@@ -112,7 +112,7 @@ def write_search_page(tuned: Tuned, folder: Path) -> Path | None:
     return pages.write(of_search(tuned, folder), folder / PAGE)
 
 
-def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:
+def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> WrittenFiles:
     """choice.md, choice.json and the figure, in the folder `report` of the first comparison chosen from."""
     target = folder / "report"
     prepare(target)
@@ -124,8 +124,8 @@ def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> Written:
     replace_text(page, write.markdown_of(title(sources), [], tables, drawn))
     if floor is not None:
         sources.append(floor)
-    described = kept.save([], tables, sources, target, CHOICE)
-    return Written(target, [page, described], drawn)
+    described = cached_report.save([], tables, sources, target, CHOICE)
+    return WrittenFiles(target, [page, described], drawn)
 
 
 def prepare(folder: Path) -> None:

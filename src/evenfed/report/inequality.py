@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..comparison.entry_figures import mean_and_spread
 from ..comparison.findings import Entry, Findings
-from ..comparison.row import mean_and_spread
 from ..fairness import Inequality
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table

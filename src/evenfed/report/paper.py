@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..comparison.entry_figures import METRICS
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.intervals import LOWER_IS_BETTER
-from ..comparison.row import METRICS
 from ..core.errors import InputError
 from .table import MeansAndSpreads
 from .tables import title

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..comparison.beside import differ_in_split_only, names_of, pooled
+from ..comparison.entry_figures import METRICS, mean_and_spread
 from ..comparison.findings import BASELINE, Entry, Findings
 from ..comparison.history import History
 from ..comparison.intervals import Array, components
-from ..comparison.row import METRICS, mean_and_spread
+from ..comparison.side_by_side import differ_in_split_only, names_of, pooled
 from ..comparison.statistics import Differences
 from . import expected
-from .against import against_tables, controls
 from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns
 from .glance import at_a_glance
+from .paired_tables import against_tables, controls
 from .paper import Numbers
 from .table import Cell, Column, Line, Table
 from .tables import (

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..comparison.entry_figures import mean_and_spread
 from ..comparison.intervals import Difference
-from ..comparison.row import mean_and_spread
 from ..core.decimals import rounded
-from ..core.visible import visible
+from ..core.printable import printable
 
 Shown = Callable[[str], str]  # text as a format shows it
 MeansAndSpreads = Mapping[str, tuple[float, float]]  # metric -> (mean, spread over seeds)
@@ -143,7 +143,7 @@ class Table:
     def has_parts(self) -> bool:
         return any(line.part for line in self.lines)
 
-    def shown(self, name: Shown = visible, prose: Shown = visible) -> "Table":
+    def shown(self, name: Shown = printable, prose: Shown = printable) -> "Table":
         """As a format shows it: `name` for entries and parts, which may come from anywhere, `prose` for the rest."""
         lines = []
         for line in self.lines:

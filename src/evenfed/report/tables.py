@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..comparison.entry_figures import LASTING, METRICS, EntryFigures
 from ..comparison.findings import Findings, seeds_named
-from ..comparison.row import LASTING, METRICS, Row
 from ..comparison.runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .fit import fit_note
@@ -80,13 +80,13 @@ def compared_by(late: bool) -> tuple[str, ...]:
     return (*judged_by(late), "best10")
 
 
-def figures_at(row: Row, late: bool) -> MeansAndSpreads:
+def figures_at(row: EntryFigures, late: bool) -> MeansAndSpreads:
     """A row's figures in the last rounds or in the last one."""
     return row.late if late else row.last
 
 
 def measured(
-    row: Row,
+    row: EntryFigures,
     late: bool,
     name: str,
     points: str | None = None,
@@ -111,7 +111,7 @@ def measured(
     return cell
 
 
-def metric_cells(row: Row, late: bool, metrics: Sequence[str] = METRICS) -> list[Cell]:
+def metric_cells(row: EntryFigures, late: bool, metrics: Sequence[str] = METRICS) -> list[Cell]:
     """Those figures of one entry."""
     cells = []
     for metric in metrics:
@@ -235,7 +235,7 @@ def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Li
     return lines
 
 
-def _figure(row: Row, late: bool, key: str, is_compared: bool) -> Cell:
+def _figure(row: EntryFigures, late: bool, key: str, is_compared: bool) -> Cell:
     """One figure of an entry, by its column's key; FedAvg, or what is alone, is compared with nothing."""
     if key == "moved":
         return share(row.moved)
@@ -279,7 +279,7 @@ def suppression(findings: Findings, late: bool) -> Table:
     return table.with_best()
 
 
-def suppression_cells(row: Row, late: bool) -> list[Cell]:
+def suppression_cells(row: EntryFigures, late: bool) -> list[Cell]:
     """Table 2's cells of one entry."""
     improved = measured(row, late, "improved", points="suffering_gain")
     degraded = measured(row, late, "degraded", points="well_gain")

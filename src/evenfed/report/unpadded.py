@@ -2,7 +2,7 @@
 
 from ..comparison.findings import Findings
 from ..comparison.statistics import Differences
-from .against import paired, restated, same_average, same_rate
+from .paired_tables import paired, restated, same_average, same_rate
 from .table import Table
 from .tables import detailed
 

@@ -17,8 +17,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..core.files import replace_text
+from ..core.printable import in_markdown, in_sheet, name_in_markdown, printable
 from ..core.tables import without_none
-from ..core.visible import in_markdown, in_sheet, name_in_markdown, visible
 from .document import Report
 from .table import Cell, Column, Line, Table
 from .tables import title
@@ -47,7 +47,7 @@ _LATEX = {
 
 def terminal(report: Report, page: Console) -> RenderableType:
     """The report's facts and tables, as wide as the page allows."""
-    facts = [Text(visible(fact)) for fact in report.facts]
+    facts = [Text(printable(fact)) for fact in report.facts]
     tables = pages(report.tables, page)
     return Group(*facts, tables)
 

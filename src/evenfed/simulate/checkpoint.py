@@ -20,10 +20,10 @@ from torch import Tensor
 
 from ..core.errors import DamageError, InputError
 from ..core.files import plain_file, replacing
-from ..core.guard import Heard
-from ..core.server import Moments, Past, Server
+from ..core.guard import ReportedNumbers
+from ..core.server import OptimizerStates, PastUpdates, Server
 from ..core.vector import Layout
-from .norms import OwnNorms
+from .local_norms import LocalNorms
 from .state import State
 
 Tensors = dict[str, Tensor]  # by name
@@ -79,8 +79,8 @@ def load(fresh: State, path: Path) -> State:
         buffers=_part(tensors, "buffers", device),
         smoothed=tensors.get("smoothed"),
         optimizer_state=_optimizer_state(tensors, stored),
-        past=Past(**past) if past else None,
-        heard=Heard(**heard) if heard else fresh.server.heard,
+        past=PastUpdates(**past) if past else None,
+        heard=ReportedNumbers(**heard) if heard else fresh.server.heard,
         oversized=(),  # told in the first round
     )
     if server.average is not None:
@@ -90,8 +90,8 @@ def load(fresh: State, path: Path) -> State:
     personal = tensors.get("personal")
     notes = _part(tensors, "notes", device)
     kept = _part(tensors, "moments", device)
-    moments = Moments(**kept) if kept else None
-    norms = OwnNorms.restored(_part(tensors, "norms", device))
+    moments = OptimizerStates(**kept) if kept else None
+    norms = LocalNorms.restored(_part(tensors, "norms", device))
     if personal is None:
         return State(server, notes=notes, moments=moments, norms=norms)
     personal = personal.to(device)

@@ -25,7 +25,7 @@ EXAMPLES = 8  # tried together, then one by one
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProblemProbe:
     """A few examples, and what the model makes of them in evaluation mode."""
 
     what: str  # training or test
@@ -33,7 +33,7 @@ class Probe:
     targets: Tensor
 
     @classmethod
-    def of(cls, model: nn.Module, pool: Pool, what: str) -> "Probe":
+    def of(cls, model: nn.Module, pool: Pool, what: str) -> "ProblemProbe":
         """From examples spread over the pool; at least two, if need be the same one twice."""
         available = len(pool.targets)
         count = max(2, min(EXAMPLES, available))
@@ -322,7 +322,7 @@ def checked_functions(
             check_class_targets(pool)
             highest = max(highest, int(pool.targets.max()))
         pools.append(pool)
-        probes.append(Probe.of(model, pool, what))
+        probes.append(ProblemProbe.of(model, pool, what))
     chosen = loss or cross_entropy
     for pool, probe in zip(pools, probes, strict=True):
         if scores_classes(loss, pool):

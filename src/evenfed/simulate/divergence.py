@@ -1,7 +1,7 @@
 """Training that diverges ends: rounds after it would repeat the same, and their figures would mislead."""
 
+from ..core.open_round import NOT_FINITE, NOTHING
 from ..core.server import Record
-from ..core.turn import NOT_FINITE, NOTHING
 from .state import State
 
 DIVERGED = "diverged"  # how the reason begins

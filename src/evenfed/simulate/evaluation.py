@@ -12,18 +12,18 @@ from torch import Tensor
 from .. import scores as built_in
 from ..client import Pool
 from ..core.errors import InputError, first_line
-from ..core.few import per_client
 from ..core.server import Server
+from ..core.sparse import per_client
 from ..losses import Functions
 from ..metrics import Metric
 from .engines.worker import Worker
-from .problem import Engine, Problem, Question
+from .problem import Engine, EvalRequest, Problem
 from .totals import class_totals
 
 Scores = dict[str, NDArray[np.float64]]  # [n], or [classes], by the record's field, as a record keeps it
 
 
-def score(questions: Sequence[Question], problem: Problem, engine: Engine) -> list[Scores]:
+def score(questions: Sequence[EvalRequest], problem: Problem, engine: Engine) -> list[Scores]:
     """Of each question's models on its clients' test data; nothing without test data.
 
     Test losses, accuracies where there is a score, recalls where that counts right answers about classes, and for
@@ -59,7 +59,7 @@ def held_out(server: Server, problem: Problem, engine: Engine) -> Scores:
         if pool is None:
             continue
         everyone = torch.arange(len(pool.sizes))
-        question = Question(server.deployed.theta, everyone, server.deployed.buffers)
+        question = EvalRequest(server.deployed.theta, everyone, server.deployed.buffers)
         functions = _functions(problem)[:2]
         (answer,) = engine.scores([question], pool, functions)
         scored[loss_field] = answer.means[0].numpy()
@@ -193,7 +193,7 @@ def _by_field(problem: Problem, means: Tensor, ids: Tensor) -> Scores:
 
 def _of_whole_clients(
     metric: Metric,
-    question: Question,
+    question: EvalRequest,
     problem: Problem,
     pool: Pool,
 ) -> NDArray[np.float64]:

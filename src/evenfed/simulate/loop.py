@@ -13,21 +13,21 @@ from ..augment import Augmentation
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.fold import Fold
+from ..core.open_round import OpenRound
 from ..core.round import open_round
-from ..core.server import Moments, Record, Server, Update
-from ..core.step import with_average
-from ..core.turn import Turn
-from . import evaluation, kept, scoring, twins
-from .beginning import eligible_count, first_models, new_server
-from .engines.arithmetic import arithmetic
+from ..core.server import OptimizerStates, Record, Server, Update
+from ..core.server_step import with_average
+from . import evaluation, optimizer_states, scoring, shared_training
 from .engines.augmenting import check_augmentation
-from .engines.choose import Parallel
 from .engines.memory import fitting
+from .engines.parallel import Parallel
+from .engines.precision import arithmetic
 from .engines.reference import Reference
-from .engines.trials import check_training
+from .engines.stackability import check_training
 from .evaluation import Scores
-from .norms import OwnNorms
-from .problem import DrawnModels, Engine, Problem, Question, Task
+from .initial_state import eligible_count, first_models, new_server
+from .local_norms import LocalNorms
+from .problem import DrawnModels, Engine, EvalRequest, Problem, Task
 from .state import Run, State
 
 Advanced = tuple[list[State], list[Record]]  # the new states, and the round's records
@@ -87,10 +87,10 @@ def start(
         layout=problem.layout,
         buffers=problem.buffers,
     )
-    kept.check_room(settings, server)
+    optimizer_states.check_room(settings, server)
     firsts = first_models(settings, len(sizes), drawn)
-    moments = kept.before(settings, server)
-    norms = OwnNorms.before(settings, run.algorithm, problem, server)
+    moments = optimizer_states.before(settings, server)
+    norms = LocalNorms.before(settings, run.algorithm, problem, server)
     return State(server, firsts=firsts, moments=moments, norms=norms)
 
 
@@ -105,7 +105,7 @@ def rounds(
     current = list(states)
     every = settings.evaluate_every
     first = current[0].server.index
-    leaders = twins.leaders(runs, states)
+    leaders = shared_training.leaders(runs, states)
     panel = scoring.panel(problem, settings)
     for finished in range(first + 1, settings.rounds + 1):
         is_last = finished == settings.rounds
@@ -152,12 +152,12 @@ class _Part:
 
     run: Run
     state: State  # before the round
-    turn: Turn
+    turn: OpenRound
     fold: Fold
     personal: Tensor | None  # [n, D] clients' own models, which the round writes to
     owns: Tensor | None  # [n] who has trained one, likewise
-    moments: Moments | None  # [n, ...] the state of clients' optimisers, likewise
-    norms: OwnNorms | None  # clients' own BatchNorm layers, likewise
+    moments: OptimizerStates | None  # [n, ...] the state of clients' optimisers, likewise
+    norms: LocalNorms | None  # clients' own BatchNorm layers, likewise
 
     def task(self) -> Task:
         """What the round asks of the run's clients."""
@@ -181,7 +181,7 @@ class _Part:
             snapshot_steps=plan.snapshot_steps,
             buffers=server.buffers,
             local_loss=local_loss,
-            moments=kept.of(self.moments, plan.ids),
+            moments=optimizer_states.of(self.moments, plan.ids),
         )
 
     def tasks(self) -> Iterator[tuple[Task, Callable[[Update], None]]]:
@@ -193,7 +193,7 @@ class _Part:
         for own in self.norms.tasks(task, self.moments):
             yield own, partial(self.take_own, self.norms, own)
 
-    def take_own(self, norms: OwnNorms, task: Task, update: Update) -> None:
+    def take_own(self, norms: LocalNorms, task: Task, update: Update) -> None:
         """The same of a client that keeps its BatchNorm layers."""
         self.take(norms.take(task, update))
 
@@ -201,7 +201,7 @@ class _Part:
         """A client's update goes into the fold, the state of its optimiser into the table."""
         self.fold.add(update)
         if self.moments is not None:
-            kept.store(self.moments, update)
+            optimizer_states.store(self.moments, update)
 
     def store_personal(self, task: Task, update: Update) -> None:
         """A client's own model after training; a result that is not finite is discarded."""
@@ -238,7 +238,7 @@ def _advance(
     for k, leader in enumerate(leaders):
         new_state, record = trained[leader]
         if leader != k:
-            new_state = twins.following(new_state, states[k], record.skipped)
+            new_state = shared_training.following(new_state, states[k], record.skipped)
         new_states.append(new_state)
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
@@ -284,12 +284,12 @@ def _trained(
 def _losses_at(
     engine: Engine,
     server: Server,
-    norms: OwnNorms | None,
+    norms: LocalNorms | None,
     theta: Tensor,
     ids: Tensor,
 ) -> Tensor:
     """[len(ids)] the clients' losses at another model, with the server's buffers."""
-    question = Question(theta, ids, server.buffers, norms)
+    question = EvalRequest(theta, ids, server.buffers, norms)
     (losses,) = engine.losses([question])
     return losses
 
@@ -307,7 +307,7 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
         state = states[k]
         turn = open_round(state.server, losses, questions[k].ids)
         personal, owns = _personal_models(state, turn)
-        moments = kept.copied(state.moments)
+        moments = optimizer_states.copied(state.moments)
         norms = None if state.norms is None else state.norms.copied()
         fold = Fold(turn)
         part = _Part(runs[k], state, turn, fold, personal, owns, moments, norms)
@@ -315,7 +315,7 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     return parts
 
 
-def _personal_models(state: State, turn: Turn) -> tuple[Tensor | None, Tensor | None]:
+def _personal_models(state: State, turn: OpenRound) -> tuple[Tensor | None, Tensor | None]:
     """Tables that this round may write to: personal models, which start at the initial global one, and who has one."""
     if state.personal is not None and state.owns is not None:
         return state.personal.clone(), state.owns.clone()

@@ -12,20 +12,27 @@ from torch import Tensor, nn
 
 from .. import losses, scores
 from ..client import Client, Pool
-from ..core.average import Model as ServerModel
+from ..column_names import Heading
+from ..core.average import ModelState as ServerModel
 from ..core.choices import function_of
 from ..core.errors import InputError
-from ..core.server import Moments, Update
+from ..core.server import OptimizerStates, Update
 from ..core.vector import Layout
-from ..heading import Heading
 from ..lazy import pools
 from ..local.training import LocalTraining
 from ..losses import Functions, LossFunction, per_example
 from ..metrics import ACCURACY, LOSS, Metric
 from ..pooling import check_clients, names, only_pool
 from ..settings import BatchNorm, Settings
-from .checks import Probe, check_binary_pool, check_class_targets, check_parameters, checked_functions, scores_classes
-from .modes import evaluated_modules, put_in_training
+from .checks import (
+    ProblemProbe,
+    check_binary_pool,
+    check_class_targets,
+    check_parameters,
+    checked_functions,
+    scores_classes,
+)
+from .module_modes import evaluated_modules, put_in_training
 from .totals import class_count, client_means, label_counts
 
 Score = LossFunction | Metric | str  # a function, a metric with its direction, or a name
@@ -140,7 +147,7 @@ class Problem:
     def _checked_pool(self, pool: Pool, what: str, default_loss: bool) -> Pool:
         """The pool on the device, after model, loss and score were tried on it."""
         pool = pool.to(self.device)
-        probe = Probe.of(self.model, pool, what)
+        probe = ProblemProbe.of(self.model, pool, what)
         if scores_classes(None if default_loss else self.loss, pool):
             check_class_targets(pool)
             probe.check_classes(int(pool.targets.max()))
@@ -261,10 +268,12 @@ class Task:
     snapshot_steps: Tensor | None = None  # [k]
     local_loss: LocalLoss | None = None  # None: the loss itself
     buffers: Mapping[str, Tensor] | None = None
-    moments: Moments | None = None  # [k, ...] the state of each client's optimiser, to be given back; None: fresh
+    moments: OptimizerStates | None = (
+        None  # [k, ...] the state of each client's optimiser, to be given back; None: fresh
+    )
 
 
-class OwnLayers(Protocol):
+class PersonalLayers(Protocol):
     """Layers that each client keeps to itself."""
 
     def model(self, theta: Tensor, client: int) -> Tensor:
@@ -275,13 +284,13 @@ class OwnLayers(Protocol):
 
 
 @dataclass(frozen=True)
-class Question:
+class EvalRequest:
     """A model to measure on clients' data: `models` [D] for all of them, or [n, D] with one for each client."""
 
     models: Tensor
     ids: Tensor
     buffers: Mapping[str, Tensor]
-    own: OwnLayers | None = None
+    own: PersonalLayers | None = None
 
     def model_of(self, client: int) -> Tensor:
         """[D] the model that is measured on this client's data."""
@@ -300,7 +309,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class EvalResult:
     """What a question's models score, in float64, on the CPU."""
 
     means: Tensor  # [functions, len(ids)] over each client's rows, NaN for clients without any
@@ -314,7 +323,7 @@ class Engine(Protocol):
     def how(self) -> str:
         """How clients are trained, and why so: recorded with the run."""
 
-    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
+    def losses(self, questions: Sequence[EvalRequest]) -> list[Tensor]:
         """Mean training losses [len(ids)] (float64) of each question's clients."""
 
     def train(self, tasks: Sequence[Task]) -> Updates:
@@ -322,11 +331,11 @@ class Engine(Protocol):
 
     def scores(
         self,
-        questions: Sequence[Question],
+        questions: Sequence[EvalRequest],
         pool: Pool,
         of: Functions,
         classes: int | None = None,
-    ) -> list[Answer]:
+    ) -> list[EvalResult]:
         """Means over clients' rows of `pool`; totals by class if the number of classes is given."""
 
     def shrink(self) -> bool:

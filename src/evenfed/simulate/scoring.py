@@ -11,9 +11,9 @@ from ..core import streams
 from ..core.server import Record
 from ..settings import Settings
 from . import evaluation
-from .engines.arithmetic import arithmetic
+from .engines.precision import arithmetic
 from .evaluation import Scores
-from .problem import Engine, Problem, Question
+from .problem import Engine, EvalRequest, Problem
 from .state import Run, State
 
 
@@ -44,9 +44,9 @@ def score(states: Sequence[State], problem: Problem, engine: Engine, ids: Tensor
     return scores
 
 
-def _answers(questions: Sequence[Question | None], problem: Problem, engine: Engine) -> list[Scores]:
+def _answers(questions: Sequence[EvalRequest | None], problem: Problem, engine: Engine) -> list[Scores]:
     """One for each question, none for no question; a model that several runs have in common is measured once."""
-    asked: dict[int, Question] = {}  # by the identity of its models
+    asked: dict[int, EvalRequest] = {}  # by the identity of its models
     for question in questions:
         if question is not None:
             asked.setdefault(id(question.models), question)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ..core.algorithm import Algorithm
-from ..core.server import Moments, Server
+from ..core.server import OptimizerStates, Server
 from ..settings import Settings
-from .norms import OwnNorms
-from .problem import Question
+from .local_norms import LocalNorms
+from .problem import EvalRequest
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class State:
     firsts: Tensor | None = None  # [n, D] where clients start in round 0, if not at the server's model
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # what callbacks keep with the run
     owns: Tensor | None = None  # [n] who has trained a model of its own
-    moments: Moments | None = None  # [n, ...] the state of clients' optimisers, if they keep it
-    norms: OwnNorms | None = None  # clients' own BatchNorm layers, if they keep them
+    moments: OptimizerStates | None = None  # [n, ...] the state of clients' optimisers, if they keep it
+    norms: LocalNorms | None = None  # clients' own BatchNorm layers, if they keep them
 
     def serving(self) -> Tensor:
         """The models that serve the clients: [D] the deployed one, or [n, D] each client's own where it has one."""
@@ -47,19 +47,19 @@ class State:
             return theta
         return torch.where(self.owns[:, None], self.personal, theta)
 
-    def weighed(self, ids: Tensor) -> Question:
+    def weighed(self, ids: Tensor) -> EvalRequest:
         """At which losses are measured before a round."""
         model = self.server.weighed
         models = model.theta if self.firsts is None else self.firsts
-        return Question(models, ids, model.buffers, self.norms)
+        return EvalRequest(models, ids, model.buffers, self.norms)
 
-    def judged(self, ids: Tensor) -> Question:
+    def judged(self, ids: Tensor) -> EvalRequest:
         """By which clients are judged after a round."""
-        return Question(self.serving(), ids, self.server.deployed.buffers, self.norms)
+        return EvalRequest(self.serving(), ids, self.server.deployed.buffers, self.norms)
 
-    def current(self, ids: Tensor) -> Question | None:
+    def current(self, ids: Tensor) -> EvalRequest | None:
         """The model that clients train on, where another one is deployed."""
         server = self.server
         if server.average is None:
             return None
-        return Question(self._own_or(server.theta), ids, server.buffers, self.norms)
+        return EvalRequest(self._own_or(server.theta), ids, server.buffers, self.norms)

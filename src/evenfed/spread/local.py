@@ -11,28 +11,28 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
-from .crew import Place
-from .errand import LENGTH_BYTES, Outcome
+from .dispatcher import WorkerSlot
 from .options import visible_gpu
+from .remote_call import LENGTH_BYTES, JobResult
 
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from evenfed.spread.worker import main; main()"
 
 
-def local_places(devices: Sequence[str]) -> list[Place]:
+def local_places(devices: Sequence[str]) -> list[WorkerSlot]:
     """One worker per device, with its share of the cores."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     threads = max(1, cores // len(devices))
-    places: list[Place] = []
+    places: list[WorkerSlot] = []
     for number, device in enumerate(devices, start=1):
-        place = LocalPlace(f"worker {number} on {device}", device, threads)
+        place = LocalSlot(f"worker {number} on {device}", device, threads)
         places.append(place)
     return places
 
 
 @dataclass(frozen=True)
-class LocalPlace:
+class LocalSlot:
     """A new process for every errand."""
 
     name: str
@@ -72,7 +72,7 @@ class LocalJob:
     written: IO[str]
     words: IO[str]
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> JobResult | None:
         code = self.process.poll()
         if code is None:
             return None
@@ -82,12 +82,12 @@ class LocalJob:
         last_words = self.words.read().strip().splitlines()[-1:]
         self._close()
         if text:
-            return Outcome.from_json(text)
+            return JobResult.from_json(text)
         reason = f"it ended with exit code {code}"
         if code < 0:
             reason = f"it was killed by {_signal_name(-code)}"
         quoted = f" ({last_words[0]})" if last_words else ""
-        return Outcome("lost", reason + quoted)
+        return JobResult("lost", reason + quoted)
 
     def stop(self) -> None:
         self.process.terminate()

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import InputError, first_line
-from .crew import Place
-from .errand import Outcome, perform
-from .options import Spread
+from .dispatcher import WorkerSlot
+from .options import SpreadOptions
+from .remote_call import JobResult, perform
 
 
-def ray_places(spread: Spread) -> list[Place]:
+def ray_places(spread: SpreadOptions) -> list[WorkerSlot]:
     """As many workers as asked for; else one per GPU of the cluster, or per node where there is none."""
     ray = _connected(spread.cluster or "auto")
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -26,9 +26,9 @@ def ray_places(spread: Spread) -> list[Place]:
         "num_gpus": 1 if gpus else 0,
         "max_retries": 0,  # a loss is told to this process, which hands out the errand again
     }
-    places: list[Place] = []
+    places: list[WorkerSlot] = []
     for number in range(1, workers + 1):
-        places.append(RayPlace(f"worker {number} on Ray", ray, options))
+        places.append(RaySlot(f"worker {number} on Ray", ray, options))
     return places
 
 
@@ -52,7 +52,7 @@ def _connected(address: str) -> Any:
 
 
 @dataclass(frozen=True)
-class RayPlace:
+class RaySlot:
     """A task of its own for every errand."""
 
     name: str
@@ -69,7 +69,7 @@ class RayJob:
     ray: Any
     task: Any
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> JobResult | None:
         ended, _ = self.ray.wait([self.task], timeout=0)
         if not ended:
             return None
@@ -77,12 +77,12 @@ class RayJob:
         try:
             outcome = self.ray.get(self.task)
         except errors.TaskCancelledError:
-            return Outcome("stopped")
+            return JobResult("stopped")
         except errors.RayTaskError as error:  # evenfed is missing there, for instance
-            return Outcome("failed", first_line(error.cause))
+            return JobResult("failed", first_line(error.cause))
         except errors.RayError as error:
-            return Outcome("lost", f"Ray says {type(error).__name__}")
-        assert isinstance(outcome, Outcome)
+            return JobResult("lost", f"Ray says {type(error).__name__}")
+        assert isinstance(outcome, JobResult)
         return outcome
 
     def stop(self) -> None:

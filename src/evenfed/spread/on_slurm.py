@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError, first_line
-from .crew import Place
-from .errand import Outcome, perform
-from .options import SLURM, Spread
+from .dispatcher import WorkerSlot
+from .options import SLURM, SpreadOptions
+from .remote_call import JobResult, perform
 
 _NAMES = {
     "partition": "slurm_partition",
@@ -21,7 +21,7 @@ _NAMES = {
 _RULE = "----------------------"  # before and after a trace in its errors
 
 
-def slurm_places(spread: Spread, workers: int, folder: Path) -> list[Place]:
+def slurm_places(spread: SpreadOptions, workers: int, folder: Path) -> list[WorkerSlot]:
     """So many jobs; their files lie in `folder`."""
     try:
         import submitit
@@ -37,13 +37,13 @@ def slurm_places(spread: Spread, workers: int, folder: Path) -> list[Place]:
         raise InputError(
             f"cluster='slurm': {first_line(error)}; run this where sbatch is, or try it here with slurm:executor=local"
         ) from None
-    return [SlurmPlace(f"job {number + 1}", executor) for number in range(workers)]
+    return [SlurmSlot(f"job {number + 1}", executor) for number in range(workers)]
 
 
 class _Requeued:
     """The errand as submitit takes it: stopped by its time limit or by another user's job, it is queued again."""
 
-    def __call__(self, package: bytes) -> Outcome:
+    def __call__(self, package: bytes) -> JobResult:
         return perform(package)
 
     def checkpoint(self, package: bytes) -> Any:
@@ -53,7 +53,7 @@ class _Requeued:
 
 
 @dataclass(frozen=True)
-class SlurmPlace:
+class SlurmSlot:
     name: str
     executor: Any
 
@@ -65,7 +65,7 @@ class SlurmPlace:
 class SlurmJob:
     job: Any
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> JobResult | None:
         if not self.job.done():
             return None
         from submitit.core.utils import FailedJobError, UncompletedJobError
@@ -74,10 +74,10 @@ class SlurmJob:
             outcome = self.job.result()
         except FailedJobError as error:  # evenfed is missing there, for instance
             trace = str(error).split(_RULE)[1]
-            return Outcome("failed", trace.strip().splitlines()[-1], trace=trace)
+            return JobResult("failed", trace.strip().splitlines()[-1], trace=trace)
         except UncompletedJobError:
-            return Outcome("lost", f"it left no result (state {self.job.state})")
-        assert isinstance(outcome, Outcome)
+            return JobResult("lost", f"it left no result (state {self.job.state})")
+        assert isinstance(outcome, JobResult)
         return outcome
 
     def stop(self) -> None:

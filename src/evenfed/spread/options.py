@@ -27,7 +27,7 @@ _SLURM_OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Spread:
+class SpreadOptions:
     """One worker per device of this machine; or workers on a cluster, on devices that the cluster gives them."""
 
     devices: tuple[str, ...] = ()
@@ -36,11 +36,11 @@ class Spread:
     slurm: Mapping[str, str | int] = field(default_factory=dict)
 
 
-def spread_of(device: str | None, workers: int | None, cluster: str | None) -> tuple[Spread | None, str | None]:
+def spread_of(device: str | None, workers: int | None, cluster: str | None) -> tuple[SpreadOptions | None, str | None]:
     """Where to, and the device that a run's own options name. None: nothing is to be spread.
 
     >>> spread_of("cpu", 2, None)
-    (Spread(devices=('cpu', 'cpu'), workers=None, cluster=None, slurm={}), 'cpu')
+    (SpreadOptions(devices=('cpu', 'cpu'), workers=None, cluster=None, slurm={}), 'cpu')
     """
     if workers is not None:
         workers = check_whole("workers", workers, 1)
@@ -57,10 +57,10 @@ def spread_of(device: str | None, workers: int | None, cluster: str | None) -> t
         assert device is not None
         if workers is not None:
             raise InputError(f"device='{device}' has one worker per GPU; leave out workers={workers}")
-        return Spread(gpus(device, torch.cuda.device_count())), "cuda"
+        return SpreadOptions(gpus(device, torch.cuda.device_count())), "cuda"
     if workers is None or workers == 1:
         return None, device
-    return Spread((device or "auto",) * workers), device
+    return SpreadOptions((device or "auto",) * workers), device
 
 
 def gpus(written: str, count: int) -> tuple[str, ...]:
@@ -100,13 +100,13 @@ def visible_gpu(device: str) -> str:
     return str(number)
 
 
-def _on_cluster(cluster: Any, workers: int | None) -> Spread:
+def _on_cluster(cluster: Any, workers: int | None) -> SpreadOptions:
     if not isinstance(cluster, str) or not cluster.strip():
         raise InputError(f"cluster={cluster!r}: give auto or the address of a Ray cluster, or {SLURM}")
     name, _, written = cluster.partition(":")
     if name != SLURM:
-        return Spread(workers=workers, cluster=cluster)
-    return Spread(workers=workers, cluster=SLURM, slurm=_slurm_options(written))
+        return SpreadOptions(workers=workers, cluster=cluster)
+    return SpreadOptions(workers=workers, cluster=SLURM, slurm=_slurm_options(written))
 
 
 def _slurm_options(written: str) -> dict[str, str | int]:

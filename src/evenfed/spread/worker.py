@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 
-from .errand import LENGTH_BYTES, perform
+from .remote_call import LENGTH_BYTES, perform
 
 
 def main() -> None:

@@ -9,9 +9,9 @@ from ...comparison.findings import Findings
 from ...comparison.statistics import Differences
 from . import averaging, clients, differences, federation, guard, over_rounds, trade_off, turns, weights
 from .chart import Chart
-from .theme import DARK, LIGHT, THEMES, Look, Theme, looks
+from .theme import DARK, LIGHT, THEMES, Style, Theme, looks
 
-__all__ = ["DARK", "LIGHT", "THEMES", "Chart", "Look", "Theme", "across", "looks", "of"]
+__all__ = ["DARK", "LIGHT", "THEMES", "Chart", "Style", "Theme", "across", "looks", "of"]
 
 
 def of(findings: Findings) -> list[Chart]:

@@ -12,7 +12,7 @@ from ..tables import title, when
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
 from .differences import federation_names, gaps, over_runs, with_intervals
-from .parts import (
+from .elements import (
     aggregated,
     beyond_edges,
     calculated,

@@ -7,7 +7,7 @@ from ...comparison.findings import Findings
 from ..paper import Numbers
 from ..tables import measured_on, title, when
 from .chart import Chart, Row, Spec, spec_of
-from .parts import (
+from .elements import (
     aggregated,
     calculated,
     category,

@@ -8,7 +8,7 @@ from ...comparison.findings import BASELINE
 from ..choice import FIGURES, Grid, averaged_over, figures_named, grids, in_order, shown
 from ..tables import title, when
 from .chart import Chart, Row, Spec, spec_of
-from .parts import category, named_scale, quantity
+from .elements import category, named_scale, quantity
 from .theme import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION
 
 _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE)  # of a dial's values; grey is "off"

@@ -12,7 +12,8 @@ from ...fairness import Vector
 from ..tables import is_alone, measured_on, when
 from .axes import WORTH, Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
-from .parts import (
+from .chart_clients import ChartClients
+from .elements import (
     IS_PICKED,
     MANY_CLIENTS,
     NONE_PICKED,
@@ -27,7 +28,6 @@ from .parts import (
     shown,
     where,
 )
-from .people import People
 from .theme import BLUE, GREY, VERMILION
 
 _QUANTILES = np.linspace(0, 1, 101)
@@ -81,14 +81,14 @@ class _Cast:
 
     findings: Findings
     entries: Sequence[Entry]
-    people: People
+    people: ChartClients
 
     @classmethod
     def of(cls, findings: Findings, with_chance: bool = False) -> "_Cast":
         others = [entry for entry in findings.planned if entry is not findings.baseline]
         if with_chance:
             others += [entry for entry in findings.controls if entry.label in FLOOR_NAMES][:1]
-        return cls(findings, others or [findings.baseline], People.of(findings))
+        return cls(findings, others or [findings.baseline], ChartClients.of(findings))
 
     @property
     def labels(self) -> list[str]:

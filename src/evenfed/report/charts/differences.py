@@ -7,7 +7,7 @@ from ...comparison.statistics import Differences
 from ..tables import judged_by, measured_on, title, when
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
-from .parts import (
+from .elements import (
     aggregated,
     beyond_edges,
     calculated,

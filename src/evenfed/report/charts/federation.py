@@ -8,8 +8,8 @@ from ...comparison.findings import Findings
 from ...data import Federation
 from ..federation import label_skew, shares
 from .chart import Chart, Row, Spec, spec_of
-from .parts import IS_PICKED, NONE_PICKED, calculated, category, named_scale, quantity, rounded, shown
-from .people import People, unique
+from .chart_clients import ChartClients, unique
+from .elements import IS_PICKED, NONE_PICKED, calculated, category, named_scale, quantity, rounded, shown
 from .theme import BLUE, SKY, VERMILION
 
 MOST_CLIENTS = 200  # more are shown by some of them, evenly spaced in order of size
@@ -18,7 +18,7 @@ _MOST_CLASSES = 400  # of a map; more would be narrower than a pixel
 
 def chart(federation: Federation) -> Chart:
     """Heat map, sizes and skew side by side, one row per client."""
-    people = People(
+    people = ChartClients(
         names=unique(federation.names, federation.name),
         train_sizes=federation.train_sizes.tolist(),
         judged_sizes=federation.judged_sizes.tolist(),
@@ -29,14 +29,14 @@ def chart(federation: Federation) -> Chart:
 
 def of_findings(findings: Findings) -> Chart | None:
     """The same from the header of a comparison; None where clients' sizes are not known."""
-    people = People.of(findings)
+    people = ChartClients.of(findings)
     if not people.has_sizes:
         return None
     return _chart(people, "federation", str(findings.header.data["name"]), (), "the examples it is judged on")
 
 
 def _chart(
-    people: People,
+    people: ChartClients,
     name: str,
     data: str,
     notes: Sequence[str],
@@ -58,7 +58,7 @@ def _chart(
     )
 
 
-def _chosen(people: People) -> list[int]:
+def _chosen(people: ChartClients) -> list[int]:
     if len(people) <= MOST_CLIENTS:
         return list(range(len(people)))
     order = np.argsort(people.train_sizes, kind="stable")
@@ -68,7 +68,7 @@ def _chosen(people: People) -> list[int]:
     return chosen
 
 
-def _rows(people: People, chosen: Sequence[int]) -> list[Row]:
+def _rows(people: ChartClients, chosen: Sequence[int]) -> list[Row]:
     """A client each, with lists over its classes."""
     rows = []
     counts = people.label_counts
@@ -91,7 +91,7 @@ def _rows(people: People, chosen: Sequence[int]) -> list[Row]:
     return rows
 
 
-def _spec(people: People, chosen: Sequence[int]) -> Spec:
+def _spec(people: ChartClients, chosen: Sequence[int]) -> Spec:
     counts = people.label_counts
     panels = [_sizes()]
     if counts is not None and counts.shape[1] <= _MOST_CLASSES:

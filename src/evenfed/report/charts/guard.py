@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...comparison.findings import Entry, Findings
 from ...comparison.history import History
-from ..guarded import LEFT_OUT, counts_of, most_often, what_of
+from ..guard_tables import LEFT_OUT, counts_of, most_often, what_of
 from .chart import Chart, Row, Spec, spec_of
-from .parts import IS_PICKED, NONE_PICKED, calculated, category, named_scale, panels, quantity, shown
-from .people import People
+from .chart_clients import ChartClients
+from .elements import IS_PICKED, NONE_PICKED, calculated, category, named_scale, panels, quantity, shown
 from .theme import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 
 MOST_CLIENTS = 12  # of an entry
@@ -19,7 +19,7 @@ _Marks = Mapping[int, str]  # number of a cell -> the gravest thing that was bou
 
 def chart(findings: Findings) -> Chart | None:
     """None where nobody was held back."""
-    people = People.of(findings)
+    people = ChartClients.of(findings)
     joined = -(-findings.rounds // MOST_CELLS)
     rows: list[Row] = []
     held: list[Entry] = []

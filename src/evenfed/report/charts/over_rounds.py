@@ -9,7 +9,7 @@ from ...comparison.history import History
 from ..tables import is_alone, measured_on
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
-from .parts import (
+from .elements import (
     aggregated,
     calculated,
     category,

@@ -9,9 +9,9 @@ from ...comparison.history import History
 from ...comparison.runs import FLOOR_NAMES
 from .axes import Axis, Extent
 from .chart import Spec
+from .elements import WIDTH
 from .labels import LETTER, Box, Label, Line, Point
 from .labels import place as place_labels
-from .parts import WIDTH
 
 HEIGHT = 420
 LIST = "off the scale (mean, worst 10 %):"

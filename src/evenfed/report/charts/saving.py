@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.visible import visible
+from ...core.printable import printable
 from .chart import Chart
 
 _LONGEST = 1000  # characters of a text; the renderer takes minutes for 100,000
@@ -84,7 +84,7 @@ def _numbered_afresh(svg: str) -> str:
 def drawable(part: Any) -> Any:
     """A specification whose texts are safe to draw: the renderer ends the process at a control character."""
     if isinstance(part, str):
-        text = visible(part)
+        text = printable(part)
         if len(text) <= _LONGEST:
             return text
         beginning = text[: _LONGEST - 1]

@@ -96,27 +96,27 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """What stands for an algorithm. No two of a comparison have the same colour and shape."""
 
     colour: str
     shape: str
 
 
-def looks(entries: Sequence[Entry]) -> dict[str, Look]:
+def looks(entries: Sequence[Entry]) -> dict[str, Style]:
     """By label. The first, what the others are compared with, and repetitions are grey."""
-    look_of: dict[str, Look] = {}
+    look_of: dict[str, Style] = {}
     greys = 0
     others = 0
     for entry in entries:
         if entry is entries[0] or entry.is_control:
             shape = SHAPES[greys % len(SHAPES)]
-            look_of[entry.label] = Look(GREY, shape)
+            look_of[entry.label] = Style(GREY, shape)
             greys += 1
             continue
         turn, place = divmod(others, len(PALETTE))
         shape = SHAPES[turn % len(SHAPES)]
-        look_of[entry.label] = Look(PALETTE[place], shape)
+        look_of[entry.label] = Style(PALETTE[place], shape)
         others += 1
     return look_of
 

@@ -6,7 +6,7 @@ from ...comparison.findings import Findings
 from ...comparison.history import History
 from ..tables import is_alone, measured_on, when
 from .chart import Chart, Row, Spec, spec_of
-from .parts import (
+from .elements import (
     WIDTH,
     aggregated,
     better,

@@ -3,7 +3,7 @@
 from ...comparison.tune import Tuned
 from ..tuning import values_of
 from .chart import Chart, Row, Spec, spec_of
-from .parts import WIDTH, better, category, named_scale, quantity, rounded, shown, where
+from .elements import WIDTH, better, category, named_scale, quantity, rounded, shown, where
 from .theme import GREY, PALETTE, SHAPES
 
 _HEIGHT = 400

@@ -12,7 +12,8 @@ from ...comparison.history import History
 from ...fairness import Vector
 from ..tables import measured_on
 from .chart import Chart, Row, Spec, spec_of
-from .parts import (
+from .chart_clients import ChartClients
+from .elements import (
     IS_PICKED,
     MANY_CLIENTS,
     NONE_PICKED,
@@ -25,7 +26,6 @@ from .parts import (
     quantity,
     shown,
 )
-from .people import People
 from .theme import BLUE, VERMILION
 
 _WORST = 0.1
@@ -36,7 +36,7 @@ _Turns = Mapping[str, Mapping[int, float]]  # client or group -> round -> the pa
 
 def chart(findings: Findings) -> Chart | None:
     """None where fewer than two rounds were evaluated."""
-    people = People.of(findings)
+    people = ChartClients.of(findings)
     group_of = None
     if len(people) > MANY_CLIENTS:
         group_of = _groups(findings)
@@ -96,7 +96,7 @@ def _group_name(group: int) -> str:
     return f"{step * group} to {step * (group + 1)} %"
 
 
-def _rows(entries: Sequence[Entry], people: People, group_of: Groups | None) -> Iterator[Row]:
+def _rows(entries: Sequence[Entry], people: ChartClients, group_of: Groups | None) -> Iterator[Row]:
     """A client of a run each, or a group of them, with the rounds in which it is among the worst."""
     for entry in entries:
         for seed, run in entry.runs.items():
@@ -113,7 +113,7 @@ def _rows(entries: Sequence[Entry], people: People, group_of: Groups | None) -> 
                 yield row
 
 
-def _turns(run: History, people: People, group_of: Groups | None) -> _Turns:
+def _turns(run: History, people: ChartClients, group_of: Groups | None) -> _Turns:
     first = len(run.records) - last_rounds(len(people))
     turns: dict[str, dict[int, float]] = {}
     for record in run.evaluated:

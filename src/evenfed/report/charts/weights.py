@@ -9,7 +9,8 @@ from ...comparison.findings import BASELINE, Findings
 from ...comparison.history import History
 from ...fairness import Vector
 from .chart import Chart, Row, Spec, spec_of
-from .parts import (
+from .chart_clients import ChartClients
+from .elements import (
     IS_PICKED,
     MANY_CLIENTS,
     NONE_PICKED,
@@ -24,7 +25,6 @@ from .parts import (
     shown,
     where,
 )
-from .people import People
 from .theme import BLUE, GREY, VERMILION
 
 MOST_CELLS = 150_000  # weights of clients; more are shown as quantiles over clients
@@ -42,7 +42,7 @@ def chart(findings: Findings) -> Chart | None:
             entries.append(entry)
     if findings.origin or not entries:
         return None
-    people = People.of(findings)
+    people = ChartClients.of(findings)
     rounds = min(last_rounds(len(people)), findings.reached)
     runs = sum(len(entry.runs) for entry in entries)
     cells = runs * rounds * len(people)
@@ -86,7 +86,7 @@ def relative_weights(run: History) -> tuple[list[int], Vector]:
     return numbers, np.array(by_round)
 
 
-def _rows(run: History, people: People, are_quantiles: bool) -> Iterator[Row]:
+def _rows(run: History, people: ChartClients, are_quantiles: bool) -> Iterator[Row]:
     numbers, weights = relative_weights(run)
     if not numbers:
         return

@@ -32,7 +32,7 @@ _HEADERS = {
 
 
 @dataclass(frozen=True)
-class Edition:
+class PageVersion:
     """The page at one moment."""
 
     key: str  # other than that of any other edition
@@ -40,13 +40,13 @@ class Edition:
     data: str
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """Serves the newest edition. `port` 0 takes any that is free."""
 
     daemon_threads = True
     request_queue_size = 64  # viewers that may knock at once
 
-    def __init__(self, newest: Callable[[], Edition], port: int) -> None:
+    def __init__(self, newest: Callable[[], PageVersion], port: int) -> None:
         self.newest = newest
         try:
             super().__init__((HOST, port), _Handler)
@@ -88,7 +88,7 @@ def _refused(port: int, error: OSError) -> InputError:
 class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
-    server: Server
+    server: PageServer
     protocol_version = "HTTP/1.1"
     server_version = "evenfed"
     sys_version = ""

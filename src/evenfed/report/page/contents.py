@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...comparison.beside import names_of
 from ...comparison.findings import Entry, Findings
 from ...comparison.runs import FLOOR_NAMES
+from ...comparison.side_by_side import names_of
 from ...comparison.statistics import Differences
-from ...core.visible import visible
+from ...core.printable import printable
 from .. import charts
 from ..charts.chart import Chart
 from ..charts.saving import drawable
@@ -16,7 +16,7 @@ from ..charts.theme import THEMES, looks
 from ..document import Report
 from ..table import Cell, Line, Table
 from ..tables import title
-from . import basis, glance, sources, verdict
+from . import evidence, glance, sources, verdict
 from .glance import Glance
 from .packing import Packer
 from .verdict import Verdict
@@ -53,20 +53,20 @@ class Page:
             themes[name] = theme.config
         terms = []
         for term, text in self.provenance:
-            terms.append([term, visible(text)])
+            terms.append([term, printable(text)])
         content = {
-            "title": visible(self.title),
-            "facts": list(map(visible, self.facts)),
+            "title": printable(self.title),
+            "facts": list(map(printable, self.facts)),
             "verdicts": list(map(_verdict, self.verdicts)),
             "glances": [each.describe() for each in self.glances],
             "tables": list(map(_table, self.tables)),
             "entries": _entries(self.entries) or _labels(self.labels),
             "seeds": list(self.seeds),
-            "clients": list(map(visible, self.clients)),
+            "clients": list(map(printable, self.clients)),
             "themes": themes,
             "charts": drawn,
             "provenance": terms,
-            "commands": list(map(visible, self.commands)),
+            "commands": list(map(printable, self.commands)),
         }
         return content, packer.text()
 
@@ -74,8 +74,8 @@ class Page:
 def _chart(chart: Chart, packer: Packer) -> dict[str, Any]:
     return {
         "name": chart.name,
-        "title": visible(chart.title),
-        "says": visible(chart.says),
+        "title": printable(chart.title),
+        "says": printable(chart.says),
         "spec": drawable(chart.spec),
         "rows": packer.rows(chart.rows),
     }
@@ -146,17 +146,17 @@ def _facts(report: Report) -> list[str]:
     return [first, *others]
 
 
-def _bases(report: Report) -> dict[str, basis.Basis]:
+def _bases(report: Report) -> dict[str, evidence.Basis]:
     """What verdicts rest on: one for all federations, or one for each set-up by its name."""
     pooled = report.pooled
     if pooled is not None:
-        together = basis.chosen(pooled.comparisons, pooled)
+        together = evidence.chosen(pooled.comparisons, pooled)
         return {"": together}
     bases = {}
     names = names_of(report.findings)
     for name, findings in zip(names, report.findings, strict=True):
         late = Differences([findings], late=True)
-        bases[name] = basis.chosen([findings], late)
+        bases[name] = evidence.chosen([findings], late)
     return bases
 
 
@@ -183,8 +183,8 @@ def _entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         name = FLOOR_NAMES.get(label, label)
         described.append(
             {
-                "label": visible(label),
-                "name": visible(name),
+                "label": printable(label),
+                "name": printable(name),
                 "colour": look.colour,
                 "shape": look.shape,
             }
@@ -196,7 +196,7 @@ def _labels(labels: Sequence[str]) -> list[dict[str, Any]]:
     """The same of entries that have no look of their own."""
     described = []
     for label in labels:
-        shown = visible(label)
+        shown = printable(label)
         described.append({"label": shown, "name": shown})
     return described
 
@@ -204,10 +204,10 @@ def _labels(labels: Sequence[str]) -> list[dict[str, Any]]:
 def _verdict(judged: Verdict) -> dict[str, Any]:
     details = []
     for heading, text in judged.details:
-        details.append([heading, visible(text)])
+        details.append([heading, printable(text)])
     return {
-        "sentence": visible(judged.sentence),
-        "names": list(map(visible, judged.names)),
+        "sentence": printable(judged.sentence),
+        "names": list(map(printable, judged.names)),
         "details": details,
         "notes": list(judged.notes),
     }

@@ -9,10 +9,10 @@ import numpy as np
 from ...comparison.findings import Entry
 from ...comparison.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
-from ...core.visible import visible
+from ...core.printable import printable
 from ...metrics import Metric
 from ..tables import in_percent, is_alone, measured_on, when
-from .basis import Basis
+from .evidence import Basis
 from .words import signed
 
 _FIGURES = {"worst10": "Worst 10 %", "mean": "Mean"}
@@ -32,7 +32,7 @@ class Glance:
 
     def describe(self) -> dict[str, Any]:
         return {
-            "title": visible(self.title),
+            "title": printable(self.title),
             "columns": list(self.columns),
             "lines": list(self.lines),
             "subtitle": self.subtitle,
@@ -83,14 +83,14 @@ def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
         else:
             cells.append({})
     line = line_of(label, cells)
-    line["name"] = visible(FLOOR_NAMES.get(label, label))
+    line["name"] = printable(FLOOR_NAMES.get(label, label))
     line["control"] = entry.is_control
     return line
 
 
 def line_of(label: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A line of the table."""
-    name = visible(label)
+    name = printable(label)
     return {
         "entry": name,
         "name": name,

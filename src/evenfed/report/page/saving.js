@@ -1,6 +1,6 @@
 // Charts as SVG or PNG, and their data as CSV.
 
-// Texts are visible already; what a spreadsheet would compute is defused as core/visible.py does it.
+// Texts are visible already; what a spreadsheet would compute is defused as core/printable.py does it.
 const FORMULA = /^[=+\-@\t\r]/;
 
 function inSheet(value) {

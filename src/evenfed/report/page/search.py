@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...comparison.row import METRICS
+from ...comparison.entry_figures import METRICS
 from ...comparison.search import Candidate
 from ...comparison.tune import Tuned
-from ...core.visible import visible
+from ...core.printable import printable
 from ...metrics import Metric
 from ..charts import tuning as pareto
 from ..columns import METRIC_COLUMNS, directed
@@ -90,7 +90,7 @@ def _glance(tuned: Tuned) -> Glance:
     for label, candidate in tuned.chosen.items():
         number = tried[label]
         cells: list[dict[str, Any]] = [
-            {"text": visible(values_of(candidate))},
+            {"text": printable(values_of(candidate))},
             _figure(metric, candidate, "worst10"),
             _figure(metric, candidate, "mean"),
             {"value": number, "text": str(number)},

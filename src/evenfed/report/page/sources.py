@@ -7,7 +7,7 @@ from typing import Any
 
 from ...comparison.federations import folders_inside
 from ...comparison.findings import Findings
-from ...core.visible import without_passwords
+from ...core.printable import without_passwords
 
 _TABLES = ("data", "model", "train")  # of a run's configuration
 _OURS = ("compare", "report", "tune")  # commands whose program is `evenfed`, by whatever path it was called

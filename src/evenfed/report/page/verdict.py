@@ -12,7 +12,7 @@ from ...comparison.findings import BASELINE, Entry
 from ...comparison.intervals import Difference
 from ...core.words import counted
 from ..tables import EQUAL_SEEDS, figures_at
-from .basis import Basis
+from .evidence import Basis
 from .words import amount, change, is_nothing, level, listed, shown, signed
 
 _MANY = 5  # alternatives from which one may look like a gain by luck

@@ -10,7 +10,7 @@ from torch.func import vmap
 from ... import trees
 from ...augment import Augmentation
 from ...core.errors import InputError, first_line
-from ...core.streams import AUGMENTATION, Draw
+from ...core.streams import AUGMENTATION, HashedNumbers
 from ...trees import Inputs
 from ..problem import Problem
 
@@ -19,7 +19,7 @@ def augmented(augment: Augmentation | None, inputs: Inputs, key: Tensor) -> Inpu
     """One client's batch as it is trained on in the step with this key."""
     if augment is None:
         return inputs
-    changed: Inputs = augment(inputs, Draw(key, AUGMENTATION))
+    changed: Inputs = augment(inputs, HashedNumbers(key, AUGMENTATION))
     return changed
 
 

@@ -13,7 +13,7 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Jobs(np.recarray[Any, Any]):
+class ClientJobs(np.recarray[Any, Any]):
     """Each column has one entry per job."""
 
     task: Integers  # the task's position
@@ -27,7 +27,7 @@ class Jobs(np.recarray[Any, Any]):
     prox: Floats
 
     @classmethod
-    def of(cls, tasks: Sequence[Task], pool: Pool) -> "Jobs":
+    def of(cls, tasks: Sequence[Task], pool: Pool) -> "ClientJobs":
         """Task after task, clients in the task's order."""
         tables = []
         for which, task in enumerate(tasks):
@@ -48,7 +48,7 @@ class Jobs(np.recarray[Any, Any]):
         return np.concatenate(tables).view(cls)
 
     @classmethod
-    def of_equal_form(cls, tasks: Sequence[Task], pool: Pool) -> "list[Jobs]":
+    def of_equal_form(cls, tasks: Sequence[Task], pool: Pool) -> "list[ClientJobs]":
         """The same in one table for each form of local training, which a stack's steps share."""
         every = cls.of(tasks, pool)
         forms = [task.local.form for task in tasks]
@@ -59,9 +59,9 @@ class Jobs(np.recarray[Any, Any]):
             tables.append(every.subset(own))
         return tables
 
-    def subset(self, chosen: Integers | NDArray[np.bool_] | slice) -> "Jobs":
+    def subset(self, chosen: Integers | NDArray[np.bool_] | slice) -> "ClientJobs":
         """Some of the jobs, in the order chosen."""
-        return self[chosen].view(Jobs)
+        return self[chosen].view(ClientJobs)
 
 
 _COLUMNS = np.dtype(

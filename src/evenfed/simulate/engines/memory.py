@@ -76,7 +76,7 @@ def example_shapes(inputs: Inputs) -> Shapes:
 
 
 @dataclass(frozen=True)
-class Resident:
+class DeviceInputs:
     """A pool's inputs as rows, gathered at the speed of memory. Images lie channels last, as patches do."""
 
     rows: tuple[Tensor, ...]  # [N, numbers per example], for each input
@@ -84,7 +84,7 @@ class Resident:
     structure: Inputs  # one tensor, a dict or a tuple: what `rows` are rebuilt to
 
     @classmethod
-    def of(cls, inputs: Inputs) -> "Resident":
+    def of(cls, inputs: Inputs) -> "DeviceInputs":
         rows = tuple(_as_rows(tensor) for tensor in trees.leaves(inputs))
         return cls(rows, example_shapes(inputs), trees.rows(inputs, slice(0)))
 

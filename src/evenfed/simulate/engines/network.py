@@ -13,11 +13,11 @@ from ...core.errors import InputError
 from ...settings import Precision
 from ...trees import Inputs
 from ..layers import implicit
-from ..layers.live import Live
+from ..layers.live import LiveParameters
 from ..problem import Problem
 
 
-class Network:
+class SlotModel:
     """What the training step and measurements share."""
 
     def __init__(self, problem: Problem, model: nn.Module, precision: Precision) -> None:
@@ -33,7 +33,7 @@ class Network:
         self.dtype = dtype
         self.compute = torch.bfloat16 if precision == "bf16" else dtype
         two_examples = trees.rows(problem.train.inputs, slice(2))
-        make_live = partial(Live.of, model, problem.layout, two_examples)
+        make_live = partial(LiveParameters.of, model, problem.layout, two_examples)
         self.live = lru_cache(make_live)
         self.plain: set[str] = set()  # convolutions that have no form of their own here
         implicit.has_kernels(problem.device.type, self.compute)  # tried out now: inside a trace it could not be
@@ -47,7 +47,7 @@ class Network:
         """In the type in which parameters are kept."""
         return torch.zeros(shape, dtype=self.dtype, device=self.problem.device)
 
-    def outputs(self, live: Live, weights: Tensor, rest: Tensor, x: Inputs, stacked: bool) -> Any:
+    def outputs(self, live: LiveParameters, weights: Tensor, rest: Tensor, x: Inputs, stacked: bool) -> Any:
         """The model's outputs for a batch, in full precision."""
         parameters = live.parameters(weights, rest)
         reduced: AbstractContextManager[Any] = nullcontext()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...client import Pool
 from ...losses import Functions
-from ..problem import Answer, Problem, Question, Task, Updates
+from ..problem import EvalRequest, EvalResult, Problem, Task, Updates
 from .worker import Worker
 
 
@@ -22,7 +22,7 @@ class Reference:
     def how(self) -> str:
         return "reference: one client after another"
 
-    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
+    def losses(self, questions: Sequence[EvalRequest]) -> list[Tensor]:
         of = (self.problem.loss,)
         losses = []
         for question in questions:
@@ -32,11 +32,11 @@ class Reference:
 
     def scores(
         self,
-        questions: Sequence[Question],
+        questions: Sequence[EvalRequest],
         pool: Pool,
         of: Functions,
         classes: int | None = None,
-    ) -> list[Answer]:
+    ) -> list[EvalResult]:
         return [self._measure(question, pool, of, classes) for question in questions]
 
     def train(self, tasks: Sequence[Task]) -> Updates:
@@ -47,7 +47,7 @@ class Reference:
     def shrink(self) -> bool:
         return False
 
-    def _measure(self, question: Question, pool: Pool, of: Functions, classes: int | None = None) -> Answer:
+    def _measure(self, question: EvalRequest, pool: Pool, of: Functions, classes: int | None = None) -> EvalResult:
         """Client after client."""
         by_class = None
         if classes is not None:
@@ -57,4 +57,4 @@ class Reference:
             self.worker.load(question.model_of(client), question.buffers_of(client))
             means.append(self.worker.means(of, pool, client, by_class))
         table = torch.tensor(means, dtype=torch.float64)
-        return Answer(table.T, None if by_class is None else by_class.cpu())
+        return EvalResult(table.T, None if by_class is None else by_class.cpu())

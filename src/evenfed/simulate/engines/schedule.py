@@ -14,7 +14,7 @@ from .jobs import Integers
 
 
 @dataclass(frozen=True)
-class Event:
+class SlotEvent:
     """Jobs that begin before a step, or end after it, with their slots."""
 
     slots: Integers
@@ -38,8 +38,8 @@ class Schedule:
     count: Integers  # [steps, slots] its length, 0 for an idle slot
     job: Integers  # [steps, slots] whose batch it is; any job's for an idle slot
     local_step: Integers  # [steps, slots] which of the job's steps this is: 0, 1, ...
-    begin: dict[int, Event]  # by the step before which jobs begin
-    end: dict[int, Event]  # by the step after which jobs end
+    begin: dict[int, SlotEvent]  # by the step before which jobs begin
+    end: dict[int, SlotEvent]  # by the step after which jobs end
 
     @classmethod
     def of(
@@ -121,11 +121,11 @@ class _Events:
         self.slots[step].append(slot)
         self.jobs[step].append(job)
 
-    def by_step(self) -> dict[int, Event]:
+    def by_step(self) -> dict[int, SlotEvent]:
         events = {}
         for step, slots in self.slots.items():
             jobs = self.jobs[step]
-            events[step] = Event(np.array(slots), np.array(jobs))
+            events[step] = SlotEvent(np.array(slots), np.array(jobs))
         return events
 
 

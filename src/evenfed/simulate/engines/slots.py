@@ -19,14 +19,14 @@ from ...core.streams import Batching
 from ...local.training import LocalTraining
 from ...losses import Functions
 from ...settings import Precision
-from ..problem import Answer, LocalLoss, Problem, Question, Task, Updates
+from ..problem import EvalRequest, EvalResult, LocalLoss, Problem, Task, Updates
 from ..totals import add_by_class
-from .measuring import Measure
-from .memory import Made, Resident, fitting
-from .network import Network
+from .evaluation_graph import EvaluationGraph
+from .memory import DeviceInputs, Made, fitting
+from .network import SlotModel
 from .schedule import Schedule
-from .shift import Scheduled, Shift
-from .step import Step
+from .slot_round import Scheduled, SlotRound
+from .step import SlotStep
 from .vectorised import Vectorised, fetched
 
 MEASURED_ROWS = {"cuda": 12544}  # examples in one forward pass of a measurement; two passes see 25,000 images
@@ -43,19 +43,21 @@ class Slots(Vectorised):
         precision: Precision = "fp32",
     ) -> None:
         super().__init__(problem, slots)
-        self.network = Network(problem, self.model, precision)
+        self.network = SlotModel(problem, self.model, precision)
         self.wanted_slots = slots
         self.schedule = lru_cache(maxsize=16)(self._schedule)
-        self.steps: dict[Hashable, Step] = {}  # by form of local training, whether clients are pulled, and local losses
+        self.steps: dict[
+            Hashable, SlotStep
+        ] = {}  # by form of local training, whether clients are pulled, and local losses
         self.local_losses: dict[Hashable, LocalLoss] = {}
-        self.measures: dict[Hashable, Measure] = {}  # by the shape and type of examples
+        self.measures: dict[Hashable, EvaluationGraph] = {}  # by the shape and type of examples
         self.wanted_rows = MEASURED_ROWS.get(problem.device.type, MEASURED_ROWS_ELSEWHERE)
         self.measured_rows = self.wanted_rows
-        self.resident: dict[int, Resident] = {}  # by the id of the pool
+        self.resident: dict[int, DeviceInputs] = {}  # by the id of the pool
         with holding(problem.train.inputs):
             for pool in (problem.train, problem.judged):
                 if pool is not None:
-                    self.resident[id(pool)] = Resident.of(pool.inputs)
+                    self.resident[id(pool)] = DeviceInputs.of(pool.inputs)
 
     @property
     def how(self) -> str:
@@ -98,7 +100,7 @@ class Slots(Vectorised):
             for position, update in shift.updates():
                 yield members[position], update
 
-    def _shift(self, tasks: Sequence[Task]) -> Shift:
+    def _shift(self, tasks: Sequence[Task]) -> SlotRound:
         unified = []
         local_losses: dict[LocalLoss, None] = {}  # in the order in which they occur
         pulled = False
@@ -109,7 +111,7 @@ class Slots(Vectorised):
                 local_losses[local_loss] = None
             pulled |= task.local.prox > 0
         step = self._step(tasks[0].local.form, pulled, tuple(local_losses))
-        return Shift(step, unified, self.schedule)
+        return SlotRound(step, unified, self.schedule)
 
     def _unified(self, local_loss: LocalLoss | None) -> LocalLoss | None:
         """Methods of equal algorithms are one, so that their step is made once."""
@@ -137,15 +139,15 @@ class Slots(Vectorised):
         form: LocalTraining,
         pulled: bool,
         local_losses: tuple[LocalLoss, ...],
-    ) -> Step:
+    ) -> SlotStep:
         """Made when first needed, with fewer slots if the device's memory is too small."""
         width = form.batching.width(self.problem.train.sizes.numpy())
         resident = self.resident[id(self.problem.train)]
         form = dataclasses.replace(form, batching=Batching(width))
         key = (form, pulled, local_losses)
 
-        def make() -> Step:
-            return Step(
+        def make() -> SlotStep:
+            return SlotStep(
                 network=self.network,
                 resident=resident,
                 count=self.slots,
@@ -166,21 +168,21 @@ class Slots(Vectorised):
                 )
         return self.steps[key]
 
-    def _resident(self, pool: Pool) -> Resident:
+    def _resident(self, pool: Pool) -> DeviceInputs:
         """The pool's inputs on the device, put there when first asked for."""
         if id(pool) not in self.resident:
             with holding(pool.inputs):
-                self.resident[id(pool)] = Resident.of(pool.inputs)
+                self.resident[id(pool)] = DeviceInputs.of(pool.inputs)
         return self.resident[id(pool)]
 
-    def _measure_of(self, pool: Pool) -> Measure:
+    def _measure_of(self, pool: Pool) -> EvaluationGraph:
         """Made when first needed, with shorter passes if the device's memory is too small."""
         resident = self._resident(pool)
         longest = max(len(each) for each in self.resident.values())
         key = resident.form
         while key not in self.measures:
             length = min(self.measured_rows, longest)
-            measure = self._fitting(partial(Measure, self.network, resident, length))
+            measure = self._fitting(partial(EvaluationGraph, self.network, resident, length))
             if measure is not None:
                 self.measures[key] = measure
             elif length == 1:
@@ -214,7 +216,7 @@ class Slots(Vectorised):
         pool: Pool,
         of: Functions,
         classes: int | None,
-    ) -> list[Answer]:
+    ) -> list[EvalResult]:
         """Of one model after another over the same rows, in passes of one size."""
         device = pool.targets.device
         asks_all = len(ids) == len(pool.sizes)
@@ -241,11 +243,11 @@ class Slots(Vectorised):
 
     def _own_models(
         self,
-        question: Question,
+        question: EvalRequest,
         pool: Pool,
         of: Functions,
         classes: int | None,
-    ) -> Answer:
+    ) -> EvalResult:
         """Of each client's own model on its own rows, by the same passes."""
         measure = self._measure_of(pool)
         inputs = self._resident(pool)

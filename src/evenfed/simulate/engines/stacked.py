@@ -23,13 +23,13 @@ from ...core.server import Update
 from ...local.optimizer import clip_factor
 from ...losses import Functions, values
 from ...trees import Inputs
-from .. import kept
+from .. import optimizer_states
 from ..layers.dropout import Masks
 from ..layers.tracing import Traced
-from ..problem import Answer, LocalLoss, Problem, Question, Task, Updates
+from ..problem import EvalRequest, EvalResult, LocalLoss, Problem, Task, Updates
 from ..totals import add_by_class, add_by_client
 from .augmenting import augmented
-from .jobs import Jobs
+from .jobs import ClientJobs
 from .vectorised import Vectorised, fetched
 
 ROWS = 1 << 15  # examples in one forward pass of a measurement
@@ -55,7 +55,7 @@ class Stacked(Vectorised):
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         """Stacks of whole runs where they fit, so that each run's updates come back together."""
-        for jobs in Jobs.of_equal_form(tasks, self.problem.train):
+        for jobs in ClientJobs.of_equal_form(tasks, self.problem.train):
             for start in range(0, len(jobs), self.slots):
                 part = slice(start, start + self.slots)
                 stack = Stack(self, tasks, jobs.subset(part))
@@ -136,7 +136,7 @@ class Stacked(Vectorised):
         pool: Pool,
         of: Functions,
         classes: int | None,
-    ) -> list[Answer]:
+    ) -> list[EvalResult]:
         """Of every run's model on the same rows."""
         if of not in self.shared_values:
             many_models = vmap(self.values(of), in_dims=(0, None, None))
@@ -176,11 +176,11 @@ class Stacked(Vectorised):
 
     def _own_models(
         self,
-        question: Question,
+        question: EvalRequest,
         pool: Pool,
         of: Functions,
         classes: int | None,
-    ) -> Answer:
+    ) -> EvalResult:
         """Of each client's own model on its own rows, padded to the longest of a stack."""
         values_of = vmap(self.values(of))
         all_sizes = pool.sizes[question.ids]
@@ -207,7 +207,7 @@ class Stacked(Vectorised):
                 right = table[is_real][:, -1]
                 labels = y.cpu()[is_real]
                 add_by_class(by_class, right, labels)
-        return Answer(means, None if classes is None else by_class)
+        return EvalResult(means, None if classes is None else by_class)
 
 
 class Stack:
@@ -221,7 +221,7 @@ class Stack:
         self,
         engine: Stacked,
         tasks: Sequence[Task],
-        jobs: Jobs,
+        jobs: ClientJobs,
     ) -> None:
         self.engine = engine
         self.tasks = tasks
@@ -293,7 +293,7 @@ class Stack:
             ids = torch.from_numpy(jobs.client[own])
             moments = None
             if self.tasks[which].moments is not None:
-                moments = kept.of(self.moments, original[own])
+                moments = optimizer_states.of(self.moments, original[own])
             update = Update(ids, deltas[own], snapshot, moments=moments)
             yield which, update
 

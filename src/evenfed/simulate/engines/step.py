@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from ...core.maths import slope
-from ...core.server import Moments
+from ...core.server import OptimizerStates
 from ...local.optimizer import clip_factor
 from ...local.training import LocalTraining
 from ...trees import Inputs
@@ -15,11 +15,11 @@ from ..layers.dropout import Masks
 from ..layers.replay import Replay
 from ..problem import LocalLoss
 from .augmenting import augmented
-from .memory import Resident
-from .network import Network
+from .memory import DeviceInputs
+from .network import SlotModel
 
 
-class Step:
+class SlotStep:
     """One step of `count` slots with batches of up to `width` examples, in place.
 
     `form`: the local training of all slots. `pulled`: some clients are pulled towards their incoming model.
@@ -28,8 +28,8 @@ class Step:
 
     def __init__(
         self,
-        network: Network,
-        resident: Resident,
+        network: SlotModel,
+        resident: DeviceInputs,
         count: int,
         width: int,
         form: LocalTraining,
@@ -123,7 +123,7 @@ class Step:
     def put_moments(
         self,
         slots: Tensor | int,
-        moments: Moments,
+        moments: OptimizerStates,
     ) -> None:
         """Go on with these states of the slots' optimisers."""
         live_values = moments.values[..., self.live.columns]
@@ -132,14 +132,14 @@ class Step:
             table[slots] = part
         self.taken[slots] = moments.taken[..., None]
 
-    def get_moments(self, slots: Tensor | int) -> Moments:
+    def get_moments(self, slots: Tensor | int) -> OptimizerStates:
         """The states of the slots' optimisers; of parameters that do not learn they stay zero."""
         weights, rest = self.moments
         live = torch.cat([weights[slots], rest[slots]], -1)
         leading = live.shape[:-1]
         whole = live.new_zeros(*leading, len(self.network.problem.theta))
         whole[..., self.live.columns] = live
-        return Moments(whole, self.taken[slots].squeeze(-1))
+        return OptimizerStates(whole, self.taken[slots].squeeze(-1))
 
     def get(self, slots: Tensor | int) -> Tensor:
         """The parameters in some slots."""

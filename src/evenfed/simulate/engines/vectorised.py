@@ -11,10 +11,10 @@ from ...client import Pool
 from ...losses import Functions
 from ..layers import attention, compiling, recurrent
 from ..layers.rewriting import Rewritten
-from ..problem import Answer, Problem, Question, private_copy
+from ..problem import EvalRequest, EvalResult, Problem, private_copy
 
 
-def fetched(means: Tensor, by_class: Tensor, classes: int | None) -> list[Answer]:
+def fetched(means: Tensor, by_class: Tensor, classes: int | None) -> list[EvalResult]:
     """Of each run: means [runs, functions, clients] and totals [runs, classes], fetched from the device at once."""
     table = torch.cat([means.flatten(1), by_class], dim=1).cpu()
     of_runs = []
@@ -22,7 +22,7 @@ def fetched(means: Tensor, by_class: Tensor, classes: int | None) -> list[Answer
         lengths = [shape.numel(), by_class.shape[1]]
         own_means, own_totals = row.split(lengths)
         totals = None if classes is None else own_totals
-        answer = Answer(own_means.view_as(shape), totals)
+        answer = EvalResult(own_means.view_as(shape), totals)
         of_runs.append(answer)
     return of_runs
 
@@ -44,7 +44,7 @@ class Vectorised(ABC):
         self.slots = max(1, before // 2)
         return self.slots < before
 
-    def losses(self, questions: Sequence[Question]) -> list[Tensor]:
+    def losses(self, questions: Sequence[EvalRequest]) -> list[Tensor]:
         """The training losses each question asks for."""
         of = (self.problem.loss,)
         answers = self.scores(questions, self.problem.train, of)
@@ -52,14 +52,14 @@ class Vectorised(ABC):
 
     def scores(
         self,
-        questions: Sequence[Question],
+        questions: Sequence[EvalRequest],
         pool: Pool,
         of: Functions,
         classes: int | None = None,
-    ) -> list[Answer]:
+    ) -> list[EvalResult]:
         """Questions about the same clients are answered together: their models stacked, the data shared."""
         self.model.eval()
-        answers: dict[int, Answer] = {}
+        answers: dict[int, EvalResult] = {}
         groups: dict[bytes, list[int]] = {}
         with torch.no_grad(), self.rewritten():
             for k, question in enumerate(questions):
@@ -83,9 +83,9 @@ class Vectorised(ABC):
         pool: Pool,
         of: Functions,
         classes: int | None,
-    ) -> list[Answer]:
+    ) -> list[EvalResult]:
         """Of every run's model on the same rows."""
 
     @abstractmethod
-    def _own_models(self, question: Question, pool: Pool, of: Functions, classes: int | None) -> Answer:
+    def _own_models(self, question: EvalRequest, pool: Pool, of: Functions, classes: int | None) -> EvalResult:
         """Of each client's own model on its own rows."""

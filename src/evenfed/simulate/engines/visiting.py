@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ... import trees
 from ...client import Pool
-from ...core.server import Moments, Update
+from ...core.server import OptimizerStates, Update
 from ...losses import Functions, values
-from ..problem import Answer, Problem, Question, Task, Updates
+from ..problem import EvalRequest, EvalResult, Problem, Task, Updates
 from ..totals import add_by_class, client_means
 from .reference import Reference
 from .worker import Worker
@@ -89,11 +89,11 @@ class Visiting(Reference):
 
     def _measure(
         self,
-        question: Question,
+        question: EvalRequest,
         pool: Pool,
         of: Functions,
         classes: int | None = None,
-    ) -> Answer:
+    ) -> EvalResult:
         """One model for all clients takes their rows in batches of one size."""
         if self.as_reference or question.models.ndim == 2:
             return super()._measure(question, pool, of, classes)
@@ -117,16 +117,16 @@ class Visiting(Reference):
         table = torch.cat(parts)
         means = client_means(table, pool.sizes[question.ids]).T
         if classes is None:
-            return Answer(means)
+            return EvalResult(means)
         by_class = torch.zeros(classes, dtype=torch.float64, device=device)
         add_by_class(by_class, table[:, -1], pool.targets[rows])
-        return Answer(means, by_class.cpu())
+        return EvalResult(means, by_class.cpu())
 
 
 class _LeanWorker(Worker):
     """The same local steps; those of plain SGD take one pass over the parameters instead of three."""
 
-    def _descend(self, loss: Tensor, task: Task, moments: Moments) -> None:
+    def _descend(self, loss: Tensor, task: Task, moments: OptimizerStates) -> None:
         if not task.local.is_plain:
             super()._descend(loss, task, moments)
             return

@@ -9,7 +9,7 @@ from torch import Tensor
 from ... import trees
 from ...client import Pool
 from ...core import streams
-from ...core.server import Moments, Update
+from ...core.server import OptimizerStates, Update
 from ...local.optimizer import clip_factor
 from ...losses import Functions, LossFunction, per_example, values
 from ..layers.dropout import Masks
@@ -39,7 +39,7 @@ class Worker:
         self.model = private_copy(problem.model)
         by_name = dict(self.model.named_parameters())
         self.parameters = [by_name[name] for name in problem.layout.names or ()]
-        self.moments: Moments  # of the last training's optimiser
+        self.moments: OptimizerStates  # of the last training's optimiser
         self.model_buffers = dict(self.model.named_buffers())
 
     def load(
@@ -123,7 +123,7 @@ class Worker:
         ids = task.ids[position].reshape(1)
         moments = None
         if task.moments is not None:
-            moments = Moments(self.moments.values[None], self.moments.taken[None])
+            moments = OptimizerStates(self.moments.values[None], self.moments.taken[None])
         return Update(ids, delta, snapshot, self.buffers(), moments)
 
     def weights_after(
@@ -199,19 +199,19 @@ class Worker:
         task: Task,
         position: int,
         start: Tensor,
-    ) -> Moments:
+    ) -> OptimizerStates:
         """The optimiser's state before the first step."""
         if task.moments is None:
             return task.local.optimizer.fresh(start)
         values = task.moments.values[position]
         taken = task.moments.taken[position]
-        return Moments(values.clone(), taken.clone())
+        return OptimizerStates(values.clone(), taken.clone())
 
     def _descend(
         self,
         loss: Tensor,
         task: Task,
-        moments: Moments,
+        moments: OptimizerStates,
     ) -> None:
         """One step of the optimiser down the local loss and prox / 2 |theta_i - theta|^2."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)

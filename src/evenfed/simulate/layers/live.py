@@ -20,7 +20,7 @@ from .rewriting import Rewritten
 
 
 @dataclass(frozen=True)
-class Part:
+class LiveParameter:
     """One parameter: its entries in the live vector lie as `shape`; `order` turns that into torch's axes."""
 
     name: str
@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveParameters:
     """Weights that are multiplied come first (they may be computed with in less precision), then the rest.
 
     A convolution's weight lies as [out, taps, in], without the taps that only ever meet padding: those have
@@ -46,8 +46,8 @@ class Live:
     """
 
     columns: Tensor  # [L] where each entry stands in the model's flat vector
-    weights: tuple[Part, ...]
-    rest: tuple[Part, ...]
+    weights: tuple[LiveParameter, ...]
+    rest: tuple[LiveParameter, ...]
 
     @classmethod
     def of(
@@ -56,15 +56,15 @@ class Live:
         layout: Layout,
         example: Inputs,
         crop: bool,
-    ) -> "Live":
+    ) -> "LiveParameters":
         """Determined by one forward pass over `example`, a batch of inputs."""
         uses = _uses(model, example)
         total = sum(layout.sizes)
         everything = torch.arange(total)
         indices = layout.unflatten(everything)
         assert isinstance(indices, dict)
-        weights: list[Part] = []
-        rest: list[Part] = []
+        weights: list[LiveParameter] = []
+        rest: list[LiveParameter] = []
         weight_columns: list[Tensor] = []
         rest_columns: list[Tensor] = []
         for name, index in indices.items():
@@ -125,7 +125,7 @@ class Live:
             yield
 
 
-def _views(vector: Tensor, parts: tuple[Part, ...]) -> dict[str, Tensor]:
+def _views(vector: Tensor, parts: tuple[LiveParameter, ...]) -> dict[str, Tensor]:
     views: dict[str, Tensor] = {}
     if not parts:
         return views
@@ -182,18 +182,18 @@ def _part(
     index: Tensor,
     taps: Taps | None,
     crop: bool,
-) -> tuple[Part, Tensor]:
+) -> tuple[LiveParameter, Tensor]:
     """How a parameter lies, and where its live entries stand in the model's vector."""
     if taps is None:
         shape = tuple(index.shape)
         order = tuple(range(index.ndim))
-        return Part(name, shape, order), index
+        return LiveParameter(name, shape, order), index
     cropped = None
     if crop and not taps.whole:
         cropped = taps
         index = taps.crop(index)
     channels_last = index.permute(0, 2, 3, 1)
-    part = Part(
+    part = LiveParameter(
         name=name,
         shape=tuple(channels_last.shape),
         order=(0, 3, 1, 2),

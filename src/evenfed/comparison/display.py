@@ -1,0 +1,137 @@
+"""Tables and reports of results in Python; what draws them is loaded when something is shown."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..core.errors import InputError
+from ..core.words import counted
+from .entry_figures import EntryFigures
+from .folder import RunFolder
+from .history import History
+from .reading import read_folders
+
+if TYPE_CHECKING:
+    from ..report.document import Report
+    from ..report.table import Table
+
+
+def title_of_comparison(entries: int, seeds: int, rounds: int, clients: int, late: int) -> str:
+    """What was compared, and over how many last rounds figures are averaged."""
+    parts = [
+        counted(entries, "entry", "entries"),
+        counted(seeds, "seed"),
+        counted(rounds, "round"),
+        counted(clients, "client"),
+    ]
+    return f"{', '.join(parts)}; average of the last {counted(late, 'round')}"
+
+
+def table_of_run(title: str, history: History, notes: Sequence[str]) -> "Table":
+    """A run in two lines."""
+    from ..report import brief
+
+    return brief.of_run(title, history, notes)
+
+
+def table_of_comparison(
+    title: str,
+    rows: Sequence[EntryFigures],
+    floor: EntryFigures | None,
+    notes: Sequence[str],
+) -> "Table":
+    """A comparison, one line per entry."""
+    from ..report import brief
+
+    return brief.of_comparison(title, rows, floor, notes)
+
+
+def as_text(table: "Table") -> str:
+    """For `print`."""
+    from ..report import brief
+
+    return brief.text(table)
+
+
+def as_html(table: "Table") -> str:
+    """For notebooks."""
+    from ..report import brief
+
+    return brief.as_html(table)
+
+
+class ReportedRun(Protocol):
+    """A result, as far as a report needs it."""
+
+    @property
+    def folder(self) -> Path | None: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+    def write_to(self, root: Path) -> RunFolder: ...
+
+
+def target_of(folder: Path | None, out: str | Path | None) -> Path:
+    """The folder a report goes to."""
+    if out is not None:
+        return Path(out)
+    if folder is None:
+        raise InputError('these runs are in memory; give the report a folder: report("reports/mine")')
+    return folder / "report"
+
+
+def report_on(
+    results: Sequence[ReportedRun],
+    folder: Path | None,
+    out: str | Path | None,
+    show: bool,
+    full: bool,
+) -> list[Path]:
+    """Report on runs as `evenfed report` does: write the files, print the first table or all, name the files.
+
+    `folder`: where the runs are kept; None: in memory.
+    """
+    from rich.console import Console
+
+    from ..report import write
+    from ..report.files import write_report
+
+    target = target_of(folder, out)
+    with _document(results, folder, target.resolve().name) as document:
+        written = write_report(document, target, in_memory=folder is None)
+    if show:
+        page = Console(highlight=False, force_jupyter=False)
+        printed = document if full else document.in_brief(all_by="full=True")
+        page.print(write.terminal(printed, page))
+        page.print(f"\nWritten to {target}", markup=False)
+    return written.paths
+
+
+def page_on(results: Sequence[ReportedRun], folder: Path | None, path: Path) -> Path:
+    """Write the page on runs to one file."""
+    from ..report.files import prepare, write_page
+
+    prepare(path.parent)
+    with _document(results, folder, path.stem) as document:
+        written = write_page(document, path, in_memory=folder is None)
+    if written is None:
+        raise InputError("the page needs the package that draws; install it with: pip install 'evenfed[report]'")
+    return written
+
+
+@contextmanager
+def _document(results: Sequence[ReportedRun], folder: Path | None, name: str) -> Iterator["Report"]:
+    """The report on runs in their folders; those in memory are put into temporary ones."""
+    from ..report.document import Report
+
+    with tempfile.TemporaryDirectory() as place:
+        root = folder or Path(place) / name
+        folders = []
+        for result in results:
+            kept = result.write_to(root) if result.folder is None else RunFolder(result.folder)
+            folders.append(kept)
+        findings = read_folders(root, folders)
+        yield Report.of_findings([findings], beside_paper=False, last_rounds=results[0].window)

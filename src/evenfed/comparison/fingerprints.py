@@ -1,0 +1,171 @@
+"""What identifies a run from Python, where model, data and loss are objects: hashes and names for the run's header."""
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import trees
+from ..client import Pool
+from ..core.naming import is_known_by_class_only, name_of
+from ..simulate.initial_models import InitialModels
+from ..simulate.problem import Problem
+from ..simulate.state import Run
+from .client_table import client_table
+from .header import Header, Table, as_rows
+
+DATA_NAME = "own data"
+_LARGE = 2**28  # bytes; of a larger tensor evenly spaced rows are hashed
+
+
+def headers(
+    runs: list[Run],
+    problem: Problem,
+    drawn: InitialModels | None,
+    callbacks: Mapping[str, Any],
+) -> dict[str, Header]:
+    """The header of each run, by its name.
+
+    `drawn`: the model it starts from, if that is not the problem's. `callbacks`: those that decide its result, with
+    their options.
+    """
+    clients = clients_of(problem)
+    data = _data(problem)
+    model = _model(problem)
+    judged_classes = as_rows(problem.label_counts)
+    by_name = {}
+    starts: dict[int, tuple[str, str | None]] = {}
+    for run in runs:
+        seed = run.settings.seed
+        if seed not in starts:
+            theta = problem.theta
+            module = problem.model
+            if drawn is not None:
+                theta = drawn(seed)
+                module = drawn.problem(seed).model
+            starts[seed] = (_hash([theta]), frozen_hash(module))
+        initial, frozen = starts[seed]
+        by_name[run.name] = Header(
+            label=run.label,
+            seed=seed,
+            config={**config_of(run, data, model), **callbacks},
+            clients=clients,
+            device=str(problem.device),
+            initial=initial,
+            frozen=frozen,
+            metric=problem.metric.recorded,
+            judged_classes=judged_classes,
+        )
+    return by_name
+
+
+def frozen_hash(model: nn.Module) -> str | None:
+    """A hash of the parameters that are not trained, which no checkpoint holds; None if there are none."""
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    return _hash(frozen) if frozen else None
+
+
+def bare_header(run: Run, problem: Problem) -> Header:
+    """The header of a run in memory: its data are not hashed."""
+    data = {"name": DATA_NAME, "clients": len(problem.client_names)}
+    model = {"name": name_of(type(problem.model))}
+    return Header(
+        label=run.label,
+        seed=run.settings.seed,
+        config=config_of(run, data, model),
+        clients=clients_of(problem),
+        device=str(problem.device),
+        metric=problem.metric.recorded,
+        judged_classes=as_rows(problem.label_counts),
+    )
+
+
+def config_of(run: Run, data: Table, model: Table) -> dict[str, Any]:
+    """All that decides a run's result, in the form of `Experiment.config`."""
+    return {
+        "data": data,
+        "model": model,
+        "algorithm": run.algorithm.name,
+        "hyper_parameters": run.algorithm.describe(),
+        "train": run.settings.describe(),
+    }
+
+
+def clients_of(problem: Problem) -> Table:
+    """Who holds how much, in the form of `Federation.describe`."""
+    sizes = problem.train.sizes
+    judged = torch.zeros_like(sizes)
+    if problem.judged is not None:
+        judged = problem.judged.sizes
+    return client_table(problem.client_names, sizes.numpy(), judged.numpy())
+
+
+def _data(problem: Problem) -> dict[str, Any]:
+    names = "\0".join(problem.client_names)
+    data = {
+        "name": DATA_NAME,
+        "clients": len(problem.client_names),
+        "names": _text_hash(names),
+        "train": _pool(problem.train),
+        "test": None if problem.judged is None else _pool(problem.judged),
+    }
+    if problem.unseen is not None:
+        data["unseen"] = _pool(problem.unseen)
+    if problem.test is not None:
+        data["global_test"] = _pool(problem.test)
+    return data
+
+
+def _pool(pool: Pool) -> str:
+    """The number of examples, and a hash of them and of who holds which."""
+    tensors = [pool.sizes, pool.targets, *trees.leaves(pool.inputs)]
+    examples = int(pool.sizes.sum())
+    return f"{examples} examples, {_hash(tensors)}"
+
+
+def _model(problem: Problem) -> dict[str, Any]:
+    model = problem.model
+    parts = []
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        shape = list(tensor.shape)
+        parts.append(f"{name} {shape} {tensor.dtype} {tensor.requires_grad}")
+    parameters = "\n".join(parts)
+    structure = repr(model)
+    if " at 0x" in structure:  # an address, which changes from process to process
+        structure = ""
+    described = {
+        "name": name_of(type(model)),
+        "parameters": f"{len(problem.theta)} trained, {_text_hash(parameters)}",
+        "structure": _text_hash(structure),
+        "loss": name_of(problem.loss),
+        "score": None if problem.score is None else name_of(problem.score),
+    }
+    for what in ("loss", "score"):
+        function = getattr(problem, what)
+        if is_known_by_class_only(function):
+            warnings.warn(
+                f"{what} is an object that shows nothing of its values, so a folder knows only its class, "
+                f"{described[what]}: a change of its values will not be noticed; give it a __repr__, or use a function",
+                stacklevel=6,
+            )
+    return described
+
+
+def _hash(tensors: Sequence[Tensor]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        shape = list(tensor.shape)
+        digest.update(f"{shape} {tensor.dtype}".encode())
+        step = 1 + tensor.nbytes // _LARGE
+        rows = tensor.detach()[::step].contiguous().cpu()
+        if rows.numel():
+            content = rows.flatten().view(torch.uint8)
+            digest.update(content.numpy().data)
+    return digest.hexdigest()
+
+
+def _text_hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,64 @@
+"""Warnings of options that may not be meant, before anything is trained."""
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+
+from ..client import Client
+from ..settings import Settings
+from ..simulate.engines.stackability import check_training, depends_on_chance
+from ..simulate.initial_models import InitialModels
+from ..simulate.problem import Problem
+from ..simulate.state import Run
+from .findings import BASELINE
+
+
+def without_effect(settings: Settings) -> list[str]:
+    """Options that are set and change the weights of algorithms that look at losses, and nothing else."""
+    options = []
+    if settings.smooth is not None:
+        options.append("smooth")
+    if settings.weigh_at == "average":
+        options.append("weigh_at")
+    return options
+
+
+def warn_of_options(runs: Sequence[Run], clients: Sequence[Client]) -> None:
+    """Once of each option that may not be meant."""
+    cautions = dict.fromkeys(run.settings.caution for run in runs)
+    for caution in cautions:
+        if caution is not None and len(clients) > 1:
+            warnings.warn(caution, stacklevel=3)
+
+
+def warn_of_seeds(runs: Sequence[Run], problem: Problem, drawn: InitialModels | None) -> None:
+    """Where every seed trains FedAvg in the same way: the seeds are then no sample."""
+    of_baseline = [run.settings for run in runs if run.label == BASELINE]
+    seeds = [settings.seed for settings in of_baseline]
+    if len(seeds) < 2 or not _is_without_chance(of_baseline[0], problem):
+        return
+    if drawn is not None:
+        first = drawn(seeds[0])
+        second = drawn(seeds[1])
+        if not torch.equal(first, second):
+            return
+    warnings.warn(
+        f"all {len(seeds)} seeds give the same FedAvg run: they start from the same model, and every client is one "
+        "batch. They show nothing about chance; give a function that makes another model for each seed, such as "
+        "lambda: MyModel(), or a smaller batch_size",
+        stacklevel=3,
+    )
+
+
+def _is_without_chance(settings: Settings, problem: Problem) -> bool:
+    """Whether nothing is drawn once the initial model is given."""
+    sizes = problem.train.sizes
+    with_data = int((sizes > 0).sum())
+    batch_size = settings.batch_size
+    is_one_batch = batch_size is None or batch_size >= int(sizes.max())
+    is_everyone = settings.drawn(with_data) == with_data
+    if not is_one_batch or not is_everyone or settings.augment is not None:
+        return False
+    check_training(problem, [settings.batching])  # a model that fails in training mode is told in words
+    return not depends_on_chance(problem)

@@ -1,0 +1,93 @@
+"""An open round, between its losses and its updates."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .algorithm import Plan, Round, check_objective
+from .guard import Clip
+from .server import Server
+
+NOTHING = "no finite loss and update came back"
+REFUSED = "the guard left out every update"
+NOT_FINITE = "the step would leave a model that is not finite"
+
+LossesAt = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """An open round: who trains with which weight, and what closing it needs to know."""
+
+    server: Server
+    round: Round
+    plan: Plan
+    measured: Tensor  # [m] the losses of those who take part
+    counted: Tensor  # [m] the same as far as a guard lets them count
+    dropped: tuple[int, ...]
+    clipped: tuple[Clip, ...] = ()
+
+    @property
+    def losses(self) -> Tensor:
+        """[n] as measured; NaN for clients that do not take part."""
+        clients = len(self.server.sizes)
+        table = torch.full((clients,), torch.nan, dtype=torch.float64)
+        table[self.round.ids] = self.measured
+        return table
+
+
+def blamed(turn: OpenRound, reason: str | None, arrived: Tensor, norms: Tensor) -> tuple[int, ...]:
+    """Clients for whose missing or unusable update a round was skipped.
+
+    Where others replied, those that took the positive weight with them; where all did, the one with the longest update.
+    """
+    if reason is None:
+        return ()
+    plan = turn.plan
+    lost = plan.ids[~arrived]
+    if not bool(arrived.any()):
+        return (*turn.dropped, *lost.tolist())
+    if bool(arrived.all()):
+        is_longest = norms == norms.max()
+        culprits = plan.ids[is_longest & (norms > 0)]
+        return tuple(culprits.tolist())
+    held_weight = plan.weights[~arrived] > 0
+    culprits = lost[held_weight]
+    return tuple(culprits.tolist())
+
+
+def restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
+    """The plan of those whose update arrived, rescaled to the planned total."""
+    ids = plan.ids[arrived]
+    weights = plan.weights[arrived] * rescue
+    return dataclasses.replace(plan, ids=ids, weights=weights)
+
+
+def among(round: Round, ids: Tensor) -> Round:
+    """The round as if only `ids` had taken part."""
+    taking_part = torch.isin(round.ids, ids)
+    ids = round.ids[taking_part]
+    losses = round.losses[taking_part]
+    shares = round.shares[taking_part]
+    shares = shares / shares.sum()
+    return dataclasses.replace(
+        round,
+        ids=ids,
+        losses=losses,
+        shares=shares,
+    )
+
+
+def objective(turn: OpenRound) -> float:
+    """F at the measured losses: the curve a report draws, even where the weights came from smoothed ones."""
+    round = turn.round
+    losses = turn.counted
+    if len(losses) == 0:
+        return float("nan")
+    algorithm = turn.server.algorithm
+    objective = algorithm.objective(losses, round.shares)
+    check_objective(algorithm, objective)
+    return float(objective)

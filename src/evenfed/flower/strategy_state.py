@@ -1,0 +1,109 @@
+"""Where a strategy stands: between rounds the server, within one what is open."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from flwr.app import ArrayRecord, Message
+from torch import Tensor
+
+from ..core.algorithm import Algorithm
+from ..core.average import Average, ModelState
+from ..core.server import Record, Server
+from ..core.server_step import with_average
+from ..settings import Settings
+from ..simulate.initial_state import new_server
+from .plain import PlainRound
+from .private import NextRoundSetup, PrivateRound, check_run, with_private_memory
+from .wire import Shape
+
+
+def first_server(
+    algorithm: Algorithm,
+    settings: Settings,
+    shape: Shape,
+    arrays: ArrayRecord,
+    sizes: Tensor,
+    private: bool,
+) -> Server:
+    """The server before its first round, over clients of these sizes [n]."""
+    travelling = shape.chosen(arrays)
+    theta, buffers = shape.read(travelling)
+    server = new_server(
+        algorithm,
+        settings,
+        theta,
+        sizes,
+        layout=shape.layout,
+        buffers=buffers,
+    )
+    if not private:
+        return server
+    with_data = sizes > 0
+    count = settings.drawn(int(with_data.sum()))
+    check_run(count, shape)
+    return with_private_memory(server)
+
+
+class StrategyState:
+    """The server and its models as Flower holds them, and the open round."""
+
+    def __init__(self, server: Server, shape: Shape) -> None:
+        self.server = server
+        self.shape = shape
+        self.arrays = shape.arrays(server.theta, server.buffers)  # the current model, which clients train
+        self.average_before: Average | None = None  # as it stood before the last round
+        self.round: PlainRound | PrivateRound | None = None
+        self.record: Record | None = None  # of the round, once its step is taken
+        self.measured: dict[int, float] = {}  # losses at the model `weighed` of the next round, by client
+        self.ahead: NextRoundSetup | None = None  # what a private round has done for the next
+        self.began = 0.0
+
+    @property
+    def deployed(self) -> ArrayRecord:
+        """The model that serves clients."""
+        return self._arrays_of(self.server.deployed)
+
+    @property
+    def weighed(self) -> ArrayRecord:
+        """The model at which clients measure the losses that give their weights."""
+        return self._arrays_of(self.server.weighed)
+
+    def _arrays_of(self, model: ModelState) -> ArrayRecord:
+        if model.theta is self.server.theta:
+            return self.arrays
+        return self.shape.arrays(model.theta, model.buffers)
+
+    def adopt(self, arrays: ArrayRecord) -> None:
+        """Go on from the model that Flower holds: a wrapper may have added noise to ours.
+
+        The average then holds that model instead of ours, which is not to leave the server without the noise.
+        """
+        if arrays is self.arrays:
+            return
+        self.measured = {}  # of another model
+        self.ahead = None
+        received, buffers = self.shape.read(arrays)
+        theta = received.to(self.server.theta)
+        server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
+        if self.average_before is not None:
+            server = with_average(server, self.average_before, skipped=False)
+        self.server = server
+        self.arrays = arrays
+
+    def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """To what the open round has asked, until it has enough of them."""
+        assert self.round is not None
+        enough = self.round.enough if isinstance(self.round, PlainRound) else None
+        return self.round.connection.replies(messages, enough)
+
+    def close(self) -> Record:
+        """Take the step of the open round."""
+        assert self.round is not None
+        before = self.server.average
+        server, record = self.round.close()
+        if not record.skipped:
+            self.average_before = before  # else the model is still that of an earlier round
+        self.server = server
+        self.record = record
+        self.arrays = self.shape.arrays(server.theta, server.buffers)
+        return record

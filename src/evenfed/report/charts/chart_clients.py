@@ -1,0 +1,76 @@
+"""The clients of a comparison: their names, sizes and labels."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...comparison.findings import Findings
+from ...core.printable import printable
+from .chart import Row
+
+_MOST_LABELS = 3  # named of a client; the rest are "others"
+
+
+@dataclass(frozen=True)
+class ChartClients:
+    """All clients, in order."""
+
+    names: Sequence[str]  # no two alike
+    train_sizes: Sequence[int]
+    judged_sizes: Sequence[int]
+    label_counts: NDArray[np.int64] | None  # [n, classes]
+    has_sizes: bool = True  # an audit may not know them
+
+    @classmethod
+    def of(cls, findings: Findings) -> "ChartClients":
+        header = findings.header
+        return cls(
+            names=unique(header.clients["names"], str(header.data.get("name", ""))),
+            train_sizes=header.train_sizes,
+            judged_sizes=header.judged_sizes,
+            label_counts=header.label_counts,
+            has_sizes=findings.origin is None or findings.origin.has_sizes,
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def about(self) -> Iterator[Row]:
+        """What a tooltip says of each client."""
+        for client, name in enumerate(self.names):
+            yield {
+                "client": name,
+                "size": self.train_sizes[client],
+                "judged": self.judged_sizes[client],
+                "labels": self.mix(client),
+            }
+
+    def mix(self, client: int) -> str:
+        """A client's most frequent labels."""
+        if self.label_counts is None:
+            return "not recorded"
+        counts = self.label_counts[client]
+        total = int(counts.sum())
+        if total == 0:
+            return "none"
+        order = np.argsort(-counts, kind="stable")
+        parts = []
+        rest = 100
+        for label in order[:_MOST_LABELS]:
+            share = round(100 * int(counts[label]) / total)
+            if share > 0:
+                parts.append(f"{label}: {share} %")
+                rest -= share
+        if rest > 0:
+            parts.append(f"others: {rest} %")
+        return ", ".join(parts)
+
+
+def unique(names: Sequence[str], data: str) -> list[str]:
+    """Names without the data set's prefix, or numbers where names are not unique."""
+    short = [printable(str(name).removeprefix(f"{data}-")) for name in names]
+    if len(set(short)) == len(short):
+        return short
+    return list(map(str, range(len(short))))

@@ -1,0 +1,351 @@
+"""Entries against FedAvg: paired differences, the noise floor beside them, and one sentence per entry."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ..comparison import configuration
+from ..comparison.entry_figures import LASTING
+from ..comparison.findings import BASELINE, Entry
+from ..comparison.intervals import Difference
+from ..comparison.noise_floor import Chance
+from ..comparison.statistics import Differences
+from ..core.decimals import rounded
+from .table import Cell, Column, Line, Table
+from .tables import (
+    EQUAL_SEEDS,
+    LASTING_NOTE,
+    ONE_SEED,
+    compared_by,
+    joined,
+    judged_by,
+    metric_columns,
+    name_of,
+    title,
+    when,
+)
+
+_ON_THESE = {"better": "better on these federations", "worse": "worse on these federations"}
+_VERBS = {
+    "better": "lifted",
+    "worse": "lowered",
+    "no difference shown": "not shown to change",
+}
+_VERBS_DOWN = {**_VERBS, "better": "lowered", "worse": "raised"}  # of a metric of which less is better
+_VERBS_OF_STD = {**_VERBS, "better": "narrowed", "worse": "widened"}
+
+
+def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[Table]:
+    """Every table of entries against others that has something to compare.
+
+    With several federations the mean difference comes first, then each federation's under its name.
+    """
+    tables = []
+    kinds = [paired]
+    if differences.findings.origin is None:  # else no configuration is known
+        kinds += [same_average, same_rate, undamped, unaveraged]
+    for make in kinds:
+        table = make(differences, names)
+        if table is not None:
+            tables.append(table)
+    return tables
+
+
+def restated(tables: Iterable[Table | None], kind: str, measure: str, *notes: str) -> list[Table]:
+    """Tables of other figures than the measured ones, under names of their own."""
+    renamed = []
+    for table in tables:
+        if table is not None:
+            own = replace(
+                table,
+                name=f"{kind}-{table.name}",
+                title=f"{table.title}, {measure}",
+                notes=(*notes, *table.notes),
+            )
+            renamed.append(own)
+    return renamed
+
+
+def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Each entry against FedAvg; "better" only if the interval excludes zero."""
+    findings = differences.findings
+    baseline, *others = findings.everyone
+    rivals = {entry.label: baseline.label for entry in others}
+    head = f"Paired difference from {findings.baseline_name}"
+    return _against(differences, names, rivals, "paired", head)
+
+
+def same_average(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries that deploy an average against FedAvg that deploys the same one: tells re-weighting from averaging."""
+    usual_rate = _rate(differences.findings.baseline)
+    fedavg_with = _fedavg_by_deployment(differences)
+    rivals = {}
+    for entry in differences.findings.entries:
+        average = entry.average
+        rival = fedavg_with.get((usual_rate, average))
+        if entry.method != BASELINE and average is not None and rival is not None:
+            rivals[entry.label] = rival
+    head = "Paired difference from FedAvg with the same average"
+    return _against(differences, names, rivals, "same-average", head)
+
+
+def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries against FedAvg with their learning rate, if it is not FedAvg's: tells re-weighting from the rate."""
+    usual_rate = _rate(differences.findings.baseline)
+    fedavg_with = _fedavg_by_deployment(differences)
+    rivals = {}
+    for entry in differences.findings.entries:
+        rate = _rate(entry)
+        rival = fedavg_with.get((rate, entry.average))
+        if entry.method != BASELINE and rate != usual_rate and rival is not None:
+            rivals[entry.label] = rival
+    head = "Paired difference from FedAvg with the same learning rate"
+    return _against(differences, names, rivals, "same-rate", head)
+
+
+def undamped(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries with smoothed losses against the same without: tells the damping from the re-weighting."""
+    rivals = configuration.undamped(differences.findings.configs)
+    head = "Paired difference from the same entry without smoothing"
+    return _against(differences, names, rivals, "undamped", head)
+
+
+def unaveraged(differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries that deploy an average against the same without: what averaging does."""
+    rivals = configuration.unaveraged(differences.findings.configs)
+    head = "Paired difference from the same entry without averaging"
+    return _against(differences, names, rivals, "unaveraged", head)
+
+
+def _fedavg_by_deployment(differences: Differences) -> dict[tuple[float, float | None], str]:
+    """FedAvg's entries by learning rate and average."""
+    labels: dict[tuple[float, float | None], str] = {}
+    for entry in differences.findings.entries:
+        if entry.method == BASELINE:
+            labels.setdefault((_rate(entry), entry.average), entry.label)
+    return labels
+
+
+def _rate(entry: Entry) -> float:
+    settings = entry.config["train"]
+    return float(settings["lr"])
+
+
+def _against(
+    differences: Differences,
+    names: Sequence[str],
+    rivals: Mapping[str, str],
+    kind: str,
+    head: str,
+) -> Table | None:
+    """Entries against their rivals, by label; the notes end with one sentence per entry."""
+    findings = differences.findings
+    late = differences.late
+    lines = []
+    notes = [_note(differences)]
+    for label, rival in rivals.items():
+        if not differences.comparable(label, rival):
+            continue
+        shown = label
+        if rival != findings.baseline.label:
+            shown = f"{label} minus {rival}"
+        control = findings.named(label).is_control
+        gaps = {}
+        on_these = {}
+        floors = {}
+        for metric in compared_by(late):
+            gap = differences.between(label, rival, metric)
+            cells = _cells(differences, label, rival, metric)
+            lines.append(Line(shown, cells, metric, control))
+            gaps[metric] = gap
+            if differences.are_also_on_these:
+                on_these[metric] = differences.on_these(label, rival, metric)
+            floors[metric] = differences.chance(metric, gap.seeds)
+        if not control and gaps["mean"].is_judged:
+            digits = findings.metric.digits + 1
+            notes.append(answer(shown, gaps, floors, digits, on_these))
+    if not lines:
+        return None
+    return Table(
+        name=name_of(kind, late),
+        title=f"{head}, {when(findings, late)}",
+        columns=_columns(differences, names),
+        lines=lines,
+        notes=notes,
+        digits=findings.metric.digits,
+    )
+
+
+def _columns(differences: Differences, names: Sequence[str]) -> list[Column]:
+    """The difference with its interval, that on given federations and on each, how many gain, and what to conclude."""
+    columns = [Column("difference", "difference [95 %]")]
+    if differences.are_also_on_these:
+        columns.append(Column("these", "on these [95 %]"))
+    if differences.federations > 1:
+        columns.append(Column("better_on", "better on"))
+    columns += metric_columns(names)
+    columns.append(Column("verdict", ""))
+    return columns
+
+
+def _cells(differences: Differences, label: str, rival: str, metric: str) -> list[Cell]:
+    """What the columns hold, of one entry against its rival."""
+    gap = differences.between(label, rival, metric)
+    conclusion = gap.verdict
+    cells = [Cell.of(gap)]
+    if differences.are_also_on_these:
+        on_these = differences.on_these(label, rival, metric)
+        cells.append(Cell.of(on_these))
+        if gap.direction == 0:
+            conclusion = _ON_THESE.get(on_these.verdict, conclusion)
+    if differences.federations > 1:
+        on_each = differences.on_each(label, rival, metric)
+        better = sum(difference.is_better for difference in on_each)
+        cells.append(Cell(verdict=f"{better} of {len(on_each)}"))
+        for difference in on_each:
+            cells.append(Cell(difference.points, signed=True))
+    cells.append(Cell(verdict=conclusion))
+    return cells
+
+
+def _note(differences: Differences) -> str:
+    """What the numbers of these tables are."""
+    return joined(
+        f"{_unit(differences)}, paired by seed.",
+        _interval_note(differences),
+        "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
+        LASTING_NOTE if differences.late else "",
+        _unjudged_note(differences),
+    )
+
+
+def _interval_note(differences: Differences) -> str:
+    """What the intervals are over, and what they rest on."""
+    own = "the entry's own seeds"
+    if differences.findings.origin:
+        source = f"{own} alone"
+    elif differences.has_paired_floor:
+        source = f"{own} and FedAvg against FedAvg with other batches"
+    else:
+        source = f"{own} alone: FedAvg was not run with other batches"
+    if differences.are_over_federations:
+        note = f"Student's 95 % interval over {differences.federations} federations: what to expect of another one."
+        if differences.are_also_on_these:
+            note += f" On these: over seeds, the federations taken as given; from {source}."
+        return note
+    premise = "the clients are taken as given"
+    if differences.federations > 1:
+        premise = "the federations are taken as given"
+    return f"Student's 95 % interval over seeds; {premise}. It rests on {source}."
+
+
+def _unjudged_note(differences: Differences) -> str:
+    """Why there are no intervals, where there are none."""
+    if differences.are_over_federations or differences.fewest_seeds > 1:
+        return ""
+    return EQUAL_SEEDS if differences.has_equal_seeds else ONE_SEED
+
+
+def _unit(differences: Differences) -> str:
+    """What differences are measured in, at the start of a sentence."""
+    metric = differences.findings.metric
+    if metric.is_share:
+        return f"Points of {metric.name}"
+    better = "above" if metric.higher_is_better else "below"
+    return f"Differences in {metric.name} ({better} zero is better)"
+
+
+def controls(differences: Differences) -> Table:
+    """The noise floor as differences: what other batches, other seeds or another precision alone do."""
+    findings = differences.findings
+    metrics = judged_by(differences.late)
+    lines = []
+    for entry in findings.controls:
+        assert entry.repeats is not None
+        cells = []
+        for metric in metrics:
+            gap = differences.on_these(entry.label, entry.repeats, metric)
+            cells.append(Cell.of(gap))
+        line = Line(
+            entry=entry.label,
+            cells=cells,
+            part=f"minus {entry.repeats}",
+            control=True,
+        )
+        lines.append(line)
+    lines += _deviations(differences, metrics)
+    unit = "Points" if findings.metric.is_share else _unit(differences)
+    note = (
+        f"{unit}, with the 95 % interval over seeds. Two FedAvg figures: the standard deviation of their difference, "
+        "with other batches from the same initial model, and with a new seed (pooled from all FedAvg runs)."
+    )
+    return Table(
+        name=name_of("controls", differences.late),
+        title=f"What chance alone does, {when(findings, differences.late)}",
+        columns=metric_columns(metrics),
+        lines=lines,
+        notes=(note,),
+        digits=findings.metric.digits,
+    )
+
+
+def _deviations(differences: Differences, metrics: Sequence[str]) -> list[Line]:
+    """How far two FedAvg figures of one seed, and of as many as there are, lie apart by chance."""
+    floor = differences.floor
+    kinds = {"a new seed": floor.of_other_seeds}
+    if floor.is_paired:
+        kinds = {"other batches": floor.of_other_batches, **kinds}
+    lines = []
+    for name, chance in kinds.items():
+        for seeds in sorted({1, len(differences.findings.seeds)}):
+            part = f"{name}, 1 seed"
+            if seeds > 1:
+                part = f"{name}, {seeds} seeds"
+            if differences.federations > 1:
+                part += f" x {differences.federations} federations"
+            cells = []
+            for metric in metrics:
+                deviation = chance(metric, seeds)
+                cells.append(Cell() if deviation is None else Cell(deviation.deviation))
+            lines.append(Line("two FedAvg figures", cells, part, control=True))
+    return lines
+
+
+def answer(
+    label: str,
+    gaps: Mapping[str, Difference],
+    floors: Mapping[str, Chance | None],
+    digits: int = 2,
+    on_these: Mapping[str, Difference] = {},
+) -> str:
+    """Whether the worst-served gain without lowering the mean, in a sentence.
+
+    `on_these`: the differences with the federations taken as given, where `gaps` have intervals over federations.
+    """
+    clauses = []
+    for metric in ("worst10", LASTING, "mean", "std"):
+        if metric not in gaps:
+            continue
+        gap = gaps[metric]
+        floor = floors[metric]
+        among = [gap.points, gap.low, gap.high]
+        points = rounded(gap.points, digits, True, among)
+        low = rounded(gap.low, digits, True, among)
+        high = rounded(gap.high, digits, True, among)
+        amount = f"{points} [{low}, {high}]"
+        if floor:
+            repetition = "other batches" if floor.is_paired else "a new seed"
+            bound = rounded(floor.bound, digits)
+            amount += f"; {repetition} alone up to {bound}"
+        copula = "is" if metric in ("mean", "std") else "are"
+        verbs = _VERBS if gap.higher_is_better else _VERBS_DOWN
+        if metric == "std":
+            verbs = _VERBS_OF_STD
+        predicate = f"{copula} {verbs[gap.verdict]} ({amount})"
+        gap_on_these = on_these.get(metric)
+        if gap.direction == 0 and gap_on_these is not None and gap_on_these.direction:
+            predicate = (
+                f"{copula} {verbs[gap_on_these.verdict]} on these federations, not shown to change on others ({amount})"
+            )
+        clauses.append(f"the {title(metric)} {predicate}")
+    sentence = "; ".join(clauses)
+    return f"{label}: {sentence}."
