@@ -23,7 +23,7 @@ from torch import nn
 
 import evenfed
 from evenfed.callbacks import Progress
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.fairness import Fairness
 from page import put
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evenfed.comparison.intervals import Interval, over_federations, over_seeds, student
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.analysis.intervals import Interval, over_federations, over_seeds, student
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.fairness import mean_of_first
 from page import put
 

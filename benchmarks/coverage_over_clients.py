@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.report.over_clients import _gaps, _resampled
 
 RESULT = Path(__file__).parent / "results" / "coverage_over_clients.json"

@@ -20,7 +20,7 @@ from pathlib import Path
 from flwr.serverapp.strategy import FedAvg
 
 import page
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.flower import Fair, FairStrategy, messaging
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -109,7 +109,7 @@ def _strategy(system: str, count: int) -> object:
 
 def main(systems: list[str]) -> None:
     """The figures of these servers, each in a process of its own."""
-    from evenfed.comparison.provenance import provenance
+    from evenfed.comparison.storage.provenance import provenance
 
     path = HERE / "results" / "flower_memory.json"
     earlier = json.loads(path.read_text())["systems"] if path.exists() else {}

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import page
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from real_nodes import RealNodes
 
 ROOT = Path(__file__).parents[1]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import evenfed
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.models import NextToken
 from iid_cifar10.task import cnn
 

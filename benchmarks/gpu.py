@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import evenfed
 import page
 from evenfed import models
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.core.streams import Batching
 from evenfed.data.partition import dirichlet, split
 from evenfed.local.training import LocalTraining

@@ -19,7 +19,7 @@ import numpy as np
 
 import environments
 import page
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "iid_cifar10"

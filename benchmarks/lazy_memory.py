@@ -50,7 +50,7 @@ def measure(form: str, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Write the data, measure each form in a process of its own, and keep the figures."""
-    from evenfed.comparison.provenance import provenance
+    from evenfed.comparison.storage.provenance import provenance
 
     figures = {}
     with tempfile.TemporaryDirectory() as name:

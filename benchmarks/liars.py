@@ -29,7 +29,7 @@ import liars_honest
 import liars_page
 from evenfed.algorithms import names
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.core.errors import InputError
 from evenfed.core.server import Record, Update
 from evenfed.data.federation import federate

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evenfed.comparison.folder import RunFolder
-from evenfed.comparison.pack import unpacked
-from evenfed.comparison.record_json import from_json
+from evenfed.comparison.storage.folder import RunFolder
+from evenfed.comparison.storage.pack import unpacked
+from evenfed.comparison.storage.record_json import from_json
 from evenfed.core.guard import Guard, ReportedNumbers
 
 RESULTS = Path(__file__).parent.parent / "results"

@@ -28,7 +28,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 from safetensors.torch import load_file
 
 import page
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.flower import FairStrategy
 from evenfed.flower.server import initial_arrays
 from evenfed.simulate.problem import initial_model

@@ -12,8 +12,8 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from evenfed.flower.masking_client import MASKED, PROTOCOL, respond
-from evenfed.flower.masking_server import ProtocolMessenger, open_session
+from evenfed.flower.secagg.masking_client import MASKED, PROTOCOL, respond
+from evenfed.flower.secagg.masking_server import ProtocolMessenger, open_session
 
 SUMS = 4
 

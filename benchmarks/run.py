@@ -19,7 +19,7 @@ import environments
 import evenfed
 import page
 from evenfed import models
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.data import DataSettings, federate
 
 HERE = Path(__file__).parent

@@ -282,7 +282,7 @@ def measured(what: str, source: str | None, *arguments: Any) -> dict[str, Any]:
 
 def origin(source: str | None) -> dict[str, Any]:
     """Of figures that are about to be measured."""
-    from evenfed.comparison.provenance import commit_of, provenance
+    from evenfed.comparison.storage.provenance import commit_of, provenance
 
     made = provenance()
     tree = HERE.parent if source is None else Path(source).resolve().parent

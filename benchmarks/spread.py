@@ -52,7 +52,7 @@ def measure(workers: int, out: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Measure both, compare the models' bits, and keep the figures."""
-    from evenfed.comparison.provenance import provenance
+    from evenfed.comparison.storage.provenance import provenance
 
     with tempfile.TemporaryDirectory() as name:
         one = Path(name) / "one"

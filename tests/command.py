@@ -45,7 +45,7 @@ def start(
 LOADED = [
     "evenfed.cli.commands",
     "evenfed.cli.training",
-    "evenfed.comparison.tune",
+    "evenfed.comparison.tuning.tune",
     "evenfed.simulate.engines.slots",
     "optuna",
     "sympy",

@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from evenfed.comparison.folder import RunFolder, replace_text
-from evenfed.comparison.rounds_file import chained
+from evenfed.comparison.storage.folder import RunFolder, replace_text
+from evenfed.comparison.storage.rounds_file import chained
 
 
 class Growing:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evenfed.comparison.rounds_file import chained
+from evenfed.comparison.storage.rounds_file import chained
 
 FLOOR = "fedavg-other-seeds"
 PAIRED_FLOOR = "fedavg-other-batches"

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import evenfed
-from evenfed.comparison.reading import read
-from evenfed.comparison.record_json import from_json, to_json
+from evenfed.comparison.storage.reading import read
+from evenfed.comparison.storage.record_json import from_json, to_json
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.document import Report
 from evenfed.report.write import markdown

@@ -7,7 +7,7 @@ from torch import nn
 
 import evenfed
 from evenfed import models
-from evenfed.client import Pool
+from evenfed.clients.client import Pool
 from evenfed.simulate.engines.parallel import why_not_stacked
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.stacked import Stacked

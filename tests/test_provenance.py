@@ -2,8 +2,8 @@
 
 import subprocess
 
-from evenfed.comparison import provenance
-from evenfed.comparison.provenance import commit_of
+from evenfed.comparison.storage import provenance
+from evenfed.comparison.storage.provenance import commit_of
 
 
 def git(tree, *words):

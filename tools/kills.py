@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import evenfed
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.core.errors import DamageWarning
 
 ENTRIES = ["vred", "ditto", "semi_vred[smooth=0.25]"]

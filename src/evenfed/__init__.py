@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from .algorithms import register
     from .auditing.audit import Audit, audit
     from .callbacks import Progress
-    from .client import Client
+    from .clients.client import Client
+    from .clients.population import Clients
     from .comparison.api import compare, train
     from .comparison.loading import load
     from .comparison.result import Comparison, Result
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .data.arrays import federate
     from .fairness import Fairness, Inequality, Suppression
     from .metrics import Metric
-    from .population import Clients
     from .settings import Settings
 
 __all__ = [
@@ -62,7 +62,7 @@ _HOMES = {
     "Audit": "auditing.audit",
     "audit": "auditing.audit",
     "Progress": "callbacks",
-    "Client": "client",
+    "Client": "clients.client",
     "compare": "comparison.api",
     "train": "comparison.api",
     "load": "comparison.loading",
@@ -80,7 +80,7 @@ _HOMES = {
     "Inequality": "fairness",
     "Suppression": "fairness",
     "Metric": "metrics",
-    "Clients": "population",
+    "Clients": "clients.population",
     "Settings": "settings",
 }  # name -> the module it is from
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .algorithms import find, names
-from .client import Client
+from .clients.client import Client
 from .comparison.api import train
 from .core.algorithm import Algorithm, Plan, PrivateInputs, PrivatePart, build, check_declared
 from .core.class_checks import overridden

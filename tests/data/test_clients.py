@@ -19,8 +19,9 @@ from torch.utils.data import (
 )
 
 import evenfed
-from evenfed import Client, InputError, client, examples, lazy
-from evenfed.column_names import Heading
+from evenfed import Client, InputError
+from evenfed.clients import client, examples, lazy
+from evenfed.clients.column_names import Heading
 from evenfed.simulate.engines.parallel import Parallel
 from evenfed.simulate.problem import EvalRequest, Problem
 

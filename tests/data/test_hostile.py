@@ -11,16 +11,16 @@ import zipfile
 import numpy as np
 import pytest
 
+from evenfed.clients.examples import _mapped
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.folder import RunFolder
-from evenfed.comparison.pack import PACKED, unpacked
+from evenfed.comparison.storage.folder import RunFolder
+from evenfed.comparison.storage.pack import PACKED, unpacked
 from evenfed.core.errors import InputError
 from evenfed.core.files import plain_file
 from evenfed.data import archive, fetch, hdf5, images
 from evenfed.data.folder import read_folder
 from evenfed.data.stackoverflow import read_stackexchange, read_stackoverflow
 from evenfed.data.text import read_shakespeare
-from evenfed.examples import _mapped
 
 FREE = 1 << 20  # instead of 64 of these: bombs take time to make
 ALL = hdf5.Choice(min_examples=0, max_examples=1000, first_users=9)

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from command import SMALL
-from evenfed.comparison import tune
-from evenfed.comparison.disk_sink import DiskSink
+from evenfed.comparison.storage.disk_sink import DiskSink
+from evenfed.comparison.tuning import tune
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 import evenfed
 from command import rounds_of
-from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.storage.folder import RunFolder
 from worked_example import federation, small_model
 
 TOOLS = Path(__file__).parents[2] / "tools"

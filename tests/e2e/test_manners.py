@@ -12,7 +12,7 @@ from evenfed.cli.commands import app
 from evenfed.cli.examples import EXAMPLES
 from evenfed.cli.training import tuning_progress
 from evenfed.comparison.progress import live
-from evenfed.comparison.search import Candidate
+from evenfed.comparison.tuning.search import Candidate
 from evenfed.core.verbosity import Verbosity
 
 ROOT = typer.main.get_command(app)

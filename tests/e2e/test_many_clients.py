@@ -9,10 +9,11 @@ import torch
 
 import evenfed
 from command import wait_for
-from evenfed.comparison import client_table, diagnostics
-from evenfed.comparison.columns_file import places_in
-from evenfed.comparison.folder import RunFolder
-from evenfed.comparison.pack import pack
+from evenfed.comparison.analysis import diagnostics
+from evenfed.comparison.storage import client_table
+from evenfed.comparison.storage.columns_file import places_in
+from evenfed.comparison.storage.folder import RunFolder
+from evenfed.comparison.storage.pack import pack
 from evenfed.core.errors import DamageError, DamageWarning
 from evenfed.core.server import PER_CLIENT
 from evenfed.fairness import moved, oscillation

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from command import rounds_of
-from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.storage.folder import RunFolder
 from evenfed.core.errors import DamageWarning
 from reports import FLOOR, figures_in
 

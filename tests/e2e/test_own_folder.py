@@ -9,7 +9,7 @@ import pytest
 
 from evenfed import InputError
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.tune import tables
+from evenfed.comparison.tuning.tune import tables
 from evenfed.data import federate
 from evenfed.report.tuning import save_toml, toml_text
 

@@ -15,7 +15,7 @@ from torch import nn
 import evenfed
 import evenfed as package
 from command import SMALL
-from evenfed.comparison.lock import LOCK, locked
+from evenfed.comparison.storage.lock import LOCK, locked
 from worked_example import federation, small_model
 
 CPU = {"device": "cpu", "lr": 0.2, "batch_size": 4, "progress": False}

@@ -17,8 +17,8 @@ import submitit
 
 import evenfed as package
 from command import SMALL, rounds_of, wait_for
-from evenfed.comparison.folder import RunFolder
 from evenfed.comparison.parts import divided, parts_of
+from evenfed.comparison.storage.folder import RunFolder
 from evenfed.core.errors import InputError
 from evenfed.simulate.state import Run
 from evenfed.spread.dispatcher import Dispatcher

@@ -17,10 +17,10 @@ import pytest
 import command
 import evenfed as package
 from evenfed.comparison.experiment import DEMO, Experiment
-from evenfed.comparison.search import Candidate, Search
-from evenfed.comparison.search_space import LEARNING_RATES, space_of
-from evenfed.comparison.study import mark
-from evenfed.comparison.tune import front, tune
+from evenfed.comparison.tuning.search import Candidate, Search
+from evenfed.comparison.tuning.search_space import LEARNING_RATES, space_of
+from evenfed.comparison.tuning.study import mark
+from evenfed.comparison.tuning.tune import front, tune
 from evenfed.comparison.variants import Variant
 from evenfed.core.algorithm import Algorithm, hyper
 from evenfed.report import tuning as result

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, 
 from safetensors.torch import load_file
 from torch import nn
 
-from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.storage.folder import RunFolder
 from evenfed.flower import FairStrategy, client_app
 from evenfed.flower.server import initial_arrays, options
 from local_grid import OPTIONS, LocalGrid, assert_same, on_flower, simulated, sites

@@ -7,8 +7,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from evenfed.flower import client_app
-from evenfed.flower.masking_client import KEYS, MASKED, OPENED, PROTOCOL, SHARES
 from evenfed.flower.roster import Roster
+from evenfed.flower.secagg.masking_client import KEYS, MASKED, OPENED, PROTOCOL, SHARES
 from local_grid import LocalGrid, node_of, on_flower, sites, travelled
 from stranger import extended, fair, run
 from worked_example import federation, small_model

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from evenfed import InputError
-from evenfed.flower import certificates
-from evenfed.flower.deploy import federation, write_files
+from evenfed.flower.deployment import certificates
+from evenfed.flower.deployment.deploy import federation, write_files
 from evenfed.flower.sites import read_sites
 from machines import PATH, Machine
 

@@ -18,8 +18,8 @@ from torch.nn.functional import cross_entropy
 
 import evenfed
 from deployment import SITES, Deployment, commands
-from evenfed.flower import certificates
-from evenfed.flower.deploy import FLEET
+from evenfed.flower.deployment import certificates
+from evenfed.flower.deployment.deploy import FLEET
 from evenfed.simulate.problem import initial_model
 from machines import PATH
 

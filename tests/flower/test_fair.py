@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 import evenfed
-from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.storage.folder import RunFolder
 from evenfed.flower import Fair, loss_before, messaging
 from local_grid import node_of, simulated
 from stranger import CLIENTS, LR, SIZES, STEPS, app_of, extended, fair, model, run, train

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping
 
 import evenfed
-from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.storage.folder import RunFolder
 from local_grid import LocalGrid
 from stranger import LR, SIZES, app_of, extended, fair, model, run
 

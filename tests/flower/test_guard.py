@@ -11,7 +11,7 @@ import evenfed
 from evenfed.core.errors import InputError
 from evenfed.core.guard import Guard
 from evenfed.flower import FairStrategy, client_app
-from evenfed.flower.private_guard import UnusualError, check_mean, stepped, with_usual
+from evenfed.flower.secagg.private_guard import UnusualError, check_mean, stepped, with_usual
 from evenfed.flower.server import options
 from local_grid import OPTIONS, LocalGrid, assert_same, on_flower, simulated, sites
 from stranger import fair, run

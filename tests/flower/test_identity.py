@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.proto.node_pb2 import NodeInfo
 
 import evenfed
-from evenfed.comparison import record_json
+from evenfed.comparison.storage import record_json
 from evenfed.flower import FairStrategy, client_app
 from evenfed.flower.roster import Roster
 from evenfed.flower.server import initial_arrays

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from evenfed.flower.deploy import federation, write_files
+from evenfed.flower.deployment.deploy import federation, write_files
 from machines import PATH
 
 pytestmark = pytest.mark.slow

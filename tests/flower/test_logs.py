@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import evenfed.flower
-from evenfed.comparison import record_json
+from evenfed.comparison.storage import record_json
 from evenfed.flower import Fair, FairStrategy
 from fleet_grid import FleetGrid, node_of
 

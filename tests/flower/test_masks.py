@@ -10,9 +10,9 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from flwr.supercore.task_identity import TaskIdentity
 
 import evenfed
-from evenfed.flower import mask_crypto, masking_client
-from evenfed.flower.masking_client import KEYS, MASKED, OPENED, PROTOCOL, SHARES
-from evenfed.flower.masking_server import MaskedSum, ProtocolMessenger, Session, TooFewClientsError, open_session
+from evenfed.flower.secagg import mask_crypto, masking_client
+from evenfed.flower.secagg.masking_client import KEYS, MASKED, OPENED, PROTOCOL, SHARES
+from evenfed.flower.secagg.masking_server import MaskedSum, ProtocolMessenger, Session, TooFewClientsError, open_session
 
 pytestmark = pytest.mark.slow  # it loads flwr
 NODES = [11, 5, 8, 23]

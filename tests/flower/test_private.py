@@ -16,12 +16,13 @@ from flwr.serverapp.strategy import (
 from torch import nn
 
 import evenfed
-from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.storage.folder import RunFolder
 from evenfed.core.algorithm import Algorithm, PrivateInputs, PrivatePart, hyper
 from evenfed.core.fold import Fold
 from evenfed.core.sums import number_of_means, parts
-from evenfed.flower import FairStrategy, client_app, mask_crypto, masking_client, masking_server
+from evenfed.flower import FairStrategy, client_app
 from evenfed.flower.client import Site
+from evenfed.flower.secagg import mask_crypto, masking_client, masking_server
 from evenfed.flower.server import initial_arrays
 from evenfed.testing import check_algorithm
 from local_grid import OPTIONS, LocalGrid, node_of, on_flower, simulated, sites

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import evenfed
-from evenfed.comparison.folder import RunFolder
-from evenfed.comparison.live_reader import LiveRun
-from evenfed.comparison.lock import LOCK, locked
-from evenfed.comparison.pack import pack
+from evenfed.comparison.storage.folder import RunFolder
+from evenfed.comparison.storage.live_reader import LiveRun
+from evenfed.comparison.storage.lock import LOCK, locked
+from evenfed.comparison.storage.pack import pack
 from evenfed.flower import FairStrategy, client_app
 from evenfed.flower.server import initial_arrays
 from evenfed.report.charts.report import of_report
@@ -64,7 +64,7 @@ def test_runs_with_other_labels_share_a_folder_and_a_comparison_waits_for_them(t
 
 
 def test_a_lock_dies_with_its_process(tmp_path):
-    text = "import sys, time; from pathlib import Path; from evenfed.comparison.lock import hold_run\n"
+    text = "import sys, time; from pathlib import Path; from evenfed.comparison.storage.lock import hold_run\n"
     text += "held = hold_run(Path(sys.argv[1]) / 'a' / 'seed-0', Path(sys.argv[1])); print('held', flush=True)\n"
     text += "time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", text, tmp_path], stdout=subprocess.PIPE, text=True) as other:

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import (
 )
 
 import evenfed
-from evenfed.comparison.provenance import provenance
+from evenfed.comparison.storage.provenance import provenance
 from evenfed.flower import FairStrategy, client_app
 from evenfed.flower.server import initial_arrays, options
 from local_grid import OPTIONS, LocalGrid, on_flower, sites

@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideAdaptiveClippin
 
 import evenfed
 from evenfed.callbacks import Callback, EarlyStopping
-from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.storage.folder import RunFolder
 from evenfed.flower import client_app, server_app
 from local_grid import OPTIONS, LocalGrid, on_flower, simulated, sites
 from worked_example import federation, small_model

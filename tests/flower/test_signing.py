@@ -10,9 +10,9 @@ from flwr.supercore.fab import Fab
 from flwr.supernode.start_client_internal import _verify_fab
 
 from evenfed import InputError
-from evenfed.flower import certificates
-from evenfed.flower.new import write_app
-from evenfed.flower.signing import admit, sign_app
+from evenfed.flower.deployment import certificates
+from evenfed.flower.deployment.new import write_app
+from evenfed.flower.deployment.signing import admit, sign_app
 
 pytestmark = [
     pytest.mark.slow,

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import (
 from torch import nn
 
 import evenfed
-from evenfed.comparison.folder import RunFolder
+from evenfed.comparison.storage.folder import RunFolder
 from evenfed.flower import FairStrategy, client_app, messaging
 from evenfed.flower.server import initial_arrays
 from evenfed.report.live.page_versions import PageVersions

@@ -6,7 +6,8 @@ import torch
 
 import evenfed
 from evenfed.core import spooled
-from evenfed.flower import FairStrategy, client_app, trips
+from evenfed.flower import FairStrategy, client_app
+from evenfed.flower.drop_in import trips
 from local_grid import LocalGrid, assert_same, on_flower, sites
 from worked_example import federation, small_model
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import evenfed
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.reading import read
 from evenfed.core.errors import InputError
 from evenfed.data import images, store
 from evenfed.data.dataset import Dataset

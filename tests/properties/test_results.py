@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import evenfed
-from evenfed.comparison.pack import PACKED, pack
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.pack import PACKED, pack
+from evenfed.comparison.storage.reading import read
 from evenfed.report.document import Report
 from evenfed.report.page import contents, write
 from reports import put_rounds

@@ -9,7 +9,7 @@ from torch import nn
 
 import evenfed
 from evenfed.callbacks.measures import numbers, per_client
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.reading import read
 from evenfed.fairness import Fairness
 from evenfed.report import averaged
 from evenfed.report.document import Report

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from evenfed.comparison.averaging import averaged_rivals, before_and_after, one_decay_each
-from evenfed.comparison.reading import read
+from evenfed.comparison.analysis.averaging import averaged_rivals, before_and_after, one_decay_each
+from evenfed.comparison.storage.reading import read
 from evenfed.report.charts import across, averaging, over_rounds, turns
 from evenfed.report.charts.elements import label_lines
 from evenfed.report.charts.report import of_report

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from evenfed.comparison.reading import read
-from evenfed.comparison.search import Candidate
-from evenfed.comparison.statistics import Differences
-from evenfed.comparison.tune import front
+from evenfed.comparison.analysis.statistics import Differences
+from evenfed.comparison.storage.reading import read
+from evenfed.comparison.tuning.search import Candidate
+from evenfed.comparison.tuning.tune import front
 from evenfed.metrics import ACCURACY, LOSS
 from evenfed.report import charts
 from evenfed.report.charts import clients, differences, labels, trade_off, tuning

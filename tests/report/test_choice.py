@@ -14,10 +14,10 @@ import pytest
 
 import evenfed as package
 from evenfed.cli import main
-from evenfed.comparison import choose as choosing
+from evenfed.comparison.analysis.findings import Findings
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.findings import Findings
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.reading import read
+from evenfed.comparison.tuning import choose as choosing
 from evenfed.data import DataSettings, federate
 from evenfed.report import choice
 from evenfed.report.charts import choice as choice_chart

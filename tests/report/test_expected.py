@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from evenfed.comparison.expected import Fit, SpreadParts, expected_accuracies
-from evenfed.comparison.reading import read
+from evenfed.comparison.analysis.expected import Fit, SpreadParts, expected_accuracies
+from evenfed.comparison.storage.reading import read
 from evenfed.fairness import Fairness
 from evenfed.report.document import Report
 from evenfed.report.fit import fit_note

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evenfed.comparison.pack import pack
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.pack import pack
+from evenfed.comparison.storage.reading import read
 from evenfed.core.errors import InputError
 from evenfed.report import cached_report
 from evenfed.report.files import ReportRequest

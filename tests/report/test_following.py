@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from evenfed.comparison.live_reader import LiveFolder, LiveRun
-from evenfed.comparison.pack import pack
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.live_reader import LiveFolder, LiveRun
+from evenfed.comparison.storage.pack import pack
+from evenfed.comparison.storage.reading import read
 from evenfed.core.files import replace_text
 from growing import Growing
 

@@ -9,11 +9,11 @@ import pytest
 from torch import nn
 
 import evenfed
-from evenfed.comparison.identical_runs import are_equal
-from evenfed.comparison.intervals import Difference, over_seeds, spread_over_seeds
-from evenfed.comparison.noise_floor import Chance, NoiseFloor
-from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Differences
+from evenfed.comparison.analysis.identical_runs import are_equal
+from evenfed.comparison.analysis.intervals import Difference, over_seeds, spread_over_seeds
+from evenfed.comparison.analysis.noise_floor import Chance, NoiseFloor
+from evenfed.comparison.analysis.statistics import Differences
+from evenfed.comparison.storage.reading import read
 from evenfed.report.page import verdict
 from evenfed.report.page.evidence import Basis
 from evenfed.report.paired_tables import answer, controls, paired

@@ -2,9 +2,9 @@
 
 import pytest
 
-from evenfed.comparison.pack import pack
-from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Differences
+from evenfed.comparison.analysis.statistics import Differences
+from evenfed.comparison.storage.pack import pack
+from evenfed.comparison.storage.reading import read
 from evenfed.core.errors import InputError
 from evenfed.report.fill import filled
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import evenfed as package
-from evenfed.comparison.pack import pack
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.pack import pack
+from evenfed.comparison.storage.reading import read
 from reports import figures_in, numbers
 
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.reading import read
 from evenfed.report.document import Report
 from evenfed.report.files import write_page
 from evenfed.report.page import contents, evidence, runtime, verdict, write

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from browser import Browser, chromium, needs_chromium
-from evenfed.comparison.reading import read
+from evenfed.comparison.storage.reading import read
 from evenfed.report.document import Report
 from evenfed.report.files import write_page
 from evenfed.report.live.page_versions import PageVersions

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Differences
+from evenfed.comparison.analysis.statistics import Differences
+from evenfed.comparison.storage.reading import read
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.charts import bars
 from evenfed.report.paper import claims, numbers

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import evenfed as package
-from evenfed.comparison.entry_figures import row
-from evenfed.comparison.noise_floor import NoiseFloor
-from evenfed.comparison.reading import read
-from evenfed.comparison.statistics import Differences
+from evenfed.comparison.analysis.entry_figures import row
+from evenfed.comparison.analysis.noise_floor import NoiseFloor
+from evenfed.comparison.analysis.statistics import Differences
+from evenfed.comparison.storage.reading import read
 from evenfed.report.document import Report
 from evenfed.report.fill import filled, missing
 from evenfed.report.paired_tables import paired, same_average, unaveraged

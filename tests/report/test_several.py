@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenfed.comparison.intervals import components
-from evenfed.comparison.reading import read
-from evenfed.comparison.side_by_side import pooled
-from evenfed.comparison.statistics import Differences
+from evenfed.comparison.analysis.intervals import components
+from evenfed.comparison.analysis.side_by_side import pooled
+from evenfed.comparison.analysis.statistics import Differences
+from evenfed.comparison.storage.reading import read
 from evenfed.report.charts import differences
 from evenfed.report.charts.report import of_report
 from evenfed.report.document import Report

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from command import PATIENCE, wait_for
-from evenfed.comparison.live_reader import NewestComparison
+from evenfed.comparison.storage.live_reader import NewestComparison
 from evenfed.core.errors import InputError
 from evenfed.report.live.page_versions import PageVersions
 from growing import Growing

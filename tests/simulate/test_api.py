@@ -11,7 +11,7 @@ from torch import nn
 
 import evenfed
 from evenfed.algorithms import SemiVRed
-from evenfed.comparison.history import History
+from evenfed.comparison.analysis.history import History
 from evenfed.comparison.runs import seed_list
 from evenfed.core import streams
 from evenfed.core.guard import Guard

@@ -8,8 +8,8 @@ from torch import nn
 
 import evenfed
 from evenfed.comparison.loading import load
-from evenfed.comparison.reading import read
-from evenfed.comparison.record_json import from_json, to_json
+from evenfed.comparison.storage.reading import read
+from evenfed.comparison.storage.record_json import from_json, to_json
 from evenfed.core.guard import Clip, Guard
 from evenfed.report import charts
 from evenfed.report.charts import guard

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import evenfed
-from evenfed.comparison import record_json
-from evenfed.comparison.header import Header
-from evenfed.comparison.pack import pack, unpacked
+from evenfed.comparison.storage import record_json
+from evenfed.comparison.storage.header import Header
+from evenfed.comparison.storage.pack import pack, unpacked
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 import evenfed
-from evenfed.comparison import diagnostics
-from evenfed.comparison.pack import pack
+from evenfed.comparison.analysis import diagnostics
 from evenfed.comparison.progress import RoundsCounter, shown
+from evenfed.comparison.storage.pack import pack
 from evenfed.core.algorithm import Algorithm, Plan
 from evenfed.core.naming import name_of
 from evenfed.core.server import Record

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..comparison.findings import BASELINE, Entry, Findings
-from ..comparison.header import Header
-from ..comparison.history import History
-from ..comparison.origin import Origin
+from ..comparison.analysis.findings import BASELINE, Entry, Findings
+from ..comparison.analysis.history import History
+from ..comparison.analysis.origin import Origin
 from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES
+from ..comparison.storage.header import Header
 from ..core.errors import unknown
 from ..core.server import Record
 from ..fairness import Vector

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..comparison import display
-from ..comparison.entry_figures import EntryFigures
-from ..comparison.findings import Findings
-from ..comparison.folder import RunFolder
-from ..comparison.intervals import Difference
-from ..comparison.pack import PACKED
-from ..comparison.reading import read
-from ..comparison.statistics import Differences
+from ..comparison.analysis.entry_figures import EntryFigures
+from ..comparison.analysis.findings import Findings
+from ..comparison.analysis.intervals import Difference
+from ..comparison.analysis.statistics import Differences
+from ..comparison.storage.folder import RunFolder
+from ..comparison.storage.pack import PACKED
+from ..comparison.storage.reading import read
 from ..core.errors import InputError, check_text, unknown
 from . import column_roles
 from .column_roles import Roles

@@ -15,7 +15,7 @@ from . import printed_output
 from .common_options import Quiet, Verbose, data_sets_like, detail_of, experiments_like
 
 if TYPE_CHECKING:
-    from ..comparison.search import Search
+    from ..comparison.tuning.search import Search
 
 
 class Format(StrEnum):
@@ -150,8 +150,8 @@ def tune(
 
     Options override the experiment's table `tune`. Its table `tune.grid` may give values to try.
     """
-    from ..comparison import tune as tuning
     from ..comparison.progress import shown_shares
+    from ..comparison.tuning import tune as tuning
     from ..core.files import made
     from ..report import tuning as result
     from ..report.files import prepare
@@ -190,7 +190,7 @@ def tune(
 
 def _search(table: dict[str, Any], trials: int | None) -> "Search":
     """What a table `tune` with the command's options asks for; `--trials` is for a Bayesian search alone."""
-    from ..comparison.search import Search
+    from ..comparison.tuning.search import Search
 
     search = Search.of(table)
     if trials is not None and search.method == "grid":

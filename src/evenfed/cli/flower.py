@@ -13,7 +13,7 @@ from . import examples
 from .console import Page, console, say
 
 if TYPE_CHECKING:
-    from ..flower.app_check import Row
+    from ..flower.deployment.app_check import Row
 
 flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
 
@@ -26,7 +26,7 @@ def _root() -> None:
 @flower_app.command(epilog=examples.of("flower new"))
 def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the app.")]) -> None:
     """Write a complete Flower app, ready for `flwr run`."""
-    from ..flower.new import write_app
+    from ..flower.deployment.new import write_app
 
     page = Page(highlight=False, soft_wrap=True)
     for path in write_app(folder):
@@ -51,7 +51,7 @@ def deploy_files(
     ] = False,
 ) -> None:
     """Write keys, certificates, a proxy and systemd units for a federation on real machines."""
-    from ..flower.deploy import federation, write_files
+    from ..flower.deployment.deploy import federation, write_files
 
     page = Page(highlight=False, soft_wrap=True)
     for path in write_files(out, federation(server, sites, bin_folder, signed), force):
@@ -69,7 +69,7 @@ def sign(
     ] = None,
 ) -> None:
     """Sign an app as it is now, for sites that run only signed apps."""
-    from ..flower.signing import sign_app
+    from ..flower.deployment.signing import sign_app
 
     path = sign_app(folder, key, out)
     Page(highlight=False, soft_wrap=True).print(str(path), markup=False)
@@ -83,7 +83,7 @@ def admit(
     ),
 ) -> None:
     """Let this machine's SuperLink pass an app's signature on to the sites, which verify it."""
-    from ..flower.signing import admit as let_in
+    from ..flower.deployment.signing import admit as let_in
 
     name = let_in(signature, database)
     Page(highlight=False, soft_wrap=True).print(f"{name} is admitted as it was signed.", markup=False)
@@ -96,7 +96,7 @@ def check(
     run_config: Annotated[str, typer.Option(metavar="PAIRS", help="As in `flwr run --run-config`.")] = "",
 ) -> None:
     """Try an app in this process before `flwr run`: data, model and one local step of each site."""
-    from ..flower.app_check import check_app
+    from ..flower.deployment.app_check import check_app
 
     report = check_app(folder, sites, run_config)
     if report.rows:

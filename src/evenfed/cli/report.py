@@ -96,7 +96,7 @@ def pack(
 ) -> None:
     """Pack a finished comparison into one small file without models; `evenfed report DEST` reads it."""
     from ..comparison.federations import expanded
-    from ..comparison.pack import pack as pack_runs
+    from ..comparison.storage.pack import pack as pack_runs
 
     page = console()
     (folder,) = _comparisons([folder])
@@ -134,10 +134,10 @@ def choose(
     ] = False,
 ) -> None:
     """Choose the best entry of every method on validation data, and write an experiment to confirm it."""
-    from ..comparison.choose import choose as choose_entries
     from ..comparison.federations import expanded
-    from ..comparison.reading import read
-    from ..comparison.tune import tables
+    from ..comparison.storage.reading import read
+    from ..comparison.tuning.choose import choose as choose_entries
+    from ..comparison.tuning.tune import tables
     from ..experiments import named_after
     from ..report import choice, write
     from ..report.files import write_choice

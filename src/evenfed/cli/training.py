@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ..algorithms import BUILT_IN
+from ..comparison.analysis.findings import BASELINE, Findings
 from ..comparison.experiment import DEMO, Experiment
 from ..comparison.federations import comparison_in, expanded
-from ..comparison.findings import BASELINE, Findings
 from ..comparison.progress import live, progress_page, shown_shares
 from ..comparison.runner import Introduction, complete, complete_by_workers, take_over
 from ..comparison.runs import seed_list
-from ..comparison.search import Candidate
-from ..comparison.tune import Tuned
+from ..comparison.tuning.search import Candidate
+from ..comparison.tuning.tune import Tuned
 from ..comparison.variants import parse_list, value_of, with_baseline
 from ..core.tables import without_none
 from ..core.verbosity import Verbosity

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..callbacks import Callback, Callbacks, callback_list
 from ..callbacks.registry import deciding
-from ..client import Client
+from ..clients.client import Client
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, Interruption
 from ..core.server import Record
@@ -24,19 +24,19 @@ from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
 from ..spread.options import SpreadOptions, spread_of
 from . import fingerprints
-from .advice import advice_on
+from .analysis.advice import advice_on
+from .analysis.entry_order import read_order, write_order
 from .arguments import check_arguments
 from .driver import Training, drive
-from .entry_order import read_order, write_order
-from .folder import RunFolder
-from .header import Header
-from .lock import locked
 from .option_warnings import warn_of_options, warn_of_seeds, without_effect
 from .parts import ComparisonPart, held, parts_of, places_in, train_parts
 from .progress import ListenerSink, shown, shown_shares, silence, wanted_detail
 from .result import Comparison, Result
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
 from .session import train_in, unfinished
+from .storage.folder import RunFolder
+from .storage.header import Header
+from .storage.lock import locked
 from .variants import Variant, with_baseline
 
 Entry = str | Algorithm | type[Algorithm] | Variant | Mapping[str, Any]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..core.errors import InputError
 from ..core.words import counted
-from .entry_figures import EntryFigures
-from .folder import RunFolder
-from .history import History
-from .reading import read_folders
+from .analysis.entry_figures import EntryFigures
+from .analysis.history import History
+from .storage.folder import RunFolder
+from .storage.reading import read_folders
 
 if TYPE_CHECKING:
     from ..report.document import Report

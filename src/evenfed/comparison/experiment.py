@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .. import models, trees
 from ..callbacks.registry import Chosen, by_name, chosen, deciding
-from ..client import Pool
+from ..clients.client import Pool
 from ..core.errors import InputError, check_choice, unknown
 from ..core.files import plain_file
 from ..data import DataSettings, Federation
@@ -22,7 +22,7 @@ from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem, initial_model
 from ..simulate.state import Run
 from . import toml_keys
-from .configuration import repetitions
+from .analysis.configuration import repetitions
 from .federations import folder_name
 from .loss_and_score import KEYS, LossAndScore
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list

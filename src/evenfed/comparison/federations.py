@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..core.errors import InputError
-from .folder import RunFolder
-from .pack import PACKED
+from .storage.folder import RunFolder
+from .storage.pack import PACKED
 
 _FOLDER = re.compile(r"federation-(\d+)")
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from .. import trees
-from ..client import Pool
+from ..clients.client import Pool
 from ..core.naming import is_known_by_class_only, name_of
 from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem
 from ..simulate.state import Run
-from .client_table import client_table
-from .header import Header, Table, as_rows
+from .storage.client_table import client_table
+from .storage.header import Header, Table, as_rows
 
 DATA_NAME = "own data"
 _LARGE = 2**28  # bytes; of a larger tensor evenly spaced rows are hashed

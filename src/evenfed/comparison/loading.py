@@ -16,15 +16,15 @@ from ..core.errors import InputError, check_whole
 from ..core.naming import StoredFunction, restored
 from ..settings import Settings
 from ..simulate.state import State
-from .entry_order import read_order
+from .analysis.entry_order import read_order
 from .federations import comparison_in
 from .fingerprints import frozen_hash
-from .folder import RunFolder
-from .header import Header, Table
-from .pack import unpacked
-from .restoring import state_in
 from .result import Comparison, Result
 from .runs import FLOOR_NAMES
+from .storage.folder import RunFolder
+from .storage.header import Header, Table
+from .storage.pack import unpacked
+from .storage.restoring import state_in
 
 
 def load(

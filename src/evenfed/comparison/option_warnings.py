@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import torch
 
-from ..client import Client
+from ..clients.client import Client
 from ..settings import Settings
 from ..simulate.engines.stackability import check_training, depends_on_chance
 from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem
 from ..simulate.state import Run
-from .findings import BASELINE
+from .analysis.findings import BASELINE
 
 
 def without_effect(settings: Settings) -> list[str]:

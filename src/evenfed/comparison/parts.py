@@ -23,10 +23,10 @@ from ..spread.dispatcher import Dispatcher, DispatchObserver, WorkerSlot, raise_
 from ..spread.local import local_places
 from ..spread.options import SLURM, SLURM_JOBS, SpreadOptions
 from ..spread.remote_call import Errand, JobResult
-from .folder import RunFolder
-from .lock import ANOTHER_FOLDER, locked
 from .progress import WorkersProgress
 from .session import stop_requested
+from .storage.folder import RunFolder
+from .storage.lock import ANOTHER_FOLDER, locked
 
 _FOLDER = ".parts"
 _PATIENCE = 60.0  # seconds that a worker waits for one that was left behind

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..client import Client
+from ..clients.client import Client
 from ..core.algorithm import Algorithm
 from ..core.average import ModelState
 from ..core.errors import InputError
@@ -22,19 +22,20 @@ from ..metrics import Metric
 from ..settings import Settings
 from ..simulate.problem import loaded
 from ..simulate.state import State
-from . import display, groups
-from .advice import notes_on
-from .entry_figures import EntryFigures, row
-from .entry_order import write_order
-from .expected import Expected
+from . import display
+from .analysis import groups
+from .analysis.advice import notes_on
+from .analysis.entry_figures import EntryFigures, row
+from .analysis.entry_order import write_order
+from .analysis.expected import Expected
+from .analysis.frame import Rounds, frame
+from .analysis.history import History
 from .fingerprints import frozen_hash
-from .folder import RunFolder
-from .frame import Rounds, frame
-from .header import Header
-from .history import History
 from .labelled import Labelled
-from .lock import locked
 from .runs import FLOOR_NAMES
+from .storage.folder import RunFolder
+from .storage.header import Header
+from .storage.lock import locked
 
 if TYPE_CHECKING:
     import pandas

@@ -14,25 +14,25 @@ from torch import nn
 
 from ..callbacks import Progress
 from ..callbacks.registry import by_name
-from ..client import Client
+from ..clients.client import Client
 from ..core.errors import InputError, Interruption
 from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from ..spread.options import SpreadOptions
-from .client_table import client_table
-from .configuration import differences
+from .analysis.configuration import differences
+from .analysis.findings import Findings
 from .driver import Listener, closed
 from .experiment import Experiment
-from .findings import Findings
-from .folder import RunFolder
-from .header import Header, Table, as_rows
-from .lock import locked
-from .pack import unpacked
 from .parts import ComparisonPart, held, parts_of, places_in, train_parts
 from .progress import WorkersProgress, silence
-from .reading import read_runs
 from .session import stop_requested, train_in, unfinished
+from .storage.client_table import client_table
+from .storage.folder import RunFolder
+from .storage.header import Header, Table, as_rows
+from .storage.lock import locked
+from .storage.pack import unpacked
+from .storage.reading import read_runs
 
 Introduction = Callable[[Federation], None]
 

@@ -14,11 +14,11 @@ from ..callbacks import Callback
 from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem
 from ..simulate.state import Run
-from .configuration import Configuration
-from .disk_sink import DiskSink, StopRequested
+from .analysis.configuration import Configuration
 from .driver import EngineKey, Listener, Training, drive, engine_key
-from .folder import RunFolder
-from .header import Header
+from .storage.disk_sink import DiskSink, StopRequested
+from .storage.folder import RunFolder
+from .storage.header import Header
 
 _Session = tuple[bool, int] | None  # whether it has ended, and the round it started at; None: of a run by itself
 _STOPPING = b"\nstopping after this round; Ctrl-C again stops at once and loses what is not saved yet\n"

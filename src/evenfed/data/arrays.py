@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from .. import data_checks, examples
-from ..client import Client
+from ..clients import data_checks, examples
+from ..clients.client import Client
 from ..core.errors import InputError, check_choice, check_whole, first_line
 from ..core.scalars import is_number, unwrapped
 from . import partition as partitions

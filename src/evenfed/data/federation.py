@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..client import Client, Pool
+from ..clients.client import Client, Pool
 from ..core.errors import InputError
 from ..core.words import counted, first_of
 from . import partition, store

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..client import Client
+from ..clients.client import Client
 from ..core.errors import InputError
 from .arrays import Examples
 

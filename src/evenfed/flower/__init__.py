@@ -11,8 +11,8 @@ from .no_telemetry import be_quiet
 
 if TYPE_CHECKING:
     from .client import client_app
-    from .fair import Fair
-    from .mods import extend, loss_before
+    from .drop_in.fair import Fair
+    from .drop_in.mods import extend, loss_before
     from .recording import each_client, recorded
     from .server import server_app
     from .strategy import FairStrategy
@@ -31,10 +31,10 @@ __all__ = [
 _HOMES = {  # name -> its module
     "client_app": "client",
     "each_client": "recording",
-    "extend": "mods",
-    "Fair": "fair",
+    "extend": "drop_in.mods",
+    "Fair": "drop_in.fair",
     "FairStrategy": "strategy",
-    "loss_before": "mods",
+    "loss_before": "drop_in.mods",
     "recorded": "recording",
     "server_app": "server",
 }

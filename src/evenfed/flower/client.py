@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import nn
 
-from ..client import Client, alone
+from ..clients.client import Client, alone
 from ..core import sums
 from ..core.errors import InputError
 from ..losses import LossFunction
@@ -22,11 +22,12 @@ from ..settings import Settings
 from ..simulate import evaluation
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Score, Task, initial_model
-from . import masking_client, reply_fields, wire
+from . import reply_fields, wire
 from .client_store import ArrayStore, ClientStore, InContext, InFolder, moments_at, put_moments
-from .mask_crypto import Vector
-from .masked_sums import MEAN, RECORD, SCORES, MaskedTask
 from .message_work import MessageWork
+from .secagg import masking_client
+from .secagg.mask_crypto import Vector
+from .secagg.masked_sums import MEAN, RECORD, SCORES, MaskedTask
 from .wire import Shape
 
 ModelFunction = nn.Module | Callable[[], nn.Module]

@@ -16,10 +16,10 @@ from ..callbacks import Callbacks, Progress, callback_list
 from ..callbacks.notify import tell
 from ..callbacks.progress import RunInfo
 from ..callbacks.registry import deciding
-from ..comparison.folder import RunFolder
-from ..comparison.header import Header, Table
-from ..comparison.lock import hold_run
-from ..comparison.restoring import state_in
+from ..comparison.storage.folder import RunFolder
+from ..comparison.storage.header import Header, Table
+from ..comparison.storage.lock import hold_run
+from ..comparison.storage.restoring import state_in
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..metrics import ACCURACY, Metric

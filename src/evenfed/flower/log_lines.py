@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..comparison.client_history import ClientHistory
+from ..comparison.analysis.client_history import ClientHistory
 from ..core.printable import printable
 from ..core.server import Record
 from ..metrics import ACCURACY, Metric

@@ -11,7 +11,7 @@ import torch
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from ..comparison.client_table import MOST_INLINE
+from ..comparison.storage.client_table import MOST_INLINE
 from ..core import streams
 from ..core.errors import InputError
 from ..core.server import Server

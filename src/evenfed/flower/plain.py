@@ -18,10 +18,10 @@ from ..core.round import open_round
 from ..core.server import Record, Server, Update
 from . import reply_fields, wire
 from .connection import Connection
+from .drop_in.trips import Waiting, waiting_for_losses
 from .fleet_options import RoundClosing
 from .logs import log
 from .messaging import ClosingRule
-from .trips import Waiting, waiting_for_losses
 from .wire import Models, Shape, Task, Values
 
 Losses = Mapping[int, float]  # by client

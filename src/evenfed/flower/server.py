@@ -13,7 +13,7 @@ from torch import nn
 from ..callbacks import Callbacks, callback_list
 from ..callbacks.registry import by_name
 from ..callbacks.registry import chosen as trackers
-from ..comparison.folder import RunFolder
+from ..comparison.storage.folder import RunFolder
 from ..comparison.variants import Variant
 from ..core.errors import InputError, unknown
 from ..settings import Settings, extended

@@ -14,8 +14,8 @@ from torch import nn
 
 from ..callbacks import Callbacks
 from ..callbacks.progress import RunInfo
-from ..comparison.folder import RunFolder
-from ..comparison.header import Header
+from ..comparison.storage.folder import RunFolder
+from ..comparison.storage.header import Header
 from ..comparison.variants import Variant
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
@@ -23,21 +23,21 @@ from ..core.server import Record, Server
 from ..settings import Settings
 from ..simulate.state import Run, State
 from . import wire
+from .drop_in.trips import check_trips
 from .fleet_options import FleetOptions, seconds
 from .journal import AboutClients, Journal
 from .log_lines import final_table, guard_lines, round_line
 from .logs import log
 from .loop import Loop
-from .masking_client import LEAST
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .participation import DrawnClients, Participation
 from .plain import PlainRound
-from .private import PrivateRound, check_algorithm
 from .reply_fields import check_tell_errors
 from .roster import Roster
+from .secagg.masking_client import LEAST
+from .secagg.private import PrivateRound, check_algorithm
 from .sites import Admission
 from .strategy_state import StrategyState, first_server
-from .trips import check_trips
 from .wire import Shape, Task
 from .wrappers import described
 

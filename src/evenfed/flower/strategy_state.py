@@ -13,7 +13,7 @@ from ..core.server_step import with_average
 from ..settings import Settings
 from ..simulate.initial_state import new_server
 from .plain import PlainRound
-from .private import NextRoundSetup, PrivateRound, check_run, with_private_memory
+from .secagg.private import NextRoundSetup, PrivateRound, check_run, with_private_memory
 from .wire import Shape
 
 

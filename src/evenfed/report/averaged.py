@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..comparison.entry_figures import row
-from ..comparison.findings import Entry, Findings
+from ..comparison.analysis.entry_figures import row
+from ..comparison.analysis.findings import Entry, Findings
 from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
 from .table import Cell, Line, Table
 from .tables import accuracy_note, joined, metric_cells, name_of, when

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.entry_figures import METRICS, EntryFigures
-from ..comparison.findings import BASELINE, Entry, Findings
-from ..comparison.intervals import LOWER_IS_BETTER
-from ..comparison.statistics import Differences
+from ..comparison.analysis.entry_figures import METRICS, EntryFigures
+from ..comparison.analysis.findings import BASELINE, Entry, Findings
+from ..comparison.analysis.intervals import LOWER_IS_BETTER
+from ..comparison.analysis.statistics import Differences
 from . import paper
 from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
 from .table import Cell, Column, Line, MeansAndSpreads, Table

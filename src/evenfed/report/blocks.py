@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..comparison.choose import choose
-from ..comparison.reading import read
 from ..comparison.runs import FLOOR_NAMES
+from ..comparison.storage.reading import read
+from ..comparison.tuning.choose import choose
 from ..core.errors import InputError, unknown
 from . import cached_report, choice
 from .cached_report import CachedReport

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from ..comparison.diagnostics import last_finite
-from ..comparison.entry_figures import EntryFigures, row
-from ..comparison.history import History
+from ..comparison.analysis.diagnostics import last_finite
+from ..comparison.analysis.entry_figures import EntryFigures, row
+from ..comparison.analysis.history import History
 from ..core import markup
 from ..core.markup import MarkedText
 from ..metrics import Metric

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..comparison.pack import PACKED
+from ..comparison.storage.pack import PACKED
 from ..core.files import replace_text
 from ..core.tables import changed_fields
 from .table import Cell, Column, Line, Table

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..comparison.choose import Choice
-from ..comparison.entry_figures import LASTING
-from ..comparison.expected import MOST_UNEXPLAINED
-from ..comparison.findings import BASELINE, Entry
+from ..comparison.analysis.entry_figures import LASTING
+from ..comparison.analysis.expected import MOST_UNEXPLAINED
+from ..comparison.analysis.findings import BASELINE, Entry
+from ..comparison.tuning.choose import Choice
 from ..settings import VARIANT, Settings
 from .table import Cell, Column, Line, Table
 from .tables import (

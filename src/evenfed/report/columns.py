@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..comparison.entry_figures import EXPECTED, LASTING
+from ..comparison.analysis.entry_figures import EXPECTED, LASTING
 from ..metrics import Metric
 from .table import Column
 

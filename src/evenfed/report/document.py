@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..comparison import side_by_side
+from ..comparison.analysis import side_by_side
+from ..comparison.analysis.findings import Findings, seeds_named
+from ..comparison.analysis.statistics import Differences
 from ..comparison.federations import in_words, title
-from ..comparison.findings import Findings, seeds_named
-from ..comparison.folder import RunFolder
-from ..comparison.header import RunProvenance
-from ..comparison.reading import read
-from ..comparison.statistics import Differences
+from ..comparison.storage.folder import RunFolder
+from ..comparison.storage.header import RunProvenance
+from ..comparison.storage.reading import read
 from . import averaged, beside_paper, each_client, expected, guard_tables, held_out, paper, several, unpadded
 from .entry_settings import entry_settings
 from .every_run import runs

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..comparison.client_history import ClientHistory
-from ..comparison.findings import Findings
+from ..comparison.analysis.client_history import ClientHistory
+from ..comparison.analysis.findings import Findings
 from ..fairness import Vector
 from .table import Cell, Column, Line, Table
 from .tables import is_alone, measured_on

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..comparison.findings import Entry, Findings
+from ..comparison.analysis.findings import Entry, Findings
 from .table import Cell, Column, Line, Table
 
 _ALWAYS = "lr"

@@ -1,8 +1,8 @@
 """The table of every run by itself: how far seeds are apart, and which runs oscillate."""
 
-from ..comparison.entry_figures import row
-from ..comparison.findings import Findings
-from ..comparison.history import History
+from ..comparison.analysis.entry_figures import row
+from ..comparison.analysis.findings import Findings
+from ..comparison.analysis.history import History
 from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
 from .tables import (

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from ..comparison.entry_figures import EXPECTED
-from ..comparison.expected import Fit
-from ..comparison.findings import BASELINE, Findings
-from ..comparison.side_by_side import in_expectation
-from ..comparison.statistics import Differences
+from ..comparison.analysis.entry_figures import EXPECTED
+from ..comparison.analysis.expected import Fit
+from ..comparison.analysis.findings import BASELINE, Findings
+from ..comparison.analysis.side_by_side import in_expectation
+from ..comparison.analysis.statistics import Differences
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS
 from .fit import fit_note
 from .paired_tables import paired, restated, same_average

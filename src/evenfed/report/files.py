@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..comparison.choose import Choice
 from ..comparison.federations import expanded, has_results, title
-from ..comparison.tune import Tuned
+from ..comparison.tuning.choose import Choice
+from ..comparison.tuning.tune import Tuned
 from ..core.errors import InputError
 from ..core.files import replace_text
 from . import cached_report, choice, write

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..comparison.expected import MOST_UNEXPLAINED
-from ..comparison.findings import Findings
+from ..comparison.analysis.expected import MOST_UNEXPLAINED
+from ..comparison.analysis.findings import Findings
 
 
 def fit_note(findings: Findings) -> str:

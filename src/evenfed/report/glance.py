@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..comparison.findings import BASELINE, Findings
-from ..comparison.statistics import Differences
+from ..comparison.analysis.findings import BASELINE, Findings
+from ..comparison.analysis.statistics import Differences
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
 from .tables import figures_at, name_of, when

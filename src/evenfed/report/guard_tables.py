@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..comparison.findings import Entry, Findings
-from ..comparison.side_by_side import names_of
+from ..comparison.analysis.findings import Entry, Findings
+from ..comparison.analysis.side_by_side import names_of
 from ..core.guard import WHAT, Clip
 from .table import Cell, Column, Line, Table
 

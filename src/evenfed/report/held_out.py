@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.entry_figures import METRICS
-from ..comparison.findings import Entry, Findings
+from ..comparison.analysis.entry_figures import METRICS
+from ..comparison.analysis.findings import Entry, Findings
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
 from .tables import measured_on, spread_of

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..comparison.entry_figures import mean_and_spread
-from ..comparison.findings import Entry, Findings
+from ..comparison.analysis.entry_figures import mean_and_spread
+from ..comparison.analysis.findings import Entry, Findings
 from ..fairness import Inequality
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..comparison.findings import Entry, Findings
-from ..comparison.intervals import LOWER_IS_BETTER, Difference
+from ..comparison.analysis.findings import Entry, Findings
+from ..comparison.analysis.intervals import LOWER_IS_BETTER, Difference
 from ..fairness import Vector, mean_of_first
 from .table import Cell, Column, Line, Table
 from .tables import name_of, when

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..comparison import configuration
-from ..comparison.entry_figures import LASTING
-from ..comparison.findings import BASELINE, Entry
-from ..comparison.intervals import Difference
-from ..comparison.noise_floor import Chance
-from ..comparison.statistics import Differences
+from ..comparison.analysis import configuration
+from ..comparison.analysis.entry_figures import LASTING
+from ..comparison.analysis.findings import BASELINE, Entry
+from ..comparison.analysis.intervals import Difference
+from ..comparison.analysis.noise_floor import Chance
+from ..comparison.analysis.statistics import Differences
 from ..core.decimals import rounded
 from .table import Cell, Column, Line, Table
 from .tables import (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..comparison.entry_figures import METRICS
-from ..comparison.findings import BASELINE, Entry, Findings
-from ..comparison.intervals import LOWER_IS_BETTER
+from ..comparison.analysis.entry_figures import METRICS
+from ..comparison.analysis.findings import BASELINE, Entry, Findings
+from ..comparison.analysis.intervals import LOWER_IS_BETTER
 from ..core.errors import InputError
 from .table import MeansAndSpreads
 from .tables import title

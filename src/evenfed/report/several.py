@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..comparison.entry_figures import METRICS, mean_and_spread
-from ..comparison.findings import BASELINE, Entry, Findings
-from ..comparison.history import History
-from ..comparison.intervals import Array, components
-from ..comparison.side_by_side import differ_in_split_only, names_of, pooled
-from ..comparison.statistics import Differences
+from ..comparison.analysis.entry_figures import METRICS, mean_and_spread
+from ..comparison.analysis.findings import BASELINE, Entry, Findings
+from ..comparison.analysis.history import History
+from ..comparison.analysis.intervals import Array, components
+from ..comparison.analysis.side_by_side import differ_in_split_only, names_of, pooled
+from ..comparison.analysis.statistics import Differences
 from . import expected
 from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns

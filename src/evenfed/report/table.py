@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..comparison.entry_figures import mean_and_spread
-from ..comparison.intervals import Difference
+from ..comparison.analysis.entry_figures import mean_and_spread
+from ..comparison.analysis.intervals import Difference
 from ..core.decimals import rounded
 from ..core.printable import printable
 

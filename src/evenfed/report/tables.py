@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.entry_figures import LASTING, METRICS, EntryFigures
-from ..comparison.findings import Findings, seeds_named
+from ..comparison.analysis.entry_figures import LASTING, METRICS, EntryFigures
+from ..comparison.analysis.findings import Findings, seeds_named
 from ..comparison.runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .fit import fit_note

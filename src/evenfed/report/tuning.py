@@ -11,8 +11,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from ..comparison.search import Candidate
-from ..comparison.tune import Tuned, tables
+from ..comparison.tuning.search import Candidate
+from ..comparison.tuning.tune import Tuned, tables
 from ..core.errors import InputError
 from ..experiments import shown
 

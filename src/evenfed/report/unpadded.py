@@ -1,7 +1,7 @@
 """Sequences without their padding: figures, and differences from FedAvg."""
 
-from ..comparison.findings import Findings
-from ..comparison.statistics import Differences
+from ..comparison.analysis.findings import Findings
+from ..comparison.analysis.statistics import Differences
 from .paired_tables import paired, restated, same_average, same_rate
 from .table import Table
 from .tables import detailed

@@ -14,9 +14,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .. import losses, scores, trees
-from ..client import Pool
+from ..clients.client import Pool
+from ..clients.lazy import expect_binary, expect_classes
 from ..core.errors import InputError, first_line
-from ..lazy import expect_binary, expect_classes
 from ..losses import LossFunction, cross_entropy, per_example, takes_logits
 from ..metrics import Metric
 from .layers.recurrent import wherever_weights_lie

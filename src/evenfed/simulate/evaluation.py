@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import scores as built_in
-from ..client import Pool
+from ..clients.client import Pool
 from ..core.errors import InputError, first_line
 from ..core.server import Server
 from ..core.sparse import per_client

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from .. import losses, scores
-from ..client import Client, Pool
-from ..column_names import Heading
+from ..clients.client import Client, Pool
+from ..clients.column_names import Heading
+from ..clients.lazy import pools
+from ..clients.pooling import check_clients, names, only_pool
 from ..core.average import ModelState as ServerModel
 from ..core.choices import function_of
 from ..core.errors import InputError
 from ..core.server import OptimizerStates, Update
 from ..core.vector import Layout
-from ..lazy import pools
 from ..local.training import LocalTraining
 from ..losses import Functions, LossFunction, per_example
 from ..metrics import ACCURACY, LOSS, Metric
-from ..pooling import check_clients, names, only_pool
 from ..settings import BatchNorm, Settings
 from .checks import (
     ProblemProbe,

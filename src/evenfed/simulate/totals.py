@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..client import Pool
-from ..lazy import why_visited
+from ..clients.client import Pool
+from ..clients.lazy import why_visited
 
 MOST_CLASSES = 1000
 MANY_ROWS = 2000  # of a matrix, which torch adds more slowly than so many numbers of each column

@@ -5,8 +5,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from ...comparison.findings import Findings
-from ...comparison.statistics import Differences
+from ...comparison.analysis.findings import Findings
+from ...comparison.analysis.statistics import Differences
 from . import averaging, clients, differences, federation, guard, over_rounds, trade_off, turns, weights
 from .chart import Chart
 from .theme import DARK, LIGHT, THEMES, Style, Theme, looks

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ...comparison.averaging import averaged_rivals, one_decay_each
-from ...comparison.configuration import unaveraged
-from ...comparison.findings import Entry, Findings
-from ...comparison.statistics import Differences
+from ...comparison.analysis.averaging import averaged_rivals, one_decay_each
+from ...comparison.analysis.configuration import unaveraged
+from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.statistics import Differences
 from ..tables import title, when
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of

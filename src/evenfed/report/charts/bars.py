@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from ...comparison.findings import Findings
+from ...comparison.analysis.findings import Findings
 from ..paper import Numbers
 from ..tables import measured_on, title, when
 from .chart import Chart, Row, Spec, spec_of

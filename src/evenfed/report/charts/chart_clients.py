@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...comparison.findings import Findings
+from ...comparison.analysis.findings import Findings
 from ...core.printable import printable
 from .chart import Row
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...comparison.choose import Choice
-from ...comparison.findings import BASELINE
+from ...comparison.analysis.findings import BASELINE
+from ...comparison.tuning.choose import Choice
 from ..choice import FIGURES, Grid, averaged_over, figures_named, grids, in_order, shown
 from ..tables import title, when
 from .chart import Chart, Row, Spec, spec_of

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...comparison.findings import Entry, Findings
-from ...comparison.history import History
+from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.history import History
 from ...comparison.runs import FLOOR_NAMES
 from ...fairness import Vector
 from ..tables import is_alone, measured_on, when

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ...comparison.intervals import LOWER_IS_BETTER
-from ...comparison.statistics import Differences
+from ...comparison.analysis.intervals import LOWER_IS_BETTER
+from ...comparison.analysis.statistics import Differences
 from ..tables import judged_by, measured_on, title, when
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...comparison.findings import Findings
+from ...comparison.analysis.findings import Findings
 from ...core.printable import printable
 from .axes import Axis
 from .chart import Spec

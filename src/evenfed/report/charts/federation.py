@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...comparison.findings import Findings
+from ...comparison.analysis.findings import Findings
 from ...data import Federation
 from ..federation import label_skew, shares
 from .chart import Chart, Row, Spec, spec_of

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...comparison.findings import Entry, Findings
-from ...comparison.history import History
+from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.history import History
 from ..guard_tables import LEFT_OUT, counts_of, most_often, what_of
 from .chart import Chart, Row, Spec, spec_of
 from .chart_clients import ChartClients

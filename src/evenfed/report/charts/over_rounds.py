@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...comparison.findings import Findings
-from ...comparison.history import History
+from ...comparison.analysis.findings import Findings
+from ...comparison.analysis.history import History
 from ..tables import is_alone, measured_on
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...comparison.findings import Entry, Findings
-from ...comparison.history import History
+from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.history import History
 from ...comparison.runs import FLOOR_NAMES
 from .axes import Axis, Extent
 from .chart import Spec

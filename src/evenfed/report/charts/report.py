@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...comparison.findings import Findings
+from ...comparison.analysis.findings import Findings
 from .. import each_client
 from ..document import Report
 from . import averaging, bars, clients, differences, over_rounds, trade_off, turns, weights

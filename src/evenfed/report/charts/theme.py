@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...algorithms import BUILT_IN
-from ...comparison.findings import Entry
+from ...comparison.analysis.findings import Entry
 
 BLUE = "#0072b2"
 VERMILION = "#d55e00"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ...comparison.findings import Findings
-from ...comparison.history import History
+from ...comparison.analysis.findings import Findings
+from ...comparison.analysis.history import History
 from ..tables import is_alone, measured_on, when
 from .chart import Chart, Row, Spec, spec_of
 from .elements import (

@@ -1,6 +1,6 @@
 """What a search tried: mean against worst 10 % of every candidate, and those that no other beats in both."""
 
-from ...comparison.tune import Tuned
+from ...comparison.tuning.tune import Tuned
 from ..tuning import values_of
 from .chart import Chart, Row, Spec, spec_of
 from .elements import WIDTH, better, category, named_scale, quantity, rounded, shown, where

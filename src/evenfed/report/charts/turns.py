@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...comparison.averaging import before_and_after
-from ...comparison.findings import Entry, Findings
-from ...comparison.history import History
+from ...comparison.analysis.averaging import before_and_after
+from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.history import History
 from ...fairness import Vector
 from ..tables import measured_on
 from .chart import Chart, Row, Spec, spec_of

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...comparison.findings import BASELINE, Findings
-from ...comparison.history import History
+from ...comparison.analysis.findings import BASELINE, Findings
+from ...comparison.analysis.history import History
 from ...fairness import Vector
 from .chart import Chart, Row, Spec, spec_of
 from .chart_clients import ChartClients

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.federations import folders_inside
-from ...comparison.findings import Entry, Findings
-from ...comparison.live_reader import LiveFolder, NewestComparison
+from ...comparison.storage.live_reader import LiveFolder, NewestComparison
 from ...core.errors import InputError
 from .. import charts
 from ..charts.chart import Chart

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...comparison.findings import Entry, Findings
+from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.side_by_side import names_of
+from ...comparison.analysis.statistics import Differences
 from ...comparison.runs import FLOOR_NAMES
-from ...comparison.side_by_side import names_of
-from ...comparison.statistics import Differences
 from ...core.printable import printable
 from .. import charts
 from ..charts.chart import Chart

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...comparison.findings import Entry, Findings
-from ...comparison.intervals import Difference
+from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.intervals import Difference
+from ...comparison.analysis.statistics import Differences
 from ...comparison.runs import FLOOR_NAMES
-from ...comparison.statistics import Differences
 from ...metrics import Metric
 from .. import expected
 from ..tables import figures_at

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...comparison.findings import Entry
-from ...comparison.intervals import Difference
+from ...comparison.analysis.findings import Entry
+from ...comparison.analysis.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
 from ...core.printable import printable
 from ...metrics import Metric

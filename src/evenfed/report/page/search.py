@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...comparison.entry_figures import METRICS
-from ...comparison.search import Candidate
-from ...comparison.tune import Tuned
+from ...comparison.analysis.entry_figures import METRICS
+from ...comparison.tuning.search import Candidate
+from ...comparison.tuning.tune import Tuned
 from ...core.printable import printable
 from ...metrics import Metric
 from ..charts import tuning as pareto

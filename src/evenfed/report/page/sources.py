@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...comparison.analysis.findings import Findings
 from ...comparison.federations import folders_inside
-from ...comparison.findings import Findings
 from ...core.printable import without_passwords
 
 _TABLES = ("data", "model", "train")  # of a run's configuration

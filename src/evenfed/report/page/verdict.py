@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...comparison.findings import BASELINE, Entry
-from ...comparison.intervals import Difference
+from ...comparison.analysis.findings import BASELINE, Entry
+from ...comparison.analysis.intervals import Difference
 from ...core.words import counted
 from ..tables import EQUAL_SEEDS, figures_at
 from .evidence import Basis

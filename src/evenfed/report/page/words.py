@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...comparison.intervals import Difference
+from ...comparison.analysis.intervals import Difference
 from ...metrics import Metric
 
 _FEW = 3  # names that a sentence lists

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from ...client import Pool
+from ...clients.client import Pool
 from ...losses import Functions, values
 from ..layers.replay import Replay
 from .memory import DeviceInputs, example_shapes

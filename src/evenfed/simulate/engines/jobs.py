@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...client import Pool
+from ...clients.client import Pool
 from ..problem import Task
 
 Integers = NDArray[np.int64]

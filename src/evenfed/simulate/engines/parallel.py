@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from ... import trees
 from ...augment import Augmentation
-from ...client import Pool
+from ...clients.client import Pool
+from ...clients.lazy import why_visited
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
-from ...lazy import why_visited
 from ...losses import Functions
 from ...settings import Precision
 from ..problem import EvalRequest, EvalResult, Problem, Task, Updates

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...client import Pool
+from ...clients.client import Pool
 from ...losses import Functions
 from ..problem import EvalRequest, EvalResult, Problem, Task, Updates
 from .worker import Worker

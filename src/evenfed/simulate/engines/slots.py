@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...client import Pool, holding
+from ...clients.client import Pool, holding
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
 from ...local.training import LocalTraining

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from ... import trees
+from ...clients.lazy import why_visited
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
-from ...lazy import why_visited
 from ...losses import per_example
 from ..layers.dropout import Masks
 from ..layers.recurrent import wherever_weights_lie

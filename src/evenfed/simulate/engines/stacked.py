@@ -16,7 +16,7 @@ from torch.func import vmap
 
 from ... import trees
 from ...augment import Augmentation
-from ...client import Pool
+from ...clients.client import Pool
 from ...core import streams
 from ...core.maths import slope
 from ...core.server import Update

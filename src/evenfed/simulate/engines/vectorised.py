@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ...client import Pool
+from ...clients.client import Pool
 from ...losses import Functions
 from ..layers import attention, compiling, recurrent
 from ..layers.rewriting import Rewritten

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import trees
-from ...client import Pool
+from ...clients.client import Pool
 from ...core.server import OptimizerStates, Update
 from ...losses import Functions, values
 from ..problem import EvalRequest, EvalResult, Problem, Task, Updates

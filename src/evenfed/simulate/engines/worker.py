@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ... import trees
-from ...client import Pool
+from ...clients.client import Pool
 from ...core import streams
 from ...core.server import OptimizerStates, Update
 from ...local.optimizer import clip_factor

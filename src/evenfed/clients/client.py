@@ -1,0 +1,269 @@
+"""A client's data as the user gives it, checked, and all clients' data as the engines want it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import trees
+from ..core.errors import InputError
+from ..core.printable import printable
+from ..trees import Inputs
+from . import data_checks, examples
+from .column_names import Heading
+
+Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
+SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64
+
+
+@dataclass(frozen=True, repr=False)
+class Client:
+    """One client: `train` and `test` are (inputs, targets), tensors or arrays with one row per example.
+
+    A model of several inputs takes them as a dict (its keyword arguments) or a tuple of tensors or arrays.
+    In place of a pair: a torch Dataset or DataLoader, a Hugging Face dataset, a DataFrame, a folder with x.npy and
+    y.npy, or a function without arguments that loads one of these when the client is drawn.
+    `target`: the column of a table to predict, unless it is called label, labels, target or y. `size`, `test_size`: how
+    many examples a function loads. `groups`: a label per test example, such as an age group, for `Result.groups`.
+    """
+
+    train: Examples
+    test: Examples | None = None
+    name: str | None = None
+    target: str | None = None
+    size: int | None = None
+    test_size: int | None = None
+    groups: Any = None
+
+    def __post_init__(self) -> None:
+        if self.groups is None or self.test is None:
+            return
+        count = examples.count(self.test) if self.test_size is None else self.test_size
+        name = self.name or "without a name"
+        try:
+            shape = list(np.shape(self.groups))
+        except ValueError:
+            raise InputError(
+                f"client {name}: groups of unequal lengths; give one label for each test example"
+            ) from None
+        if count is not None and shape != [count]:
+            raise InputError(
+                f"client {name}: groups {shape} for {count} test examples; give one label for each test example"
+            )
+        missing = data_checks.missing(self.groups)
+        if missing:
+            raise InputError(f"client {name}: groups has {missing} missing values; give them a name such as 'unknown'")
+
+    def column_of(self, part: Examples) -> str | None:
+        """The column to predict of one of its parts; a pair beside a table has none and needs none."""
+        beside = self.test if part is self.train else self.train
+        if examples.is_pair(part) and beside is not None and not examples.is_pair(beside):
+            return None
+        return self.target
+
+    def __repr__(self) -> str:
+        train = _amount(self.train, self.size)
+        test = "none" if self.test is None else _amount(self.test, self.test_size)
+        return f"<Client {printable(str(self.name or 'without a name'))}: train {train}, test {test}>"
+
+
+def _amount(data: Examples, size: int | None) -> str:
+    """How many examples, as far as can be told without reading them."""
+    if examples.is_path(data):
+        return "in a folder"
+    count = examples.count(data) if size is None else size
+    return "when drawn" if count is None else str(count)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The examples of all clients, client after client: one tensor of targets, and one for each input."""
+
+    inputs: Inputs  # [N, ...] each
+    targets: Tensor  # [N, ...]
+    starts: Tensor  # [n] first row of each client
+    sizes: Tensor  # [n] rows of each client
+
+    @property
+    def owners(self) -> Tensor:
+        """[N] the client each row belongs to."""
+        clients = torch.arange(len(self.sizes))
+        return torch.repeat_interleave(clients, self.sizes)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of the clients `ids`, client after client."""
+        sizes = self.sizes[ids]
+        places = sizes.cumsum(0) - sizes  # where each client's rows begin among these
+        offsets = self.starts[ids] - places
+        total = int(sizes.sum())
+        return torch.arange(total) + offsets.repeat_interleave(sizes)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def of(self, client: int) -> tuple[Inputs, Tensor]:
+        """(inputs, targets) of one client, as views."""
+        start = int(self.starts[client])
+        size = int(self.sizes[client])
+        rows = slice(start, start + size)
+        return self.at(rows)
+
+    def at(self, rows: trees.Index) -> tuple[Inputs, Tensor]:
+        """(inputs, targets) of these rows; rows [c, b] give [c, b, ...]."""
+        return trees.rows(self.inputs, rows), self.targets[rows]
+
+    def to(self, device: torch.device) -> "Pool":
+        """On `device`, in plain memory order: other orders (channels last) cannot be stacked."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            flat = tensor.to(device).contiguous().view(-1)
+            return flat.view(tensor.shape)
+
+        with holding(self.inputs):
+            inputs = trees.mapped(moved, self.inputs)
+            targets = self.targets.to(device)
+        return Pool(inputs, targets, self.starts, self.sizes)
+
+
+Pools = tuple[Pool, Pool | None]  # of training and of test examples
+
+
+@contextmanager
+def holding(data: Inputs) -> Iterator[None]:
+    """Out of memory while a copy of `data` is made: the error says what to do."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        gigabytes = trees.nbytes(data) / 1e9
+        raise InputError(
+            f"the device's memory does not hold the data ({gigabytes:.2g} GB, images twice); use device='cpu', "
+            "a free GPU, or fewer examples"
+        ) from None
+
+
+def like_training(test: Pool, train: Pool) -> Pool | None:
+    """Test examples, if there are any; they must have the training examples' inputs."""
+    if len(test) == 0:
+        return None
+    tested = trees.names(test.inputs)
+    trained = trees.names(train.inputs)
+    if len(train) and tested != trained:
+        raise InputError(
+            f"test examples have inputs{', inputs'.join(tested)}, training examples inputs{', inputs'.join(trained)}; "
+            "give both the same"
+        )
+    return test
+
+
+def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
+    """The pools of a federation of which only the client at `position` is seen: what one site knows.
+
+    >>> train, test = alone(Client(train=(torch.ones(3, 2), torch.zeros(3).long())), 4, torch.float32)
+    >>> train.sizes.tolist(), train.of(4)[0].shape, test
+    ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
+    """
+    name = client.name or position
+    heading = Heading()
+    target = client.column_of(client.train)
+    train = _pool_at(position, client.train, f"client {name}, train", dtype, target, heading)
+    if client.test is None:
+        return train, None
+    target = client.column_of(client.test)
+    test = _pool_at(position, client.test, f"client {name}, test", dtype, target, heading)
+    return train, like_training(test, train)
+
+
+def _pool_at(
+    position: int,
+    part: Examples,
+    where: str,
+    dtype: torch.dtype,
+    target: str | None,
+    heading: Heading,
+) -> Pool:
+    inputs, targets = tensors(part, where, dtype, target, heading)
+    clients = position + 1
+    sizes = torch.zeros(clients, dtype=torch.int64)
+    sizes[position] = len(targets)
+    starts = torch.zeros_like(sizes)
+    return Pool(inputs, targets, starts, sizes)
+
+
+def tensors(
+    part: Examples,
+    where: str,
+    dtype: torch.dtype,
+    target: str | None = None,
+    heading: Heading | None = None,
+) -> tuple[Inputs, Tensor]:
+    """Whatever a user gives as one client's examples, as tensors; a function is called for them.
+
+    The columns of a table are compared with those of the tables that `heading` has seen.
+    """
+    if examples.is_loader(part):
+        part = examples.loaded(part, where)
+    table = examples.read(part, where, target)
+    if heading is not None:
+        heading.check(table.columns, where)
+    inputs = _inputs(table.inputs, f"{where} inputs", dtype)
+    targets = _tensor(table.targets, f"{where} targets", dtype)
+    answers = len(targets)
+    for name, tensor in zip(trees.names(inputs), trees.leaves(inputs), strict=True):
+        count = len(tensor)
+        if count == answers:
+            continue
+        advice = "give one target for each input"
+        if isinstance(table.inputs, list):
+            advice += ", and several inputs of one model as a tuple or a dict"
+        raise InputError(f"{where}: {count} inputs{name} but {answers} targets; {advice}")
+    return inputs, targets
+
+
+def _inputs(values: Any, where: str, dtype: torch.dtype) -> Inputs:
+    """A dict or tuple of tensors or arrays stays one; everything else becomes one tensor."""
+    if isinstance(values, Mapping):
+        by_name = {}
+        for name in values:
+            if not isinstance(name, str):
+                raise InputError(f"{where}: the key {name!r}; name each input as the model's forward() does")
+        for name in sorted(values):  # in one order, whatever the client's
+            value = values[name]
+            by_name[name] = _tensor(value, f"{where}[{name!r}]", dtype)
+        if not by_name:
+            raise InputError(f"{where}: an empty dict; give at least one tensor")
+        return by_name
+    is_tuple = isinstance(values, tuple) and len(values) > 0
+    if is_tuple and all(isinstance(value, Tensor | np.ndarray) for value in values):
+        tensors = []
+        for place, value in enumerate(values):
+            tensors.append(_tensor(value, f"{where}[{place}]", dtype))
+        return tuple(tensors)
+    return _tensor(values, where, dtype)
+
+
+def _tensor(values: Any, where: str, dtype: torch.dtype) -> Tensor:
+    try:
+        tensor = examples.as_tensor(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: cannot become a tensor ({error}); give a tensor or an array of numbers") from None
+    examples.check_rows(tensor, where)
+    if tensor.is_floating_point():
+        tensor = tensor.to(dtype)
+        _check_finite(tensor, where)
+    elif tensor.dtype in SMALL_INTEGERS:
+        tensor = tensor.long()
+    return tensor.detach()
+
+
+def _check_finite(tensor: Tensor, where: str) -> None:
+    finite = tensor.isfinite()
+    if bool(finite.all()):
+        return
+    rows = finite.reshape(len(tensor), -1)
+    spoilt = ~rows.all(1)
+    example = int(spoilt.nonzero()[0])
+    raise InputError(f"{where}: NaN or infinity in example {example}; clean or drop it")

@@ -1,0 +1,92 @@
+"""Data that would be read as something else than what they are, and trained on in silence."""
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data.sampler import RandomSampler, SequentialSampler
+
+from ..core.errors import InputError
+
+MASKED = "it has masked values; fill them (array.filled) or drop those rows"
+
+
+def comes_from(package: str, part: Any) -> bool:
+    """Whether its class, or one above it, is from this package, which need not be installed."""
+    for base in type(part).__mro__:
+        root = base.__module__.partition(".")[0]
+        if root == package:
+            return True
+    return False
+
+
+def refuse_target(target: str | None, kind: str, where: str) -> None:
+    """A column's name where there are no columns to choose from."""
+    if target is not None:
+        raise InputError(
+            f"{where}: target={target!r} names a column, but {kind} has none: what comes last is the target; leave "
+            "the name out, or give a table or a dict of columns"
+        )
+
+
+def check_alignment(rows: Any, others: Any, where: str) -> None:
+    """Refuse two pandas objects with the same labels in another order: rows are taken by position, not by label."""
+    if not comes_from("pandas", rows) or not comes_from("pandas", others):
+        return
+    labels = getattr(rows, "index", rows)
+    other_labels = getattr(others, "index", others)
+    if len(labels) != len(other_labels) or labels.equals(other_labels):
+        return
+    if labels.is_unique and other_labels.is_unique and labels.isin(other_labels).all():
+        raise InputError(
+            f"{where}: the two tables have the same row labels in another order, and rows are paired by position; "
+            "bring them into one order (b.loc[a.index]), or drop the labels (reset_index(drop=True))"
+        )
+
+
+def missing(values: Any) -> int:
+    """How many of an array or a list of names or numbers are None, NaN, NaT or pandas.NA."""
+    if not isinstance(values, Tensor | np.ndarray):
+        values = np.array(values, dtype=object)  # as they are: beside text, numpy writes NaN as text
+    array = np.asarray(values)
+    hidden = int(np.ma.getmaskarray(values).sum()) if is_masked(values) else 0
+    if array.dtype.kind in "biuSU":
+        return hidden
+    return hidden + sum(map(_is_missing, array.ravel()))
+
+
+def _is_missing(value: Any) -> bool:
+    """Nothing else differs from itself."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # of pandas.NA, that is not known
+        return True
+
+
+def is_masked(values: Any) -> bool:
+    """Whether some values are masked: torch, and numpy's plain arrays, show what is behind the mask."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return False
+    mask = np.ma.getmaskarray(values)
+    return bool(mask.any())
+
+
+def refuse_targets_among(inputs: Any, targets: Any, where: str) -> None:
+    """A table that still holds the column to predict would give the answer away."""
+    name = getattr(targets, "name", None)
+    if name is None or name not in getattr(inputs, "columns", ()):
+        return
+    if np.array_equal(np.asarray(inputs[name]), np.asarray(targets)):
+        raise InputError(
+            f"{where}: the inputs still hold the targets, as column '{name}'; drop it, or give the table alone and "
+            "name its target"
+        )
+
+
+def draws_each_once(sampler: Any) -> bool:
+    """Whether every item comes up once in a pass."""
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    return isinstance(sampler, SequentialSampler)

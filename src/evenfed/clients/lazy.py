@@ -1,0 +1,300 @@
+"""Clients whose data memory does not hold: read when they are used, dropped when others need the room."""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import trees
+from ..core.errors import InputError, check_whole
+from ..losses import check_binary_targets
+from ..trees import Inputs
+from . import examples, pooling
+from .client import Client, Pool, Pools, tensors
+from .column_names import Heading
+from .population import Clients
+
+HELD_MB = "EVENFED_HELD_MB"  # the environment's name for how many megabytes of loaded clients are kept for reuse
+HELD_MB_USUALLY = 512
+TRIED = 8  # examples that stand for all while the model is tried out
+
+Loaded = tuple[Inputs, Tensor]
+
+
+def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
+    """Training and test data of all clients: in memory, or read client by client if any of them has to be.
+
+    All tables must have the columns of the first one, or of the one that `heading` has seen.
+    """
+    pooling.check_clients(clients)
+    reason = _why_lazy(clients)
+    if reason is None:
+        return pooling.pools(clients, dtype, heading)
+    held = LoadedClients(_held_bytes(), heading or Heading())
+    train = LazyPool.over(clients, "train", dtype, held, reason)
+    if train is None:
+        raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
+    test = LazyPool.over(clients, "test", dtype, held, reason)
+    return train, test
+
+
+def why_visited(pool: Pool | None) -> str | None:
+    """Why clients of this pool must be visited one by one, if they must."""
+    if isinstance(pool, LazyPool):
+        return pool.reason
+    return None
+
+
+def expect_classes(pool: Pool, classes: int) -> None:
+    """Targets are classes below `classes`: clients read later are checked for it."""
+    if isinstance(pool, LazyPool):
+        pool.held.classes = classes
+        pool.check_at_hand()
+
+
+def expect_binary(pool: Pool) -> None:
+    """Targets are 0 and 1, or between them: clients read later are checked for it."""
+    if isinstance(pool, LazyPool):
+        pool.held.is_binary = True
+        pool.check_at_hand()
+
+
+class LoadedClients:
+    """Loaded clients, kept for reuse up to a number of bytes: the one that was used longest ago goes first."""
+
+    def __init__(self, limit: int, heading: Heading) -> None:
+        self.limit = limit
+        self.heading = heading  # the columns that tables must have
+        self.classes: int | None = None  # of the targets, if they are classes
+        self.is_binary = False  # whether targets are 0 and 1, or between them
+        self.size = 0
+        self.loaded: OrderedDict[LazyExamples, Loaded] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def get(self, part: "LazyExamples", read: Callable[[], Loaded]) -> Loaded:
+        """The part as it is kept, or as `read` gives it."""
+        with self.lock:
+            if part in self.loaded:
+                self.loaded.move_to_end(part)
+                return self.loaded[part]
+        fresh = read()
+        with self.lock:
+            if part not in self.loaded:
+                self.loaded[part] = fresh
+                self.size += _nbytes(fresh)
+            while self.size > self.limit:
+                dropped, tensors = self.loaded.popitem(last=False)
+                self.size -= _nbytes(tensors)
+                dropped.release()
+        return fresh
+
+
+@dataclass(frozen=True, eq=False)
+class LazyExamples:
+    """One client's training or test examples, as the user gave them."""
+
+    given: Any
+    where: str
+    target: str | None
+    size: int
+    is_lazy: bool
+
+    def read(self, dtype: torch.dtype, heading: Heading) -> Loaded:
+        """As tensors."""
+        inputs, targets = tensors(self.given, self.where, dtype, self.target, heading)
+        if len(targets) != self.size:
+            raise InputError(
+                f"{self.where}: {len(targets)} examples were loaded where {self.size} were announced; give "
+                "evenfed.Client the number it loads, as size= (training) or test_size="
+            )
+        return inputs, targets
+
+    def release(self) -> None:
+        """Let go of what was read of a mapped file."""
+        for array in _arrays(self.given):
+            examples.release(array)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LazyPool(Pool):
+    """Examples that are read client by client.
+
+    `inputs` and `targets` hold a few examples of one client, on which a model can be tried; `of` gives a client's own.
+    """
+
+    parts: Sequence[LazyExamples]
+    dtype: torch.dtype
+    held: LoadedClients
+    reason: str
+
+    @classmethod
+    def over(
+        cls,
+        clients: Sequence[Client],
+        what: str,
+        dtype: torch.dtype,
+        held: LoadedClients,
+        reason: str,
+    ) -> "LazyPool | None":
+        """The training or the test examples of all clients; None if nobody has any."""
+        parts = []
+        names = pooling.names(clients)
+        for name, client in zip(names, clients, strict=True):
+            parts.append(_part(client, f"client {name}, {what}", what, dtype, held.heading))
+        sizes = torch.tensor([part.size for part in parts])
+        with_examples = sizes.nonzero().flatten().tolist()
+        if not with_examples:
+            return None
+        first = parts[with_examples[0]]
+        inputs, targets = first.read(dtype, held.heading)
+        few = slice(TRIED)
+        pool = cls(
+            inputs=trees.rows(inputs, few),
+            targets=targets[few],
+            starts=sizes.cumsum(0) - sizes,
+            sizes=sizes,
+            parts=tuple(parts),
+            dtype=dtype,
+            held=held,
+            reason=reason,
+        )
+        pool.check_at_hand()
+        return pool
+
+    def check_at_hand(self) -> None:
+        """Check now the clients whose examples are in memory."""
+        for position, part in enumerate(self.parts):
+            if not part.is_lazy:
+                self.of(position)
+
+    def __len__(self) -> int:
+        return int(self.sizes.sum())
+
+    def of(self, client: int) -> Loaded:
+        """(inputs, targets) of one client, read if they are not at hand."""
+        if int(self.sizes[client]) == 0:
+            return trees.rows(self.inputs, slice(0)), self.targets[:0]
+        part = self.parts[client]
+
+        def read() -> Loaded:
+            inputs, targets = part.read(self.dtype, self.held.heading)
+            self._check_alike(part, inputs, targets)
+            device = self.targets.device
+            moved = trees.mapped(lambda tensor: tensor.to(device), inputs)
+            return moved, targets.to(device)
+
+        if not part.is_lazy:
+            return read()
+        return self.held.get(part, read)
+
+    def to(self, device: torch.device) -> "LazyPool":
+        """The examples for trials on `device`; clients go there when they are read."""
+        inputs = trees.mapped(lambda tensor: tensor.to(device), self.inputs)
+        return replace(self, inputs=inputs, targets=self.targets.to(device))
+
+    def _check_alike(self, part: LazyExamples, inputs: Inputs, targets: Tensor) -> None:
+        shapes = f"{trees.shapes(inputs)} -> {trees.example_shape(targets)}"
+        expected = f"{trees.shapes(self.inputs)} -> {trees.example_shape(self.targets)}"
+        if shapes != expected:
+            raise InputError(
+                f"{part.where}: examples are {shapes}, but those of the first client are {expected}; give all clients "
+                "the same shapes and types (pad sequences to one length)"
+            )
+        if self.held.is_binary:
+            check_binary_targets(targets, part.where)
+        classes = self.held.classes
+        if classes is None:
+            return
+        lowest = int(targets.min())
+        highest = int(targets.max())
+        if lowest < 0 or highest >= classes:
+            raise InputError(
+                f"{part.where}: targets go from {lowest} to {highest}, but the model scores {classes} classes; keep "
+                f"them in 0 .. {classes - 1}"
+            )
+
+
+def _part(
+    client: Client,
+    where: str,
+    what: str,
+    dtype: torch.dtype,
+    heading: Heading,
+) -> LazyExamples:
+    data = client.train if what == "train" else client.test
+    size = client.size if what == "train" else client.test_size
+    if data is None:
+        return LazyExamples(None, where, None, 0, is_lazy=False)
+    if examples.is_loader(data):
+        name = "size" if what == "train" else "test_size"
+        if size is None:
+            raise InputError(
+                f"{where}: a function that loads examples, without their number; give evenfed.Client(..., {name}=N)"
+            )
+        size = check_whole(f"{where}: {name}", size, 0)
+        return LazyExamples(data, where, client.column_of(data), size, is_lazy=True)
+    if _is_mapped(data):
+        _, mapped_targets = examples.pair(data, where)
+        return LazyExamples(data, where, None, len(mapped_targets), is_lazy=True)
+    inputs, targets = tensors(data, where, dtype, client.column_of(data), heading)
+    return LazyExamples((inputs, targets), where, None, len(targets), is_lazy=False)
+
+
+def _why_lazy(clients: Sequence[Client]) -> str | None:
+    if isinstance(clients, Clients) and not clients.is_mapped:
+        return None
+    for position, client in enumerate(clients):
+        for part in (client.train, client.test):
+            if part is None or _is_pair_of_tensors(part):  # most clients of a large federation
+                continue
+            name = client.name or position
+            if examples.is_loader(part):
+                return f"the data of client {name} are loaded when it is drawn"
+            if _is_mapped(part):
+                return f"the data of client {name} are mapped from disk and read row by row"
+    return None
+
+
+def _is_pair_of_tensors(part: Any) -> bool:
+    if type(part) is not tuple or len(part) != 2:
+        return False
+    inputs, targets = part
+    return type(inputs) is Tensor and type(targets) is Tensor
+
+
+def _is_mapped(part: Any) -> bool:
+    """Whether examples lie in files that are mapped into memory."""
+    if examples.is_path(part):
+        return True
+    return any(map(examples.is_mapped, _arrays(part)))
+
+
+def _arrays(part: Any) -> list[Any]:
+    """The arrays of a pair; none of another form."""
+    if not examples.is_pair(part):
+        return []
+    inputs, targets = part
+    if isinstance(inputs, dict):
+        return [*inputs.values(), targets]
+    if isinstance(inputs, tuple):
+        return [*inputs, targets]
+    return [inputs, targets]
+
+
+def _nbytes(loaded: Loaded) -> int:
+    inputs, targets = loaded
+    return trees.nbytes(inputs) + targets.nbytes
+
+
+def _held_bytes() -> int:
+    text = os.environ.get(HELD_MB, str(HELD_MB_USUALLY))
+    try:
+        megabytes = float(text)
+    except ValueError:
+        raise InputError(f"{HELD_MB}={text!r}: give a number of megabytes, e.g. {HELD_MB_USUALLY}") from None
+    return int(megabytes * 1e6)

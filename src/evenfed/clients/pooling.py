@@ -1,0 +1,201 @@
+"""The data of many clients as the engines want them: one tensor of targets, one per input, and where each begins."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import trees
+from ..core.errors import InputError
+from ..trees import Inputs
+from .client import Client, Examples, Pool, Pools, like_training, tensors
+from .column_names import Heading
+from .population import Clients, NumberedNames
+
+
+def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
+    """Training data, and test data if any client has some; floating inputs become `dtype`.
+
+    All tables must have the columns of the first one, or of the one that `heading` has seen.
+    """
+    check_clients(clients)
+    heading = heading or Heading()
+    if isinstance(clients, Clients):
+        return clients.pools(dtype, heading)
+    trains = [client.train for client in clients]
+    train = _pool(trains, clients, "train", dtype, heading)
+    if len(train) == 0:
+        raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
+    tests = [client.test for client in clients]
+    nothing = train.at(slice(0))
+    test = _pool(tests, clients, "test", dtype, heading, nothing)
+    return train, like_training(test, train)
+
+
+def only_pool(
+    clients: Sequence[Client],
+    what: str,
+    dtype: torch.dtype,
+    heading: Heading | None = None,
+) -> Pool:
+    """What clients hold that are held out of training: all of it in one pool."""
+    parts = [client.train for client in clients]
+    pool = _pool(parts, clients, what, dtype, heading or Heading())
+    if len(pool) == 0:
+        raise InputError(f"{what}: no examples; give some, or leave it out")
+    return pool
+
+
+def check_clients(clients: object) -> None:
+    """Refuse what is no sequence of at least one client."""
+    length: int | str = "unknown"
+    if hasattr(clients, "__len__"):
+        length = len(clients)
+    if not isinstance(clients, Sequence) or length == 0:
+        kind = type(clients).__name__
+        raise InputError(f"clients={kind} of length {length}: give a sequence of at least one evenfed.Client")
+    if isinstance(clients, Clients):
+        return
+    for i, client in enumerate(clients):
+        if not isinstance(client, Client):
+            kind = type(client).__name__
+            raise InputError(f"clients[{i}] is a {kind}; give evenfed.Client(train=(inputs, targets))")
+
+
+def names(clients: Sequence[Client]) -> Sequence[str]:
+    """The clients' names, or their positions; two of one name could not be told apart."""
+    if isinstance(clients, Clients):
+        named = clients.names
+    elif any(client.name for client in clients):
+        named = []
+        for position, client in enumerate(clients):
+            named.append(client.name or str(position))
+    else:
+        named = NumberedNames(len(clients))
+    if not isinstance(named, NumberedNames):
+        _refuse_repeated(named)
+    return named
+
+
+def _refuse_repeated(named: Sequence[str]) -> None:
+    position: dict[str, int] = {}
+    for i, name in enumerate(named):
+        first = position.setdefault(name, i)
+        if first != i:
+            raise InputError(
+                f"clients {first} and {i} are both called '{name}'; give each a name of its own (a client without one "
+                "is called by its position)"
+            )
+
+
+def _pool(
+    parts: Sequence[Examples],
+    clients: Sequence[Client],
+    what: str,
+    dtype: torch.dtype,
+    heading: Heading,
+    nothing: Examples = None,
+) -> Pool:
+    """The clients' parts, one after another; `nothing` stands for a part that is None."""
+    if nothing is not None:
+        parts = [nothing if part is None else part for part in parts]
+    names_columns = any(client.target is not None for client in clients)
+    pool = None if names_columns else _pool_of_alike(parts, what, dtype)
+    if pool is None:
+        return _pool_of_any(parts, clients, what, dtype, heading)
+    return pool
+
+
+def _pool_of_alike(parts: Sequence[Examples], what: str, dtype: torch.dtype) -> Pool | None:
+    """The same where all parts are pairs of tensors or arrays of one form: checked together, not one by one.
+
+    None where they are not, or where something is wrong with one of them.
+    """
+    sizes: list[int] = []
+    inputs: list[Any] = []
+    targets: list[Any] = []
+    form = None  # of the first part
+    for part in parts:
+        if type(part) is not tuple or len(part) != 2:
+            return None
+        x, y = part
+        own_form = (_form(x), _form(y))
+        if form is None:
+            form = own_form
+        if own_form != form or None in own_form or len(x) != len(y):
+            return None
+        sizes.append(len(y))
+        inputs.append(x)
+        targets.append(y)
+    if not inputs:
+        return None
+    try:
+        together = tensors((_joined(inputs), _joined(targets)), what, dtype)
+    except InputError:
+        return None
+    counts = torch.tensor(sizes)
+    return Pool(*together, starts=counts.cumsum(0) - counts, sizes=counts)
+
+
+def _form(values: Any) -> tuple[Any, ...] | None:
+    """What tensors or arrays have in common that can be joined; None of anything else."""
+    kind = type(values)
+    if kind is np.ndarray and values.ndim:
+        return kind, values.dtype, values.shape[1:]
+    if kind is not Tensor or values.is_nested:
+        return None
+    if values.layout is not torch.strided or not values.ndim:
+        return None
+    return kind, values.dtype, values.shape[1:], values.device
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if not isinstance(parts[0], Tensor):
+        return np.concatenate(parts)
+    with torch.no_grad():
+        return torch.cat(list(parts))
+
+
+def _pool_of_any(
+    parts: Sequence[Examples],
+    clients: Sequence[Client],
+    what: str,
+    dtype: torch.dtype,
+    heading: Heading,
+) -> Pool:
+    """Whatever forms they have, checked one by one: an error names the client."""
+    sizes: list[int] = []
+    inputs: list[Inputs] = []
+    targets: list[Tensor] = []
+    first = ""  # the first client with examples: the others must be like it
+    first_shapes = ""
+    for name, client, part in zip(names(clients), clients, parts, strict=True):
+        where = f"client {name}, {what}"
+        x, y = tensors(part, where, dtype, client.column_of(part), heading)
+        size = len(y)
+        sizes.append(size)
+        if size == 0:
+            continue
+        shapes = f"{trees.shapes(x)} -> {trees.example_shape(y)}"
+        if not inputs:
+            first = name
+            first_shapes = shapes
+        elif shapes != first_shapes:
+            raise InputError(
+                f"{where}: examples are {shapes}, but client {first} has {first_shapes}; "
+                "give all clients the same shapes and types (pad sequences to one length)"
+            )
+        inputs.append(x)
+        targets.append(y)
+    if not inputs:
+        inputs.append(x)
+        targets.append(y)
+    counts = torch.tensor(sizes)
+    return Pool(
+        inputs=trees.concatenated(inputs),
+        targets=torch.cat(targets),
+        starts=counts.cumsum(0) - counts,
+        sizes=counts,
+    )

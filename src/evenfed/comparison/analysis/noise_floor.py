@@ -1,0 +1,178 @@
+"""The noise floor: how far two FedAvg figures differ by chance."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...metrics import Metric
+from .entry_figures import LASTING
+from .findings import Entry, Findings
+from .identical_runs import are_equal
+from .intervals import Array, student
+
+LabelAndSeed = tuple[str, int]  # of a run
+
+
+@dataclass(frozen=True)
+class Chance:
+    """How far two FedAvg figures differ by chance."""
+
+    deviation: float  # points
+    freedom: int  # degrees of freedom of this estimate
+    is_paired: bool = False  # from the same initial model with other batches; else with another seed
+
+    @property
+    def bound(self) -> float:
+        """Points; 95 % of such differences are smaller."""
+        return student(self.freedom) * self.deviation
+
+
+class NoiseFloor:
+    """What chance does to FedAvg's figures.
+
+    Paired where FedAvg ran again from the same initial models with other batches, as entries are compared. Else from
+    all FedAvg runs that differ in the seed alone, other learning rates included. A seed gives the same initial model on
+    every federation, so its figures are averaged over them first.
+    """
+
+    def __init__(self, comparisons: Sequence[Findings], late: bool) -> None:
+        self.comparisons = comparisons
+        self.late = late
+        self._deviations: dict[tuple[str, bool], tuple[float, int]] = {}
+        self._runs: dict[tuple[int, int], RunFigures] = {}
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether FedAvg ran again with other batches on every federation."""
+        return all(findings.paired_floor is not None for findings in self.comparisons)
+
+    def chance(self, metric: str, seeds: int) -> Chance | None:
+        """For figures that are means over `seeds` runs on each federation; None if no run is repeated."""
+        if self.is_paired:
+            return self.of_other_batches(metric, seeds)
+        return self.of_other_seeds(metric, seeds)
+
+    def of_other_batches(self, metric: str, seeds: int) -> Chance | None:
+        """Of two FedAvg figures from the same initial models; None if there are no such runs."""
+        squares, freedom = self._known(metric, True)
+        if freedom == 0:
+            return None
+        variance = squares / freedom / seeds / len(self.comparisons)
+        deviation = np.sqrt(variance)
+        return Chance(float(deviation), freedom, is_paired=True)
+
+    def of_other_seeds(self, metric: str, seeds: int) -> Chance | None:
+        """Of two FedAvg figures with seeds of their own; None if no run is repeated."""
+        squares, freedom = self._known(metric, False)
+        if freedom == 0:
+            return None
+        variance = 2 * squares / freedom / seeds
+        deviation = np.sqrt(variance)
+        return Chance(float(deviation), freedom)
+
+    def _known(self, metric: str, is_paired: bool) -> tuple[float, int]:
+        """A sum of squares, and its degrees of freedom."""
+        key = (metric, is_paired)
+        if key not in self._deviations:
+            measured = self._between_batches(metric) if is_paired else self._between_seeds(metric)
+            self._deviations[key] = measured
+        return self._deviations[key]
+
+    def _between_batches(self, metric: str) -> tuple[float, int]:
+        """Of the differences between FedAvg and FedAvg with other batches, which are zero but for chance."""
+        squares = 0.0
+        freedom = 0
+        for findings in self.comparisons:
+            floor = findings.paired_floor
+            if floor is None:
+                continue
+            for seed in floor.runs:
+                again = self._figure(floor, seed, metric)
+                before = self._figure(findings.baseline, seed, metric)
+                gap = again - before
+                squares += gap**2
+                freedom += 1
+        return squares, freedom
+
+    def _between_seeds(self, metric: str) -> tuple[float, int]:
+        """Of runs that differ in the seed alone, about their mean."""
+        by_federation = []
+        for findings in self.comparisons:
+            figures = self._figures(findings, metric)
+            by_federation.append(figures)
+        squares = 0.0
+        freedom = 0
+        for position, group in enumerate(self.comparisons[0].repeated):
+            if self._is_without_chance(position):
+                continue
+            means = []
+            for run in _runs(group):
+                on_each = []
+                for figures in by_federation:
+                    if run in figures:
+                        on_each.append(figures[run])
+                if len(on_each) == len(by_federation):
+                    means.append(np.mean(on_each))
+            if means:
+                deviations = np.array(means) - np.mean(means)
+                squares += float(np.sum(deviations**2))
+                freedom += len(means) - 1
+        return squares, freedom
+
+    def _is_without_chance(self, position: int) -> bool:
+        """Whether the runs of one group are the same on every federation: they repeat one observation."""
+        for findings in self.comparisons:
+            histories = []
+            for entry in findings.repeated[position]:
+                histories += entry.histories
+            if not are_equal(histories):
+                return False
+        return True
+
+    def _figures(self, findings: Findings, metric: str) -> dict[LabelAndSeed, float]:
+        """Of every FedAvg run of one comparison with a seed of its own."""
+        figures = {}
+        for group in findings.repeated:
+            for run, entry in _runs(group).items():
+                _, seed = run
+                figures[run] = self._figure(entry, seed, metric)
+        return figures
+
+    def _figure(
+        self,
+        entry: Entry,
+        seed: int,
+        metric: str,
+    ) -> float:
+        key = (id(entry), seed)  # entries of several comparisons may share a label
+        if key not in self._runs:
+            figures = entry.figures(seed, self.late)
+            self._runs[key] = RunFigures(figures, entry.metric)
+        return self._runs[key][metric]
+
+
+class RunFigures:
+    """Every figure of one run as shown, an accuracy in percent, from its evaluations [evaluations, n]."""
+
+    def __init__(self, evaluations: Array, judged_by: Metric) -> None:
+        self._unit = judged_by.unit
+        self._by_evaluation = [judged_by.fairness(of_clients) for of_clients in evaluations]
+        by_client = evaluations.mean(axis=0)
+        self._lasting = judged_by.fairness(by_client).worst10
+
+    def __getitem__(self, name: str) -> float:
+        if name == LASTING:
+            return self._unit * self._lasting
+        by_evaluation = [getattr(fairness, name) for fairness in self._by_evaluation]
+        return self._unit * float(np.mean(by_evaluation))
+
+
+def _runs(group: Sequence[Entry]) -> dict[LabelAndSeed, Entry]:
+    """The entry of each run."""
+    runs = {}
+    for entry in group:
+        for seed in entry.runs:
+            run = (entry.label, seed)
+            runs[run] = entry
+    return runs

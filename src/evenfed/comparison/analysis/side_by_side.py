@@ -1,0 +1,177 @@
+"""Comparisons beside each other: which entries they share, and whether they differ in the federation alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import InputError
+from ...settings import VARIANT
+from .entry_figures import EntryFigures, Figures, mean_and_spread
+from .findings import Findings
+
+_SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on other federations
+_IRRELEVANT = ("train.device", "train.engine", "train.seed", "train.batch_seed")
+_DEFAULTS = {  # of keys that older runs do not name
+    "data.judge": "test",
+    "model.normalise": False,
+    "train.weigh_at": "current",
+}
+
+FlatSettings = dict[str, Any]  # by place, such as `data.seed`
+
+
+def check(comparisons: Sequence[Findings]) -> None:
+    """Refuse comparisons that cannot be put beside each other."""
+    folders = []
+    tasks = []
+    for findings in comparisons:
+        data = findings.header.data["name"]
+        folders.append(str(findings.folder))
+        tasks.append(f"{data}, {findings.rounds} rounds")
+    distinct_names = set(names_of(comparisons))
+    if len(distinct_names) < len(comparisons):
+        raise InputError(
+            f"{', '.join(folders)}: two of them ran FedAvg on the same data in the same set-up; give comparisons that "
+            "differ in data.seed (other federations) or in what is to be compared, each once"
+        )
+    if len(set(tasks)) > 1:
+        raise InputError(
+            f"{', '.join(folders)} are of {'; '.join(tasks)}; report on comparisons of the same data set and number of "
+            "rounds together"
+        )
+
+
+def differ_in_split_only(comparisons: Sequence[Findings]) -> bool:
+    """Whether the comparisons are the same on other federations, so that they can be pooled."""
+    return _places_that_differ(_settings(comparisons)) == [_SPLIT]
+
+
+def names_of(comparisons: Sequence[Findings]) -> list[str]:
+    """A name for each, made of the settings that differ."""
+    settings = _settings(comparisons)
+    places = _places_that_differ(settings)
+    names = []
+    for one in settings:
+        values = []
+        for place in places:
+            value = one.get(place)
+            values.append(f"{place}={value}")
+        names.append(", ".join(values))
+    return names
+
+
+def _settings(comparisons: Sequence[Findings]) -> list[FlatSettings]:
+    settings = []
+    for findings in comparisons:
+        named = _flat(findings.header.config)
+        settings.append(_DEFAULTS | named)
+    return settings
+
+
+def _places_that_differ(settings: Sequence[FlatSettings]) -> list[str]:
+    places = set()
+    for one in settings:
+        for other in settings:
+            for place, value in one.items():
+                if value != other.get(place):
+                    places.add(place)
+    return sorted(places.difference(_IRRELEVANT))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> FlatSettings:
+    """Nested tables as one, under keys such as `data.seed`."""
+    flat: FlatSettings = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            nested = _flat(value, f"{prefix}{key}.")
+            flat.update(nested)
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def in_common(comparisons: Sequence[Findings]) -> list[Findings]:
+    """Only the entries that mean the same in all comparisons, in the first one's order."""
+    common = []
+    for label in comparisons[0].rows:
+        meanings = set()
+        for findings in comparisons:
+            meanings.add(_meaning(findings, label))
+        if len(meanings) == 1:
+            common.append(label)
+    return [findings.only(common) for findings in comparisons]
+
+
+def _meaning(findings: Findings, label: str) -> str | None:
+    """The method, and how it is set beside the FedAvg of the same comparison; None if there is no such entry."""
+    if label not in findings.rows:
+        return None
+    entry = findings.named(label)
+    options = entry.config["train"]
+    shared = findings.baseline.config["train"]
+    own = []
+    for key in VARIANT:
+        value = options.get(key)
+        if value != shared.get(key):
+            own.append((key, value))
+    hyper_parameters = entry.config["hyper_parameters"]
+    return repr((entry.method, hyper_parameters, own))
+
+
+def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
+    """What to say of the entries that are not in common."""
+    labels: dict[str, None] = {}
+    lost: dict[str, None] = {}
+    for findings in comparisons:
+        labels.update(dict.fromkeys(findings.rows))
+        for entry in findings.lost:
+            lost[entry.label] = None
+    others = []
+    for label in labels:
+        if label not in shared.rows and label not in lost:
+            others.append(label)
+    sentences = []
+    if lost:
+        names = ", ".join(lost)
+        sentences.append(f"Left out, as training broke down: {names}.")
+    if others:
+        names = ", ".join(others)
+        sentences.append(f"Left out, as not the same in all of them: {names}.")
+    return " ".join(sentences)
+
+
+def pooled(rows: Sequence[EntryFigures]) -> EntryFigures:
+    """One row of all federations' runs."""
+    last = _pooled_figures([row.last for row in rows])
+    late = _pooled_figures([row.late for row in rows])
+    oscillation, _ = mean_and_spread([row.oscillation for row in rows])  # of those that have one
+    return replace(rows[0], last=last, late=late, oscillation=oscillation)
+
+
+def _pooled_figures(by_federation: Sequence[Figures]) -> Figures:
+    """The mean over federations; the spread is that over seeds and that between federations together."""
+    pooled = {}
+    for name in by_federation[0]:
+        if not all(name in figures for figures in by_federation):
+            continue  # expected figures, which older runs do not have
+        pairs = np.array([figures[name] for figures in by_federation])
+        means, spreads = pairs.T
+        over_seeds = np.mean(np.square(spreads))
+        over_federations = np.var(means)
+        mean = float(np.mean(means))
+        spread = float(np.sqrt(over_seeds + over_federations))
+        pooled[name] = (mean, spread)
+    return pooled
+
+
+def in_expectation(comparisons: Sequence[Findings]) -> list[Findings] | None:
+    """The same with expected accuracies; None unless these fit on every federation."""
+    expected = []
+    for findings in comparisons:
+        fitting = findings.expected
+        if fitting is None:
+            return None
+        expected.append(fitting)
+    return expected

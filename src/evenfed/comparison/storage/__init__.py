@@ -1,0 +1,1 @@
+"""Runs and comparisons on disk: folders, headers, rounds, checkpoints, packed files, and what reads them back."""

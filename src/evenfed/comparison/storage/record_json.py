@@ -1,0 +1,195 @@
+"""A round's record as JSON that every reader takes: arrays as lists, NaN as null.
+
+Of many clients, a field says whose numbers it holds: {"clients": n, "ids": [...], "values": [...], "rest": null}. Long
+lists lie in a file of columns, and their places stand in the line.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.guard import WHAT, Clip
+from ...core.server import PER_CLIENT, Record
+from ...core.sparse import MANY, SparseNumbers, StoredNumbers, per_client
+from ...fairness import Vector
+from .columns_file import ColumnInFile, ColumnsFile
+
+Numbers = Sequence[float | None]
+INLINE = 4096  # numbers of a field that a line holds; more lie in a file of columns
+_EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
+_HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
+_CURRENT = ("current", "current_losses")
+_GUARDED = ("reason", "caused_by", "refused", "clipped")  # left out where there is nothing to say
+_RARE = (
+    "test_losses",
+    "recalls",
+    *_CURRENT,
+    *_HELD_OUT,
+    "scores",
+    "central",
+)  # left out of such a round, and of older runs
+
+
+def to_json(record: Record, columns: ColumnsFile | None = None) -> dict[str, Any]:
+    """The fields of a record; those that most runs do not have only where there is something in them.
+
+    `columns`: takes long lists; None: they stay in the line.
+    """
+    data = {}
+    for field in dataclasses.fields(record):
+        value = vars(record)[field.name]
+        if field.name in PER_CLIENT:
+            value = _of_clients(field.name, value, columns)
+        if field.name in _GUARDED and not value:
+            continue
+        if field.name not in _RARE or value is not None:
+            data[field.name] = _plain(value)
+    return data
+
+
+def from_json(data: Mapping[str, Any], columns: ColumnsFile | None = None) -> Record:
+    """The record that `to_json` wrote, of this version or an older one."""
+
+    def of_clients(field: str) -> Any:
+        value = data.get(field)
+        if isinstance(value, Mapping):
+            return _kept(value, columns)
+        return _array_or_none(value)
+
+    return Record(
+        index=int(data["index"]),
+        losses=of_clients("losses"),
+        weights=of_clients("weights"),
+        objective=_number(data["objective"]),
+        negative_weights=int(data["negative_weights"]),
+        dropped=_clients(data["dropped"]),
+        skipped=bool(data["skipped"]),
+        reason=_text_or_none(data.get("reason")),
+        caused_by=_clients(data.get("caused_by", ())),
+        refused=tuple(map(str, data.get("refused", ()))),
+        clipped=_clips(data.get("clipped", ())),
+        seconds=_number(data["seconds"]),
+        accuracy=of_clients("accuracy"),
+        test_losses=of_clients("test_losses"),
+        current=of_clients("current"),
+        current_losses=of_clients("current_losses"),
+        unseen=_array_or_none(data.get("unseen")),
+        unseen_losses=_array_or_none(data.get("unseen_losses")),
+        global_accuracy=_number_or_none(data.get("global_accuracy")),
+        global_loss=_number_or_none(data.get("global_loss")),
+        recalls=_array_or_none(data.get("recalls")),
+        unpadded=of_clients("unpadded"),
+        scores=_numbers_or_none(data.get("scores")),
+        central=_numbers_or_none(data.get("central")),
+    )
+
+
+def _of_clients(field: str, kept: Vector | StoredNumbers | None, columns: ColumnsFile | None) -> Any:
+    """Numbers of clients as JSON: a list of few clients' numbers, else whose they are and what they are."""
+    if kept is None:
+        return None
+    rest = 0.0 if field == "weights" else np.nan
+    if isinstance(kept, np.ndarray):
+        if len(kept) <= MANY:
+            return kept
+        kept = SparseNumbers.of(kept, rest)
+    everyone = len(kept.ids) == kept.clients
+    return {
+        "clients": kept.clients,
+        "ids": None if everyone else _list_or_place(kept.ids, columns),
+        "values": _list_or_place(kept.values, columns),
+        "rest": rest,
+    }
+
+
+def _list_or_place(numbers: NDArray[Any], columns: ColumnsFile | None) -> Any:
+    if columns is None or len(numbers) <= INLINE:
+        return tuple(numbers.tolist())
+    return columns.append(numbers)
+
+
+def _kept(data: Mapping[str, Any], columns: ColumnsFile | None) -> Any:
+    """The numbers that `_of_clients` wrote."""
+    clients = int(data["clients"])
+    rest = _number(data["rest"])
+    ids = data["ids"]
+    values = data["values"]
+    if isinstance(values, Mapping):
+        if columns is None:
+            raise ValueError("numbers in a file of columns")
+        return ColumnInFile(columns, clients, (ids, values), rest)
+    numbers = _array(values)
+    if ids is None:
+        return numbers
+    return per_client(clients, np.array(ids, dtype=np.int64), numbers, rest)
+
+
+def unevaluated(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same round's JSON as if its model had not been evaluated."""
+    unevaluated: dict[str, Any] = {}
+    for key, value in data.items():
+        if key in _EVALUATED:
+            unevaluated[key] = None
+        elif key not in _RARE:
+            unevaluated[key] = value
+    return unevaluated
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [_plain(number) for number in value.tolist()]
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if isinstance(value, tuple):
+        return [_plain(member) for member in value]
+    if isinstance(value, Mapping):
+        return {name: _plain(number) for name, number in value.items()}
+    return value
+
+
+def _clips(rows: Sequence[Sequence[Any]]) -> tuple[Clip, ...]:
+    clips = []
+    for client, what, reported, counted in rows:
+        if what not in WHAT:
+            raise ValueError(f"the guard bounds no {what}")
+        clip = Clip(
+            client=int(client),
+            what=what,
+            reported=_number(reported),
+            counted=_number(counted),
+        )
+        clips.append(clip)
+    return tuple(clips)
+
+
+def _clients(ids: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(map(int, ids))
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _numbers_or_none(values: Mapping[str, float | None] | None) -> dict[str, float] | None:
+    if values is None:
+        return None
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _array(values: Numbers) -> Vector:
+    return np.array(values, dtype=np.float64)  # turns None into NaN
+
+
+def _array_or_none(values: Numbers | None) -> Vector | None:
+    return None if values is None else _array(values)

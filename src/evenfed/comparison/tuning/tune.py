@@ -1,0 +1,320 @@
+"""Choosing hyper-parameters: the paper's grids or Bayesian search, several candidates trained together.
+
+Candidates are judged on a validation split; the test data stay unseen.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core import markup
+from ...core.errors import InputError
+from ...core.tables import changed_fields, without_none
+from ...data import federate
+from ...simulate.state import Run
+from ...spread.options import SpreadOptions
+from ..analysis.entry_figures import METRICS
+from ..analysis.history import History
+from ..driver import Group, Sink, Training, drive
+from ..experiment import Experiment
+from ..progress import WorkersProgress
+from .search import Candidate, Figures, Search
+from .search_space import Space, check_grid, space_of, untuned
+from .search_workers import SearchProgress, share_out
+from .study import HEARTBEAT_SECONDS, CandidateTrial, Studies, load_optuna
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """All candidates, and the one chosen for each entry."""
+
+    candidates: list[Candidate]
+    chosen: dict[str, Candidate]
+    experiment: Experiment  # with the chosen values
+    search: Search
+    untuned: dict[str, dict[str, Any]]  # label -> hyper-parameters without a grid, at their values
+
+    def _repr_html_(self) -> str:
+        judged_by = self.search.judged_by
+        rows = []
+        for label, best in self.chosen.items():
+            values = ", ".join(f"{name}={value}" for name, value in best.values.items())
+            row = [label, values]
+            for metric in ("mean", "worst10"):
+                figure = judged_by.unit * best.figures[metric]
+                row.append(judged_by.text(figure))
+            rows.append(row)
+        count = len(self.candidates)
+        title = f"{count} candidates; chosen by {self.search.metric} on {self.search.select_on} data"
+        return markup.table(title, ["entry", "values", "mean", "worst 10 %"], rows)
+
+
+def tune(
+    experiment: Experiment,
+    search: Search,
+    out: Path,
+    listen: Callable[[int, int], None],
+    listen_to_each: Callable[[Candidate], None] | None = None,
+    spread: SpreadOptions | None = None,
+    shares: WorkersProgress = WorkersProgress(),
+) -> Tuned:
+    """Carry out what is left of the search in its database; `listen(finished, all)` is called after each batch.
+
+    `listen_to_each` is given every candidate that was trained, before that. `spread`: over which workers, if not in
+    this process; `shares` is told what becomes of them.
+    """
+    if spread is None:
+        desk = _Desk.opened(experiment, search, out)
+        desk.work(listen, listen_to_each)
+    else:
+        train = dataclasses.replace(experiment.train, device="cpu")  # workers train, each on its own device
+        desk = _Desk.opened(dataclasses.replace(experiment, train=train), search, out)
+        share_out(
+            out=out,
+            spread=spread,
+            studies=desk.studies,
+            errand_of=lambda name: _Share(experiment, search, out.resolve(), name),
+            watcher=SearchProgress(desk.studies, listen, listen_to_each, shares),
+        )
+    left = {}
+    for variant in experiment.variants:
+        values = untuned(variant, desk.spaces[variant.label])
+        if values:
+            left[variant.label] = values
+    return _choose(desk.studies.candidates(), experiment, desk.studies.search, left)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A worker's part of a search: whatever no one else works on. `name`: under which it is started again."""
+
+    experiment: Experiment
+    search: Search
+    out: Path
+    name: str
+
+    def __call__(self) -> None:
+        desk = _Desk.opened(self.experiment, self.search, self.out, self.name)
+        desk.work(lambda finished, total: None, None)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What one process needs to take part in a search."""
+
+    bench: "_Bench"
+    studies: Studies
+    spaces: dict[str, Space]
+
+    @classmethod
+    def opened(cls, experiment: Experiment, search: Search, out: Path, errand: str | None = None) -> "_Desk":
+        optuna = load_optuna()
+        judge = experiment.data.judge
+        if judge != "test":
+            raise InputError(
+                f"data.judge='{judge}': a search sets aside its own validation examples; leave judge at "
+                "'test', and say --select-on validation or test"
+            )
+        check_grid(search.grid, experiment.variants)
+        out.mkdir(parents=True, exist_ok=True)
+        bench = _Bench(_with_validation(experiment, search), search)
+        search = dataclasses.replace(search, judged_by=bench.problem.metric)
+        spaces = bench.spaces()
+        studies = Studies(
+            optuna=optuna,
+            experiment=bench.experiment,
+            search=search,
+            spaces=spaces,
+            out=out,
+            errand=errand,
+        )
+        return cls(bench, studies, spaces)
+
+    def work(
+        self,
+        listen: Callable[[int, int], None],
+        listen_to_each: Callable[[Candidate], None] | None,
+    ) -> None:
+        """Train batches until none is left."""
+        for batch in self.studies.batches():
+            try:
+                figures = self.bench.carry_out(batch)
+            except BaseException:
+                for job in batch:
+                    job.put_back()
+                raise
+            for job, scores in zip(batch, figures, strict=True):
+                job.finish(scores)
+                if listen_to_each is not None:
+                    candidate = Candidate(job.label, job.values, scores)
+                    listen_to_each(candidate)
+            finished, total = self.studies.progress()
+            listen(finished, total)
+
+
+def front(candidates: Sequence[Candidate], sign: int = 1) -> list[Candidate]:
+    """Those that no other candidate beats in both mean and worst10, by their mean; `sign` is -1 if less is better."""
+    unbeaten = []
+    for candidate in candidates:
+        is_beaten = any(_beats(other, candidate, sign) for other in candidates)
+        if not is_beaten:
+            unbeaten.append(candidate)
+    return sorted(unbeaten, key=lambda candidate: candidate.figures["mean"])
+
+
+def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
+    """The experiment as the tables of a TOML file, defaults left out."""
+    train = changed_fields(experiment.train)
+    entries = {}
+    for variant in experiment.variants:
+        algorithm = variant.algorithm
+        entry = {
+            "algorithm": algorithm.name,
+            **algorithm.describe(),
+            **variant.options,
+        }
+        entries[variant.label] = without_none(entry)
+    data = dict(experiment.data.describe())
+    if experiment.federations:
+        del data["seed"]
+    content = {
+        "name": experiment.name,
+        "seeds": list(experiment.seeds),
+        "selected_on": selected_on,
+        "data": without_none(data),
+        "model": dict(experiment.model),
+        "train": {**train, **experiment.objective.describe()},
+        "algorithms": entries,
+    }
+    if "." in str(experiment.model["name"]) or experiment.objective.is_own:
+        content["modules"] = list(experiment.modules)
+    if experiment.federations:
+        content["federations"] = list(experiment.federations)
+    if experiment.track:
+        track = {}
+        for name, options in experiment.track.items():
+            track[name] = dict(options)
+        content["track"] = track
+    return content
+
+
+class _Bench:
+    """One federation on which batches of candidates are trained together."""
+
+    def __init__(self, experiment: Experiment, search: Search) -> None:
+        federation = dataclasses.replace(federate(experiment.data), unseen=None)  # nothing is chosen by them
+        judged = federation.validation if search.select_on == "validation" else federation.judged
+        sizes = federation.train_sizes
+        self.experiment = experiment
+        self.grid = search.grid
+        self.problem, self.initial = experiment.problem(federation, judged)
+        self.shares = sizes / sizes.sum()
+        self.kind = "sequences" if federation.holds_sequences else "images"
+
+    def spaces(self) -> dict[str, Space]:
+        """The values to try, by entry."""
+        spaces = {}
+        for variant in self.experiment.variants:
+            spaces[variant.label] = space_of(variant, self.kind, self.grid)
+        return spaces
+
+    def carry_out(self, batch: Sequence[CandidateTrial]) -> list[Figures]:
+        """Train all candidates of the batch with all seeds together; each one's figures."""
+        experiment = self.experiment
+        variants = {variant.label: variant for variant in experiment.variants}
+        trainings = []
+        for job in batch:
+            variant = variants[job.label]
+            for key, value in job.values.items():
+                variant = variant.changed(key, value)
+            for seed in experiment.seeds:
+                settings = dataclasses.replace(
+                    experiment.train,
+                    seed=seed,
+                    **variant.options,
+                )
+                run = Run(job.label, variant.algorithm, settings)
+                training = Training.start(run, self.problem, self.initial)
+                trainings.append(training)
+        drive(trainings, _Heartbeat(batch))
+        seeds = len(experiment.seeds)
+        figures = []
+        for first in range(0, len(trainings), seeds):
+            end = first + seeds
+            one_candidate = trainings[first:end]
+            figures.append(self._figures(one_candidate))
+        return figures
+
+    def _figures(self, trainings: Sequence[Training]) -> Figures:
+        """Each metric, averaged over seeds."""
+        last_rounds = self.experiment.train.last_rounds
+        fairness = []
+        for training in trainings:
+            history = History(training.records, self.shares, last_rounds, judged_by=self.problem.metric)
+            of_seed = history.late_fairness
+            if of_seed is not None:
+                fairness.append(of_seed)
+        figures = {}
+        for metric in METRICS:
+            over_seeds = [getattr(of_seed, metric) for of_seed in fairness]
+            mean = np.mean(over_seeds)
+            figures[metric] = float(mean)
+        return figures
+
+
+class _Heartbeat(Sink):
+    """Marks the candidates as being worked on, now and then."""
+
+    def __init__(self, batch: Sequence[CandidateTrial]) -> None:
+        self.batch = batch
+        self.last = 0.0
+
+    def after_round(self, group: Group) -> None:
+        silent = time.time() - self.last
+        if silent > HEARTBEAT_SECONDS:
+            self.last = time.time()
+            for job in self.batch:
+                job.beat()
+
+
+def _with_validation(experiment: Experiment, search: Search) -> Experiment:
+    """A fifth of each client's training data is set aside if the experiment names no validation split."""
+    if search.select_on == "test" or experiment.data.validation_fraction:
+        return experiment
+    data = dataclasses.replace(experiment.data, validation_fraction=0.2)
+    return dataclasses.replace(experiment, data=data)
+
+
+def _choose(
+    candidates: list[Candidate],
+    experiment: Experiment,
+    search: Search,
+    left: dict[str, dict[str, Any]],
+) -> Tuned:
+    """The best candidate of each entry; of equals, the first."""
+    chosen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        best = chosen.setdefault(candidate.label, candidate)
+        rank = search.rank(candidate.figures)
+        if rank > search.rank(best.figures):
+            chosen[candidate.label] = candidate
+    for label, best in chosen.items():
+        for key, value in best.values.items():
+            experiment = experiment.with_value(f"{label}.{key}", value)
+    return Tuned(candidates, chosen, experiment, search, left)
+
+
+def _beats(one: Candidate, other: Candidate, sign: int) -> bool:
+    """At least as good in both mean and worst10, and better in one of them."""
+    mean = sign * one.figures["mean"]
+    worst = sign * one.figures["worst10"]
+    other_mean = sign * other.figures["mean"]
+    other_worst = sign * other.figures["worst10"]
+    is_as_good = mean >= other_mean and worst >= other_worst
+    is_better = mean > other_mean or worst > other_worst
+    return is_as_good and is_better

@@ -1,0 +1,313 @@
+"""`evenfed flower check`: an app's data, model and one local step of each site, in this process."""
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from ...core.errors import InputError, check_whole
+from ...core.words import first_of
+from ...simulate.problem import initial_model
+from .. import wire
+from ..client import SiteApp
+from ..server import initial_arrays
+from .dry_run import DryRun, contexts_of, first_model, order
+from .project import Project, loaded, read_project, why
+
+OWN_RUN: dict[str, Any] = {  # writes nothing, begins anew, has no nodes with keys, and its losses are seen
+    "evenfed.out": False,
+    "evenfed.resume": "",
+    "evenfed.track": "",
+    "evenfed.sites": "",
+    "evenfed.private": False,
+}
+OTHERS = "the client app is not evenfed's: each site trained as its app says, and the loss is that of training"
+MOST_SITES = 1000
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one site showed; None where it has no such number."""
+
+    site: int
+    name: str
+    train: int | None
+    test: int | None
+    loss: float | None  # before training, of an app of evenfed's
+    accuracy: float | None
+    seconds: float
+
+
+@dataclass
+class CheckReport:
+    """What a check showed."""
+
+    own: bool = True  # evenfed's client app, whose loss is measured before training
+    rows: list[Row] = field(default_factory=list)
+    faults: dict[str, list[int]] = field(default_factory=dict)  # sentence -> the sites it holds for; none: the app
+    notes: list[str] = field(default_factory=list)
+
+    def fault(self, sentence: str, site: int | None = None) -> None:
+        sites = self.faults.setdefault(sentence, [])
+        if site is not None:
+            sites.append(site)
+
+    def sentences(self) -> list[str]:
+        """One per fault, and who has it."""
+        sentences = []
+        for sentence, sites in self.faults.items():
+            if not sites:
+                sentences.append(sentence)
+                continue
+            several = "s" if len(sites) > 1 else ""
+            numbers = list(map(str, sites))
+            sentences.append(f"site{several} {first_of(numbers, 5)}: {sentence}")
+        return sentences
+
+
+def check_app(folder: Path, sites: int, run_config: str = "") -> CheckReport:
+    """Try the app as `sites` sites would, with one local step instead of a round."""
+    check_whole("--sites", sites, 1)
+    if sites > MOST_SITES:
+        raise InputError(f"--sites {sites}: at most {MOST_SITES} are tried")
+    project = read_project(folder, run_config)
+    with _quietly(), loaded(project) as (client, server):
+        own = isinstance(client, SiteApp)
+        config = {**project.run_config, **OWN_RUN} if own else project.run_config
+        trial = AppTrial(project, client, server, config, contexts_of(sites, config), CheckReport(own))
+        if own:
+            trial.of_own_app()
+        else:
+            trial.of_any_app()
+    return trial.report
+
+
+@dataclass(frozen=True)
+class AppTrial:
+    """An app with a context for each site, by node."""
+
+    project: Project
+    client: ClientApp
+    server: ServerApp
+    run_config: Mapping[str, Any]
+    contexts: Mapping[int, Context]
+    report: CheckReport
+
+    def of_own_app(self) -> None:
+        """evenfed's client app: each site's data first, then the server's model at each site."""
+        facts: dict[int, wire.Values] = {}
+        for node in self.contexts:
+            with self._blaming(node):
+                facts[node] = self._facts(node)
+        _check_names(facts, self.report)
+        if self.report.faults:
+            return  # what the server would say follows from them
+        message = self._first(_has_model)
+        if message is None:
+            return
+        for node in self.contexts:
+            with self._blaming(node):
+                row = self._one_step(node, message, facts[node])
+                self._keep(row)
+
+    def of_any_app(self) -> None:
+        """The server's first train message, to each site."""
+        self.report.notes.append(OTHERS)
+        message = self._first(_trains)
+        if message is None:
+            return
+        for node in self.contexts:
+            with self._blaming(node):
+                row = self._whole_training(node, message)
+                self._keep(row)
+
+    @contextmanager
+    def _blaming(self, node: int | None) -> Iterator[None]:
+        """What fails is this site's fault, or the app's."""
+        try:
+            yield
+        except Exception as error:
+            site = None if node is None else node - 1
+            sentence = why(error, self.project)
+            self.report.fault(sentence, site)
+
+    def _keep(self, row: Row) -> None:
+        self.report.rows.append(row)
+        _check_row(row, self.report)
+
+    def _ask(
+        self,
+        kind: str,
+        node: int,
+        content: RecordDict,
+    ) -> Message:
+        message = order(kind, node, content)
+        return self.client(message, self.contexts[node])
+
+    def _first(self, is_wanted: Callable[[Message], bool]) -> Message | None:
+        """The server's first model, from the real server app; None where that shows a fault."""
+        grid = DryRun(self.client, self.contexts, is_wanted)
+        with self._blaming(None):
+            message = self._from_server(grid)
+            if isinstance(self.client, SiteApp):
+                _check_model(self.client, message)
+            return message
+        return None
+
+    def _from_server(self, grid: DryRun) -> Message:
+        try:
+            message = first_model(self.server, grid, self.run_config)
+        except Exception as error:
+            sentence = why(error, self.project)
+            raise InputError(f"the server app: {sentence}") from None
+        if message is None:
+            raise InputError("the server app ended without sending a model to the sites")
+        return message
+
+    def _facts(self, node: int) -> wire.Values:
+        """What the site says of itself: loads its data and builds its model."""
+        reply = self._ask(wire.DESCRIBE, node, RecordDict())
+        return reply.content.config_records[wire.CONFIG]
+
+    def _one_step(
+        self,
+        node: int,
+        message: Message,
+        facts: wire.Values,
+    ) -> Row:
+        """Loss, one local step, and the score after it, by the messages of a round."""
+        began = time.monotonic()
+        sent = message.content.array_records[wire.ARRAYS]
+        task = wire.Task.read(message)
+        config = dataclasses.replace(task, local_steps=1, measure="").record()
+        content = RecordDict({wire.ARRAYS: sent, wire.CONFIG: config})
+        measured = self._ask(wire.LOSS, node, content)
+        trained = self._ask(wire.TRAIN, node, content)
+        arrays = trained.content.array_records[wire.ARRAYS]
+        shape = wire.Shape.of(sent, facts["parameters"], facts["buffers"])
+        shape.read(arrays)  # refuses what the server would drop
+        content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: config})
+        evaluated = self._ask(wire.EVALUATE, node, content)
+        return Row(
+            site=node - 1,
+            name=str(facts["name"]),
+            train=int(facts["train"]),
+            test=int(facts["test"]),
+            loss=wire.number(measured, "loss"),
+            accuracy=wire.number(evaluated, "accuracy"),
+            seconds=time.monotonic() - began,
+        )
+
+    def _whole_training(self, node: int, message: Message) -> Row:
+        """Training and evaluation as the app does them."""
+        began = time.monotonic()
+        trained = self._ask(message.metadata.message_type, node, message.content)
+        metrics = _metrics(trained)
+        content = RecordDict(dict(message.content))
+        for name, arrays in trained.content.array_records.items():
+            content[name] = arrays
+        evaluated = self._ask(wire.EVALUATE, node, content)
+        scores = _metrics(evaluated)
+        return Row(
+            site=node - 1,
+            name=str(node - 1),
+            train=_count(metrics),
+            test=_count(scores),
+            loss=_named(metrics, "loss"),
+            accuracy=_named(scores, "acc"),
+            seconds=time.monotonic() - began,
+        )
+
+
+def _check_model(client: SiteApp, message: Message) -> None:
+    """The server's model must be the sites'."""
+    task = wire.Task.read(message)
+    arrays = message.content.array_records[wire.ARRAYS]
+    module = initial_model(client.model, task.seed)
+    for name, tensor in initial_arrays(module).items():
+        if name not in arrays:
+            raise InputError(f"the sites' model has {name}, the server's has not; give both the same model function")
+        theirs = list(arrays[name].shape)
+        ours = list(tensor.shape)
+        if theirs != ours:
+            raise InputError(
+                f"{name} is {ours} in the sites' model and {theirs} in the server's; give both the same model function"
+            )
+
+
+def _has_model(message: Message) -> bool:
+    return wire.ARRAYS in message.content.array_records
+
+
+def _trains(message: Message) -> bool:
+    kind = message.metadata.message_type
+    return kind.partition(".")[0] == wire.TRAIN
+
+
+def _metrics(reply: Message) -> dict[str, Any]:
+    if reply.has_error():
+        raise InputError(reply.error.reason)
+    metrics: dict[str, Any] = {}
+    for record in reply.content.metric_records.values():
+        metrics.update(record)
+    return metrics
+
+
+def _count(metrics: Mapping[str, Any]) -> int | None:
+    count = _named(metrics, "examples")
+    return None if count is None else int(count)
+
+
+def _named(metrics: Mapping[str, Any], part: str) -> float | None:
+    """The first number whose name holds this part."""
+    for name, value in metrics.items():
+        if part in name and isinstance(value, int | float):
+            return float(value)
+    return None
+
+
+def _check_row(row: Row, report: CheckReport) -> None:
+    """Numbers that the server would refuse."""
+    if row.loss is not None and not math.isfinite(row.loss):
+        report.fault("the loss of the initial model is not finite; look for NaN or huge values in the data", row.site)
+    if row.accuracy is not None and not math.isfinite(row.accuracy):
+        report.fault("the score after one step is not finite; lower lr, or look for NaN in the data", row.site)
+    if row.train is not None and row.train < 1:
+        report.fault("there are no training examples", row.site)
+
+
+def _check_names(facts: Mapping[int, wire.Values], report: CheckReport) -> None:
+    first: dict[str, int] = {}
+    for node, known in facts.items():
+        name = str(known["name"])
+        site = node - 1
+        if name in first:
+            report.fault(f"it is called '{name}', as site {first[name]} is; give each site a name of its own", site)
+        first.setdefault(name, site)
+    untested = [node - 1 for node, known in facts.items() if not known["test"]]
+    if untested and len(untested) < len(facts):
+        listed = ", ".join(str(site) for site in untested)
+        report.notes.append(f"sites without test examples, which have no accuracy: {listed}")
+    elif untested:
+        report.notes.append("no site has test examples: there will be no accuracies")
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Flower's log from errors on: what it tells of a run is no news here."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,1 @@
+"""`Fair`: a fair algorithm in the place of Flower's FedAvg, for clients that do not use evenfed."""

@@ -1,0 +1,142 @@
+"""How `Fair` asks its clients: more than it needs, until enough have answered, and not those that rest."""
+
+from collections.abc import Iterable, Iterator, Set
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+from ...core.errors import InputError
+from ...core.scalars import unwrapped
+from ..fleet_options import FleetOptions, Resting, RoundClosing
+from ..messaging import ClosingRule, Responsiveness, replies
+from ..sites import Admission
+
+
+class FairSampling:
+    """The habits of a strategy that draws nodes as FedAvg does."""
+
+    def __init__(self, habits: FleetOptions, door: Admission) -> None:
+        self.habits = habits
+        self.door = door
+        self.resting = Resting(habits.rests_after)
+        self.heard = Responsiveness()
+        self.closing = RoundClosing(1.0, 0, 0)
+        self.enough: ClosingRule | None = None  # of the messages that are sent next
+
+    def ask(
+        self,
+        grid: Grid,
+        messages: Iterable[Message],
+        timeout: float,
+    ) -> Iterator[Message]:
+        """The replies as they arrive, until there are enough of them, or the time is over."""
+        return replies(grid, messages, timeout, enough=self.enough, heard=self.heard)
+
+    def draw(
+        self,
+        online: int,
+        fraction: float,
+        least: int,
+    ) -> int:
+        """How many to draw where FedAvg would draw the fraction, or the least."""
+        needed = max(int(online * fraction), least)
+        self.closing = self.habits.closing(needed, max(online, needed))
+        return self.closing.drawn
+
+    def awake(
+        self,
+        grid: Grid,
+        index: int,
+        least: int,
+    ) -> "AdmittedGrid":
+        """The grid without nodes that may not join, that rest or have cost this round a timeout; see `Awake`."""
+        left_alone = {*self.resting.at(index), *self.heard.silent}
+        return AdmittedGrid(grid, self.door, left_alone, least)
+
+    def end_round(self, index: int) -> None:
+        self.resting.end_round(index, self.heard)
+
+
+class AdmittedGrid(Grid):
+    """A grid without nodes that may not join; of the others some are left alone, as long as so many are online."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        door: Admission,
+        left_alone: Set[int],
+        least: int,
+    ) -> None:
+        self.grid = grid
+        self.door = door
+        self.left_alone = left_alone
+        self.least = least
+
+    def get_node_ids(self) -> Iterable[int]:
+        online = self.door.admitted(self.grid, self.grid.get_node_ids())
+        awake = [node for node in online if node not in self.left_alone]
+        return awake if len(awake) >= self.least else online
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self.grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self.grid.send_and_receive(messages, timeout=timeout)
+
+    def set_run(self, run: Any) -> None:
+        self.grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self.grid.run
+
+    def create_message(self, *args: Any, **options: Any) -> Message:
+        return self.grid.create_message(*args, **options)
+
+
+FEDAVGS = {
+    "participation": ("fraction_train", 1.0),
+    "evaluate_participation": ("fraction_evaluate", 1.0),
+    "min_available": ("min_available_nodes", 2),
+}
+LEAST = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")
+
+
+def in_fedavgs_words(
+    options: dict[str, Any],
+    fraction_train: float,
+    fraction_evaluate: float,
+    min_available_nodes: int,
+) -> dict[str, Any]:
+    """FedAvg's arguments, also where evenfed's names of them are among the options; both may say the same."""
+    arguments: dict[str, Any] = {
+        "fraction_train": fraction_train,
+        "fraction_evaluate": fraction_evaluate,
+        "min_available_nodes": min_available_nodes,
+    }
+    for ours, (theirs, default) in FEDAVGS.items():
+        if ours not in options:
+            continue
+        value = unwrapped(options.pop(ours))
+        if arguments[theirs] not in (default, value):
+            raise InputError(f"{theirs}={arguments[theirs]!r} and {ours}={value!r} mean the same; give one of them")
+        if theirs.startswith("fraction") and not (isinstance(value, float) and 0 <= value <= 1):
+            raise InputError(f"{ours}={value!r}: Fair draws as FedAvg does; give a fraction in [0, 1]")
+        arguments[theirs] = value
+    return arguments
+
+
+def check_least(strategy: FedAvg, door: Admission) -> None:
+    """Refuse to wait for more nodes than a list of sites lets in."""
+    if door.listed is None:
+        return
+    sites = len(door.listed)
+    for name in LEAST:
+        number = getattr(strategy, name)
+        if number > sites:
+            raise InputError(f"{name}={number}, but {door.listed.path} lists {sites} sites; give {sites} or less")

@@ -1,0 +1,169 @@
+"""Clients that know nothing of evenfed: who they are is learnt from their replies."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from flwr.app import Message
+from torch import Tensor
+
+from ...core.algorithm import Algorithm
+from ...core.errors import InputError, check_choice, check_whole, unknown
+from ...metrics import ACCURACY, Metric
+from ...settings import Settings
+from .. import reply_fields
+from ..sites import Admission
+
+LossIn = Literal["train", "evaluate"]
+# options that concern the server
+SERVERS = ("average", "guard", "lr", "seed", "server_lr", "server_optimizer", "smooth")
+
+# what `loss_before` and `extend` read from a message and add to a reply
+ASKED = "evenfed.loss-from"  # in the configuration: the name of the client's own loss
+LOSS = "evenfed.loss"  # in the metrics: the loss at the received model, before any training
+SIZE = "evenfed.size"  # training examples
+PARTITION = "evenfed.partition"  # the node's partition-id; -1: it has none
+
+
+@dataclass(frozen=True)
+class ReportKeys:
+    """Under which names clients report."""
+
+    loss: str
+    size: str
+    score: str
+    score_range: tuple[float, float]
+    loss_in: LossIn  # the kind of replies that hold it
+
+    @property
+    def metric(self) -> Metric:
+        """What clients are judged by: accuracy, if the score is called so and lies within 0 .. 1."""
+        is_share = self.score_range == (0.0, 1.0) and "acc" in self.score.lower()
+        return ACCURACY if is_share else Metric(name=self.score)
+
+    def check(self, trips: int) -> None:
+        check_choice("loss_in", self.loss_in, get_args(LossIn))
+        if self.loss_in == "evaluate" and trips == 1:
+            raise InputError("trips=1 asks for no evaluation, loss_in='evaluate' reads it; use trips=2 or 3")
+
+    def loss_of(self, reply: Message, algorithm: Algorithm) -> tuple[float | None, bool]:
+        """A client's loss, and whether it is known to be of the model it received.
+
+        None where there is none, which algorithms that do not look at losses allow.
+        """
+        values = reply_fields.metrics(reply)
+        least = algorithm.least_loss
+        if LOSS in values:
+            return reply_fields.loss(values, LOSS, least), True
+        if not algorithm.uses_losses and self.loss not in values:
+            return None, True
+        return reply_fields.loss(values, self.loss, least), False
+
+    def size_of(self, reply: Message) -> float:
+        return reply_fields.size(reply_fields.metrics(reply), self.size)
+
+    def score_of(self, reply: Message) -> float | None:
+        least, most = self.score_range
+        return reply_fields.number(reply_fields.metrics(reply), self.score, least, most)
+
+
+class ForeignClients:
+    """Nodes by position: in the order in which they were first asked, or where a list of sites places them."""
+
+    def __init__(self, keys: ReportKeys, door: Admission) -> None:
+        self.keys = keys
+        self.door = door
+        self.positions: dict[int, int] = {}  # node -> position
+        self.nodes: dict[int, int] = {}  # position -> the node that was met there last
+        listed = self.door.listed
+        clients = 0 if listed is None else len(listed)
+        self.sizes = [0.0] * clients  # training examples; 0 until the client has told
+        self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
+        self.judged_on: dict[int, float] = {}  # position -> test examples, of those that have told
+        self.partitions: dict[int, int] = {}  # position -> partition-id, of those that have told
+
+    def place(self, node: int) -> int:
+        """The node's position, its own from now on."""
+        if node not in self.positions:
+            site = self.door.sites.get(node)
+            if site is None:
+                self.settle(node, len(self.sizes))
+                self.sizes.append(0.0)
+            else:
+                self.settle(node, site.partition)
+        return self.positions[node]
+
+    def settle(self, node: int, position: int) -> None:
+        self.positions[node] = position
+        self.nodes[position] = node
+
+    def name(self, position: int) -> str:
+        listed = self.door.listed
+        if listed is not None:
+            return listed.name(position)
+        if position in self.partitions:
+            return f"client {self.partitions[position]}"
+        if self.names:
+            return self.names[position]
+        return f"node {self.nodes[position]}"
+
+    def note(self, position: int, reply: Message) -> None:
+        """Take down what an extended client says of itself; refused if it claims another site's place."""
+        values = reply_fields.metrics(reply)
+        partition = reply_fields.number(values, PARTITION)
+        if partition is not None and partition >= 0:
+            self.door.check_place(reply.metadata.src_node_id, int(partition))
+            self.partitions[position] = int(partition)
+        if values.get(SIZE) is not None:
+            self.set_size(position, reply_fields.size(values, SIZE))
+
+    def set_size(self, position: int, size: float) -> None:
+        """So many training examples, or as many as the list of sites allows."""
+        node = self.nodes[position]
+        self.sizes[position] = self.door.believed(node, position, size)
+
+    def have_sizes(self, positions: Iterable[int]) -> bool:
+        return all(self.sizes[position] > 0 for position in positions)
+
+    def counts(self) -> Tensor:
+        """[n] training examples."""
+        return torch.tensor(self.sizes, dtype=torch.float64)
+
+
+def check_strangers(algorithm: Algorithm, local_steps: int | None) -> None:
+    """Refuse an algorithm that needs more of a client than its loss and its update."""
+    name = algorithm.name
+    reason = None
+    if algorithm.personal() is not None:
+        reason = "trains a second model at every client, which only evenfed's client app does"
+    elif type(algorithm).local_loss is not Algorithm.local_loss:
+        reason = "changes the loss that clients descend, and a client of your own descends its own"
+    elif type(algorithm).learn is not Algorithm.learn:
+        reason = "needs clients' models at a random step and losses at their mean, which a usual client does not send"
+    if reason is not None:
+        raise InputError(
+            f"{name} cannot run over clients that know nothing of evenfed: it {reason}. "
+            "Use evenfed.flower.FairStrategy with evenfed.flower.client_app"
+        )
+    if local_steps is not None:
+        check_whole("local_steps", local_steps, 1)
+    if algorithm.needs_path and local_steps is None:
+        raise InputError(
+            f"{name} turns updates into gradients, for which it must know how many steps clients take; "
+            "give Fair(local_steps=...), the steps of a usual client"
+        )
+
+
+def server_settings(options: dict[str, Any]) -> Settings:
+    """Of the server; those of the clients' training are not Fair's to choose."""
+    for name in options:
+        if name in SERVERS:
+            continue
+        if name in Settings.__dataclass_fields__:
+            raise InputError(
+                f"{name} belongs to the clients' training, which Fair leaves to your client app; set it there, or use "
+                "evenfed.flower.FairStrategy with evenfed.flower.client_app"
+            )
+        raise unknown("option of Fair", name, SERVERS)
+    return Settings.of({**options, "engine": "flower"})
