@@ -214,7 +214,7 @@ def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
 
     problem = Problem.of(small_model(), federation(), evenfed.Settings(batch_size=4, device="cpu"))
     orders = [Task(0, 0, problem.theta, torch.arange(1), local(0.05))]
-    monkeypatch.setattr(slots, "Step", refuse)
+    monkeypatch.setattr(slots, "SlotStep", refuse)
     with pytest.raises(
         evenfed.InputError, match=r"not be computed in bf16 \(expected m1.*dtype\); use precision='tf32'"
     ):
