@@ -221,7 +221,7 @@ def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
         list(Slots(problem, 1, "bf16").train(orders))
     with pytest.raises(RuntimeError, match="expected m1"):
         list(Slots(problem, 1).train(orders))
-    monkeypatch.setattr(slots, "Measure", refuse)
+    monkeypatch.setattr(slots, "EvaluationGraph", refuse)
     with pytest.raises(evenfed.InputError, match="computed in bf16"):
         Slots(problem, 1, "bf16").losses([EvalRequest(problem.theta, torch.arange(1), problem.buffers)])
 
