@@ -178,3 +178,40 @@ def test_early_stopping_needs_something_to_judge_by():
         evenfed.train(model(), untested, rounds=1, callbacks=stop, **CPU)
     with pytest.raises(evenfed.InputError, match="evaluate_every=1, not 0"):
         evenfed.train(model(), clients(), rounds=1, evaluate_every=0, callbacks=stop, **CPU)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_run_that_stopped_early_stays_so_if_it_is_given_more_rounds(tmp_path, every):
+    def train(rounds, out=None):
+        watchers = [falling_and_rising, evenfed.callbacks.EarlyStopping("worst10", patience=3)]
+        options = {**CPU, "rounds": rounds, "evaluate_every": every}
+        return evenfed.train(model(), clients(), "fedavg", callbacks=watchers, out=out, **options)
+
+    direct = train(30)
+    for rounds in (2, 4, 10, 30):
+        extended = train(rounds, tmp_path)
+    assert len(direct.records) == len(extended.records) == 6
+    assert (direct.stopped, direct.model_round) == (extended.stopped, extended.model_round)
+    assert torch.equal(direct.model.weight, extended.model.weight)
+    assert extended.header.rounds == 30 and len(evenfed.load(tmp_path).records) == 6
+
+
+@pytest.mark.filterwarnings("ignore:.*broke down")
+def test_a_diverged_run_and_one_that_a_function_stopped_stay_so_too(tmp_path):
+    x = torch.ones(6, 4)
+    numbers = [evenfed.Client((x, x[:, 0]), (x, x[:, 0])) for _ in range(3)]
+    steep = {"loss": "mse", "lr": 1e12, "device": "cpu", "out": tmp_path / "diverged"}
+    start = torch.nn.Linear(4, 1)
+    first = evenfed.train(start, numbers, "fedavg", rounds=20, **steep)
+    longer = evenfed.train(start, numbers, "fedavg", rounds=25, **steep)
+    assert len(first.records) == len(longer.records) < 20
+
+    def stop(progress):
+        if progress.round == 2:
+            progress.stop()
+
+    short = [
+        evenfed.train(model(), clients(), rounds=rounds, callbacks=callbacks, out=tmp_path / "short", **CPU)
+        for rounds, callbacks in [(5, stop), (5, ()), (8, ())]
+    ]
+    assert [len(result.records) for result in short] == [2, 2, 2]

@@ -1,5 +1,6 @@
 """Clients judged by something other than accuracy: loss, or a metric of a whole client; and which end is better."""
 
+import dataclasses
 import json
 import runpy
 from pathlib import Path
@@ -302,10 +303,71 @@ def test_groups_inside_clients_are_fairlearns():
     odds = fairlearn.equalized_odds_difference(*arguments, sensitive_features=labels)
     assert (between["selection_rate"], between["equalised_odds"]) == (pytest.approx(parity), pytest.approx(odds))
     with pytest.raises(evenfed.InputError, match="no client has groups"):
-        result.groups([other, other])
-    short = evenfed.Client((answers, truths), lambda: (answers, truths), groups=labels[:3])  # of unknown length
+        result.groups([other])
+    short = evenfed.Client((answers, truths), lambda: (answers, truths), "ward", groups=labels[:3])  # of unknown length
     with pytest.raises(evenfed.InputError, match=r"groups \[3\] for 8 test examples"):
         result.groups([short, other])
+
+
+def test_groups_are_judged_by_the_metric_of_the_run(tmp_path):
+    """Regression, AUC and soft targets: no group is scored by classes that there are none of."""
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    labels = ["a", "b"] * 20
+    options = {"rounds": 2, "lr": 0.1, "device": "cpu"}
+
+    def groups_of(targets, **more):
+        clients = [evenfed.Client((x, targets), (x, targets), groups=labels)]
+        result = evenfed.train(nn.Linear(4, 1), clients, "fedavg", **options, **more)
+        return result, result.groups(clients).set_index(["client", "group"])
+
+    result, table = groups_of(x[:, 0], loss="mse")
+    with torch.no_grad():
+        errors = (result.model(x).flatten() - x[:, 0]).square()
+    assert table.loc[("0", "a"), "loss"] == pytest.approx(float(errors[::2].mean()))
+    assert "accuracy" not in table and "tpr" not in table
+    again = evenfed.load(result.save(tmp_path / "r"), model=nn.Linear(4, 1))
+    client = evenfed.Client((x, x[:, 0]), (x, x[:, 0]), groups=labels)
+    assert again.groups([client])["loss"].tolist() == table["loss"].tolist()
+    soft = torch.sigmoid(x[:, 0])
+    result, table = groups_of(soft, loss="binary")
+    assert (result.accuracy[0], table["tpr"].notna().all()) == (pytest.approx(table["accuracy"][:2].mean()), True)
+    result, table = groups_of((x[:, 0] > 0).long(), loss="binary", score="auroc")
+    assert 0.5 < table.loc[("all", "b"), "AUROC"] <= 1
+    result, table = groups_of(x[:, 0], loss="mse", score=lambda outputs, targets: (outputs.flatten() - targets).abs())
+    off = (result.model(x).detach().flatten() - x[:, 0]).abs()[::2].mean()
+    assert table.loc[("all", "a"), "accuracy"] == pytest.approx(off.item())
+    own = evenfed.load(result.save(tmp_path / "own"), model=nn.Linear(4, 1))
+    with pytest.raises(evenfed.InputError, match="holds no code"):
+        own.groups([client])
+
+
+def test_groups_find_clients_by_name_and_refuse_other_lists():
+    x = torch.randn(12, 3)
+    named = [evenfed.Client((x, x.argmax(1)), (x, x.argmax(1)), name, groups=["a", "b"] * 6) for name in ("c0", "c1")]
+    result = evenfed.train(nn.Linear(3, 3), named, "ditto", rounds=2, lr=0.1, device="cpu")
+    whole = result.groups(named).set_index(["client", "group"])
+    one = result.groups(named[1:]).set_index(["client", "group"])
+    assert one.loc["c1"].equals(whole.loc["c1"]) and set(one.index.levels[0]) == {"all", "c1"}
+    assert result.groups(named[::-1]).set_index(["client", "group"]).loc["c0"].equals(whole.loc["c0"])
+    stranger = dataclasses.replace(named[0], name="c7")
+    with pytest.raises(evenfed.InputError, match="c7"):
+        result.groups([stranger])
+    smaller = evenfed.Client((x, x.argmax(1)), (x[:6], x[:6].argmax(1)), "c1", groups=["a", "b"] * 3)
+    with pytest.raises(evenfed.InputError, match="has 6 test examples and had 12"):
+        result.groups([smaller])
+    nameless = [dataclasses.replace(client, name=None) for client in named]
+    with pytest.raises(evenfed.InputError, match="some without a name"):
+        result.groups(nameless[1:])
+
+
+def test_three_classes_have_no_rates_and_one_group_no_difference():
+    x = torch.randn(12, 4)
+    two = (x[:, 0] > 0).long()  # a client that happens to have two of the three classes
+    clients = [evenfed.Client((x, two), (x, two), "a", groups=["g"] * 12)]
+    clients += [evenfed.Client((x, x[:, :3].argmax(1)), (x, x[:, :3].argmax(1)), "b", groups=["g", "h"] * 6)]
+    table = evenfed.train(nn.Linear(4, 3), clients, rounds=1, device="cpu").groups(clients)
+    assert "tpr" not in table
+    assert np.isnan(table.set_index(["client", "group"]).loc[("a", "difference"), "accuracy"])
 
 
 @pytest.mark.parametrize(

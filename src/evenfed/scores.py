@@ -70,10 +70,11 @@ def _area(values: NDArray[np.float64], is_positive: NDArray[np.bool_]) -> float:
     return float(above / (positive * negative))
 
 
+AUROC = Metric(auroc, name="AUROC", whole_client=True)
 NAMED: dict[str, LossFunction | Metric] = {
     "top1": top1,
     "binary": binary,
-    "auroc": Metric(auroc, name="AUROC", whole_client=True),
+    "auroc": AUROC,
 }
 
 

@@ -190,6 +190,32 @@ def test_a_comparison_of_one_run_comes_back_as_one(tmp_path):
     assert isinstance(evenfed.load(tmp_path), evenfed.Comparison)
 
 
+def test_saving_replaces_no_other_run_and_mixes_no_data(tmp_path):
+    def train(clients, algorithm="fedavg", **options):
+        return evenfed.train(small_model(), clients, algorithm, **{**CPU, **options})
+
+    train(federation(), rounds=3, out=tmp_path / "o")
+    with pytest.raises(evenfed.InputError, match=r"holds another run .train.rounds: 3 there, 1 here"):
+        train(federation(), rounds=1).save(tmp_path / "o")
+    assert len(evenfed.load(tmp_path / "o").records) == 3
+    again = train(federation(), rounds=3).save(tmp_path / "o")  # the same run: replaced
+    train(federation(), "vred", rounds=3).save(again)
+    assert list(evenfed.load(again)) == ["fedavg", "vred"]
+    others = [federation(seed=1), federation(sizes=(5, 5, 5))]
+    for clients in others:
+        with pytest.raises(evenfed.InputError, match="was trained on other data"):
+            train(clients, "afl", rounds=3).save(tmp_path / "o")
+        with pytest.raises(evenfed.InputError, match="was trained on other data"):
+            train(clients, "afl", rounds=3, out=tmp_path / "o")
+    compared = evenfed.compare(small_model, federation(), ["fedavg"], seeds=1, rounds=1, noise_floor=False, **CPU)
+    with pytest.raises(evenfed.InputError, match="the folder has no name"):
+        compared.save("")
+    kept = compared.save(tmp_path / "c")
+    longer = evenfed.compare(small_model, federation(), ["fedavg"], seeds=1, rounds=2, noise_floor=False, **CPU)
+    with pytest.raises(evenfed.InputError, match=r"holds another run .train.rounds: 1 there, 2 here"):
+        longer.save(kept)
+
+
 class Mine(evenfed.algorithms.FedAvg):
     name = "not-registered"
 

@@ -22,10 +22,12 @@ class EarlyStopping(Callback):
     """Ends a run whose `metric` has not improved for `patience` rounds.
 
     `metric`: mean, std, worst, worst10, worst20 or best10, of what the clients are judged by after a round.
+    `patience`: rounds, not evaluations: with `evaluate_every=5`, patience=20 waits for four evaluations.
     `min_delta`: a smaller gain does not count.
     `restore_best`: the result's model is that of the best round, and `model_round` says which.
 
-    The best model is part of the run's checkpoints, so a run that resumes stops at the same round.
+    The best model is part of the run's checkpoints, so a run that resumes stops at the same round. A run that has
+    stopped stays so if it is given more rounds.
     """
 
     def __init__(
@@ -62,16 +64,14 @@ class EarlyStopping(Callback):
                 raise InputError("EarlyStopping needs evaluations; give evaluate_every=1, not 0")
 
     def round(self, progress: Progress) -> None:
-        fairness = progress.fairness
-        if fairness is None:
+        value = self._value(progress)
+        if value is None or _is_extra(progress):
             return
-        value = self._upwards(progress, getattr(fairness, self.metric))
-        notes = progress.notes
-        best = notes.get(self._name("value"))
-        is_better = best is None or value > float(best) + self.min_delta
-        if is_better and not math.isnan(value):
+        if self._is_better(progress, value):
             progress.keep(self._notes(progress, value))
             return
+        notes = progress.notes
+        best = notes.get(self._name("value"))
         if best is None:
             return
         best_round = int(notes[self._name("round")])
@@ -88,7 +88,9 @@ class EarlyStopping(Callback):
         if not self.restore_best or self._name("round") not in notes:
             return
         best_round = int(notes[self._name("round")])
-        if best_round == progress.round:
+        value = self._value(progress)
+        is_extra_best = value is not None and _is_extra(progress) and self._is_better(progress, value)
+        if best_round == progress.round or is_extra_best:
             return
         buffers = {}
         for name in progress.server.buffers:
@@ -104,6 +106,20 @@ class EarlyStopping(Callback):
             notes.get(self._name("personal")),
             LocalNorms.restored(tables),
         )
+
+    def _value(self, progress: Progress) -> float | None:
+        """The metric after this round, as a number of which more is better; None if it was not evaluated."""
+        fairness = progress.fairness
+        if fairness is None:
+            return None
+        return self._upwards(progress, getattr(fairness, self.metric))
+
+    def _is_better(self, progress: Progress, value: float) -> bool:
+        """Than the best so far; NaN is not."""
+        best = progress.notes.get(self._name("value"))
+        if math.isnan(value):
+            return False
+        return best is None or value > float(best) + self.min_delta
 
     def _notes(self, progress: Progress, value: float) -> dict[str, Tensor]:
         """What to remember of the best round so far."""
@@ -132,3 +148,8 @@ class EarlyStopping(Callback):
         if self.metric in _LOWER_IS_BETTER:
             return -value
         return progress.problem.metric.sign * value
+
+
+def _is_extra(progress: Progress) -> bool:
+    """Whether a round is evaluated only because it is the last: a longer run must not know of it."""
+    return progress.round % progress.settings.evaluate_every > 0

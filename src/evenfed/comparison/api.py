@@ -26,6 +26,7 @@ from ..spread.options import SpreadOptions, spread_of
 from . import fingerprints
 from .analysis.advice import advice_on
 from .analysis.entry_order import read_order, write_order
+from .analysis.groups import GroupMetric
 from .arguments import check_arguments
 from .driver import Training, drive
 from .option_warnings import warn_of_options, warn_of_seeds, without_effect
@@ -34,6 +35,7 @@ from .progress import ListenerSink, shown, shown_shares, silence, wanted_detail
 from .result import Comparison, Result
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
 from .session import train_in, unfinished
+from .storage.conflicts import folder_named, refuse_other_initial
 from .storage.folder import RunFolder
 from .storage.header import Header
 from .storage.lock import locked
@@ -286,12 +288,13 @@ class _Work:
             raise InputError("workers write their runs to a folder; give one with out='runs/mine', say")
         if out is None:
             return self._in_memory(runs)
-        root = Path(out)
+        root = folder_named(out)
+        fingerprints.warn_of_hidden_values(self.problem)
         with locked(root):
-            headers = fingerprints.headers(runs, self.problem, self.drawn, deciding(self.callbacks))
+            headers = self._headers(runs)
             configs = {name: header.config for name, header in headers.items()}
             waiting = unfinished(root, runs, configs)
-            _check_initial(root, runs, headers)
+            refuse_other_initial(root, runs, headers)
             try:
                 if waiting:
                     self._train(root, runs, waiting, headers)
@@ -319,10 +322,11 @@ class _Work:
         trainings = [Training.start(run, self.problem, self.drawn) for run in runs]
         with shown(self.progress) as listen:
             drive(trainings, ListenerSink(listen), self.callbacks)
+        headers = self._headers(runs)
         results = []
         for training in trainings:
             header = dataclasses.replace(
-                fingerprints.bare_header(training.run, self.problem),
+                headers[training.run.name],
                 engine=training.engine,
                 stopped=training.stopped,
                 model_round=training.model_round,
@@ -331,6 +335,9 @@ class _Work:
             result = self._result(training.run, training.result, training.records, header)
             results.append(result)
         return results
+
+    def _headers(self, runs: list[Run]) -> dict[str, Header]:
+        return fingerprints.headers(runs, self.problem, self.drawn, deciding(self.callbacks))
 
     def _from_disk(self, root: Path, run: Run) -> Result:
         folder = RunFolder.of(root, run)
@@ -359,37 +366,5 @@ class _Work:
             state=state,
             module=problem.model,
             folder=folder,
+            group_metric=GroupMetric.of_problem(problem),
         )
-
-
-def _check_initial(root: Path, runs: Sequence[Run], headers: Mapping[str, Header]) -> None:
-    """A run that has begun goes on from its checkpoint, whatever model is given now; a new one beside it must not."""
-    changed = []
-    fresh = []
-    for run in runs:
-        folder = RunFolder.of(root, run)
-        header = folder.header()
-        if header is None or not (folder.checkpoints() or header.finished):
-            fresh.append(run.name)
-            continue
-        new_header = headers[run.name]
-        if header.frozen not in (None, new_header.frozen):
-            raise InputError(
-                f"{root}: {run.name} was trained with other frozen parameters than those given now; give the same "
-                "(call torch.manual_seed before the model is made), or choose another folder with out"
-            )
-        if header.initial not in (None, new_header.initial):
-            changed.append(run.name)
-    if not changed:
-        return
-    if fresh:
-        raise InputError(
-            f"{root}: {changed[0]} started from other initial parameters than those given now, so {fresh[0]} cannot be "
-            "compared with it; call torch.manual_seed before the model is made, give a function that makes it, or "
-            "choose another folder with out"
-        )
-    warnings.warn(
-        f"{root}: {changed[0]} started from other initial parameters than those given now; it goes on from its own "
-        "(call torch.manual_seed before the model is made, or choose another folder with out for a new run)",
-        stacklevel=4,
-    )

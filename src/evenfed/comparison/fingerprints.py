@@ -17,7 +17,7 @@ from ..simulate.state import Run
 from .storage.client_table import client_table
 from .storage.header import Header, Table, as_rows
 
-DATA_NAME = "own data"
+OWN_DATA = "own data"
 _LARGE = 2**28  # bytes; of a larger tensor evenly spaced rows are hashed
 
 
@@ -68,19 +68,17 @@ def frozen_hash(model: nn.Module) -> str | None:
     return _hash(frozen) if frozen else None
 
 
-def bare_header(run: Run, problem: Problem) -> Header:
-    """The header of a run in memory: its data are not hashed."""
-    data = {"name": DATA_NAME, "clients": len(problem.client_names)}
-    model = {"name": name_of(type(problem.model))}
-    return Header(
-        label=run.label,
-        seed=run.settings.seed,
-        config=config_of(run, data, model),
-        clients=clients_of(problem),
-        device=str(problem.device),
-        metric=problem.metric.recorded,
-        judged_classes=as_rows(problem.label_counts),
-    )
+def warn_of_hidden_values(problem: Problem) -> None:
+    """Warn of a loss or a score of which a folder knows only the class."""
+    for name in ("loss", "score"):
+        function = getattr(problem, name)
+        if is_known_by_class_only(function):
+            warnings.warn(
+                f"{name} is an object that shows nothing of its values, so a folder knows only its class, "
+                f"{name_of(function)}: a change of its values will not be noticed; give it a __repr__, or use a "
+                "function",
+                stacklevel=4,
+            )
 
 
 def config_of(run: Run, data: Table, model: Table) -> dict[str, Any]:
@@ -106,7 +104,7 @@ def clients_of(problem: Problem) -> Table:
 def _data(problem: Problem) -> dict[str, Any]:
     names = "\0".join(problem.client_names)
     data = {
-        "name": DATA_NAME,
+        "name": OWN_DATA,
         "clients": len(problem.client_names),
         "names": _text_hash(names),
         "train": _pool(problem.train),
@@ -136,22 +134,13 @@ def _model(problem: Problem) -> dict[str, Any]:
     structure = repr(model)
     if " at 0x" in structure:  # an address, which changes from process to process
         structure = ""
-    described = {
+    return {
         "name": name_of(type(model)),
         "parameters": f"{len(problem.theta)} trained, {_text_hash(parameters)}",
         "structure": _text_hash(structure),
         "loss": name_of(problem.loss),
         "score": None if problem.score is None else name_of(problem.score),
     }
-    for what in ("loss", "score"):
-        function = getattr(problem, what)
-        if is_known_by_class_only(function):
-            warnings.warn(
-                f"{what} is an object that shows nothing of its values, so a folder knows only its class, "
-                f"{described[what]}: a change of its values will not be noticed; give it a __repr__, or use a function",
-                stacklevel=6,
-            )
-    return described
 
 
 def _hash(tensors: Sequence[Tensor]) -> str:

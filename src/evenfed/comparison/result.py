@@ -33,6 +33,7 @@ from .analysis.history import History
 from .fingerprints import frozen_hash
 from .labelled import Labelled
 from .runs import FLOOR_NAMES
+from .storage.conflicts import folder_named, refuse_further_runs, refuse_other_data, refuse_replacing
 from .storage.folder import RunFolder
 from .storage.header import Header
 from .storage.lock import locked
@@ -57,6 +58,7 @@ class Result:
     state: State | None = None  # of the round that the model is from; packed results have none
     module: nn.Module | None = None  # of the model's kind, with its frozen parameters; results share it
     folder: Path | None = None  # of this run on disk, if it is kept there
+    group_metric: groups.GroupMetric | None = None  # for `groups`; a run read from disk has none
     window: int | None = None  # rounds that late figures are averaged over, if not the run's own `last_rounds`
 
     @cached_property
@@ -150,11 +152,14 @@ class Result:
         return self.history.test
 
     def groups(self, clients: Sequence[Client]) -> "pandas.DataFrame":
-        """One row per group of each client and of all: examples, accuracy, selection rate, TPR and FPR.
+        """One row per group of each client and of all: examples and the run's metric; of two classes, also rates.
 
-        `clients`: those of the training, with `groups=`. Two classes only for rates; see `evenfed.groups`.
+        `clients`: those of the training, with `groups=`. Clients with names are found by them; others must be the whole
+        list in the order of the training. Rates: selection rate, TPR and FPR. The rows `difference` hold the largest
+        difference between two groups, NaN where only one has a value.
         """
-        return groups.table(self.client_model, clients, self.client_names)
+        metric = self.group_metric or groups.GroupMetric.of_config(self.header.config, self.metric)
+        return groups.table(self.client_model, clients, self.header, metric)
 
     @property
     def late_fairness(self) -> Fairness | None:
@@ -199,9 +204,15 @@ class Result:
         return frame([self._rounds])
 
     def save(self, path: str | Path) -> Path:
-        """Write the run to a folder that `evenfed.load` and `evenfed report` read: safetensors and JSON."""
-        root = Path(path)
+        """Write the run to a folder that `evenfed.load` and `evenfed report` read: safetensors and JSON.
+
+        Runs of other entries and seeds may be there, on the same data: together they are a comparison. A run of the
+        same entry and seed is replaced if it has the same configuration.
+        """
+        root = folder_named(path)
         with locked(root):
+            refuse_other_data(root, self.header.config)
+            refuse_replacing(self._target_in(root), self.header.config)
             self.write_to(root)
         return root
 
@@ -253,7 +264,7 @@ class Result:
 
     def write_to(self, root: Path) -> RunFolder:
         """To its place in `root`; a run with the same label and seed is replaced."""
-        target = RunFolder.at(root, self.label, self.seed)
+        target = self._target_in(root)
         if self.folder is not None and self.folder.is_dir():
             if self.folder.resolve() != target.path.resolve():
                 target.clear()
@@ -265,6 +276,9 @@ class Result:
             header = dataclasses.replace(header, frozen=frozen_hash(self.module))
         target.store(header, self.records, self.state)
         return target
+
+    def _target_in(self, root: Path) -> RunFolder:
+        return RunFolder.at(root, self.label, self.seed)
 
 
 @dataclass(frozen=True, repr=False)
@@ -337,14 +351,12 @@ class Comparison(Labelled[Result]):
 
     def save(self, path: str | Path) -> Path:
         """Write all runs to a folder that `evenfed.load` and `evenfed report` read: safetensors and JSON."""
-        root = Path(path)
+        root = folder_named(path)
         with locked(root):
-            kept = {RunFolder.at(root, result.label, result.seed).path for result in self.every}
-            for other in RunFolder.all_in(root):
-                if other.path not in kept:
-                    raise InputError(
-                        f"{root} holds another run, {other.path.name} of {other.label}; save to a new folder"
-                    )
+            targets = [result._target_in(root) for result in self.every]
+            refuse_further_runs(root, targets)
+            for result, target in zip(self.every, targets, strict=True):
+                refuse_replacing(target, result.header.config)
             for result in self.every:
                 result.write_to(root)
             write_order(root, list(self.results))

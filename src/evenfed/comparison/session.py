@@ -16,6 +16,7 @@ from ..simulate.problem import Problem
 from ..simulate.state import Run
 from .analysis.configuration import Configuration
 from .driver import EngineKey, Listener, Training, drive, engine_key
+from .storage.conflicts import refuse_other, refuse_other_data
 from .storage.disk_sink import DiskSink, StopRequested
 from .storage.folder import RunFolder
 from .storage.header import Header
@@ -32,9 +33,11 @@ def unfinished(root: Path, runs: Sequence[Run], configs: Mapping[str, Configurat
     waiting = []
     for run in runs:
         folder = RunFolder.of(root, run)
-        folder.refuse_other(configs[run.name], run.settings)
+        refuse_other(folder, configs[run.name], run.settings)
         if not folder.holds(run.settings.rounds):
             waiting.append(run)
+    if waiting:
+        refuse_other_data(root, configs[waiting[0].name])
     return waiting
 
 
@@ -81,7 +84,7 @@ def _stand(training: Training, folder: RunFolder, at: int) -> None:
     rounds = training.run.settings.rounds
     training.folder = folder.path
     training.state = folder.resumed(training.state, at)
-    training.stopped = folder.stop_reason(at, rounds)
+    training.stopped = folder.stop_reason(at)
     if at and (at == rounds or training.stopped is not None):
         training.last = folder.last_record(at)  # no other round is left to be the last one
     folder.sweep()

@@ -16,6 +16,7 @@ from ..callbacks import Callbacks, Progress, callback_list
 from ..callbacks.notify import tell
 from ..callbacks.progress import RunInfo
 from ..callbacks.registry import deciding
+from ..comparison.storage.conflicts import refuse_other
 from ..comparison.storage.folder import RunFolder
 from ..comparison.storage.header import Header, Table
 from ..comparison.storage.lock import hold_run
@@ -136,7 +137,7 @@ class Journal:
         if self.resume is False:
             raise InputError(f"{path} holds a run; give resume=true to go on with it, or another `out`")
         known = {"model": header.config.get("model"), **config}
-        self.folder.refuse_other(known, self.run.settings)
+        refuse_other(self.folder, known, self.run.settings)
         if not self.folder.holds(self.run.settings.rounds):
             return False
         if not self.resume:
@@ -189,7 +190,7 @@ class Journal:
             at = state.server.index
             if at and self.folder.header() is not None:
                 log(INFO, "goes on after round %s of %s", at, self.folder.path)
-                self.stopped = self.folder.stop_reason(at, rounds)
+                self.stopped = self.folder.stop_reason(at)
             begun = dataclasses.replace(header, engine=engine, extra={"flwr": version("flwr")})
             self.folder.begin(begun, state)
             self.records = [*self.folder.history().records, *self.postponed]

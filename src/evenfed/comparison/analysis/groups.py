@@ -1,116 +1,248 @@
-"""Groups inside clients: how differently a model treats them, in fairlearn's metrics."""
+"""Groups inside clients: how well, and how differently, a model serves them; with rates as fairlearn defines them."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from ... import trees
+from ... import losses, scores, trees
 from ...clients.client import Client
-from ...clients.pooling import only_pool
-from ...core.errors import InputError
+from ...clients.pooling import check_clients, names, only_pool
+from ...core.errors import InputError, unknown
+from ...core.naming import name_of
+from ...losses import per_example
+from ...metrics import ACCURACY, LOSS, Metric
+from ...simulate.problem import Problem
+from ..fingerprints import OWN_DATA
+from ..storage.header import Header
+from .configuration import Configuration
 
 if TYPE_CHECKING:
     import pandas
 
 EVERYONE = "all"
 DIFFERENCE = "difference"
-_Judged = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]  # targets, predictions, groups
+_Flags = NDArray[np.bool_]
+_LOSSES = {**losses.NAMED, **{name_of(loss): loss for loss in losses.NAMED.values()}}
+_SCORES = {**scores.NAMED, **{name_of(score): score for score in (scores.top1, scores.binary)}}
+
+
+@dataclass(frozen=True)
+class GroupMetric:
+    """What the examples of a group are judged by: the run's own metric."""
+
+    metric: Metric
+    function: Callable[[Any, Any], Any]  # of outputs and targets
+    whole_client: bool = False  # it takes arrays and gives one number; else tensors, and one number per example
+    has_logits: bool = False  # a single output stands for two classes
+
+    @classmethod
+    def of_problem(cls, problem: Problem) -> "GroupMetric":
+        """The metric that clients are judged by while they train."""
+        has_logits = losses.takes_logits(problem.loss) or problem.score is scores.binary
+        if problem.metric.is_loss:
+            return cls(problem.metric, problem.loss, has_logits=has_logits)
+        if problem.score is not None:
+            return cls(problem.metric, problem.score, has_logits=has_logits)
+        assert problem.whole_client is not None and problem.whole_client.function is not None
+        return cls(problem.metric, problem.whole_client.function, whole_client=True, has_logits=has_logits)
+
+    @classmethod
+    def of_config(cls, config: Configuration, metric: Metric | None) -> "GroupMetric":
+        """The metric of a run that was read from disk. A folder holds names, so it must be one of evenfed's own."""
+        metric = metric or ACCURACY
+        named = {**config, **config["model"]}  # by the command line, or from Python
+        loss = _LOSSES.get(named.get("loss") or "cross_entropy")
+        usual_score = "binary" if loss is losses.binary else "top1"
+        score = _SCORES.get(named.get("score") or usual_score)
+        has_logits = loss is losses.binary or score is scores.binary
+        if metric.name == scores.AUROC.name:
+            return cls(metric, scores.auroc, whole_client=True, has_logits=has_logits)
+        function: Any = {ACCURACY: score, LOSS: loss}.get(metric)
+        is_noted = config["data"]["name"] != OWN_DATA or "loss" in named  # older versions saved without
+        if function is None or not is_noted:
+            raise InputError(
+                f"this run was read from its folder, which holds no code, and its {metric.name} may be a function of "
+                "your own; call `groups` on the result of `train` or `compare`"
+            )
+        return cls(metric, function, has_logits=has_logits)
+
+    def of(self, outputs: Any, targets: Tensor) -> float:
+        """The figure of these examples together; NaN if they have none."""
+        if not self.whole_client:
+            values = per_example(self.function(outputs, targets))
+            return float(values.double().mean())
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # scikit-learn's, about groups with one class
+                return float(self.function(outputs.cpu().numpy(), targets.cpu().numpy()))
+        except ValueError:
+            return float("nan")
+
+    def classes(self, outputs: Any, targets: Tensor) -> tuple[_Flags, _Flags] | None:
+        """Whether each example is, and is predicted to be, of the second of two classes; None of anything else."""
+        if not isinstance(outputs, Tensor) or outputs.ndim > 2:
+            return None
+        columns = outputs.reshape(len(outputs), -1)
+        if columns.shape[1] == 1 and self.has_logits:
+            is_positive = targets.flatten() > 0.5
+            is_predicted = columns[:, 0] > 0
+        elif columns.shape[1] == 2 and targets.ndim == 1 and not targets.is_floating_point():
+            is_positive = targets == 1
+            is_predicted = columns.argmax(1) == 1
+        else:
+            return None
+        return is_positive.cpu().numpy(), is_predicted.cpu().numpy()
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Test examples, with what the model makes of them."""
+
+    outputs: Any
+    targets: Tensor
+    groups: NDArray[Any]
+
+    @classmethod
+    def of(cls, model: nn.Module, client: Client, name: str) -> "_Judged":
+        """Of one client."""
+        if client.test is None:
+            raise InputError(f"client {name} has groups but no test examples; give `test`, with one group each")
+        parameter = next(model.parameters())
+        alone = dataclasses.replace(client, train=client.test, test=None)
+        pool = only_pool([alone], "test", parameter.dtype)
+        inputs, targets = pool.to(parameter.device).of(0)
+        examples = len(targets)
+        groups = np.asarray(client.groups)
+        if groups.shape != (examples,):
+            raise InputError(f"client {name}: groups {list(groups.shape)} for {examples} test examples; give one each")
+        with torch.no_grad():
+            outputs = trees.outputs(model, inputs)
+        return cls(outputs, targets, groups)
+
+    @classmethod
+    def together(cls, parts: Sequence["_Judged"]) -> "_Judged":
+        """Of several clients."""
+        return cls(
+            trees.concatenated([part.outputs for part in parts]),
+            torch.cat([part.targets for part in parts]),
+            np.concatenate([part.groups for part in parts]),
+        )
+
+    def figures(self, metric: GroupMetric, group: Any) -> dict[str, float]:
+        """Of the examples of one group."""
+        rows = torch.from_numpy(np.flatnonzero(self.groups == group)).to(self.targets.device)
+        outputs = trees.rows(self.outputs, rows)
+        targets = self.targets[rows]
+        figures = {"examples": len(rows), metric.metric.name: metric.of(outputs, targets)}
+        classes = metric.classes(outputs, targets)
+        if classes is not None:
+            figures |= _rates(*classes)
+        return figures
+
+
+def _by_position(clients: Sequence[Client], run_names: Sequence[str]) -> dict[int, Client]:
+    """The clients by their positions in a run: those with names by these, others as the run's whole list."""
+    check_clients(clients)
+    given_names = list(names(clients))
+    if not all(client.name for client in clients):
+        if given_names != list(run_names):
+            raise InputError(
+                f"groups: {len(clients)} clients, some without a name, and the run has {len(run_names)}; give all "
+                "clients of the run in its order, or clients with the names they had"
+            )
+        return dict(enumerate(clients))
+    positions = {name: position for position, name in enumerate(run_names)}
+    by_position = {}
+    for name, client in zip(given_names, clients, strict=True):
+        if name not in positions:
+            raise unknown("client of this run", name, run_names)
+        by_position[positions[name]] = client
+    return by_position
 
 
 def table(
     model_of: Callable[[int], nn.Module],
     clients: Sequence[Client],
-    names: Sequence[str],
+    header: Header,
+    metric: GroupMetric,
 ) -> "pandas.DataFrame":
     """One row per group of all clients together and of each client, and one with the differences between groups.
 
-    Columns: client, group, examples, accuracy and, for two classes, selection_rate, tpr, fpr and equalised_odds. In
-    the row `difference`, selection_rate is the demographic parity difference and equalised_odds the equalised odds
-    difference. Of more than two classes, accuracy alone is said.
+    `model_of`: the model that serves a client, by its position in the run. `header`: of the run.
+    Columns: client, group, examples, the run's metric and, for two classes, selection_rate, tpr, fpr and
+    equalised_odds. In the row `difference`, selection_rate is the demographic parity difference and equalised_odds the
+    equalised odds difference. A figure is NaN where it is not defined, such as the tpr of a group without positives or
+    the difference of a single group.
     """
-    pandas, fairlearn = _packages()
+    pandas = _pandas()
+    run_names = header.clients["names"]
+    run_sizes = header.judged_sizes if header.judge == "test" else None
     judged: dict[str, _Judged] = {}
-    for k, client in enumerate(clients):
+    for position, client in _by_position(clients, run_names).items():
         if client.groups is not None:
-            name = names[k]
-            judged[name] = _judged(model_of(k), client, name)
+            name = run_names[position]
+            judged[name] = _Judged.of(model_of(position), client, name)
+            examples = len(judged[name].targets)
+            if run_sizes is not None and examples != run_sizes[position]:
+                raise InputError(
+                    f"client {name} has {examples} test examples and had {run_sizes[position]} in the run; give the "
+                    "clients that were trained, in the same order"
+                )
     if not judged:
         raise InputError("no client has groups; give evenfed.Client(groups=[...]), one label per test example")
-    columns = zip(*judged.values(), strict=True)
-    together = tuple(np.concatenate(column) for column in columns)
+    everyone = _Judged.together(list(judged.values()))
     rows: list[dict[str, Any]] = []
-    for name, of_client in {EVERYONE: together, **judged}.items():
-        rows += _rows(fairlearn, name, of_client)  # type: ignore[arg-type]
+    for name, of_client in {EVERYONE: everyone, **judged}.items():
+        rows += _rows(name, of_client, metric)
     return pandas.DataFrame(rows)
 
 
-def _rows(fairlearn: Any, name: str, judged: _Judged) -> list[dict[str, Any]]:
-    targets, predictions, groups = judged
-    classes = {*np.unique(targets), *np.unique(predictions)}
-    is_binary = classes <= {0, 1}
-    metrics = {"examples": fairlearn.count, "accuracy": _accuracy}
-    if is_binary:
-        metrics["selection_rate"] = fairlearn.selection_rate
-        metrics["tpr"] = fairlearn.true_positive_rate
-        metrics["fpr"] = fairlearn.false_positive_rate
-    frame = fairlearn.MetricFrame(
-        metrics=metrics,
-        y_true=targets,
-        y_pred=predictions,
-        sensitive_features=groups,
-    )
+def _rows(name: str, judged: _Judged, metric: GroupMetric) -> list[dict[str, Any]]:
+    by_group = {group: judged.figures(metric, group) for group in np.unique(judged.groups)}
     rows = []
-    for group, figures in frame.by_group.iterrows():
+    for group, figures in by_group.items():
         rows.append({"client": name, "group": group, **figures})
-    between = dict(frame.difference())
-    between["examples"] = len(targets)
-    if is_binary:
+    between: dict[str, float] = {}
+    for column in rows[0].keys() - {"client", "group"}:
+        between[column] = _largest_gap([figures[column] for figures in by_group.values()])
+    between["examples"] = len(judged.targets)
+    if "tpr" in between:
         between["equalised_odds"] = max(between["tpr"], between["fpr"])
     rows.append({"client": name, "group": DIFFERENCE, **between})
     return rows
 
 
-def _judged(model: nn.Module, client: Client, name: str) -> _Judged:
-    """Targets, predicted classes and groups of a client's test examples."""
-    if client.test is None:
-        raise InputError(f"client {name} has groups but no test examples; give `test`, with one group each")
-    parameter = next(model.parameters())
-    alone = dataclasses.replace(client, train=client.test, test=None)
-    pool = only_pool([alone], "test", parameter.dtype)
-    inputs, targets = pool.to(parameter.device).of(0)
-    examples = len(targets)
-    groups = np.asarray(client.groups)
-    if groups.shape != (examples,):
-        raise InputError(f"client {name}: groups {list(groups.shape)} for {examples} test examples; give one each")
-    with torch.no_grad():
-        outputs = trees.outputs(model, inputs)
-    has_classes = outputs.ndim > 1 and outputs.shape[1] > 1
-    if has_classes:
-        predictions = outputs.argmax(1)
-    else:
-        is_positive = outputs.flatten() > 0
-        predictions = is_positive.long()
-    if targets.ndim > 1 and targets.shape[1:].numel() == 1:
-        targets = targets.flatten()
-    if targets.shape != predictions.shape:
-        raise InputError(f"client {name}: groups need one class per example, and targets are {list(targets.shape)}")
-    return targets.cpu().numpy(), predictions.cpu().numpy(), groups
+def _rates(is_positive: _Flags, is_predicted: _Flags) -> dict[str, float]:
+    """How often the second class is predicted: at all, where it is right, and where it is wrong."""
+    return {
+        "selection_rate": _share(is_predicted),
+        "tpr": _share(is_predicted[is_positive]),
+        "fpr": _share(is_predicted[~is_positive]),
+    }
 
 
-def _accuracy(targets: NDArray[Any], predictions: NDArray[Any]) -> float:
-    right = np.asarray(targets) == np.asarray(predictions)
-    return float(right.mean())
+def _share(flags: _Flags) -> float:
+    return float(flags.mean()) if len(flags) else float("nan")
 
 
-def _packages() -> tuple[Any, Any]:
+def _largest_gap(figures: Sequence[float]) -> float:
+    """Between any two groups; NaN if fewer than two have a figure."""
+    known = [figure for figure in figures if not np.isnan(figure)]
+    if len(known) < 2:
+        return float("nan")
+    return max(known) - min(known)
+
+
+def _pandas() -> Any:
     try:
-        import fairlearn.metrics
         import pandas
     except ImportError:
-        raise InputError("groups need fairlearn and pandas; install them with: pip install 'evenfed[groups]'") from None
-    return pandas, fairlearn.metrics
+        raise InputError("groups need pandas; install it with: pip install 'evenfed[groups]'") from None
+    return pandas

@@ -16,10 +16,9 @@ import json
 import re
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,11 +26,9 @@ from ...core.errors import DamageError, DamageWarning, InputError
 from ...core.files import BESIDE, plain_file, replace_text
 from ...core.server import Record
 from ...metrics import Metric
-from ...settings import Settings
 from ...simulate import checkpoint
 from ...simulate.state import Run, State
 from ..analysis.client_history import over
-from ..analysis.configuration import differences
 from ..analysis.history import History
 from . import client_table, reached, record_json
 from .client_table import resolved
@@ -164,38 +161,6 @@ class RunFolder:
             return False
         return True
 
-    def refuse_other(self, config: Mapping[str, Any], settings: Settings) -> None:
-        """Raise if the folder holds a run with another configuration; more rounds are no other configuration."""
-        header = self.header()
-        if header is None:
-            return
-        rounds = header.rounds
-        as_many = {**config, "train": {**config["train"], "rounds": rounds}}
-        changes = differences(header.config, as_many)
-        if changes:
-            advice = f"{ANOTHER_FOLDER}, or give the same configuration to go on"
-            if any(change.startswith("train.last_rounds:") for change in changes):
-                comparison = self.path.parent.parent
-                advice += (
-                    f"; to average over other rounds: evenfed report {comparison} --last-rounds {settings.last_rounds}"
-                )
-            raise InputError(f"{self.path} was made with another configuration ({'; '.join(changes)}); {advice}")
-        if settings.rounds == rounds:
-            return
-        if settings.rounds < rounds:
-            raise InputError(
-                f"{self.path} was made with another configuration (train.rounds: {rounds} there, {settings.rounds} "
-                f"here); give at least {rounds} rounds, or {ANOTHER_FOLDER}"
-            )
-        reason = settings.tied_to_rounds(rounds)
-        if reason is None and header.finished and not self.checkpoints():
-            reason = "its last checkpoint is not here (it was removed, packed, or an older version did not keep it)"
-        if reason is not None:
-            raise InputError(
-                f"{self.path} has {rounds} rounds and cannot go on to {settings.rounds}: {reason}; {ANOTHER_FOLDER} "
-                "to train from the start"
-            )
-
     def take_over(self, other: "RunFolder", header: Header) -> None:
         """Copy another folder's run. `header`, which says that it is complete, is written last."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -287,7 +252,7 @@ class RunFolder:
         at = state.server.index
         before = self.header()
         texts = self.lines.texts()[:at]
-        goes_on = at < header.rounds and self.stop_reason(at, header.rounds) is None
+        goes_on = at < header.rounds and self.stop_reason(at) is None
         if texts and goes_on and not header.evaluates(at):
             record = record_json.unevaluated(json.loads(texts[-1]))  # it may have been evaluated as the last one
             texts[-1] = json.dumps(record) + "\n"
@@ -364,16 +329,15 @@ class RunFolder:
         for path in self.path.glob(f"*{BESIDE}"):
             path.unlink()
 
-    def stop_reason(self, at: int, rounds: int) -> str | None:
-        """Why a callback ended the run of so many rounds at round `at`, if the checkpoint says so."""
+    def stop_reason(self, at: int) -> str | None:
+        """Why the run ended early at round `at`, if the checkpoint says so: more rounds do not change that."""
         path = self.checkpoints().get(at)
         if path is None:
             return None
         text = checkpoint.texts_in(path).get("stopped")
         if text is None:
             return None
-        stopped = json.loads(text)
-        return stopped["reason"] if stopped["rounds"] == rounds else None
+        return str(json.loads(text)["reason"])
 
     def last_record(self, at: int) -> Record:
         """The record of the last round before `at`."""
