@@ -47,8 +47,8 @@ class InputTable:
             if len(row) != len(self.columns):
                 cells = counted(len(row), "cell")
                 raise InputError(
-                    f"{self.name}, row {line}: {cells} for {len(self.columns)} columns; is the file cut off, or a comma "
-                    "not quoted?"
+                    f"{self.name}, row {line}: {cells} for {len(self.columns)} columns; is the file cut off, or a "
+                    "comma not quoted?"
                 )
             yield line, row
 

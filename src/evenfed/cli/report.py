@@ -58,7 +58,7 @@ def report(
         return
     page = console()
     to_print = document if full or paper else document.in_brief()
-    page.print(write.terminal(to_print, page))
+    page.print(write.terminal(to_print, page, document.headlines))
     shown = written.tables + [path for path in written.drawn if path.suffix == ".pdf"]
     names = ", ".join(path.name for path in shown)
     if written.drawn:
