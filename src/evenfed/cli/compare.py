@@ -31,7 +31,7 @@ ExperimentFile = Annotated[
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print every table with every column.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Run a small version of the experiment: minutes on 2 cores.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a small version of the experiment, to try it out.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds per run.")]
 Assignments = Annotated[list[str], typer.Option("--set", help="Set one value, e.g. semi_vred.beta=0.5; repeatable.")]
 Device = Annotated[
