@@ -279,7 +279,7 @@ def test_experiments_of_the_package_are_listed_and_found_by_name(evenfed):
     assert "@vred-cifar10" in refused.stderr
 
 
-def test_a_new_experiment_runs_as_it_is_and_with_ones_own_data_and_model(tmp_path, evenfed):
+def test_a_new_experiment_runs_as_it_is_and_with_ones_own_data_and_model(tmp_path, evenfed, monkeypatch):
     folder = tmp_path / "data" / "wards"
     folder.mkdir(parents=True)
     draw = np.random.default_rng(0)
@@ -297,6 +297,12 @@ def test_a_new_experiment_runs_as_it_is_and_with_ones_own_data_and_model(tmp_pat
     assert again.returncode == 2 and "exists already" in again.stderr
     nowhere = evenfed("new", "other.toml", "--data", "nowhere")
     assert nowhere.returncode == 2 and "no such folder or data set" in nowhere.stderr
+    (tmp_path / "empty").mkdir()
+    empty = evenfed("new", "empty.toml", "--data", "empty")
+    assert empty.returncode == 0 and "! empty holds no .npz or .parquet file yet" in empty.stdout
+    monkeypatch.setenv("EVENFED_DATA", str(tmp_path / "cache"))
+    absent = evenfed("new", "absent.toml", "--data", "cifar10")
+    assert absent.returncode == 0 and "! cifar10 is not in the cache; first run `evenfed data fetch" in absent.stdout
     spaced = evenfed("new", "my own.toml")
     assert "evenfed compare 'my own.toml'" in spaced.stdout
     assert (tmp_path / "my own.toml").read_text().startswith("# evenfed compare 'my own.toml'\n")

@@ -178,7 +178,7 @@ def test_several_metrics_each_have_a_report(evenfed, tmp_path):
     done = evenfed("audit", "m.csv", "--metric", "acc", "--metric", "loss", "--no-figures")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "m-audit").iterdir()} == {"acc", "loss"}
-    assert "Also there: auc" in done.stdout
+    assert "Not read: auc" in done.stdout
     assert "Less is better" in (tmp_path / "m-audit/loss/report.md").read_text()
 
 

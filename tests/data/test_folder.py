@@ -107,7 +107,7 @@ def test_a_bare_array_and_damaged_data_are_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_holds_one_kind_of_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no folder there"):
+    with pytest.raises(InputError, match="there is no folder"):
         read_folder(tmp_path / "missing")
     with pytest.raises(InputError, match="no such file"):
         read_folder(tmp_path)

@@ -88,7 +88,7 @@ def test_show_of_sequences_has_sizes_alone(data, tmp_path):
 
 
 def test_verify_finds_damage(data, cache):
-    assert "cifar10: as it was written" in data("verify").stdout
+    assert "cifar10: intact" in data("verify").stdout
     with (cache / "cifar10/inputs.npy").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x01")
@@ -124,7 +124,7 @@ def test_fetch_of_what_is_here_does_nothing(data, monkeypatch):
         (("show", "cifar-10"), "did you mean 'cifar10'"),
         (("show", "cifar10", "--partition", "dirichlett"), "did you mean 'dirichlet'"),
         (("show", "cifar10", "--clients", "0"), "give the number of clients"),
-        (("show", "cifar10", "--train-fraction", "2"), "between 0 and 1"),
+        (("show", "cifar10", "--train-fraction", "2"), "above 0 and below 1"),
         (("add", "cifar10", "nowhere.tar.gz"), "nowhere.tar.gz does not exist"),
         (("add", "cifar11", "x"), "did you mean 'cifar10'"),
         (("add", "digits", "x"), "always there"),

@@ -30,7 +30,7 @@ BAD_TOML = {
     "wrong-model": ('[model]\nname = "mpl"\n[algorithms.fedavg]', "did you mean 'mlp'"),
     "wrong-model-option": ("[model]\nhiden = [3]\n[algorithms.fedavg]", "hiden"),
     "bad-name": ('name = "a/b"\n[algorithms.fedavg]', "cannot name a folder"),
-    "not-text": (b"\xff\xfe\x00", "is not valid TOML"),
+    "not-text": (b"\xff\xfe\x00", "is not UTF-8 text"),
 }
 
 
@@ -69,15 +69,21 @@ def test_bad_experiment_files(case, tmp_path, evenfed):
         (["compare", "--out", "/proc/none"], "cannot be written to"),
         (["compare", "--set", "model.hidden=[-3]"], "model.hidden=-3"),
         (["compare", "--set", "model.hidden=32"], "give a list of widths"),
-        (["compare", "--data", "folder"], "a path goes with name = 'folder' alone"),
-        (["compare", "--data", "folder", "--set", "data.path=nowhere"], "no folder there"),
+        (["compare", "--data", "folder"], "data.name='folder' needs data.path"),
+        (["compare", "--data", "folder", "--set", "data.path=nowhere"], "there is no folder"),
         (["data", "show", "digits", "--out", "/proc/none"], "cannot be written to"),
         (["compare", "--frmat", "json"], "--format"),
-        (["compair"], "compare"),
+        (["compair"], "Did you mean 'compare'?\n"),
+        (["data", "show", "folder"], "folder needs --path DIR"),
+        (["data", "show", "folder", "--path", "."], ". holds no .npz or .parquet file"),
+        (["data", "show", "digits", "--path", "."], "--path . goes with the data set `folder`"),
+        (["data", "show", "digits", "--clients", "-4"], "'--clients': -4 is not in the range x>=0"),
+        (["new", "x.toml", "--model", "mlpp"], "unknown model 'mlpp'; did you mean 'mlp'?"),
     ],
 )
 def test_bad_arguments(arguments, told, evenfed):
     refused = evenfed(*arguments)
+    assert refused.stderr.count("Did you mean") < 2
     assert refused.returncode == 2 and told in refused.stderr, refused.stderr
     assert "Traceback" not in refused.stderr
 

@@ -11,7 +11,7 @@ from evenfed.comparison.analysis.expected import Fit, SpreadParts, expected_accu
 from evenfed.comparison.storage.reading import read
 from evenfed.fairness import Fairness
 from evenfed.report.document import Report
-from evenfed.report.fit import fit_note
+from evenfed.report.fit import fit_notes
 
 
 def federation(clients=200, own_effect=0.0, concentration=0.2, seed=0):
@@ -79,10 +79,10 @@ def test_a_report_has_them_beside_the_measured_ones(small):
     beside = table(report, "expected-late")
     assert [column.title for column in beside.columns][:2] == ["worst 10 %", "expected worst 10 %"]
     assert beside.lines[0].cells[1].value == pytest.approx(100 * np.mean(worst10))
-    assert len(beside.columns) == 6 and "Class shares explain" in beside.notes[0]
+    assert len(beside.columns) == 6 and "Class shares explain" in " ".join(beside.notes)
     last = table(report, "expected-last")  # the fit is known for the last rounds alone
     assert [column.key for column in last.columns] == ["worst10", "expected_worst10", "std", "expected_std"]
-    assert "The fit is that of the last 2 rounds." in last.notes[0] and "By classes" not in last.notes[0]
+    assert "The fit is that of the last 2 rounds." in last.notes and "By classes" not in " ".join(last.notes)
 
 
 def fitting(label: str, seed: int, header: dict, rounds: list) -> None:
@@ -102,7 +102,7 @@ def test_shares_of_the_spread_are_said_as_shares(small):
             label: dataclasses.replace(findings.rows[label], fit=fit)
             for label, fit in zip(findings.rows, fits, strict=False)
         }
-        return fit_note(SimpleNamespace(rows=rows))
+        return " ".join(fit_notes(SimpleNamespace(rows=rows)))
 
     all_noise = "The noise of their small test sets alone explains all of the spread between clients."
     assert note(Fit(-0.02, 1.61), Fit(0.04, 1.71)).endswith(all_noise)
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_said_and_not_judged(edited):
     findings = read(folder)
     assert findings.expected.by_label.keys() == findings.by_label.keys() - {"vred"}
     report = Report.of([folder], beside_paper=False)
-    assert "WARNING: expected figures do not fit vred:" in table(report, "expected-late").notes[0]
+    assert "WARNING: expected figures do not fit vred:" in " ".join(table(report, "expected-late").notes)
     assert {line.entry for line in table(report, "expected-paired-late").lines}.isdisjoint({"vred"})
 
 
@@ -146,7 +146,7 @@ def test_where_fedavg_does_not_fit_nothing_is_judged_by_them(edited):
     folder = edited(change)
     assert read(folder).expected is None
     report = Report.of([folder], beside_paper=False)
-    assert "WARNING" in table(report, "expected-late").notes[0]
+    assert "WARNING" in " ".join(table(report, "expected-late").notes)
     assert table(report, "expected-paired-late") is None
 
 

@@ -17,7 +17,7 @@ from evenfed.comparison.storage.reading import read
 from evenfed.report.page import verdict
 from evenfed.report.page.evidence import Basis
 from evenfed.report.paired_tables import answer, controls, paired
-from evenfed.report.tables import floor_note
+from evenfed.report.tables import floor_notes
 from reports import FLOOR, PAIRED_FLOOR, apart, figures_in, steady
 from worked_example import federation, small_model
 
@@ -171,7 +171,7 @@ def test_the_interval_rests_on_other_batches_where_these_were_run(edited):
     chance = NoiseFloor([found], True).chance("mean", seeds=2)
     assert (chance.deviation, chance.freedom, chance.is_paired) == (pytest.approx(1 / np.sqrt(2)), 2, True)
     table = paired(Differences([found], True))
-    assert "own seeds and FedAvg against FedAvg with other batches" in table.notes[0]
+    assert "own seeds and FedAvg against FedAvg with other batches" in " ".join(table.notes)
     assert [line.part for line in controls(Differences([found], True)).lines if line.entry == "two FedAvg figures"] == [
         "other batches, 1 seed",
         "other batches, 2 seeds",
@@ -187,7 +187,7 @@ def test_other_batches_that_change_nothing_are_no_noise_floor(tmp_path):
     evenfed.compare(lambda: nn.Linear(6, 3), federation(), ["vred"], **options)
     found = read(tmp_path)
     assert found.other_batches is not None and found.paired_floor is None
-    assert "change nothing here" in floor_note(found)
+    assert "change nothing here" in " ".join(floor_notes(found))
     differences = Differences([found], True)
     alone = over_seeds([np.array(list(gaps.values())) for gaps in differences.by_seed("vred", "fedavg", "mean")])
     gap = differences.between("vred", "fedavg", "mean")
@@ -219,7 +219,7 @@ def test_seeds_that_change_nothing_are_one_observation(tmp_path):
     found = read(tmp_path)
     assert found.floor is not None and found.floor_of_seeds is None
     assert found.describe()["noise_floor"] is None
-    assert "nothing is drawn by seed" in floor_note(found)
+    assert "nothing is drawn by seed" in " ".join(floor_notes(found))
     differences = Differences([found], True)
     gap = differences.between("vred[beta=1]", "fedavg", "mean")
     assert gap.points != 0 and (gap.is_judged, gap.seeds) == (False, 1)
@@ -227,10 +227,10 @@ def test_seeds_that_change_nothing_are_one_observation(tmp_path):
     assert len(differences.by_seed("vred[beta=1]", "fedavg", "mean")[0]) == 3
     assert differences.chance("mean", 3) is None
     table = paired(differences)
-    assert "All seeds gave the same runs" in table.notes[0]
+    assert "All seeds gave the same runs" in " ".join(table.notes)
     assert {line.cells[-1].verdict for line in table.lines} == {"not judged"}
     basis = Basis(differences)
-    assert verdict.of(basis).sentence.startswith("All seeds gave the same runs, so no difference can be told")
+    assert verdict.of(basis).sentence.startswith("All seeds gave the same runs, which cannot separate")
 
 
 def test_another_seed_that_changes_nothing_is_no_noise_floor(tmp_path):

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from evenfed import audit
 from evenfed.comparison.storage.reading import read
 from evenfed.report.document import Report
 from evenfed.report.files import write_page
@@ -35,12 +36,58 @@ def at(levels: dict[str, float]):
 def test_the_best_is_named_with_its_gain_and_that_nobody_pays(edited):
     judged = verdict_on(edited(at({"vred": 0.5, "semi_vred": 0.45})))
     assert judged.sentence == (
-        "vred serves the worst-served clients best: the worst 10 % reach 50.0 % accuracy, 10.1 points more than with "
-        "FedAvg, and the average client gains 10.0 points."
+        "vred serves the worst-served clients best: the worst 10 % (1 of 6 clients) reach 50.0 % accuracy, 10.1 points "
+        "more than with FedAvg, and the average client gains 10.0 points."
     )
     words = dict(judged.details)
     assert "accuracy 40.0 % with FedAvg, 50.0 % with vred" in words["Who gains"]
-    assert "It rests on 2 seeds, on one split of the data." in words["How sure"]
+    assert "It rests on 2 seeds on one split of the data." in words["How sure"]
+
+
+def test_models_of_each_client_are_not_ranked_against_single_ones(edited):
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        at({"vred": 0.5, "semi_vred": 0.7})(label, seed, header, rounds)
+        if label == "semi_vred":
+            header["config"]["algorithm"] = "ditto"
+
+    folder = edited(change)
+    judged = verdict_on(folder)
+    assert judged.sentence.startswith("vred serves the worst-served clients best of all single models: ")
+    assert judged.sentence.endswith(
+        "semi_vred (each client keeps its own model) reaches 70.0 % accuracy, 30.0 points more than FedAvg; it is not "
+        "ranked against single models."
+    )
+    report = Report.of([folder], beside_paper=False)
+    (table,) = report.in_brief().tables
+    assert [line.entry for line in table.lines if line.cells[1].best] == ["vred"]
+    assert any(note.startswith("semi_vred: each client keeps its own model") for note in table.notes)
+
+
+def test_shares_of_clients_come_with_what_chance_does(edited):
+    words = dict(verdict_on(edited(at({"vred": 0.5, FLOOR: 0.41}))).details)
+    assert "do better (100 % when FedAvg alone is repeated)" in words["Who gains"]
+    assert "Repeating FedAvg with other seeds changes this figure by less than" in words["How sure"]
+
+
+def test_a_gain_smaller_than_the_bound_of_chance_is_called_in_doubt(edited):
+    def level(label: str, seed: int) -> float:
+        return {"vred": 0.42, FLOOR: 0.5}.get(label, 0.4) + 0.0001 * (seed % 2) * (label == "vred")
+
+    sureness = dict(verdict_on(edited(steady(level))).details)["How sure"]
+    assert "But repeating FedAvg with other seeds alone can change this figure by" in sureness
+
+
+def test_the_verdict_on_an_audit_claims_no_splits():
+    rows = [
+        {"client": k, "seed": seed, "algorithm": name, "acc": 0.05 * k + gain + 0.001 * seed}
+        for name, gain in (("fedavg", 0.1), ("fair", 0.2))
+        for seed in range(3)
+        for k in range(12)
+    ]
+    (document,) = audit(rows).documents()
+    (judged,) = contents.of_report(document).verdicts
+    assert dict(judged.details)["How sure"].startswith("The 95 % interval excludes zero. It rests on 3 seeds.")
+    assert not any("split" in note for note in judged.notes)
 
 
 def test_whoever_pays_is_named(edited):
@@ -58,7 +105,7 @@ def test_whoever_pays_is_named(edited):
 def test_an_equal_is_not_called_worse(edited):
     judged = verdict_on(edited(at({"vred": 0.5, "semi_vred": 0.5})))
     assert "better than FedAvg" in judged.sentence and "best:" not in judged.sentence
-    assert dict(judged.details)["How sure"].endswith("vred is not shown to be better than semi_vred.")
+    assert dict(judged.details)["How sure"].endswith("It is not shown to be better than semi_vred.")
 
 
 def test_what_chance_could_do_is_no_gain(edited):
@@ -67,8 +114,8 @@ def test_what_chance_could_do_is_no_gain(edited):
 
     judged = verdict_on(edited(steady(noisy)))
     assert judged.sentence == (
-        "No algorithm is shown to serve the worst-served clients better than FedAvg: vred comes closest (+4.5 points "
-        "for the worst 10 %), which chance could do."
+        "No algorithm is shown to serve the worst-served clients better than FedAvg: vred comes closest with +4.5 "
+        "points for the worst 10 % (1 of 6 clients), which may be chance."
     )
 
 
@@ -140,7 +187,7 @@ def test_one_seed_is_not_judged(edited):
         at({"vred": 0.5})(label, seed, header, rounds)
 
     judged = verdict_on(edited(alone))
-    assert judged.sentence.startswith("With one seed, no difference can be told from chance. Here vred serves")
+    assert judged.sentence.startswith("One seed cannot separate an effect from chance. In these runs, vred serves")
     assert "Not at all" in dict(judged.details)["How sure"]
 
 
@@ -151,8 +198,9 @@ def test_the_best_with_one_seed_leaves_the_others_judged(edited):
 
     judged = verdict_on(edited(mixed))
     assert judged.sentence == (
-        "No algorithm is shown to serve the worst-served clients better than FedAvg. Here vred serves the worst 10 % "
-        "best, 20.0 points more than FedAvg. But that rests on one seed, and cannot be told from chance."
+        "No algorithm is shown to serve the worst-served clients better than FedAvg. In these runs, vred serves "
+        "the worst 10 % (1 of 6 clients) best: 20.0 points more than FedAvg. But one seed cannot separate an effect "
+        "from chance."
     )
     assert dict(judged.details)["Who does harm"] == "semi_vred serves the worst 10 % worse than FedAvg."
 
@@ -178,7 +226,7 @@ def test_of_a_loss_less_is_better(edited):
             line["test_losses"] = (np.arange(1, 7) * (0.5 if label == "vred" else 1.0)).tolist()
 
     sentence = verdict_on(edited(losses)).sentence
-    assert "the worst 10 % reach a loss of 3.000, 3.000 less than with FedAvg" in sentence
+    assert "the worst 10 % (1 of 6 clients) reach a loss of 3.000, 3.000 less than with FedAvg" in sentence
 
 
 def unpacked(packed: dict, text: str) -> list[dict]:
@@ -344,6 +392,6 @@ def test_a_result_and_a_comparison_write_their_pages(small, tmp_path):
     path = comparison.page(tmp_path / "new" / "all.html")
     assert path.stat().st_size < 2_000_000 and "vred" in path.read_text()
     alone = comparison["vred"][0].page(tmp_path / "one.html")
-    assert "the worst-served 10 % of clients reach" in alone.read_text()
+    assert "the worst 10 % (1 of 6 clients) reach" in alone.read_text()
     assert write_page(Report.of_findings([read(small)], False), tmp_path / "w.html").exists()
     assert FLOOR in path.read_text()

@@ -1,6 +1,6 @@
 """Findings from checked figures: the same that runs of evenfed give, so that reports and pages serve both."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from ..comparison.analysis.history import History
 from ..comparison.analysis.origin import Origin
 from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES
 from ..comparison.storage.header import Header
-from ..core.errors import unknown
+from ..core.errors import InputError, unknown
 from ..core.server import Record
+from ..core.words import counted
 from ..fairness import Vector
 from ..metrics import Metric
 from .column_roles import normal
@@ -22,6 +23,7 @@ from .rounds import RunRows
 
 MOST_ROUNDS = 10_000  # kept by their number; more are kept by their order
 _Entries = Mapping[str, Entry]  # by label
+_Mask = NDArray[np.bool_]  # of clients
 _Seeds = Mapping[tuple[int, int], int]  # algorithm and seed, by their codes -> the seed's number
 
 
@@ -61,9 +63,14 @@ class FindingsBuilder:
             entries[label] = self._entry(code, label, seeds)
         chosen = self._baseline(baseline)
         rounds = self._rounds(entries)
-        self._note_absent_clients(entries)
+        if self.figures.sizes_differ:
+            self._say("Sizes of clients differ between rows; the first of each client is shown.")
         first = entries.pop(chosen)
         others, controls = self._arranged(first, entries)
+        shared_clients = self._shared_clients([first, *others, *controls])
+        first = _only(first, shared_clients)
+        others = [_only(entry, shared_clients) for entry in others]
+        controls = [_only(entry, shared_clients) for entry in controls]
         repeated = [entry for entry in controls if entry.label == FLOOR_LABEL]
         groups = {}
         for client, group in self.figures.groups.items():
@@ -183,34 +190,59 @@ class FindingsBuilder:
             self._say(f"Runs end in different rounds, from {min(lengths)} to {most}: each is judged at its end.")
         return most
 
-    def _note_absent_clients(self, entries: _Entries) -> None:
-        """Say whose results do not cover the same clients."""
-        if self.figures.sizes_differ:
-            self._say("Sizes of clients differ between rows; the first of each client is shown.")
-        every = self.figures.clients
-        for label, entry in entries.items():
-            absent = np.flatnonzero(~_known_clients(entry))
+    def _shared_clients(self, entries: Sequence[Entry]) -> _Mask:
+        """[n] the clients that every run has a figure of.
+
+        A client that only some runs have is refused, or left out of all: without its worst client, an algorithm would
+        look better than it is.
+        """
+        known = {entry.label: _known_clients(entry) for entry in entries}
+        shared: _Mask = np.all(list(known.values()), axis=0)
+        names = np.array(self.figures.clients)
+        judged: _Mask = np.any([_known_clients(entry, np.any) for entry in entries], axis=0)
+        for label, own in known.items():
+            absent = names[judged & ~own]
             if len(absent) == 0:
                 continue
-            first = every[absent[0]]
-            self._say(
-                f"{label} has no figure of {len(absent)} of {len(every)} clients, such as {first}: its figures are of "
-                "the others, and differences of the clients that all runs have."
-            )
+            number = f"{len(absent)} of {counted(int(judged.sum()), 'client')}, such as {absent[0]}"
+            if not self.drops_missing:
+                raise InputError(
+                    f"{self.figures.sheet}: {label} has no figure for {number}. Add the rows, or compare only the "
+                    "clients that all runs have: --missing drop"
+                )
+            self._say(f"{label} has no figure for {number}: left out of all algorithms.")
+        return shared
 
     def _say(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
 
-def _known_clients(entry: Entry) -> NDArray[np.bool_]:
-    """[n] whether all its runs have a figure of the client."""
+def _known_clients(entry: Entry, combine: Callable[..., _Mask] = np.all) -> _Mask:
+    """[n] whether all its runs have a figure of the client; `np.any`: whether one has."""
     known = []
     for run in entry.histories:
         assert run.last_figures is not None
         known.append(~np.isnan(run.last_figures))
-    every: NDArray[np.bool_] = np.all(known, axis=0)
-    return every
+    return combine(known, axis=0)
+
+
+def _only(entry: Entry, clients: _Mask) -> Entry:
+    """The same with figures of these clients alone."""
+    if np.array_equal(_known_clients(entry, np.any), clients):
+        return entry
+    runs = {}
+    for seed, run in entry.runs.items():
+        records = [_record_of(record, clients) for record in run.records]
+        runs[seed] = replace(run, records=records)
+    return replace(entry, runs=runs)
+
+
+def _record_of(record: Record, clients: _Mask) -> Record:
+    def masked(figures: Vector | None) -> Vector | None:
+        return None if figures is None else np.where(clients, figures, np.nan)
+
+    return replace(record, accuracy=masked(record.accuracy), test_losses=masked(record.test_losses))
 
 
 def _seeds(figures: Figures) -> _Seeds:

@@ -94,6 +94,28 @@ def metric_in(name: str) -> str:
     return next(token for token in _tokens(name) if token in _METRICS)
 
 
+def says_direction(name: str) -> bool:
+    """Whether a metric's name says which end of it is better; a `score` may be either.
+
+    >>> says_direction("test_loss"), says_direction("f1_score"), says_direction("score"), says_direction("latency")
+    (True, True, False, False)
+    """
+    return not (_METRICS - {"score"}).isdisjoint(_tokens(name))
+
+
+def measures(column: str, metric: str) -> bool:
+    """Whether a column is of the metric that a user names.
+
+    >>> measures("fedavg_acc", "accuracy"), measures("fedavg_test_acc", "test_acc"), measures("fedavg_acc", "loss")
+    (True, True, False)
+    """
+    own = metric_in(column)
+    asked = _tokens(metric)
+    if own in _ACCURACY:
+        return not _ACCURACY.isdisjoint(asked)
+    return own in asked
+
+
 def metric_of(name: str, lower_is_better: bool | None) -> Metric:
     """What a column of this name measures, and which end of it is better."""
     tokens = set(_tokens(name))
@@ -117,7 +139,6 @@ class Roles:
     metrics: Sequence[str] = ()  # columns; one row holds one client's figures
     wide: Mapping[str, str] = field(default_factory=dict)  # algorithm -> column: one column per algorithm
     others: Sequence[str] = ()  # columns that may be metrics, and were not asked for
-    is_named: bool = True  # whether the metric's name says which end of it is better
 
     @classmethod
     def of(cls, sheet: InputTable, given: Given, metrics: Sequence[str]) -> "Roles":
@@ -127,7 +148,7 @@ class Roles:
             listed = _listed(sheet.columns)
             raise InputError(
                 f"{sheet.name} has no column of clients; its columns are {listed}. Name one of them "
-                "`client`, or say which it is: --client COLUMN"
+                "`client`, or say which column it is: --client COLUMN"
             )
         numeric = sheet.numeric()
         taken = columns.values()
@@ -139,20 +160,20 @@ class Roles:
             return cls(columns, asked, others=others)
         wide = _wide(free, known)
         if wide and ALGORITHM not in columns:
-            is_named = bool(metrics or known)
-            return cls(columns, wide=wide, is_named=is_named)
+            _check_wide(known, metrics)
+            return cls(columns, wide=wide)
         if metrics:
             raise unknown("column", metrics[0], free)
         if known:
             first, *others = sorted(known, key=_preference)
             return cls(columns, [first], others=others)
         if len(free) == 1:
-            return cls(columns, free, is_named=False)
-        what = "no column of numbers beside these"
+            return cls(columns, free)
+        what = "no other column of numbers"
         if free:
             what = f"several columns of numbers: {_listed(free)}"
         raise InputError(
-            f"{sheet.name}: which column is the metric? It has {what}. Say which: --metric COLUMN (repeatable)"
+            f"{sheet.name}: which column is the metric? The table has {what}. Name it: --metric COLUMN (repeatable)"
         )
 
     def describe(self) -> str:
@@ -169,7 +190,7 @@ class Roles:
             wide = _listed(self.wide.values())
             sentence += f" One column per algorithm: {wide}."
         if self.others:
-            sentence += f" Also there: {_listed(self.others)} (--metric)."
+            sentence += f" Not read: {_listed(self.others)} (--metric)."
         return sentence
 
 
@@ -227,6 +248,18 @@ def _asked(sheet: InputTable, metrics: Sequence[str], numeric: Collection[str]) 
     if asked and missing:
         raise unknown("column (--metric)", missing[0], sheet.columns)
     return asked
+
+
+def _check_wide(known: Sequence[str], metrics: Sequence[str]) -> None:
+    """Refuse a metric other than the one that the names of the algorithms' columns end in."""
+    if not known:
+        return
+    column = known[0]
+    for metric in metrics:
+        if not measures(column, metric):
+            own = metric_in(column)
+            hint = f"the columns hold '{own}' ({_listed(known)}). Did you mean '{own}'?"
+            raise unknown("metric", metric, [own], hint)
 
 
 def _wide(free: Sequence[str], known: Sequence[str]) -> dict[str, str]:

@@ -30,7 +30,7 @@ def read_file(path: Path) -> InputTable:
     if ending in _READERS:
         return _READERS[ending](path)
     if ending in _COMPRESSED:
-        raise InputError(f"{path} is compressed; unpack it first, then audit the table in it")
+        raise InputError(f"{path} is compressed; unpack it first")
     raise InputError(f"{path}: files ending in '{path.suffix}' are not read; give {_KINDS}")
 
 
@@ -75,9 +75,9 @@ def _lines(path: Path, delimiter: str) -> Iterator[list[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             yield from csv.reader(file, delimiter=delimiter, strict=True)
     except UnicodeDecodeError:
-        raise InputError(f"{path} is no text in UTF-8; save it as CSV in UTF-8") from None
+        raise InputError(f"{path} is not UTF-8 text; save it as CSV in UTF-8") from None
     except csv.Error as error:
-        raise InputError(f"{path} is broken CSV ({error}); write it again, with one row per client") from None
+        raise InputError(f"{path} is broken CSV ({error}); write it again, one row per client") from None
     finally:
         csv.field_size_limit(before)
 
@@ -91,7 +91,7 @@ def _json(path: Path) -> InputTable:
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
-        raise InputError(f"{path} is no text in UTF-8; save it again") from None
+        raise InputError(f"{path} is not UTF-8 text; save it again") from None
     except RecursionError:
         raise InputError(f"{path} is nested too deeply for a table; give a list of rows") from None
     except ValueError as error:
@@ -130,7 +130,7 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     yield _record(path, number, line)
     except UnicodeDecodeError:
-        raise InputError(f"{path} is no text in UTF-8; save it again") from None
+        raise InputError(f"{path} is not UTF-8 text; save it again") from None
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}, line {number}: broken JSON ({first_line(error)}); is the file cut off?") from None
     if not isinstance(record, dict):
-        raise InputError(f"{path}, line {number}: an object with one value per column is expected")
+        raise InputError(f"{path}, line {number}: give an object with one value per column")
     return record
 
 
@@ -152,7 +152,7 @@ def _parquet(path: Path) -> InputTable:
     try:
         names = list(ParquetFile(path).schema_arrow.names)
     except (ArrowException, OSError) as error:
-        raise InputError(f"{path} is no parquet file, or a broken one ({first_line(error)}); write it again") from None
+        raise InputError(f"{path} is not a parquet file, or is damaged ({first_line(error)}); write it again") from None
 
     def rows() -> Iterator[Row]:
         try:
@@ -168,7 +168,6 @@ def _parquet(path: Path) -> InputTable:
 _READERS: dict[str, Callable[[Path], InputTable]] = {
     ".csv": _csv,
     ".tsv": _csv,
-    ".txt": _csv,
     ".json": _json,
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,

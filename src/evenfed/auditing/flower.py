@@ -13,7 +13,7 @@ _BY_METRIC = ("metrics_distributed", "metrics_distributed_fit")  # History: metr
 Record = dict[str, Any]
 ByRound = Mapping[Any, Record]
 _AVERAGES = (
-    "these are averages over clients, as Flower's strategies make them: nothing can be said of single clients. Give "
+    "these are averages over clients, as Flower's strategies compute them, without single clients' results. Give "
     "the strategy `evaluate_metrics_aggr_fn=evenfed.flower.each_client`, which keeps them, or write them to a file "
     "with evenfed.flower.recorded(strategy, 'clients.jsonl')"
 )
@@ -44,9 +44,7 @@ def sheet(name: str, source: Any) -> InputTable | None:
         return _table(name, part, records)
     if not is_flowers:
         return None
-    raise InputError(
-        f"{name}: a result of Flower without metrics of clients; evaluate them (fraction_evaluate above 0)"
-    )
+    raise InputError(f"{name}: a Flower result without client metrics; evaluate clients (fraction_evaluate above 0)")
 
 
 def _part(source: Any, name: str) -> Mapping[Any, Any] | None:
@@ -80,7 +78,7 @@ def _records(by_round: ByRound) -> list[Record]:
 def _table(name: str, part: str, records: list[Record]) -> InputTable:
     if not records:
         raise InputError(f"{name}: {_AVERAGES}")
-    table = InputTable.of_records(name, records, (f"A result of Flower, {part}.",))
+    table = InputTable.of_records(name, records, (f"Flower result, {part}.",))
     names = set(map(normal, table.columns))
     if names.isdisjoint(SYNONYMS[CLIENT]):
         known = ", ".join(table.columns)

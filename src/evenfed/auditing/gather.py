@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import InputError
+from ..core.words import counted
 from ..fairness import Vector
 from . import column_roles
 from .column_roles import Roles
@@ -29,7 +30,7 @@ class Figures:
     seeds: Sequence[str]
     clients: Sequence[str]
     groups: Mapping[int, str]  # client -> group
-    sizes: Mapping[int, float]  # client -> examples; the first that is said
+    sizes: Mapping[int, float]  # client -> examples; the first if rows differ
     sizes_differ: bool
     algorithm: Codes  # [rows]
     seed: Codes
@@ -68,8 +69,8 @@ class Figures:
         row = int(infinite[0])
         first = self.describe(row)
         raise InputError(
-            f"{self.sheet}: {first} is infinite, or beyond {LARGEST:g} ({count} such figures); put in the "
-            "worst value that counts, or remove these runs"
+            f"{self.sheet}: the figure of {first} is infinite, or beyond {LARGEST:g} "
+            f"({counted(count, 'such figure')}); put in the worst possible value, or remove these runs"
         )
 
     def _check_duplicates(self) -> None:
@@ -94,19 +95,19 @@ class Figures:
         first_value = self.values[one]
         second_value = self.values[other]
         raise InputError(
-            f"{self.sheet}: {row} stands there twice or more ({first_value:g} and "
-            f"{second_value:g}; {count} rows too many); one row per client is expected. If rows differ "
-            "in a column that was not read, name it: --seed, --round or --algorithm COLUMN"
+            f"{self.sheet}: {row} appears more than once ({first_value:g} and {second_value:g}; "
+            f"{counted(count, 'extra row')}); give one row per client. If rows differ in a column that was not read, "
+            "name it: --seed, --round or --algorithm COLUMN"
         )
 
 
 class _Names:
-    """Texts as whole numbers, in the order they come."""
+    """Names as whole numbers, in order of appearance."""
 
     def __init__(self, role: str) -> None:
         self.role = role
         self.codes: dict[str, int] = {}
-        self._cells: dict[str, int] = {}  # cells as they stand, which are looked at once
+        self._cells: dict[str, int] = {}  # by cell as written, so that equal cells are parsed once
 
     def code(self, cell: Any, where: str, line: int) -> int:
         """Of the name in a cell."""
@@ -115,7 +116,7 @@ class _Names:
             if known is not None:
                 return known
         if is_nothing(cell):
-            raise InputError(f"{where}, row {line}: no {self.role} is named; fill it in, or remove the row")
+            raise InputError(f"{where}, row {line}: the {self.role} is empty; fill it in, or remove the row")
         name = text(cell)
         next_code = len(self.codes)
         code = self.codes.setdefault(name, next_code)
@@ -211,7 +212,7 @@ class _Reader:
         if figure is None:
             name = self.sheet.columns[column]
             content = text(cell)
-            raise InputError(f"{self.sheet.name}, row {line}: {name} is '{content}'; a number is expected")
+            raise InputError(f"{self.sheet.name}, row {line}: {name} is '{content}'; give a number")
         return figure
 
     def _round(self, row: Row, line: int) -> int:
@@ -224,8 +225,8 @@ class _Reader:
         if figure is None or not is_whole:
             content = text(cell)
             raise InputError(
-                f"{self.sheet.name}, row {line}: round is '{content}'; whole numbers from 0 are expected. If the "
-                "column is no round, rename it, or name another: --round COLUMN"
+                f"{self.sheet.name}, row {line}: round is '{content}'; give whole numbers from 0. If the "
+                "column does not hold rounds, rename it, or name another: --round COLUMN"
             )
         return int(figure)
 
@@ -236,7 +237,7 @@ class _Reader:
         size = number(cell)
         if size is None or not np.isfinite(size) or size < 0:
             content = text(cell)
-            raise InputError(f"{self.sheet.name}, row {line}: the size is '{content}'; 0 or more examples are expected")
+            raise InputError(f"{self.sheet.name}, row {line}: the size is '{content}'; give the number of examples")
         before = self.sizes.setdefault(client, size)
         if before != size:
             self.sizes_differ = True
@@ -249,7 +250,7 @@ class _Reader:
         before = self.groups.setdefault(client, group)
         if before != group:
             raise InputError(
-                f"{self.sheet.name}, row {line}: a client is in group '{group}' and earlier in '{before}'; each "
+                f"{self.sheet.name}, row {line}: a client is in group '{group}', but above in '{before}'; each "
                 "belongs to one group"
             )
 

@@ -37,7 +37,7 @@ def sheet(name: str, content: Any) -> InputTable:
 
 def _of_rows(name: str, rows: Sequence[Any]) -> InputTable:
     if not _all_are(dict, rows):
-        raise InputError(f"{name} is a list of something else than objects; {_SHAPES}")
+        raise InputError(f"{name} is a list of things other than objects; {_SHAPES}")
     return InputTable.of_records(name, rows)
 
 
@@ -52,7 +52,7 @@ def _of_object(name: str, content: Mapping[str, Any]) -> InputTable:
     if _all_are(dict, values):
         return _of_objects(name, content)
     if not all(map(_is_figure, values)):
-        raise InputError(f"{name}: an object of mixed content; {_SHAPES}")
+        raise InputError(f"{name}: an object with mixed content; {_SHAPES}")
     records = []
     for client, figure in content.items():
         records.append({"client": client, _SCORE: figure})
@@ -62,7 +62,7 @@ def _of_object(name: str, content: Mapping[str, Any]) -> InputTable:
 def _of_lists(name: str, columns: Sequence[Any], data: Sequence[Any]) -> InputTable:
     """As pandas writes tables with orient="split"."""
     if not _all_are(list, data):
-        raise InputError(f"{name}: `data` is no list of rows; {_SHAPES}")
+        raise InputError(f"{name}: `data` is not a list of rows; {_SHAPES}")
     names = list(map(str, columns))
     return InputTable(name, names, lambda: data)
 
@@ -108,12 +108,12 @@ def _of_objects(name: str, content: Objects) -> InputTable:
         keys += part.keys()
         values += part.values()
     if not values:
-        raise InputError(f"{name} holds no figure; {_SHAPES}")
+        raise InputError(f"{name} holds no figures; {_SHAPES}")
     if _all_are(dict, values):
         records = list(_three_deep(content))
         return InputTable.of_records(name, records)
     if not all(map(_is_cell, values)):
-        raise InputError(f"{name}: objects of mixed content; {_SHAPES}")
+        raise InputError(f"{name}: objects with mixed content; {_SHAPES}")
     if "client" in map(normal, content):
         index = list(dict.fromkeys(keys))
         return _of_pandas(name, content, index)
@@ -121,7 +121,7 @@ def _of_objects(name: str, content: Objects) -> InputTable:
         records = list(_by_client(content))
         return InputTable.of_records(name, records)
     if any(map(is_metric, content)):
-        raise InputError(f"{name}: metrics by client are expected, {{'a': {{'accuracy': 0.8}}}}; {_SHAPES}")
+        raise InputError(f"{name}: give metrics by client, {{'a': {{'accuracy': 0.8}}}}; {_SHAPES}")
     records = list(_by_algorithm(content))
     return InputTable.of_records(name, records)
 

@@ -47,12 +47,12 @@ class Reading:
 
     sheet: InputTable
     columns: Roles
-    place: Path
+    path: Path
     options: Options
     provenance: Provenance
 
     def findings(self, name: str) -> Findings:
-        """Of one metric: a column, or the name of what a wide table holds; empty if nobody says it."""
+        """Of one metric: a column, or the name of what a wide table holds; empty if it has no name."""
         figures = Figures.of(self.sheet, self.columns, name)
         last_rounds = self.options.last_rounds or 1
         if last_rounds > 1 and column_roles.ROUND not in self.columns.columns:
@@ -60,14 +60,15 @@ class Reading:
                 f"{self.sheet.name} has no column of rounds to average {last_rounds} of; name it (--round COLUMN; in "
                 "Python round=...), or leave last_rounds out"
             )
-        shown = name or self._named_in_columns() or "score"
+        stated = name or self._named_in_columns()
+        shown = stated or "score"
         metric = column_roles.metric_of(shown, self.options.lower_is_better)
         unit = None if self.options.unit is None else Unit(self.options.unit)
         values, about_unit = as_fractions(figures, metric, shown, unit)
         facts = [
             *self.sheet.facts,
             self.columns.describe(),
-            self._about(figures, metric),
+            self._about(figures, metric, is_guess=not column_roles.says_direction(stated)),
         ]
         if about_unit:
             facts.append(about_unit)
@@ -79,7 +80,7 @@ class Reading:
             drops_missing=self.options.missing == "drop",
         )
         origin = Origin(tuple(facts), source=self.provenance.source, command=self.provenance.command)
-        return assembly.findings(self.place, origin, self.options.baseline)
+        return assembly.findings(self.path, origin, self.options.baseline)
 
     def _named_in_columns(self) -> str:
         """What the columns of a wide table measure, if their names say it."""
@@ -88,8 +89,11 @@ class Reading:
                 return column_roles.metric_in(column)
         return ""
 
-    def _about(self, figures: Figures, metric: Metric) -> str:
-        """How much was read, and which end is taken as better."""
+    def _about(self, figures: Figures, metric: Metric, is_guess: bool) -> str:
+        """How much was read, and which end is taken as better.
+
+        `is_guess`: the metric's name does not say which.
+        """
         parts = [
             counted(len(figures.clients), "client"),
             counted(len(figures.algorithms), "algorithm"),
@@ -100,8 +104,8 @@ class Reading:
             last = figures.round.max()
             parts.append(f"rounds {first} to {last}")
         amount = ", ".join(parts)
-        end = "more" if metric.higher_is_better else "less"
+        end = "higher" if metric.higher_is_better else "lower"
         sentence = f"{self.sheet.name}: {amount}; judged by {metric.name}, {end} is better"
-        if self.options.lower_is_better is None and not self.columns.is_named:
-            sentence += " (a guess; --lower-is-better says otherwise)"
+        if self.options.lower_is_better is None and is_guess:
+            sentence += " (a guess; reverse it with --lower-is-better)"
         return f"{sentence}."

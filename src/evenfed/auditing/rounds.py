@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.words import counted
 from ..fairness import Vector
 from .gather import Codes, Figures
 
@@ -33,7 +34,7 @@ class RunRows:
         is_known = ~np.isnan(values)
         evaluated = np.unique(rounds[is_known])
         if len(evaluated) == 0:
-            raise InputError(f"{self.figures.sheet}: {self.label} has no figure at all; remove its rows")
+            raise InputError(f"{self.figures.sheet}: {self.label} has no figures; remove its rows")
         is_missing = ~is_known & np.isin(rounds, evaluated)
         self._check_missing(is_missing, drops_missing)
         first_kept = self._first_kept(evaluated, least)
@@ -58,8 +59,8 @@ class RunRows:
                 by_round[int(round_number)] = latest
         if incomplete:
             self.say(
-                f"{self.label}: in {incomplete} of {len(evaluated)} rounds some clients have no figure; they keep "
-                "their latest."
+                f"{self.label}: in {incomplete} of {len(evaluated)} rounds some clients were not evaluated; they "
+                "keep their latest figure."
             )
         return by_round
 
@@ -80,7 +81,8 @@ class RunRows:
         first = self.figures.describe(int(missing[0]))
         if not drops_missing:
             raise InputError(
-                f"{self.figures.sheet}: {first} has no figure (NaN or empty; {count} such cells in this run). "
-                "Fill them in; or leave these rows out with --missing drop"
+                f"{self.figures.sheet}: {first} has no figure (NaN or empty; {counted(count, 'such cell')} in this "
+                "run). Fill in the figures, or leave these clients out with --missing drop"
             )
-        self.say(f"{self.label}: {count} rows without a figure are left out, such as that of {first}.")
+        rows = counted(count, "row")
+        self.say(f"{self.label}: left out {rows} without a figure, such as that of {first}.")

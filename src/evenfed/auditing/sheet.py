@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import InputError
+from ..core.words import counted
 
 _SAMPLE = 1000  # rows that tell what a column holds
 Row = Sequence[Any]
@@ -44,9 +45,10 @@ class InputTable:
         """The rows by number, from 1."""
         for line, row in enumerate(self.rows(), start=1):
             if len(row) != len(self.columns):
+                cells = counted(len(row), "cell")
                 raise InputError(
-                    f"{self.name}, row {line}: {len(row)} cells under {len(self.columns)} columns; is the file cut "
-                    "off, or a comma not in quotes?"
+                    f"{self.name}, row {line}: {cells} for {len(self.columns)} columns; is the file cut off, or a "
+                    "comma not quoted?"
                 )
             yield line, row
 

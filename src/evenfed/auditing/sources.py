@@ -44,8 +44,8 @@ def _of_path(path: Path) -> InputTable:
         return trackers.mlflow(path)
     if path.is_dir():
         raise InputError(
-            f"{path} is a folder without results that can be read: runs of evenfed, event files of TensorBoard or a "
-            "store of MLflow (mlruns). Give a table: .csv, .json, .jsonl or .parquet"
+            f"{path} holds no results to read: no evenfed runs, no TensorBoard event files, no MLflow store (mlruns). "
+            "Give a table: .csv, .json, .jsonl or .parquet"
         )
     return read_file(path)
 

@@ -152,7 +152,7 @@ def _of_database(path: Path) -> Iterator[_Scalar]:
                     seed=seed,
                 )
     except sqlite3.Error as error:
-        raise InputError(f"{path} is no database of MLflow, or a broken one ({error}); give another") from None
+        raise InputError(f"{path} is not an MLflow database, or is damaged ({error}); give another") from None
 
 
 def _of_folder(path: Path) -> Iterator[_Scalar]:
@@ -187,7 +187,7 @@ def _lines(file: Path) -> Iterator[tuple[int, float]]:
             value = float(parts[1])
             step = int(parts[2]) if len(parts) > 2 else 0
         except (IndexError, ValueError):
-            raise InputError(f"{file} is broken: lines `timestamp value step` are expected; remove that run") from None
+            raise InputError(f"{file} is damaged: its lines must be `timestamp value step`; remove that run") from None
         yield step, value
 
 
@@ -228,6 +228,6 @@ def _sheet(path: Path, scalars: Iterable[_Scalar], fact: str, advice: str) -> In
     if not rows:
         some = sorted(names)[:10]
         known = ", ".join(some) or "none"
-        raise InputError(f"{path}: no scalar is of a client (there are: {known}); {advice}")
+        raise InputError(f"{path}: no scalar belongs to a client (scalars: {known}); {advice}")
     records = list(rows.values())
     return InputTable.of_records(path.name, records, (fact,))

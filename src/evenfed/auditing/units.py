@@ -23,7 +23,7 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
     values = figures.values
     known = values[~np.isnan(values)]
     if not len(known):
-        raise InputError(f"{figures.sheet}: no cell of '{column}' holds a number; give each client's figure")
+        raise InputError(f"{figures.sheet}: column '{column}' holds no number; give each client's figure")
     if unit is None:
         _check_mixed(figures, metric, column)
         unit = Unit.percent if known.max() > 1 else Unit.fraction
@@ -37,7 +37,7 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
         whose = figures.describe(row)
         raise InputError(
             f"{figures.sheet}: '{column}' of {whose} is {values[row]:g}; an accuracy lies between 0 and 1, "
-            f"or 0 and 100 in percent (read as {unit.value}). If this is no accuracy, rename the column"
+            f"or 0 and 100 in percent (read as {unit.value}). If this is not an accuracy, rename the column"
         )
     if unit is Unit.percent:
         return values / 100.0, "Accuracies are in percent."
@@ -88,7 +88,7 @@ def _mixed(figures: Figures, column: str, small: int, large: int) -> InputError:
     whose_small = figures.describe(small)
     whose_large = figures.describe(large)
     return InputError(
-        f"{figures.sheet}: '{column}' mixes units: {values[small]:g} ({whose_small}) beside "
+        f"{figures.sheet}: '{column}' mixes units: {values[small]:g} ({whose_small}) and "
         f"{values[large]:g} ({whose_large}). Give all figures as fractions (0 to 1) or all in percent "
-        "(0 to 100). If they are right as they stand, say so: --unit percent"
+        "(0 to 100). If they are right as they are, add --unit percent"
     )

@@ -96,7 +96,7 @@ def audit(
     page = console()
     for document in documents:
         to_print = document if full else document.in_brief()
-        page.print(write.terminal(to_print, page))
+        page.print(write.terminal(to_print, page, document.headlines))
     names: dict[str, None] = {}
     for each in written:
         names.update(dict.fromkeys(path.name for path in each.tables))

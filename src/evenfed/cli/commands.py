@@ -1,6 +1,7 @@
 """The command line: all commands, in the order a newcomer needs them, and how they end."""
 
 import io
+import re
 import shlex
 import sys
 import warnings
@@ -82,18 +83,27 @@ def run() -> NoReturn:
     except OSError as error:
         if error.filename is None:
             raise
-        _fail(f"{error.filename}: {error.strerror}; mend that, and run the same command again", 1)
+        _fail(f"{error.filename}: {error.strerror}; fix that, then rerun the command", 1)
     except Exception as error:
         show = getattr(error, "show", None)  # of a usage error; typer does not say where it takes click from
         if show is None or not type(error).__module__.startswith(("click", "typer")):
             raise
         words = io.StringIO()
         show(file=words)
-        say(words.getvalue().rstrip())
+        say(_without_repetition(words.getvalue().rstrip()))
         sys.exit(getattr(error, "exit_code", 2))
     if code == INTERRUPTED:  # typer turns KeyboardInterrupt into this code, and returns it
         _fail(at_once, INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _without_repetition(message: str) -> str:
+    """Without a suggestion that both typer and click have added.
+
+    >>> _without_repetition("No such command 'compar'. Did you mean 'compare'? Did you mean 'compare'?")
+    "No such command 'compar'. Did you mean 'compare'?"
+    """
+    return re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", message)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ ExperimentFile = Annotated[
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print every table with every column.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Run a small version of the experiment: minutes on 2 cores.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a small version of the experiment, to try it out.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds per run.")]
 Assignments = Annotated[list[str], typer.Option("--set", help="Set one value, e.g. semi_vred.beta=0.5; repeatable.")]
 Device = Annotated[
@@ -108,7 +108,7 @@ def compare(
     training.train(chosen, out, reuse, detail, spread)
     if chosen.federations:
         findings_of_all = [findings_of(member, out) for member in chosen.members]
-        training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json)
+        training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json, detail)
         return
     files |= printed_output.states(files_read(chosen, out))
     findings = findings_of(chosen, out)
@@ -117,7 +117,7 @@ def compare(
         text = json.dumps(findings.describe(), indent=1) + "\n"
         sys.stdout.write(text)
     else:
-        text, drawn = training.show(findings, out / chosen.name, full)
+        text, drawn = training.show(findings, out / chosen.name, full, detail)
     is_complete = bool(drawn) or format is Format.json  # figures may be drawn the next time
     if context.obj is not None and is_complete and not reuse and training.prints_the_same(chosen):
         files |= printed_output.states(drawn)

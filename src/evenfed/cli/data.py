@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..core.errors import InputError
 from ..data import store
-from ..data.catalogue import SOURCES, find
+from ..data.catalogue import SOURCES
 from . import examples
 from .common_options import Quiet, Verbose, data_sets_like, detail_of
 from .console import NOT_DRAWN, console, say
@@ -34,7 +34,7 @@ def list_() -> None:
     page = console()
     cached = store.names()
     table = Table(box=None, pad_edge=False)
-    for title in ("name", "what", "here", "terms"):
+    for title in ("name", "what", "in the cache", "terms"):
         table.add_column(title)
     known = dict.fromkeys([*SOURCES, *cached])
     for name in known:
@@ -114,15 +114,14 @@ def verify(
         page.print(f"nothing to check: the cache is empty ({store.root()})", markup=False)
     for each in names:
         if each in SOURCES and SOURCES[each].bundled:
-            how_to_get = find(each).how_to_get
-            page.print(f"{each}: {how_to_get}", markup=False)
+            page.print(f"{each}: comes with its package; there is nothing to verify", markup=False)
             continue
         damage = store.damage(each)
         broken += damage
-        state = "damaged" if damage else "as it was written"
+        state = "damaged" if damage else "intact"
         page.print(f"{each}: {state}", markup=False)
     if broken:
-        raise InputError("; ".join(broken) + "; every array must be as it was written: add the data set again")
+        raise InputError("; ".join(broken) + "; add the data set again")
 
 
 @data_app.command(epilog=examples.of("data show"))
@@ -130,7 +129,9 @@ def show(
     name: Name,
     clients: Annotated[
         int | None,
-        typer.Option(help="Number of clients; default: 50, or every file of your own folder. 0: all natural ones."),
+        typer.Option(
+            min=0, help="Number of clients; default: 50, or every file of your own folder. 0: all natural ones."
+        ),
     ] = None,
     partition: Annotated[
         str | None, typer.Option(help="dirichlet (default), shards, iid or natural (default for your own folder).")
@@ -153,6 +154,10 @@ def show(
     from ..report.charts.saving import save
     from ..report.files import prepare
 
+    if name == "folder" and path is None:
+        raise InputError("folder needs --path DIR, the folder with one .npz or .parquet file per client")
+    if name != "folder" and path is not None:
+        raise InputError(f"--path {path} goes with the data set `folder`, not with {name}")
     if out is not None:
         prepare(out)
     if clients is None and name != "folder":

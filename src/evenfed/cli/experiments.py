@@ -10,10 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ..core.errors import InputError
+from ..core.errors import InputError, unknown
 from ..experiments import bundled
 from .console import console
 
+DEFAULT_MODEL = "mlp"
 TEMPLATE = Path(__file__).with_name("template.toml.txt")
 
 
@@ -26,7 +27,7 @@ def experiments() -> None:
     for name, about in bundled().items():
         table.add_row(f"[bold]@{name}[/]", Text(about))
     page.print(table)
-    page.print("\nRun one with: evenfed compare @NAME   (--quick: its small form, if it has one)", markup=False)
+    page.print("\nRun one with: evenfed compare @NAME   (--quick: its small version, if it has one)", markup=False)
 
 
 def new(
@@ -35,12 +36,13 @@ def new(
         str, typer.Option(help="Your folder with one .npz or .parquet file per client, or a data set's name.")
     ] = "digits",
     model: Annotated[
-        str, typer.Option(help="A model's name, or module.Class of your own beside the TOML file.")
-    ] = "mlp",
+        str, typer.Option(help="A model's name, or module.Class of your own, in the TOML file's folder.")
+    ] = DEFAULT_MODEL,
 ) -> None:
-    """Write a commented experiment to start from; it runs as it is."""
+    """Write a commented experiment to start from; it runs as it is, if its data are there."""
     if file.exists():
         raise InputError(f"{file} exists already; choose another name, or remove it first")
+    _check_model(model)
     template = TEMPLATE.read_text()
     lines = _data_lines(data, file)
     quoted = shlex.quote(str(file))
@@ -49,7 +51,37 @@ def new(
         file.write_text(text)
     except OSError as error:
         raise InputError(f"{file} cannot be written ({error.strerror}); choose another place") from None
-    console().print(f"Written: {file}. Run it with: evenfed compare {quoted}", markup=False)
+    page = console()
+    page.print(f"Written: {file}. Run it with: evenfed compare {quoted}", markup=False)
+    missing = _missing_data(data)
+    if missing:
+        page.print(f"! {missing}", style="yellow", markup=False)
+
+
+def _check_model(name: str) -> None:
+    """Refuse a name that is neither a bundled model's nor a class in a module of one's own."""
+    if name == DEFAULT_MODEL or "." in name:
+        return
+    from ..models import BY_NAME  # which loads torch
+
+    if name not in BY_NAME:
+        raise unknown("model", name, [*BY_NAME, "module.Class"])
+
+
+def _missing_data(data: str) -> str:
+    """What to do before the experiment can run, if its data are not there."""
+    from ..data import store
+    from ..data.catalogue import SOURCES
+
+    folder = Path(data)
+    if folder.is_dir():
+        if any(folder.glob("*.npz")) or any(folder.glob("*.parquet")):
+            return ""
+        return f"{folder} holds no .npz or .parquet file yet; put one per client there first."
+    source = SOURCES[data]
+    if source.bundled or data in store.names():
+        return ""
+    return f"{data} is not in the cache; first {source.how_to_get}."
 
 
 def _data_lines(data: str, file: Path) -> str:

@@ -2,14 +2,19 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..core.errors import InputError
 from .console import NOT_DRAWN, console, say
+
+if TYPE_CHECKING:
+    from ..report.document import Report
+    from ..report.files import ReportRequest
 
 
 class ReportFormat(StrEnum):
@@ -50,6 +55,7 @@ def report(
     _say_what_waits(folders)
     question = ReportRequest(tuple(folders), min_test, last_rounds)
     document = question.report(paper)
+    question = _with_known_rounds(question, document)
     target = out or question.target
     written = write_report(document, target, figures)
     if format is not ReportFormat.table:
@@ -58,7 +64,7 @@ def report(
         return
     page = console()
     to_print = document if full or paper else document.in_brief()
-    page.print(write.terminal(to_print, page))
+    page.print(write.terminal(to_print, page, document.headlines))
     shown = written.tables + [path for path in written.drawn if path.suffix == ".pdf"]
     names = ", ".join(path.name for path in shown)
     if written.drawn:
@@ -68,6 +74,16 @@ def report(
         page.print(f"Page: {written.page}", markup=False)
     elif figures:
         page.print(f"Figures and page: {NOT_DRAWN}", markup=False)
+
+
+def _with_known_rounds(question: "ReportRequest", document: "Report") -> "ReportRequest":
+    """The same with as many last rounds as the runs have; says so if more were asked for."""
+    asked = question.last_rounds
+    most = max(findings.last_rounds for findings in document.findings)
+    if asked is None or asked <= most:
+        return question
+    say(f"--last-rounds {asked}: the runs have only {most} rounds, all of which are averaged")
+    return replace(question, last_rounds=most)
 
 
 def _comparisons(folders: Sequence[Path]) -> list[Path]:
@@ -87,7 +103,7 @@ def _say_what_waits(folders: Sequence[Path]) -> None:
     from ..comparison.federations import waiting
 
     for federation in waiting(folders):
-        say(f"left out, no finished run: {federation}")
+        say(f"left out: {federation} has no finished run")
 
 
 def pack(
@@ -106,7 +122,7 @@ def pack(
         megabytes = packed.stat().st_size / 1e6
         page.print(f"{packed}: {megabytes:.2f} MB", markup=False)
         for run in unfinished:
-            page.print(f"left out, not finished: {run}", markup=False)
+            page.print(f"left out: {run} is not finished", markup=False)
 
 
 def choose(
@@ -178,8 +194,8 @@ def _write_experiment(out: Path, text: str, force: bool) -> None:
         raise InputError(f"{out} exists and was not written by `evenfed choose`; choose another --out")
     if previous not in (None, text) and not force:
         raise InputError(
-            f"{out} exists and differs from what would be written: it was changed by hand, or chosen otherwise; choose "
-            "another --out, or replace it with --force"
+            f"{out} exists and differs from what would be written: it was edited, or chosen with other options; "
+            "choose another --out, or replace it with --force"
         )
     save_toml(out, text)
 
@@ -194,7 +210,7 @@ def _whole_numbers(text: str) -> list[int]:
             raise InputError(f"--federations {text}: give whole numbers with commas between them, e.g. 3,4,5")
         numbers.append(int(part))
     if len(set(numbers)) < len(numbers):
-        raise InputError(f"--federations {text}: one of them is there twice; give different ones, e.g. 3,4,5")
+        raise InputError(f"--federations {text}: a number appears twice; give different ones, e.g. 3,4,5")
     return numbers
 
 
@@ -213,11 +229,11 @@ def fill(
             stale.append(path)
     if check and stale:
         names = ", ".join(map(str, stale))
-        raise InputError(f"{names}: not what the results say; bring up to date with: evenfed fill {names}")
+        raise InputError(f"{names}: out of date; update with: evenfed fill {names}")
     for path in stale:
         replace_text(path, texts[path])
     for path in files:
         places = missing(path)
         if places:
             names = ", ".join(places)
-            say(f"{path}: not run yet, looked for beside that file: {names}")
+            say(f"{path}: not run yet: {names} (paths are relative to this file)")

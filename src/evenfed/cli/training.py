@@ -99,8 +99,8 @@ def _introduction(folder: Path, detail: Verbosity) -> Introduction:
     return introduce
 
 
-def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]:
-    """Print tables, draw figures and write the page; returns all that was printed, and the files drawn."""
+def show(findings: Findings, folder: Path, full: bool, detail: Verbosity) -> tuple[str, list[Path]]:
+    """Print tables and the verdict, draw figures and write the page; returns what was printed, and the files drawn."""
     page = console()
     tables = [brief(findings)]
     if full:
@@ -109,8 +109,10 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
             *averaged.tables(findings),
             *held_out.tables(findings),
         ]
+    document = Report.of_findings([findings], beside_paper=False)
+    headlines = [] if detail is Verbosity.QUIET else document.headlines
     with page.capture() as first:
-        page.print(pages(tables, page))
+        page.print(pages(tables, page, headlines))
         for sentence in findings.stopped:
             page.print(sentence, style="dim", markup=False)
         for sentence in findings.advice:
@@ -124,7 +126,7 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
         pngs = [path.name for path in drawn if path.suffix == ".png"]
         names = ", ".join(pngs)
         shown = f"{folder}/figures: {names}"
-    written = _write_page(findings, folder)
+    written = _write_page(document, folder)
     with page.capture() as second:
         page.print(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
         page.print(f"Figures: {shown}", markup=False)
@@ -135,15 +137,14 @@ def show(findings: Findings, folder: Path, full: bool) -> tuple[str, list[Path]]
     return first.get() + second.get(), drawn
 
 
-def _write_page(findings: Findings, folder: Path) -> Path | None:
+def _write_page(document: Report, folder: Path) -> Path | None:
     """Where `evenfed report` puts it too; None where `evenfed[report]` is not installed."""
-    document = Report.of_findings([findings], beside_paper=False)
     target = folder / "report"
     prepare(target)
     return write_page(document, target / PAGE)
 
 
-def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_json: bool) -> None:
+def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_json: bool, detail: Verbosity) -> None:
     """Print what the federations say together, and write the report on all of them."""
     document = Report.of_findings(findings, beside_paper=False)
     if as_json:
@@ -152,7 +153,8 @@ def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_
     written = write_report(document, folder / "report")
     page = console()
     printed = document if full else document.in_brief()
-    page.print(terminal(printed, page))
+    headlines = [] if detail is Verbosity.QUIET else printed.headlines
+    page.print(terminal(printed, page, headlines))
     page.print(f"\nResults: {folder}/federation-<seed>/<algorithm>/seed-<k>", markup=False)
     names = ", ".join(path.name for path in written.paths)
     page.print(f"Report: {written.folder}: {names}", markup=False)

@@ -105,7 +105,7 @@ def report_on(
     if show:
         page = Console(highlight=False, force_jupyter=False)
         printed = document if full else document.in_brief(all_by="full=True")
-        page.print(write.terminal(printed, page))
+        page.print(write.terminal(printed, page, document.headlines))
         page.print(f"\nWritten to {target}", markup=False)
     return written.paths
 

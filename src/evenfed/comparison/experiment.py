@@ -69,7 +69,9 @@ class Experiment:
             raise InputError(
                 f"{path} cannot be read ({error.strerror}); give the path of an experiment's TOML file"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is not UTF-8 text; give an experiment's TOML file") from None
+        except tomllib.TOMLDecodeError as error:
             raise InputError(f"{path} is not valid TOML: {error}") from None
         folder = path.resolve().parent
         for key in ("data", "quick"):

@@ -47,7 +47,8 @@ def progress_page() -> "Console":
     from rich.console import Console
 
     stream = cast(TextIO, _Unread(sys.stderr))
-    return Console(file=stream, highlight=False, force_jupyter=False)
+    is_terminal = sys.stderr.isatty()  # lines for a file or a pipe are not broken
+    return Console(file=stream, highlight=False, force_jupyter=False, soft_wrap=not is_terminal)
 
 
 class RoundsCounter:

@@ -94,14 +94,12 @@ def _client_files(path: Path) -> tuple[str, list[Path]]:
     if len(present) == 1:
         return present.popitem()
     if present:
-        what = "files of both kinds"
+        wrong = f"{path} holds both .npz and .parquet files"
     elif path.is_dir():
-        what = "no such file"
+        wrong = f"{path} holds no .npz or .parquet file"
     else:
-        what = "no folder there"
-    raise InputError(
-        f"{path}: {what}; expected is a folder with one .npz or one .parquet file per client, one kind only"
-    )
+        wrong = f"there is no folder {path}"
+    raise InputError(f"{wrong}; give a folder with one file per client, all .npz or all .parquet")
 
 
 def _read_npz(file: Path, _: Path) -> Parts:

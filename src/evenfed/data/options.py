@@ -46,7 +46,10 @@ class DataSettings:
         check_choice("data.judge", self.judge, JUDGES)
         is_own_folder = self.name == "folder"
         if is_own_folder != (self.path is not None):
-            raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
+            wrong = "data.name='folder' needs data.path, the folder"
+            if not is_own_folder:
+                wrong = f"data.path={self.path!r} needs data.name='folder', not '{self.name}'"
+            raise InputError(wrong)
         is_natural = self.partition == "natural"
         if not is_natural and self.clients == 0:
             raise InputError(
@@ -69,7 +72,7 @@ class DataSettings:
             raise InputError(f"data.concentration={concentration!r}: it must be a number above 0")
         train = self.train_fraction
         if not is_number(train) or not 0 < train < 1:
-            raise InputError(f"data.train_fraction={train!r}: it must lie between 0 and 1, both excluded")
+            raise InputError(f"data.train_fraction={train!r}: give a number above 0 and below 1")
         validation = self.validation_fraction
         if not is_number(validation) or not 0 <= validation < 1:
             raise InputError(f"data.validation_fraction={validation!r}: it must be at least 0 and below 1")

@@ -6,7 +6,7 @@ from ..comparison.analysis.entry_figures import row
 from ..comparison.analysis.findings import Entry, Findings
 from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
 from .table import Cell, Line, Table
-from .tables import accuracy_note, joined, metric_cells, name_of, when
+from .tables import accuracy_note, metric_cells, name_of, when
 
 DEPLOYED = "average"
 CURRENT = "current model"
@@ -36,17 +36,17 @@ def _table(findings: Findings, pairs: Sequence[tuple[Entry, Entry]], late: bool)
         each_round = _cells(current, keys, late)
         lines.append(Line(entry.label, deployed, DEPLOYED, entry.is_control))
         lines.append(Line(entry.label, each_round, CURRENT, entry.is_control))
-    note = joined(
+    notes = (
         accuracy_note(findings),
-        "Average: the mean of the models so far, which is deployed and which all other tables judge. Current model: "
-        "the one that clients train on.",
+        "Average: the mean of the models so far; it is deployed, and all other tables judge it.",
+        "Current model: the one that clients train on.",
     )
     table = Table(
         name=name_of("averaged", late),
         title=f"Deployed average beside the current model, {when(findings, late)}",
         columns=directed(columns, findings.metric),
         lines=lines,
-        notes=(note,),
+        notes=notes,
         digits=findings.metric.digits,
     )
     return table.with_best()

@@ -15,9 +15,9 @@ from .table import Cell, Column, Line, MeansAndSpreads, Table
 from .tables import (
     EQUAL_SEEDS,
     ONE_SEED,
+    definitions,
     figures_at,
-    floor_note,
-    joined,
+    floor_notes,
     metric_cells,
     name_of,
     suppression_cells,
@@ -87,7 +87,7 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
     if figures:
         notes.append(f"Of {figures} figures {near} are within {_NEAR} spreads of the paper's.")
     if findings.controls:
-        notes.append(floor_note(findings))
+        notes += floor_notes(findings)
     notes += paper.set_up(findings, competing, data_set)
     notes += paper.footnotes(data_set)
     return Table(
@@ -154,13 +154,13 @@ def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
     for entry in findings.controls:
         lines += _our_lines(findings, entry, suppression_cells)
     clients = "The paper had 22 suffering and 28 well-performing clients."
-    note = joined(_IN_SPREADS, clients, floor_note(findings))
+    notes = definitions(_IN_SPREADS, clients, *floor_notes(findings))
     return Table(
         name="paper-suppression",
         title="Ours beside the paper's Table 2, last round",
         columns=SUPPRESSION_COLUMNS,
         lines=lines,
-        notes=(note,),
+        notes=notes,
         digits=2,
     )
 

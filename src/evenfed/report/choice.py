@@ -14,8 +14,8 @@ from .table import Cell, Column, Line, Table
 from .tables import (
     LASTING_NOTE,
     correlation,
+    definitions,
     in_percent,
-    joined,
     measured,
     measured_on,
     metric_cells,
@@ -134,7 +134,7 @@ def tables(choice: Choice) -> list[Table]:
         title="Chosen on validation data",
         columns=columns,
         lines=lines,
-        notes=(joined(choice.rule, why_measured(choice)),),
+        notes=definitions(choice.rule, why_measured(choice)),
         head="entry",
         digits=findings.metric.digits,
     )
@@ -161,7 +161,7 @@ def _candidates(choice: Choice) -> Table:
         title="Candidates on validation data",
         columns=columns,
         lines=lines,
-        notes=(joined(_figures_note(choice), LASTING_NOTE),),
+        notes=(_figures_note(choice), LASTING_NOTE),
         head="entry",
         digits=choice.findings.metric.digits,
     )
@@ -189,7 +189,7 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
             line = Line(f"{one}={shown(value)}", cells, part)
             lines.append(line)
     as_chosen = f" ({grid.as_chosen}, as chosen)" if grid.others else ""
-    notes = [_grid_note(choice)]
+    notes = _grid_notes(choice)
     for candidate in grid.entries.values():
         for breakdown in candidate.broken:
             notes.append(f"{breakdown}.")
@@ -204,7 +204,7 @@ def _grid_table(choice: Choice, grid: Grid) -> Table:
     )
 
 
-def _grid_note(choice: Choice) -> str:
+def _grid_notes(choice: Choice) -> list[str]:
     fedavg = choice.chosen[BASELINE]
     row = choice.rows[fedavg.label]
     figures = []
@@ -213,11 +213,11 @@ def _grid_note(choice: Choice) -> str:
         figure = cell.text(choice.findings.metric.digits + 1)
         figures.append(f"{title(metric)} {figure}")
     fedavg_figures = ", ".join(figures)
-    return joined(
+    return [
         _figures_note(choice),
         f"For comparison {fedavg.label}, chosen the same way: {fedavg_figures}.",
         LASTING_NOTE,
-    )
+    ]
 
 
 def figures_named(choice: Choice) -> str:

@@ -17,6 +17,7 @@ from .entry_settings import entry_settings
 from .every_run import runs
 from .inequality import groups, inequality
 from .over_clients import over_clients
+from .page import evidence, verdict
 from .paired_tables import against_tables, controls
 from .table import Table
 from .tables import brief, detailed, overview, suppression
@@ -85,6 +86,12 @@ class Report:
             pooled=late,
             papers=numbers,
         )
+
+    @property
+    def headlines(self) -> list[str]:
+        """The verdict in a sentence or two; one for each set-up."""
+        bases = evidence.bases(self.findings, self.pooled)
+        return [judged.sentence for judged in verdict.each(bases)]
 
     def in_brief(self, all_by: str = "--full") -> "Report":
         """With one table: the entries at a glance, or the first of several comparisons' tables.

@@ -8,10 +8,10 @@ from ..comparison.analysis.findings import BASELINE, Findings
 from ..comparison.analysis.side_by_side import in_expectation
 from ..comparison.analysis.statistics import Differences
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS
-from .fit import fit_note
+from .fit import fit_notes
 from .paired_tables import paired, restated, same_average
 from .table import Cell, Column, Line, Table
-from .tables import accuracy_note, is_alone, joined, measured, name_of, when
+from .tables import accuracy_note, is_alone, measured, name_of, when
 
 _MEAN, _STD, _, _WORST10, _, _ = METRIC_COLUMNS
 _COLUMNS = (
@@ -28,8 +28,8 @@ def beside_measured(findings: Findings, late: bool) -> Table | None:
 
     The late ones come with what explains the spread of the measured ones: it is known for the last rounds alone.
     """
-    note = fit_note(findings)
-    if not note:
+    about_fit = fit_notes(findings)
+    if not about_fit:
         return None
     lines = []
     for entry in findings.everyone:
@@ -51,7 +51,7 @@ def beside_measured(findings: Findings, late: bool) -> Table | None:
         columns=columns,
         lines=lines,
         digits=findings.metric.digits,
-        notes=(joined(accuracy_note(findings, not is_alone(findings)), note, fit),),
+        notes=(accuracy_note(findings, not is_alone(findings)), *about_fit, fit),
     )
     return table.with_best()
 

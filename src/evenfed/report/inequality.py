@@ -9,7 +9,7 @@ from ..comparison.analysis.findings import Entry, Findings
 from ..fairness import Inequality
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
-from .tables import joined, measured_on, name_of, spread_of, when
+from .tables import definitions, measured_on, name_of, spread_of, when
 
 _MEASURES = (
     Column("gini", "Gini", -1),
@@ -52,7 +52,7 @@ def inequality(findings: Findings, late: bool) -> Table:
         title=f"Inequality between clients, {when(findings, late)}",
         columns=columns,
         lines=lines,
-        notes=(joined(unit, _NOTE, by_size, "" if findings.metric.higher_is_better else _OF_LOSSES),),
+        notes=definitions(unit, _NOTE, by_size, "" if findings.metric.higher_is_better else _OF_LOSSES),
         digits=findings.metric.digits,
     )
     return table.with_best()

@@ -16,7 +16,7 @@ from .tables import (
     LASTING_NOTE,
     ONE_SEED,
     compared_by,
-    joined,
+    definitions,
     judged_by,
     metric_columns,
     name_of,
@@ -141,7 +141,7 @@ def _against(
     findings = differences.findings
     late = differences.late
     lines = []
-    notes = [_note(differences)]
+    notes = list(_notes(differences))
     for label, rival in rivals.items():
         if not differences.comparable(label, rival):
             continue
@@ -207,9 +207,9 @@ def _cells(differences: Differences, label: str, rival: str, metric: str) -> lis
     return cells
 
 
-def _note(differences: Differences) -> str:
+def _notes(differences: Differences) -> Sequence[str]:
     """What the numbers of these tables are."""
-    return joined(
+    return definitions(
         f"{_unit(differences)}, paired by seed.",
         _interval_note(differences),
         "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",

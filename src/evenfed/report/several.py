@@ -22,8 +22,8 @@ from .tables import (
     OSCILLATION_NOTE,
     WEIGHTS,
     correlation,
-    floor_note,
-    joined,
+    definitions,
+    floor_notes,
     judged_by,
     metric_cells,
     metric_columns,
@@ -79,9 +79,9 @@ def _beside(
         if entry.method in papers and not control:
             figures = papers[entry.method]
             lines.append(paper_line(entry.label, figures))
-    note = joined(
+    notes = definitions(
         f"{first.metric.title.capitalize()} over clients, mean ± spread over seeds.",
-        floor_note(first),
+        *floor_notes(first),
         left_out,
     )
     return Table(
@@ -90,7 +90,7 @@ def _beside(
         columns=METRIC_COLUMNS,
         digits=first.metric.digits,
         lines=lines,
-        notes=(note,),
+        notes=notes,
     )
 
 
@@ -147,14 +147,13 @@ def _components(comparisons: Sequence[Findings], late: bool) -> Table:
         if entry.label != BASELINE:
             gaps = figures - _figures(fedavg, seeds, late)
             lines += _spreads(entry, "minus FedAvg", gaps)
-    full_note = joined(note, only_some_seeds)
     return Table(
         name=name_of("components", late),
         title=f"Spread over federations and over seeds, {when(first, late)}",
         columns=METRIC_COLUMNS,
         digits=first.metric.digits,
         lines=lines,
-        notes=(full_note,),
+        notes=definitions(note, only_some_seeds),
     )
 
 
@@ -206,14 +205,13 @@ def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
     note = f"In % of the clients, mean ± spread over federations and seeds; in brackets the mean {first.metric.change}."
-    full_note = joined(note, floor_note(first))
     table = Table(
         name=name_of("suppression", late),
         title=f"Clients against FedAvg over {len(comparisons)} federations, {when(first, late)}",
         columns=suppression_columns(first.metric),
         digits=first.metric.digits,
         lines=lines,
-        notes=(full_note,),
+        notes=definitions(note, *floor_notes(first)),
     )
     return table.with_best()
 
@@ -229,7 +227,7 @@ def _training(comparisons: Sequence[Findings]) -> Table:
         oscillation, _ = mean_and_spread([row.oscillation for row in rows])
         cells = [Cell(loss, digits=_LOSS_DIGITS), share(moved), correlation(oscillation)]
         lines.append(Line(entry.label, cells, control=entry.is_control))
-    note = joined(
+    notes = (
         f"Training loss: the clients' mean, {when(first, late=True)}.",
         MOVED_NOTE,
         OSCILLATION_NOTE,
@@ -240,5 +238,5 @@ def _training(comparisons: Sequence[Findings]) -> Table:
         title=f"Training over {len(comparisons)} federations",
         columns=(Column("training_loss", "training loss"), *WEIGHTS),
         lines=lines,
-        notes=(note,),
+        notes=notes,
     )

@@ -119,6 +119,12 @@ class Line:
     cells: Sequence[Cell]
     part: str = ""
     control: bool = False  # the noise floor, which does not compete
+    ranked: bool = True  # else it keeps one model per client, and does not compete with single models
+
+    @property
+    def competes(self) -> bool:
+        """Whether its figures may be the best of their columns."""
+        return self.ranked and not self.control
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,7 @@ class Table:
             cells = list(line.cells)
             for k, cell in enumerate(line.cells):
                 is_best = cell.value is not None and cell.value == best[k]
-                if is_best and not line.control:
+                if is_best and line.competes:
                     cells[k] = replace(cell, best=True)
             lines.append(replace(line, cells=cells))
         return replace(self, lines=lines)
@@ -177,7 +183,7 @@ class Table:
         values = []
         for line in self.lines:
             value = line.cells[k].value
-            if value is not None and not line.control:
+            if value is not None and line.competes:
                 values.append(value)
         if better == 0 or not values:
             return None

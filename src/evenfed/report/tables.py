@@ -7,9 +7,9 @@ import numpy as np
 
 from ..comparison.analysis.entry_figures import LASTING, METRICS, EntryFigures
 from ..comparison.analysis.findings import Findings, seeds_named
-from ..comparison.runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
+from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
-from .fit import fit_note
+from .fit import fit_notes, short_fit_notes
 from .table import Cell, Column, Line, MeansAndSpreads, Table
 
 TITLES = {
@@ -17,8 +17,7 @@ TITLES = {
     "worst20": "worst 20 %",
     "best10": "best 10 %",
     LASTING: "lasting worst 10 %",
-    PAIRED_FLOOR_LABEL: "other batches",
-    FLOOR_LABEL: "a new seed",
+    **FLOOR_NAMES,
 }
 LASTING_NOTE = (
     "Lasting worst 10 %: average each client over the last rounds, then take the worst tenth. Higher than the "
@@ -34,6 +33,9 @@ MOVED_NOTE = (
     "or local loss."
 )
 OSCILLATION_NOTE = "Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct."
+
+BEST_IN_BOLD = "; best in bold"
+PERSONAL_NOTE = "each client keeps its own model; not ranked with single models."
 
 _AGAINST_FEDAVG = (Column("improved", "improved"), Column("degraded", "degraded"))
 NEGATIVE = Column("negative", "negative rounds")
@@ -141,14 +143,19 @@ def correlation(value: float) -> Cell:
 
 def detailed(findings: Findings, late: bool) -> Table:
     """The paper's detailed table: every metric of every entry, with its spread over seeds."""
-    note = joined(accuracy_note(findings, not is_alone(findings)), floor_note(findings))
+    notes = definitions(
+        accuracy_note(findings, not is_alone(findings)),
+        *floor_notes(findings),
+        personal_note(findings),
+        *few_examples(findings.judged_sizes),
+    )
     table = Table(
         name=name_of("detailed", late),
         title=f"{findings.metric.name.capitalize()} and fairness, {when(findings, late)}",
         columns=directed(METRIC_COLUMNS, findings.metric),
         lines=_lines(findings, late, METRIC_COLUMNS),
         digits=findings.metric.digits,
-        notes=(note, *few_examples(findings.judged_sizes)),
+        notes=notes,
     )
     return table.with_best()
 
@@ -156,7 +163,7 @@ def detailed(findings: Findings, late: bool) -> Table:
 def overview(findings: Findings, late: bool) -> Table:
     """The table most readers want: one line per entry, the most telling figure of every kind."""
     mean, std, _, worst10, _, best10 = METRIC_COLUMNS
-    figures = [mean, std, worst10, best10]
+    figures = [mean, std, worst10, *_expected(findings), best10]
     if late:
         figures.append(LASTING_COLUMN)
     columns = (*figures, *_against(findings), *_weights(findings))
@@ -169,24 +176,24 @@ def brief(findings: Findings, all_by: str = "--full") -> Table:
     `all_by`: the option that shows all.
     """
     mean, std, _, worst10, _, best10 = METRIC_COLUMNS
-    fit = fit_note(findings)
-    beside_worst10 = EXPECTED_WORST10 if fit else best10
-    columns = (mean, worst10, beside_worst10, std, *_against(findings))
-    note = joined(
+    after_worst10 = _expected(findings) or [best10]
+    columns = (mean, worst10, *after_worst10, std, *_against(findings))
+    notes = definitions(
         accuracy_note(findings, not is_alone(findings)),
-        fit,
-        improved_note(findings),
-        floor_note(findings),
-        f"All figures: {all_by}.",
+        *short_fit_notes(findings),
+        *improved_notes(findings),
+        *floor_notes(findings),
+        personal_note(findings),
+        f"All tables: {all_by}.",
     )
     table = _at_a_glance(findings, True, columns)
-    return replace(table, name="brief", notes=(note,))
+    return replace(table, name="brief", notes=notes)
 
 
 def summary(findings: Findings) -> list[Table]:
     """What `evenfed compare --full` shows: the overview with every metric, in the last rounds and in the last one."""
     rest = (*_against(findings), NEGATIVE, *WEIGHTS)
-    late_columns = (*METRIC_COLUMNS, LASTING_COLUMN, *rest)
+    late_columns = (*METRIC_COLUMNS, *_expected(findings), LASTING_COLUMN, *rest)
     last_columns = (*METRIC_COLUMNS, *rest)
     late = _at_a_glance(findings, True, late_columns)
     last = _at_a_glance(findings, False, last_columns)
@@ -199,13 +206,15 @@ def summary(findings: Findings) -> list[Table]:
 
 
 def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> Table:
-    note = joined(
+    notes = definitions(
         accuracy_note(findings, not is_alone(findings)),
+        *(short_fit_notes(findings) if EXPECTED_WORST10 in columns else ()),
         LASTING_NOTE if LASTING_COLUMN in columns else "",
-        improved_note(findings),
+        *improved_notes(findings),
         "" if findings.origin else MOVED_NOTE,
         "" if findings.origin else OSCILLATION_NOTE,
-        floor_note(findings),
+        *floor_notes(findings),
+        personal_note(findings),
     )
     table = Table(
         name=name_of("overview", late),
@@ -213,9 +222,17 @@ def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> T
         columns=directed(columns, findings.metric),
         lines=_lines(findings, late, columns),
         digits=findings.metric.digits,
-        notes=(note,),
+        notes=notes,
     )
     return table.with_best()
+
+
+def personal_note(findings: Findings) -> str:
+    """Which entries train no single model."""
+    labels = [entry.label for entry in findings.entries if entry.is_personal]
+    if not labels:
+        return ""
+    return f"{', '.join(labels)}: {PERSONAL_NOTE}"
 
 
 def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Line]:
@@ -227,7 +244,7 @@ def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Li
         for column in columns:
             is_compared = entry is not findings.baseline
             cells.append(_figure(row, late, column.key, is_compared))
-        line = Line(entry.label, cells, control=entry.is_control)
+        line = Line(entry.label, cells, control=entry.is_control, ranked=not entry.is_personal)
         lines.append(line)
     for entry in findings.lost:
         nothing = [Cell()] * len(columns)
@@ -267,14 +284,13 @@ def suppression(findings: Findings, late: bool) -> Table:
         f"clients {worse} {findings.baseline_name}'s mean with the same seed ({suffering:.1f} on average), improved "
         f"if they gain. Well-performing: clients {better} it ({well_performing:.1f}), degraded if they lose."
     )
-    full_note = joined(note, floor_note(findings))
     table = Table(
         name=name_of("suppression", late),
         title=f"Clients against {findings.baseline_name}, {when(findings, late)}",
         columns=suppression_columns(findings.metric),
         digits=findings.metric.digits,
         lines=lines,
-        notes=(full_note,),
+        notes=definitions(note, *floor_notes(findings)),
     )
     return table.with_best()
 
@@ -297,15 +313,20 @@ def _against(findings: Findings) -> tuple[Column, ...]:
     return () if is_alone(findings) else _AGAINST_FEDAVG
 
 
-def improved_note(findings: Findings) -> str:
+def improved_notes(findings: Findings) -> Sequence[str]:
     """What the columns of clients that gain and lose are; nothing where an entry is alone."""
     if is_alone(findings):
-        return ""
+        return ()
     worse, better = ("below", "above") if findings.metric.higher_is_better else ("above", "below")
     return (
-        f"Improved: percent of the clients {worse} {findings.baseline_name}'s mean that gain. Degraded: percent of "
-        f"those {better} it that lose."
+        f"Improved: percent of the clients {worse} {findings.baseline_name}'s mean that gain.",
+        f"Degraded: percent of the clients {better} it that lose.",
     )
+
+
+def _expected(findings: Findings) -> list[Column]:
+    """The expected worst 10 %, where it is known."""
+    return [EXPECTED_WORST10] if fit_notes(findings) else []
 
 
 def _weights(findings: Findings) -> tuple[Column, ...]:
@@ -313,15 +334,15 @@ def _weights(findings: Findings) -> tuple[Column, ...]:
     return () if findings.origin else WEIGHTS
 
 
-def joined(*sentences: str) -> str:
-    """Sentences as one paragraph; empty ones are dropped."""
-    return " ".join(filter(None, sentences))
+def definitions(*notes: str) -> tuple[str, ...]:
+    """The notes of a table, without empty ones."""
+    return tuple(filter(None, notes))
 
 
 def accuracy_note(findings: Findings, marks_best: bool = True) -> str:
     """What the figures are."""
     spread = spread_of(findings)
-    best = "; best in bold" if marks_best else ""
+    best = BEST_IN_BOLD if marks_best else ""
     note = f"{measured_on(findings)}{in_percent(findings)} over clients, {spread}{best}."
     if findings.metric.higher_is_better:
         return note
@@ -340,17 +361,20 @@ def spread_of(findings: Findings) -> str:
     return "one seed, so no spread"
 
 
-def floor_note(findings: Findings) -> str:
+def floor_notes(findings: Findings) -> Sequence[str]:
     """What the lines of the noise floor are."""
     sentences = []
     if findings.other_batches:
-        sentences.append("Other batches: FedAvg again from the same initial models, with its batches in another order.")
+        name = FLOOR_NAMES[PAIRED_FLOOR_LABEL]
+        sentence = f"{name}: FedAvg again from the same initial models, with batches in another order."
         if not findings.paired_floor:
-            sentences.append("They change nothing here, and so say nothing about chance: is every client one batch?")
+            sentence += " They change nothing here and show nothing about chance: is every client one batch?"
+        sentences.append(sentence)
     if findings.floor:
-        sentences.append("A new seed: FedAvg again with other seeds.")
+        sentence = f"{FLOOR_NAMES[FLOOR_LABEL]}: FedAvg again with other seeds."
         if not findings.floor_of_seeds:
-            sentences.append("They change nothing here, and so say nothing about chance: nothing is drawn by seed.")
+            sentence += " They change nothing here and show nothing about chance: nothing is drawn by seed."
+        sentences.append(sentence)
     for entry in findings.controls:
         if entry is findings.floor or entry is findings.other_batches:
             continue
@@ -360,7 +384,7 @@ def floor_note(findings: Findings) -> str:
         if len(entry.runs) < len(findings.seeds):
             sentence += f", {seeds_named(entry.runs)} only"
         sentences.append(f"{sentence}.")
-    return joined(*sentences)
+    return sentences
 
 
 def few_examples(judged_sizes: Sequence[int]) -> list[str]:

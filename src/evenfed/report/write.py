@@ -21,7 +21,7 @@ from ..core.printable import in_markdown, in_sheet, name_in_markdown, printable
 from ..core.tables import without_none
 from .document import Report
 from .table import Cell, Column, Line, Table
-from .tables import title
+from .tables import BEST_IN_BOLD, title
 
 _STYLES = {"better": "green", "holds": "green", "worse": "red", "fails": "red"}
 _LABEL_WIDTH = 12
@@ -45,16 +45,20 @@ _LATEX = {
 }
 
 
-def terminal(report: Report, page: Console) -> RenderableType:
-    """The report's facts and tables, as wide as the page allows."""
+def terminal(report: Report, page: Console, headlines: Sequence[str] = ()) -> RenderableType:
+    """The report's facts and tables, as wide as the page allows; the headlines under the first table."""
     facts = [Text(printable(fact)) for fact in report.facts]
-    tables = pages(report.tables, page)
+    tables = pages(report.tables, page, headlines)
     return Group(*facts, tables)
 
 
-def pages(tables: Sequence[Table], page: Console) -> RenderableType:
-    """Tables one below the other; one too wide for the page is split into blocks of columns."""
+def pages(tables: Sequence[Table], page: Console, headlines: Sequence[str] = ()) -> RenderableType:
+    """Tables one below the other, the headlines under the first.
+
+    A table too wide for the page is split into blocks of columns.
+    """
     parts: list[RenderableType] = []
+    verdict = [Text(printable(sentence), style="bold") for sentence in headlines]
     for table in tables:
         table = table.shown()
         for columns in _blocks(table, page.width):
@@ -63,7 +67,13 @@ def pages(tables: Sequence[Table], page: Console) -> RenderableType:
             heading = Text(table.title, style="bold")
             block = _block(table, columns, label_room)
             parts += ["", heading, block]
-        parts += [Text(note, style="dim") for note in table.notes]
+        if verdict:
+            parts += ["", *verdict, ""]
+            verdict = []
+        for note in table.notes:
+            if not page.is_terminal:  # which shows no bold
+                note = note.replace(BEST_IN_BOLD, "")
+            parts.append(Text(note, style="dim"))
     return Group(*parts)
 
 

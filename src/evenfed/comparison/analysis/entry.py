@@ -7,6 +7,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ...algorithms import find
+from ...core.algorithm import Algorithm
+from ...core.errors import InputError
 from ...core.server import Record
 from ...fairness import Vector
 from ...metrics import Metric
@@ -34,6 +37,15 @@ class Entry:
     def is_control(self) -> bool:
         """Whether it repeats another entry: part of the noise floor, not a competitor."""
         return self.repeats is not None
+
+    @cached_property
+    def is_personal(self) -> bool:
+        """Whether each client keeps a model of its own (Ditto), so that it competes with no single model."""
+        try:
+            algorithm = find(self.method)
+        except InputError:  # of another system, or of a class that is not registered
+            return False
+        return algorithm.personal is not Algorithm.personal
 
     @property
     def precision(self) -> str:

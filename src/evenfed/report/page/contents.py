@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...comparison.analysis.findings import Entry, Findings
-from ...comparison.analysis.side_by_side import names_of
-from ...comparison.analysis.statistics import Differences
 from ...comparison.runs import FLOOR_NAMES
 from ...core.printable import printable
 from .. import charts
@@ -87,15 +85,11 @@ def of_report(report: Report, in_memory: bool = False) -> Page:
     `in_memory`: the runs were not kept, so that no command and no folder leads back to them.
     """
     comparisons = report.findings
-    bases = _bases(report)
-    verdicts = []
-    for name, base in bases.items():
-        judged = verdict.of(base)
-        verdicts.append(judged.about(name) if name else judged)
+    bases = evidence.bases(comparisons, report.pooled)
     return Page(
         title=_title(report),
         facts=_facts(report),
-        verdicts=verdicts,
+        verdicts=verdict.each(bases),
         glances=[glance.of(base, name) for name, base in bases.items()],
         tables=report.tables,
         charts=_charts(report),
@@ -144,20 +138,6 @@ def _facts(report: Report) -> list[str]:
         folder = report.findings[0].folder
         first = first.removeprefix(f"{folder.name}, ")
     return [first, *others]
-
-
-def _bases(report: Report) -> dict[str, evidence.Basis]:
-    """What verdicts rest on: one for all federations, or one for each set-up by its name."""
-    pooled = report.pooled
-    if pooled is not None:
-        together = evidence.chosen(pooled.comparisons, pooled)
-        return {"": together}
-    bases = {}
-    names = names_of(report.findings)
-    for name, findings in zip(names, report.findings, strict=True):
-        late = Differences([findings], late=True)
-        bases[name] = evidence.chosen([findings], late)
-    return bases
 
 
 def _seeds(comparisons: Sequence[Findings]) -> list[int]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.analysis.intervals import Difference
+from ...comparison.analysis.side_by_side import names_of
 from ...comparison.analysis.statistics import Differences
 from ...comparison.runs import FLOOR_NAMES
 from ...metrics import Metric
@@ -34,9 +35,21 @@ class Basis:
         return self.findings.metric
 
     @property
-    def rivals(self) -> list[Entry]:
-        """The entries that compete with FedAvg, or with the baseline of an audit."""
+    def compared(self) -> list[Entry]:
+        """The entries that are compared with FedAvg, or with the baseline of an audit."""
         return [entry for entry in self.findings.entries[1:] if self.is_compared(entry)]
+
+    @property
+    def rivals(self) -> list[Entry]:
+        """Those that a verdict ranks: they train one model for all clients; if none does, all of them."""
+        single = [entry for entry in self.compared if not entry.is_personal]
+        return single or self.compared
+
+    @property
+    def personal(self) -> list[Entry]:
+        """Those that are not ranked, because each client keeps its own model; the best first."""
+        ranked = self.rivals
+        return self._by_merit([entry for entry in self.compared if entry not in ranked])
 
     @property
     def lost(self) -> list[Entry]:
@@ -115,7 +128,39 @@ class Basis:
         for entry in self.rivals:
             if self.change(entry.label, "worst10").direction == 1:
                 winners.append(entry)
-        return sorted(winners, key=lambda entry: self.merit(entry.label), reverse=True)
+        return self._by_merit(winners)
+
+    def _by_merit(self, entries: Sequence[Entry]) -> list[Entry]:
+        return sorted(entries, key=lambda entry: self.merit(entry.label), reverse=True)
+
+    def repeated_share(self, name: str) -> float | None:
+        """`share` of FedAvg repeated alone; None if it was not repeated on every federation."""
+        repetition = self.findings.paired_floor or self.findings.floor_of_seeds
+        if repetition is None or not all(repetition.label in each.rows for each in self.differences.comparisons):
+            return None
+        return self.share(repetition.label, name)
+
+    def share(self, label: str, name: str) -> float | None:
+        """Percent of the badly served clients that gain (`improved`), or of the well-served ones that lose."""
+        shares = []
+        for findings in self.differences.comparisons:
+            figures = figures_at(findings.rows[label], late=True)
+            if name not in figures:
+                return None
+            mean_over_seeds, _ = figures[name]
+            shares.append(mean_over_seeds)
+        mean = float(np.mean(shares))
+        return None if np.isnan(mean) else 100 * mean
+
+    @property
+    def fewest_clients(self) -> int:
+        """The number of clients judged, on the federation with the fewest."""
+        numbers = []
+        for findings in self.differences.comparisons:
+            figures = findings.baseline.histories[0].last_figures
+            assert figures is not None
+            numbers.append(int(np.isfinite(figures).sum()))
+        return min(numbers)
 
 
 def _or_worst(points: float) -> float:
@@ -145,3 +190,14 @@ def chosen(comparisons: Sequence[Findings], late: Differences) -> Basis:
         return measured
     basis = Basis(without_noise, is_expected=True)
     return basis if basis.winners else measured
+
+
+def bases(comparisons: Sequence[Findings], pooled: Differences | None) -> dict[str, Basis]:
+    """One for all federations, or one for each set-up by its name. `pooled`: None if more than the split differs."""
+    if pooled is not None:
+        return {"": chosen(pooled.comparisons, pooled)}
+    by_name = {}
+    for name, findings in zip(names_of(comparisons), comparisons, strict=True):
+        late = Differences([findings], late=True)
+        by_name[name] = chosen([findings], late)
+    return by_name

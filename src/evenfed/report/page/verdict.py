@@ -1,23 +1,24 @@
-"""The verdict in plain words: who serves the worst clients best, at what cost to whom, and how sure that is.
+"""The verdict in plain words: which algorithm serves the worst clients best, who pays, and how certain that is.
 
-It says what the paired differences show and nothing more: a gain or a loss is one whose 95 % interval excludes zero.
+It states what the paired differences show and nothing more. A gain or a loss needs a 95 % interval that excludes zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from ...comparison.analysis.findings import BASELINE, Entry
 from ...comparison.analysis.intervals import Difference
 from ...core.words import counted
-from ..tables import EQUAL_SEEDS, figures_at
+from ..tables import EQUAL_SEEDS
+from .details import how_sure, who_gains, who_pays
 from .evidence import Basis
-from .words import amount, change, is_nothing, level, listed, shown, signed
+from .words import amount, level, listed, signed
 
-_MANY = 5  # alternatives from which one may look like a gain by luck
-_LIKELY = "“Likely” is a 95 % interval: if all were repeated, 19 of 20 such ranges would hold the true difference."
-_OTHER_CLIENTS = "Other clients may give another answer: to know takes three splits of the data or more."
+_FEW_CLIENTS = 3  # a worst tenth of fewer is named with its size
+_OWN_MODELS = "each client keeps its own model"
+_LIKELY = "“Likely” is a 95 % interval: in 19 of 20 repetitions of everything, it would cover the true difference."
+_THESE_CLIENTS = "This holds for these clients; others may differ."
+_OTHER_CLIENTS = "This holds for these clients. Three or more splits of the data show whether it holds for others."
 _EXPECTED = (
     "Expected accuracies leave out the noise of small test sets, which hides the gain in the measured ones: see "
     "docs/metrics.md."
@@ -27,16 +28,25 @@ _UNPADDED = "Accuracies here leave out padding positions; the charts count them.
 
 @dataclass(frozen=True)
 class Verdict:
-    """One sentence, and what stands behind each part of it."""
+    """The headline, and the evidence for each part of it."""
 
-    sentence: str
+    sentence: str  # the headline; it may be two or three sentences
     details: Sequence[tuple[str, str]] = ()  # a heading and a few sentences
     names: Sequence[str] = ()  # entries that the sentence names
     notes: Sequence[str] = ()  # what the words mean
 
     def about(self, name: str) -> "Verdict":
-        """The same, said of one set-up."""
+        """The same, of one set-up among several."""
         return replace(self, sentence=f"{name}: {self.sentence}")
+
+
+def each(bases: Mapping[str, Basis]) -> list[Verdict]:
+    """The verdict on every set-up, by its name; one without a name is alone."""
+    verdicts = []
+    for name, basis in bases.items():
+        judged = of(basis)
+        verdicts.append(judged.about(name) if name else judged)
+    return verdicts
 
 
 def of(basis: Basis) -> Verdict:
@@ -71,8 +81,8 @@ def _alone(basis: Basis) -> Verdict:
     if basis.is_unpadded:
         worst10 += " (without padding)"
     mean = level(metric, basis.level(label, "mean"))
-    sentence = f"{label}: the worst-served 10 % of clients reach {worst10}, the average client {mean}."
-    compare = "Nothing was compared. `evenfed compare` puts several algorithms beside each other, on the same clients."
+    sentence = f"{_named(basis, label)}: {_worst_tenth(basis)} reach {worst10}, the average client {mean}."
+    compare = "Nothing was compared. `evenfed compare` trains several algorithms on the same clients."
     return Verdict(
         sentence,
         details=[("How sure", compare)],
@@ -86,7 +96,7 @@ def _all_lost(basis: Basis) -> Verdict:
     return Verdict(
         f"{listed(labels)} broke down, so nothing can be compared with {basis.baseline_name}.",
         details=[
-            ("How sure", "Try a smaller learning rate, or less fairness: the remarks say how training broke down.")
+            ("How sure", "Try a smaller learning rate, or less fairness: the remarks say how training broke down."),
         ],
         names=labels,
     )
@@ -98,24 +108,26 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     baseline = basis.baseline_name
     others_are_judged = any(basis.change(entry.label, "worst10").is_judged for entry in basis.rivals)
     gain = basis.change(label, "worst10")
-    best = f"Here no algorithm serves the worst 10 % better than {baseline}."
+    tenth = _worst_tenth(basis)
+    best = f"In these runs, no algorithm serves {tenth} better than {baseline}."
     if basis.gain(label) > 0:
         more = _more(basis, gain)
-        best = f"Here {label} serves the worst 10 % best, {more} than {baseline}."
-    reason = "With one seed,"
+        best = f"In these runs, {_named(basis, label)} serves {tenth} best: {more} than {baseline}."
+    reason = "One seed"
     cure = "Repeat it with three seeds or more: `--seeds 3`."
     if basis.differences.has_equal_seeds:
-        reason = "All seeds gave the same runs, so"
+        reason = "All seeds gave the same runs, which"
         cure = EQUAL_SEEDS
-    sentence = f"{reason} no difference can be told from chance. {best}"
+    sentence = f"{reason} cannot separate an effect from chance. {best}"
     if others_are_judged:
         sentence = f"No algorithm is shown to serve the worst-served clients better than {baseline}. {best}"
-        sentence += " But that rests on one seed, and cannot be told from chance."
+        sentence += " But one seed cannot separate an effect from chance."
+    sentence += _about_personal(basis)
     return Verdict(
         sentence,
         details=[
-            ("Who gains", _who_gains(basis, label)),
-            ("Who pays", _who_pays(basis, label)),
+            ("Who gains", who_gains(basis, label)),
+            ("Who pays", who_pays(basis, label)),
             ("How sure", f"Not at all. {cure}"),
         ],
         names=[label],
@@ -128,19 +140,22 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
     gain = basis.change(label, "worst10")
     is_ahead = basis.gain(label) > 0
     are_several = len(basis.rivals) + len(basis.lost) > 1
-    who = "No algorithm is" if are_several else f"{label} is not"
+    who = f"{_named(basis, label)} is not"
+    if are_several:
+        who = "No single-model algorithm is" if basis.personal else "No algorithm is"
     sentence = f"{who} shown to serve the worst-served clients better than {baseline}"
     if is_ahead:
-        ahead = f"{label} comes closest" if are_several else "the difference"
-        points = _points(basis, gain)
-        sentence += f": {ahead} ({points} for the worst 10 %), which chance could do"
+        more = f"{_points(basis, gain)} for {_worst_tenth(basis)}"
+        closest = f"{label} comes closest with {more}, which"
+        sentence += f": {closest} may be chance" if are_several else f": its {more} may be chance"
+    sentence += f".{_about_personal(basis)}"
     details = [
-        ("The closest", _who_gains(basis, label, is_named=is_ahead)),
-        ("Its cost", _who_pays(basis, label)),
+        ("The closest", who_gains(basis, label, is_named=is_ahead)),
+        ("Its cost", who_pays(basis, label)),
     ]
-    details.append(("How sure", _sureness(basis, gain)))
+    details.append(("How sure", how_sure(basis, label, gain)))
     return Verdict(
-        f"{sentence}.",
+        sentence,
         details=details,
         names=[label],
         notes=_notes(basis),
@@ -148,7 +163,7 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
 
 
 def _harm(basis: Basis) -> str:
-    """Who serves the worst 10 % worse than the baseline does, where nothing is gained, and who broke down."""
+    """Who serves the worst 10 % worse than the baseline does, if nobody gains, and who broke down."""
     sentences = []
     harmful = [] if basis.winners else _harmful(basis)
     if harmful:
@@ -170,7 +185,7 @@ def _harm(basis: Basis) -> str:
 def _harmful(basis: Basis) -> list[str]:
     """The entries shown to serve the worst 10 % worse than the baseline does."""
     labels = []
-    for entry in basis.rivals:
+    for entry in basis.compared:
         change_of_worst = basis.change(entry.label, "worst10")
         if change_of_worst.direction == -1:
             labels.append(entry.label)
@@ -181,18 +196,15 @@ def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
     label = winners[0].label
     baseline = basis.baseline_name
     gain = basis.change(label, "worst10")
-    reached = level(basis.metric, basis.level(label, "worst10"))
-    if basis.is_expected:
-        reached += " (expected)"
-    if basis.is_unpadded:
-        reached += " (without padding)"
     more = _more(basis, gain)
     cost = _cost(basis, label)
     rivals = _level_with(basis, winners)
     lead = f"better than {baseline}" if rivals else "best"
+    if basis.personal and not rivals:
+        lead = "best of all single models"
     sentence = (
-        f"{label} serves the worst-served clients {lead}: "
-        f"the worst 10 % reach {reached}, {more} than with {baseline}, {cost}."
+        f"{_named(basis, label)} serves the worst-served clients {lead}: "
+        f"{_worst_tenth(basis)} reach {_reached(basis, label)}, {more} than with {baseline}, {cost}."
     )
     fedavgs = []
     names = []
@@ -202,21 +214,59 @@ def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
             fedavgs.append(entry.label)
     if fedavgs:
         sentence += f" But it is not shown to be better than {listed(fedavgs)}."
-    sureness = _sureness(basis, gain)
-    if basis.is_beyond_chance(gain):
-        sureness = f"More than chance would do. {sureness}"
+    sentence += _about_personal(basis)
+    sureness = how_sure(basis, label, gain)
     if names:
-        sureness += f" {label} is not shown to be better than {listed(names)}."
+        sureness += f" It is not shown to be better than {listed(names)}."
     return Verdict(
         sentence,
         details=[
-            ("Who gains", _who_gains(basis, label)),
-            ("Who pays", _who_pays(basis, label)),
+            ("Who gains", who_gains(basis, label)),
+            ("Who pays", who_pays(basis, label)),
             ("How sure", sureness),
         ],
         names=[label, *fedavgs],
         notes=_notes(basis),
     )
+
+
+def _named(basis: Basis, label: str) -> str:
+    """An entry's label, with what sets it apart if clients keep their own models."""
+    entry = basis.findings.named(label)
+    return f"{label} ({_OWN_MODELS})" if entry.is_personal else label
+
+
+def _worst_tenth(basis: Basis) -> str:
+    """The worst 10 %, with how many clients that is if they are few."""
+    clients = basis.fewest_clients
+    number = max(1.0, clients / 10)
+    if number >= _FEW_CLIENTS:
+        return "the worst 10 %"
+    return f"the worst 10 % ({number:g} of {counted(clients, 'client')})"
+
+
+def _reached(basis: Basis, label: str) -> str:
+    """The level of an entry's worst 10 %."""
+    reached = level(basis.metric, basis.level(label, "worst10"))
+    if basis.is_expected:
+        reached += " (expected)"
+    if basis.is_unpadded:
+        reached += " (without padding)"
+    return reached
+
+
+def _about_personal(basis: Basis) -> str:
+    """The best of the entries that are not ranked, since each client keeps its own model."""
+    if not basis.personal:
+        return ""
+    label = basis.personal[0].label
+    gain = basis.change(label, "worst10")
+    sentence = f" {_named(basis, label)} reaches {_reached(basis, label)}"
+    if gain.direction == 1:
+        sentence += f", {_more(basis, gain)} than {basis.baseline_name}"
+    elif gain.is_judged:
+        sentence += f", not shown to be more than {basis.baseline_name}"
+    return f"{sentence}; it is not ranked against single models."
 
 
 def _level_with(basis: Basis, winners: Sequence[Entry]) -> list[Entry]:
@@ -254,90 +304,15 @@ def _cost(basis: Basis, label: str) -> str:
     return "at no cost to the others that could be shown"
 
 
-def _who_gains(basis: Basis, label: str, is_named: bool = True) -> str:
-    """What the worst-served get with this entry; `is_named`: the sentence above names it."""
-    metric = basis.metric
-    baseline = basis.baseline_name
-    name = metric.name
-    if basis.is_expected:
-        name = f"expected {name}"
-    if basis.is_unpadded:
-        name = f"{name} without padding"
-    baseline_level = shown(metric, basis.level(basis.baseline, "worst10"))
-    entry_level = shown(metric, basis.level(label, "worst10"))
-    by_how_much = change(metric, basis.change(label, "worst10"))
-    is_long = "[" in label
-    who = "it" if is_long and is_named else label
-    levels = f"{name} {baseline_level} with {baseline}, {entry_level} with {who}"
-    text = f"The worst 10 % of clients: {levels} ({by_how_much})."
-    improved = _share(basis, label, "improved")
-    if improved is not None:
-        text += f" Of the clients that {baseline} serves below average, {improved:.0f} % do better."
-    return text
-
-
-def _who_pays(basis: Basis, label: str) -> str:
-    """What the others get with this entry."""
-    mean = _concluded(basis, basis.change(label, "mean"))
-    best10 = _concluded(basis, basis.change(label, "best10"))
-    text = f"The average client: {mean}. The best-served 10 %: {best10}."
-    degraded = _share(basis, label, "degraded")
-    if degraded is not None:
-        baseline = basis.baseline_name
-        text += f" Of the clients that {baseline} serves above average, {degraded:.0f} % do worse."
-    return text
-
-
-def _concluded(basis: Basis, difference: Difference) -> str:
-    """A difference, and what it comes to."""
-    text = change(basis.metric, difference)
-    if not difference.is_judged or is_nothing(difference):
-        return text
-    if difference.direction == 1:
-        return f"{text} (a gain)"
-    if difference.direction == -1:
-        return f"{text} (a loss)"
-    return f"{text} (no change shown)"
-
-
-def _share(basis: Basis, label: str, name: str) -> float | None:
-    """Percent of the badly served clients that gain (`improved`), or of the well-served ones that lose."""
-    shares = []
-    for findings in basis.differences.comparisons:
-        figures = figures_at(findings.rows[label], late=True)
-        if name not in figures:
-            return None
-        mean_over_seeds, _ = figures[name]
-        shares.append(mean_over_seeds)
-    mean = float(np.mean(shares))
-    return None if np.isnan(mean) else 100 * mean
-
-
-def _sureness(basis: Basis, gain: Difference) -> str:
-    """What the judgement rests on."""
-    differences = basis.differences
-    seeds = counted(differences.fewest_seeds, "seed")
-    splits = "one split of the data"
-    if differences.federations > 1:
-        splits = f"each of {differences.federations} splits of the data"
-    sentences = [f"It rests on {seeds}, on {splits}."]
-    bound = basis.chance(gain)
-    if bound is not None:
-        chance = amount(basis.metric, bound)
-        sentences.append(f"{basis.baseline_name} trained again differs from itself by up to {chance}.")
-    rivals = len(basis.rivals)
-    if rivals >= _MANY:
-        sentences.append(f"{rivals} alternatives were tried: with so many, one may look better by luck.")
-    return " ".join(sentences)
-
-
 def _notes(basis: Basis) -> list[str]:
     """What the words of the verdict mean."""
     rounds = basis.findings.last_rounds
     notes = [_LIKELY]
     if rounds > 1:
         notes.append(f"Figures are averages over the last {rounds} rounds.")
-    if not basis.differences.are_over_federations:
+    if basis.findings.origin is not None:
+        notes.append(_THESE_CLIENTS)
+    elif not basis.differences.are_over_federations:
         notes.append(_OTHER_CLIENTS)
     if basis.is_expected:
         notes.append(_EXPECTED)
