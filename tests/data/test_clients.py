@@ -169,7 +169,7 @@ def test_columns_of_other_names_or_in_another_order_are_refused(form, wrong, tol
         with pytest.raises(InputError, match=f"^{where}: .*{message}"):
             rounds_of(clients, **held_out)
     with pytest.raises(InputError, match="^client 3, test: .*" + told.format(first="client 3, train")):
-        client.alone(Client(FRAME, bad), 3, torch.float32)
+        client.single_client_pools(Client(FRAME, bad), 3, torch.float32)
 
 
 def test_columns_of_one_table_for_all_clients_are_compared_too():

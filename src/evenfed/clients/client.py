@@ -1,4 +1,4 @@
-"""A client's data as the user gives it, checked, and all clients' data as the engines want it."""
+"""`evenfed.Client`, the checks of its data, and `Pool`: all clients' examples as the engines take them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -97,8 +97,7 @@ class Pool:
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the clients `ids`, client after client."""
         sizes = self.sizes[ids]
-        places = sizes.cumsum(0) - sizes  # where each client's rows begin among these
-        offsets = self.starts[ids] - places
+        offsets = self.starts[ids] - row_starts(sizes)
         total = int(sizes.sum())
         return torch.arange(total) + offsets.repeat_interleave(sizes)
 
@@ -123,7 +122,7 @@ class Pool:
             flat = tensor.to(device).contiguous().view(-1)
             return flat.view(tensor.shape)
 
-        with holding(self.inputs):
+        with explain_out_of_memory(self.inputs):
             inputs = trees.mapped(moved, self.inputs)
             targets = self.targets.to(device)
         return Pool(inputs, targets, self.starts, self.sizes)
@@ -132,9 +131,18 @@ class Pool:
 Pools = tuple[Pool, Pool | None]  # of training and of test examples
 
 
+def row_starts(sizes: Tensor) -> Tensor:
+    """The first row of each client, if the clients' rows lie one after another.
+
+    >>> row_starts(torch.tensor([2, 3, 4]))
+    tensor([0, 2, 5])
+    """
+    return sizes.cumsum(0) - sizes
+
+
 @contextmanager
-def holding(data: Inputs) -> Iterator[None]:
-    """Out of memory while a copy of `data` is made: the error says what to do."""
+def explain_out_of_memory(data: Inputs) -> Iterator[None]:
+    """If the device's memory runs out while `data` are copied, the error says what to do."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -159,10 +167,10 @@ def like_training(test: Pool, train: Pool) -> Pool | None:
     return test
 
 
-def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
-    """The pools of a federation of which only the client at `position` is seen: what one site knows.
+def single_client_pools(client: Client, position: int, dtype: torch.dtype) -> Pools:
+    """The pools that one site sees: its own client at `position`, and no rows of the clients before it.
 
-    >>> train, test = alone(Client(train=(torch.ones(3, 2), torch.zeros(3).long())), 4, torch.float32)
+    >>> train, test = single_client_pools(Client(train=(torch.ones(3, 2), torch.zeros(3).long())), 4, torch.float32)
     >>> train.sizes.tolist(), train.of(4)[0].shape, test
     ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
     """

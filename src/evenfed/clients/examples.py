@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 from torch.utils.data.sampler import SubsetRandomSampler
 
+from .. import trees
 from ..core.errors import InputError, first_line
 from ..core.files import ARRAY_DAMAGES, plain_file
 from .data_checks import (
@@ -127,6 +128,14 @@ def loaded(load: Callable[[], Any], where: str) -> Any:
 def is_pair(part: Any) -> bool:
     """Whether it is (inputs, targets), without columns to choose from."""
     return isinstance(part, tuple | list) and len(part) == 2
+
+
+def arrays(part: Any) -> list[Any]:
+    """The inputs and the targets of a pair, one by one; none of another form."""
+    if not is_pair(part):
+        return []
+    inputs, targets = part
+    return [*trees.leaves(inputs), targets]
 
 
 def count(part: Any) -> int | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import trees
 from ..core.errors import InputError
 from ..trees import Inputs
-from .client import Client, Examples, Pool, Pools, like_training, tensors
+from .client import Client, Examples, Pool, Pools, like_training, row_starts, tensors
 from .column_names import Heading
 from .population import Clients, NumberedNames
 
@@ -136,7 +136,7 @@ def _pool_of_alike(parts: Sequence[Examples], what: str, dtype: torch.dtype) -> 
     except InputError:
         return None
     counts = torch.tensor(sizes)
-    return Pool(*together, starts=counts.cumsum(0) - counts, sizes=counts)
+    return Pool(*together, starts=row_starts(counts), sizes=counts)
 
 
 def _form(values: Any) -> tuple[Any, ...] | None:
@@ -196,6 +196,6 @@ def _pool_of_any(
     return Pool(
         inputs=trees.concatenated(inputs),
         targets=torch.cat(targets),
-        starts=counts.cumsum(0) - counts,
+        starts=row_starts(counts),
         sizes=counts,
     )

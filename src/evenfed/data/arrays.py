@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from .. import trees
 from ..clients import data_checks, examples
 from ..clients.client import Client
 from ..core.errors import InputError, check_choice, check_whole, first_line
@@ -98,12 +99,12 @@ class Examples:
             inputs, targets = examples.pair(x, where, y)
         else:
             inputs, targets = examples.pair((x, y), where)
-        inputs = _each(partial(_array, where=where), inputs)
+        inputs = trees.mapped(partial(_array, where=where), inputs)
         targets = _array(targets, where="y")
-        if not _arrays(inputs):
+        if not trees.leaves(inputs):
             raise InputError(f"{where}: no array at all; give at least one, with one row per example")
         count = len(targets)
-        for part in _arrays(inputs):
+        for part in trees.leaves(inputs):
             if len(part) != count:
                 raise InputError(f"x has {len(part)} rows, y has {count}; give one target for each input")
         if count == 0:
@@ -122,7 +123,7 @@ class Examples:
     ) -> Client:
         """Some of the rows as one client. Memory-mapped data are read when the client is drawn."""
         train, tested = held_out(rows, self.labels, test, seed)
-        arrays = _arrays(self.inputs)
+        arrays = trees.leaves(self.inputs)
         is_mapped = any(map(examples.is_mapped, arrays))
         if is_mapped and len(train):
             load_train = partial(self.rows, train)
@@ -134,7 +135,7 @@ class Examples:
     def rows(self, rows: Rows) -> tuple[Any, Any]:
         """(inputs, targets) of these rows."""
         take = partial(_taken, rows=rows)
-        inputs = _each(take, self.inputs)
+        inputs = trees.mapped(take, self.inputs)
         return inputs, take(self.targets)
 
 
@@ -326,21 +327,6 @@ def _array(values: Any, where: str) -> Any:
     if array.ndim == 0:
         raise InputError(f"{where}: a single {type(values).__name__}; give an array with one row per example")
     return array
-
-
-def _arrays(inputs: Any) -> Sequence[Any]:
-    if isinstance(inputs, Mapping):
-        return list(inputs.values())
-    return inputs if isinstance(inputs, tuple) else [inputs]
-
-
-def _each(change: Any, inputs: Any) -> Any:
-    """Of every array of a dict or tuple, or of the one there is."""
-    if isinstance(inputs, Mapping):
-        return {name: change(values) for name, values in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(map(change, inputs))
-    return change(inputs)
 
 
 def _taken(values: Any, rows: Rows) -> Any:
