@@ -18,6 +18,7 @@ from . import examples, pooling
 from .client import Client, Pool, Pools, row_starts, tensors
 from .column_names import Heading
 from .population import Clients
+from .tables import Target
 
 HELD_MB = "EVENFED_HELD_MB"  # the environment's name for how many megabytes of loaded clients are kept for reuse
 HELD_MB_USUALLY = 512
@@ -31,7 +32,6 @@ def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None
 
     All tables must have the columns of the first one, or of the one that `heading` has seen.
     """
-    pooling.check_clients(clients)
     reason = _why_lazy(clients)
     if reason is None:
         return pooling.pools(clients, dtype, heading)
@@ -100,7 +100,7 @@ class LazyExamples:
 
     given: Any
     where: str
-    target: str | None
+    target: Target
     size: int
     is_lazy: bool
 

@@ -96,12 +96,12 @@ def _client_files(path: Path) -> tuple[str, list[Path]]:
     if present:
         what = "files of both kinds"
     elif path.is_dir():
-        what = "no such file"
+        what = "no .npz or .parquet file in this folder"
+    elif path.exists():
+        what = "not a folder"
     else:
-        what = "no folder there"
-    raise InputError(
-        f"{path}: {what}; expected is a folder with one .npz or one .parquet file per client, one kind only"
-    )
+        what = "no such folder"
+    raise InputError(f"{path}: {what}; give a folder with one .npz or one .parquet file per client, one kind only")
 
 
 def _read_npz(file: Path, _: Path) -> Parts:

@@ -1,6 +1,5 @@
 """Groups inside clients: how differently a model treats them, in fairlearn's metrics."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from torch import nn
 
 from ... import trees
 from ...clients.client import Client
-from ...clients.pooling import only_pool
+from ...clients.pooling import ClientsLike, client_list, only_pool
 from ...core.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ _Judged = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]  # targets, prediction
 
 def table(
     model_of: Callable[[int], nn.Module],
-    clients: Sequence[Client],
+    clients: ClientsLike,
     names: Sequence[str],
 ) -> "pandas.DataFrame":
     """One row per group of all clients together and of each client, and one with the differences between groups.
@@ -35,7 +34,7 @@ def table(
     """
     pandas, fairlearn = _packages()
     judged: dict[str, _Judged] = {}
-    for k, client in enumerate(clients):
+    for k, client in enumerate(client_list(clients)):
         if client.groups is not None:
             name = names[k]
             judged[name] = _judged(model_of(k), client, name)
@@ -80,8 +79,7 @@ def _judged(model: nn.Module, client: Client, name: str) -> _Judged:
     if client.test is None:
         raise InputError(f"client {name} has groups but no test examples; give `test`, with one group each")
     parameter = next(model.parameters())
-    alone = dataclasses.replace(client, train=client.test, test=None)
-    pool = only_pool([alone], "test", parameter.dtype)
+    pool = only_pool([client.with_test_only()], "test", parameter.dtype)
     inputs, targets = pool.to(parameter.device).of(0)
     examples = len(targets)
     groups = np.asarray(client.groups)
