@@ -35,7 +35,7 @@ def main(rounds: int = 20, seeds: int = 2) -> evenfed.Comparison:
     """Compare two algorithms; both train with the same local options."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
-    clients = evenfed.federate(images, digits.target, "dirichlet", clients=20, concentration=0.1, test=0.3)
+    clients = evenfed.federate(images, digits.target, "dirichlet", clients=20, concentration=0.2, test=0.3)
     comparison = evenfed.compare(
         cnn,
         clients,

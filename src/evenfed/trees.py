@@ -1,10 +1,11 @@
 """A model's inputs: one tensor, or a dict or tuple of tensors, each with one row per example.
 
-A dict becomes keyword arguments of the model, a tuple positional ones.
+A dict becomes keyword arguments of the model, a tuple positional ones. NumPy arrays have the same structure before they
+become tensors: `leaves`, `rebuilt`, `mapped` and `rows` take them too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,41 +13,44 @@ from torch.func import functional_call
 
 Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
 Index = Tensor | slice
+Structure = TypeVar("Structure")  # one array, or a dict or tuple of them
 
 
-def leaves(inputs: Inputs) -> tuple[Tensor, ...]:
+def leaves(inputs: Any) -> tuple[Any, ...]:
     """The tensors, always in the same order."""
     if isinstance(inputs, Tensor):
         return (inputs,)
-    if isinstance(inputs, dict):
+    if isinstance(inputs, tuple):
+        return inputs
+    if isinstance(inputs, Mapping):
         return tuple(inputs.values())
-    return inputs
+    return (inputs,)
 
 
-def rebuilt(like: Inputs, tensors: Sequence[Tensor]) -> Inputs:
+def rebuilt(like: Structure, tensors: Sequence[Any]) -> Structure:
     """Other tensors in the structure of `like`.
 
     >>> rebuilt({"ids": torch.zeros(2), "mask": torch.zeros(2)}, [torch.ones(1), torch.zeros(1)])
     {'ids': tensor([1.]), 'mask': tensor([0.])}
     """
-    if isinstance(like, Tensor):
-        (tensor,) = tensors
-        return tensor
-    if isinstance(like, dict):
-        return dict(zip(like, tensors, strict=True))
-    return tuple(tensors)
+    structure: Any
+    if isinstance(like, tuple):
+        structure = tuple(tensors)
+    elif isinstance(like, Mapping):
+        structure = dict(zip(like, tensors, strict=True))
+    else:
+        (structure,) = tensors
+    return cast(Structure, structure)
 
 
-def mapped(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
+def mapped(function: Callable[[Any], Any], inputs: Structure) -> Structure:
     """The same structure, with `function` of each tensor."""
     tensors = [function(tensor) for tensor in leaves(inputs)]
     return rebuilt(inputs, tensors)
 
 
-def rows(inputs: Inputs, index: Index) -> Inputs:
+def rows(inputs: Structure, index: Index) -> Structure:
     """Some rows of every tensor."""
-    if isinstance(inputs, Tensor):
-        return inputs[index]
     return mapped(lambda tensor: tensor[index], inputs)
 
 
@@ -57,7 +61,8 @@ def length(inputs: Inputs) -> int:
 
 def device(inputs: Inputs) -> torch.device:
     """Where the tensors lie."""
-    return leaves(inputs)[0].device
+    first: Tensor = leaves(inputs)[0]
+    return first.device
 
 
 def nbytes(inputs: Inputs) -> int:

@@ -1,12 +1,14 @@
 """The forms in which a client's data come, each trained on and compared with the same data as a pair."""
 
 import gc
+import pickle
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 from torch.utils.data import (
     DataLoader,
@@ -113,12 +115,110 @@ def test_a_table_says_what_is_to_be_predicted():
         ("nowhere", r"x\.npy cannot be read .*give a folder with x\.npy and y\.npy"),
         (lambda: 1 / 0, "function that loads it failed .ZeroDivisionError: division by zero"),
         (lambda: len, "gave another function"),
+        (
+            Items(lambda k: {"x": X[k]}["z"]),
+            "item 0 of Items cannot be read .KeyError: 'z'.; let every item from 0 to 11",
+        ),
+        ((X, pd.Series(["no", "yes"] * 6)), "the target column is str, not numbers; give class numbers from 0"),
+        (
+            (X, np.array(["no", "yes"] * 6)),
+            "targets are text; give class numbers from 0, the same for all clients, e.g.",
+        ),
+        ((X, ["no", "yes"] * 6), "targets are text; give class numbers from 0"),
+        ({"label": ["no", "yes"] * 6, "x": X}, "column 'label' is <U3, not numbers; give class numbers from 0"),
+        ((scipy.sparse.csr_matrix(X.numpy()), Y), r"a sparse csr_matrix; give a dense array: \.toarray\(\)"),
+        ((np.array([None] * 12), Y), "its values are object, not numbers"),
     ],
 )
 def test_what_cannot_be_used_is_told(part, message):
     with pytest.raises(InputError, match=message) as caught:
         tensors(part)
     assert str(caught.value).startswith("client a, train")
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.int16, torch.uint16])
+def test_classes_of_any_whole_type_or_truth_values_become_int64(kind):
+    assert torch.equal(tensors((X, Y.to(kind)))[1], Y)
+    assert torch.equal(tensors((X, Y.to(kind).numpy()))[1], Y)
+
+
+@pytest.mark.parametrize("form", [lambda table: table, lambda table: {name: table[name].to_numpy() for name in table}])
+def test_several_target_columns_are_several_numbers_to_predict(form):
+    part = form(FRAME[["age", "bmi", "dose"]])
+    inputs, targets = tensors(part, target=["dose", "age"])
+    torch.testing.assert_close(targets, X[:, [2, 0]])
+    torch.testing.assert_close(inputs, X[:, 1:2])
+    with pytest.raises(InputError, match="no column 'label' for target=; the columns are age, bmi, dose"):
+        tensors(part, target=["age", "label"])
+
+
+def test_a_test_table_without_the_target_is_named():
+    """The advice was to predict a feature."""
+    bare = FRAME.drop(columns="label")
+    with pytest.raises(
+        InputError, match=r"^client a, test: the table has no column 'label', the target in client a, tr"
+    ):
+        rounds_of([Client(FRAME, bare, name="a")])
+
+
+def test_options_of_a_client_that_would_be_ignored_are_refused():
+    with pytest.raises(InputError, match=r"unknown option 'tests'; did you mean 'test'. Allowed: train, test, name"):
+        Client((X, Y), tests=(X, Y))
+    with pytest.raises(InputError, match="size=5 with tuple: it says how many examples a function loads; leave it out"):
+        Client((X, Y), size=5)
+    with pytest.raises(InputError, match="test_size=5 with no data"):
+        Client((X, Y), test_size=5)
+    assert pickle.loads(pickle.dumps(Client((X, Y), name="a"))).name == "a"
+
+
+PAIR = (X, Y)
+DATASET = TensorDataset(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ([PAIR, DATASET, DataLoader(DATASET), FRAME, Client(PAIR)], "01234"),
+        ({"a": Client(PAIR), "b": DATASET, "c": Client(PAIR, name="c")}, "abc"),
+    ],
+    ids=["list", "dict"],
+)
+def test_clients_may_be_given_as_their_data_or_by_name(given, names):
+    result = rounds_of(given, unseen=[Client((X, Y), (X, Y))])
+    assert result.client_names == list(names) and result.server.sizes.tolist() == [12] * len(names)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"a": Client(PAIR, name="b")}, r"clients\['a'\] is called 'b'; give it one name"),
+        (
+            [(DATASET, DATASET)],
+            r"is a pair \(TensorDataset, TensorDataset\); give evenfed.Client\(train=..., test=...\)",
+        ),
+        ([(PAIR, PAIR)], r"is a pair \(tuple, tuple\); give evenfed.Client\(train=..., test=...\)"),
+        ({"x": X, "y": Y}, r"clients\['x'\] is a Tensor; give evenfed.Client"),
+        (PAIR, r"clients\[0\] is a Tensor; give evenfed.Client"),
+    ],
+)
+def test_what_is_no_client_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        rounds_of(given)
+
+
+@pytest.mark.parametrize(
+    ("clients", "unseen", "message"),
+    [
+        ([Client(PAIR, name="a")], [Client((X, Y), name="a")], "a training client is called 'a' too"),
+        ([ours := Client(PAIR, (X, Y))], [Client(DATASET), ours], "the data of client 1 are trained on"),
+        ([DATASET], [DATASET], "the data of client 0 are trained on"),
+    ],
+    ids=["name", "client", "data"],
+)
+def test_a_held_out_client_that_trains_is_refused(clients, unseen, message):
+    """It was shown as held out."""
+    with pytest.raises(InputError, match=f"^unseen: {message}.*held-out clients must not train"):
+        rounds_of(clients, unseen=unseen)
 
 
 def test_a_client_may_be_an_empty_subset():
@@ -169,7 +269,7 @@ def test_columns_of_other_names_or_in_another_order_are_refused(form, wrong, tol
         with pytest.raises(InputError, match=f"^{where}: .*{message}"):
             rounds_of(clients, **held_out)
     with pytest.raises(InputError, match="^client 3, test: .*" + told.format(first="client 3, train")):
-        client.alone(Client(FRAME, bad), 3, torch.float32)
+        client.single_client_pools(Client(FRAME, bad), 3, torch.float32)
 
 
 def test_columns_of_one_table_for_all_clients_are_compared_too():

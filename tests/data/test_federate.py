@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import evenfed
 from evenfed import InputError
 from evenfed.data import DataSettings, from_flwr
-from evenfed.data.arrays import held_out
+from evenfed.data.partition import held_out
 
 X = torch.arange(600.0).reshape(300, 2)
 Y = torch.arange(300) % 3
@@ -23,6 +24,7 @@ def rows(clients):
     return sorted(taken)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 6 clients got no examples")
 @pytest.mark.parametrize("partition", ["dirichlet", "shards", "iid", None])
 def test_every_row_goes_to_one_client_and_a_fifth_is_for_testing(partition):
     clients = evenfed.federate(X, Y, partition, clients=6, seed=1)
@@ -55,7 +57,7 @@ def test_numpy_scalars_are_pythons_numbers():
         assert a.name == b.name and np.array_equal(a.train[0], b.train[0]) and np.array_equal(a.test[0], b.test[0])
     settings = DataSettings(clients=np.int64(4), concentration=np.float32(0.5), seed=np.int64(1))
     assert repr(settings) == repr(DataSettings(clients=4, concentration=0.5, seed=1))
-    with pytest.raises(InputError, match=r"clients=np.int64\(0\): give a whole number, at least 1"):
+    with pytest.raises(InputError, match=r"clients=0: give a whole number, at least 1"):
         evenfed.federate(X, Y, clients=np.int64(0))
 
 
@@ -162,9 +164,46 @@ def test_mapped_arrays_stay_on_disk(tmp_path: Path):
     assert "loaded when it is drawn" in result.engine
 
 
+def test_clients_without_examples_are_named_dropped_or_drawn_again():
+    """They vanished from the statistics without a word."""
+    options = {"clients": 20, "concentration": 0.03}
+    with pytest.warns(UserWarning, match=r"(\d+) of 20 clients got no examples and 1 more no test example") as warned:
+        kept = evenfed.federate(X, Y, **options, seed=2)
+    assert len(warned) == 1 and warned[0].filename == __file__
+    served = [client for client in kept if len(client.test[1])]
+    assert len(served) < len(kept) == 20
+    assert [c.name for c in evenfed.federate(X, Y, **options, seed=2, small="drop")] == [c.name for c in served]
+    with pytest.raises(InputError, match="small='redraw': none of 1000 draws gives every client 9 training and 1 test"):
+        evenfed.federate(X, Y, **options, small="redraw", min_train=9)
+    redrawn = evenfed.federate(X, Y, clients=6, seed=1, small="redraw", min_train=5, min_test=2)
+    assert all(len(client.train[1]) >= 5 and len(client.test[1]) >= 2 for client in redrawn)
+    assert rows(redrawn) == list(range(300))
+    with pytest.warns(UserWarning, match="1 of 2 clients got no test example.*small='drop' leaves them out$"):
+        evenfed.federate(X, Y, owners=[0] + [1] * 299)
+    assert len(evenfed.federate(X, Y, owners=[0] + [1] * 299, test=0)) == 2
+    with pytest.warns(UserWarning, match="3 of 3 clients have fewer than 90 training or 1 test examples"):
+        evenfed.federate(X, Y, "iid", clients=3, min_train=90)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"owners": Y, "clients": 5}, "partition='natural' with clients=5: natural clients are as many as"),
+        (
+            {"partition": "shards", "concentration": 0.3},
+            "concentration=0.3: concentration goes with 'dirichlet'; leave",
+        ),
+        ({"partition": "iid", "shards_per_client": 2}, "shards_per_client goes with 'shards'"),
+        ({"alpha": 0.1}, "unknown option 'alpha'; did you mean 'concentration'"),
+        ({"client": 3}, "unknown option 'client'; did you mean 'clients'"),
+        (
+            {"y": np.array(["a", "b", "c"] * 100)},
+            r"y is text; give class numbers.*np\.unique\(y, return_inverse=True\)",
+        ),
+        ({"x": scipy.sparse.csr_matrix(X.numpy())}, r"x: a sparse csr_matrix; give a dense array: \.toarray\(\)"),
+        ({"small": "redraw", "owners": Y}, "owners are not drawn; use small='drop'"),
+        ({"min_test": 2, "test": 0}, "min_test=2 with test=0: no client has test examples"),
+        ({"min_train": 300, "small": "drop"}, "small='drop': no client has 300 training and 1 test examples"),
         ({"partition": "dirichelt"}, "unknown partition 'dirichelt'; did you mean 'dirichlet'"),
         ({"clients": 0}, "clients=0: give a whole number, at least 1"),
         ({"clients": 301}, "clients=301 of 300 examples"),

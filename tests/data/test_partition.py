@@ -123,7 +123,7 @@ def test_sequences_take_natural_clients(monkeypatch):
         ({"validation_fraction": 1.0}, "validation_fraction=1.0"),
         ({"examples": 0}, "examples=0"),
         ({"seed": -1}, "seed=-1"),
-        ({"name": "folder"}, "path goes with"),
+        ({"name": "folder"}, "data.name='folder' needs a path: set data.path .with `data show`: --path DIR"),
         ({"path": "x"}, "path goes with"),
         ({"small": "merge"}, "data.small"),
     ],

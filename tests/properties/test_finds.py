@@ -28,7 +28,7 @@ TABLE = {"client": ["a", "b"], "fedavg": [0.9, 0.8]}
     [
         (X, Y, {"partition": "natural", "owners": 5}, "owners: a single int"),
         (X, Y, {"partition": "natural", "owners": [[1]] * 6}, r"owners has the shape \(6, 1\)"),
-        (X, Y, {"partition": "iid", "concentration": "a"}, "concentration='a': it must be a number"),
+        (X, Y, {"concentration": "a"}, "concentration='a': it must be a number"),
         (X, Y, {"clients": 2, "concentration": float("inf")}, "nothing can be drawn from it"),
         (X, Y, {"clients": 2, "seed": 2**40}, "at most 4294967295"),
         (X, Y, {"partition": "shards", "clients": 2, "shards_per_client": 10**9}, "at most one shard per example"),

@@ -319,7 +319,7 @@ def test_labels_of_any_whole_type_are_taken_by_a_binary_loss():
         result = evenfed.train(nn.Linear(3, 1), [client], loss="binary", rounds=1, lr=0.1, device="cpu", progress=False)
         assert np.isfinite(result.records[0].losses).all()
     wrong = torch.tensor([0, 1, 2, 1, 1, 0]).to(torch.uint16)[:, None]
-    with pytest.raises(evenfed.InputError, match=r"targets are 0, 1, 2 \(uint16\)"):
+    with pytest.raises(evenfed.InputError, match=r"targets are 0, 1, 2 \(int64\)"):
         evenfed.train(nn.Linear(3, 1), [evenfed.Client((inputs, wrong))], loss="binary", rounds=1, device="cpu")
 
 

@@ -1,5 +1,6 @@
-"""A client's data as the user gives it, checked, and all clients' data as the engines want it."""
+"""`evenfed.Client`, the checks of its data, and `Pool`: all clients' examples as the engines take them."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,14 +11,15 @@ import torch
 from torch import Tensor
 
 from .. import trees
-from ..core.errors import InputError
+from ..core.errors import InputError, known_keywords
 from ..core.printable import printable
 from ..trees import Inputs
 from . import data_checks, examples
 from .column_names import Heading
+from .tables import CLASS_NUMBERS, NoTargetError, Target
 
 Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
-SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64
+SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64; uint8 may be an image
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,21 +29,36 @@ class Client:
     A model of several inputs takes them as a dict (its keyword arguments) or a tuple of tensors or arrays.
     In place of a pair: a torch Dataset or DataLoader, a Hugging Face dataset, a DataFrame, a folder with x.npy and
     y.npy, or a function without arguments that loads one of these when the client is drawn.
-    `target`: the column of a table to predict, unless it is called label, labels, target or y. `size`, `test_size`: how
-    many examples a function loads. `groups`: a label per test example, such as an age group, for `Result.groups`.
+    `target`: the column of a table to predict, unless it is called label, labels, target or y; or a list of columns
+    with numbers. `size`, `test_size`: how many examples a function loads. `groups`: a label per test example, such as
+    an age group, for `Result.groups`.
     """
 
     train: Examples
     test: Examples | None = None
     name: str | None = None
-    target: str | None = None
+    target: Target = None
     size: int | None = None
     test_size: int | None = None
     groups: Any = None
 
     def __post_init__(self) -> None:
-        if self.groups is None or self.test is None:
+        self._check_size("size", self.size, self.train)
+        self._check_size("test_size", self.test_size, self.test)
+        if self.groups is not None and self.test is not None:
+            self._check_groups()
+
+    def _check_size(self, option: str, size: int | None, part: Examples) -> None:
+        """Refuse another size than the data have: only a function needs to be given one."""
+        if size is None or examples.is_loader(part) or examples.count(part) == size:
             return
+        kind = "no data" if part is None else type(part).__name__
+        name = self.name or "without a name"
+        raise InputError(
+            f"client {name}: {option}={size} with {kind}: it says how many examples a function loads; leave it out"
+        )
+
+    def _check_groups(self) -> None:
         count = examples.count(self.test) if self.test_size is None else self.test_size
         name = self.name or "without a name"
         try:
@@ -58,12 +75,16 @@ class Client:
         if missing:
             raise InputError(f"client {name}: groups has {missing} missing values; give them a name such as 'unknown'")
 
-    def column_of(self, part: Examples) -> str | None:
-        """The column to predict of one of its parts; a pair beside a table has none and needs none."""
-        beside = self.test if part is self.train else self.train
-        if examples.is_pair(part) and beside is not None and not examples.is_pair(beside):
+    def column_of(self, part: Examples) -> Target:
+        """The column to predict in `train` or `test`; None for a pair whose counterpart is a table."""
+        counterpart = self.test if part is self.train else self.train
+        if examples.is_pair(part) and counterpart is not None and not examples.is_pair(counterpart):
             return None
         return self.target
+
+    def with_test_only(self) -> "Client":
+        """A client that has only the test examples, as its `train`."""
+        return dataclasses.replace(self, train=self.test, size=self.test_size, test=None, test_size=None)
 
     def __repr__(self) -> str:
         train = _amount(self.train, self.size)
@@ -71,8 +92,12 @@ class Client:
         return f"<Client {printable(str(self.name or 'without a name'))}: train {train}, test {test}>"
 
 
+# An unknown keyword, such as tests=, is refused with the right name.
+Client.__init__ = known_keywords()(Client.__init__)  # type: ignore[method-assign]
+
+
 def _amount(data: Examples, size: int | None) -> str:
-    """How many examples, as far as can be told without reading them."""
+    """The number of examples in words, without reading them."""
     if examples.is_path(data):
         return "in a folder"
     count = examples.count(data) if size is None else size
@@ -97,8 +122,7 @@ class Pool:
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the clients `ids`, client after client."""
         sizes = self.sizes[ids]
-        places = sizes.cumsum(0) - sizes  # where each client's rows begin among these
-        offsets = self.starts[ids] - places
+        offsets = self.starts[ids] - row_starts(sizes)
         total = int(sizes.sum())
         return torch.arange(total) + offsets.repeat_interleave(sizes)
 
@@ -123,7 +147,7 @@ class Pool:
             flat = tensor.to(device).contiguous().view(-1)
             return flat.view(tensor.shape)
 
-        with holding(self.inputs):
+        with explain_out_of_memory(self.inputs):
             inputs = trees.mapped(moved, self.inputs)
             targets = self.targets.to(device)
         return Pool(inputs, targets, self.starts, self.sizes)
@@ -132,9 +156,18 @@ class Pool:
 Pools = tuple[Pool, Pool | None]  # of training and of test examples
 
 
+def row_starts(sizes: Tensor) -> Tensor:
+    """The first row of each client, if the clients' rows lie one after another.
+
+    >>> row_starts(torch.tensor([2, 3, 4]))
+    tensor([0, 2, 5])
+    """
+    return sizes.cumsum(0) - sizes
+
+
 @contextmanager
-def holding(data: Inputs) -> Iterator[None]:
-    """Out of memory while a copy of `data` is made: the error says what to do."""
+def explain_out_of_memory(data: Inputs) -> Iterator[None]:
+    """If the device's memory runs out while `data` are copied, the error says what to do."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -159,10 +192,10 @@ def like_training(test: Pool, train: Pool) -> Pool | None:
     return test
 
 
-def alone(client: Client, position: int, dtype: torch.dtype) -> Pools:
-    """The pools of a federation of which only the client at `position` is seen: what one site knows.
+def single_client_pools(client: Client, position: int, dtype: torch.dtype) -> Pools:
+    """The pools that one site sees: its own client at `position`, and no rows of the clients before it.
 
-    >>> train, test = alone(Client(train=(torch.ones(3, 2), torch.zeros(3).long())), 4, torch.float32)
+    >>> train, test = single_client_pools(Client(train=(torch.ones(3, 2), torch.zeros(3).long())), 4, torch.float32)
     >>> train.sizes.tolist(), train.of(4)[0].shape, test
     ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
     """
@@ -182,7 +215,7 @@ def _pool_at(
     part: Examples,
     where: str,
     dtype: torch.dtype,
-    target: str | None,
+    target: Target,
     heading: Heading,
 ) -> Pool:
     inputs, targets = tensors(part, where, dtype, target, heading)
@@ -197,20 +230,24 @@ def tensors(
     part: Examples,
     where: str,
     dtype: torch.dtype,
-    target: str | None = None,
+    target: Target = None,
     heading: Heading | None = None,
 ) -> tuple[Inputs, Tensor]:
-    """Whatever a user gives as one client's examples, as tensors; a function is called for them.
+    """One client's examples as tensors, whatever their form; a function is called for them.
 
     The columns of a table are compared with those of the tables that `heading` has seen.
     """
     if examples.is_loader(part):
         part = examples.loaded(part, where)
-    table = examples.read(part, where, target)
-    if heading is not None:
-        heading.check(table.columns, where)
+    heading = heading or Heading()
+    try:
+        table = examples.read(part, where, target)
+    except NoTargetError:
+        heading.refuse_without_target(where)
+        raise
+    heading.check(table, where)
     inputs = _inputs(table.inputs, f"{where} inputs", dtype)
-    targets = _tensor(table.targets, f"{where} targets", dtype)
+    targets = _targets(table.targets, f"{where} targets", dtype)
     answers = len(targets)
     for name, tensor in zip(trees.names(inputs), trees.leaves(inputs), strict=True):
         count = len(tensor)
@@ -245,7 +282,18 @@ def _inputs(values: Any, where: str, dtype: torch.dtype) -> Inputs:
     return _tensor(values, where, dtype)
 
 
+def _targets(values: Any, where: str, dtype: torch.dtype) -> Tensor:
+    """Classes as int64, whatever whole numbers or truth values they are; quantities as floats."""
+    if data_checks.is_text(values):
+        raise InputError(f"{where} are text; {CLASS_NUMBERS}, e.g. [{{'no': 0, 'yes': 1}}[label] for label in y]")
+    targets = _tensor(values, where, dtype)
+    if targets.is_floating_point() or targets.is_complex():
+        return targets
+    return targets.long()
+
+
 def _tensor(values: Any, where: str, dtype: torch.dtype) -> Tensor:
+    data_checks.refuse_sparse(values, where)
     try:
         tensor = examples.as_tensor(values)
     except (TypeError, ValueError) as error:

@@ -1,9 +1,10 @@
-"""Names of columns, compared between tables: a model takes columns by position."""
+"""Column names, compared between tables: a model takes columns by position."""
 
 from collections.abc import Sequence
 
 from ..core.errors import InputError
 from ..core.words import first_of
+from .tables import Table
 
 SHOWN = 8  # columns that an error lists
 
@@ -14,9 +15,22 @@ class Heading:
     def __init__(self) -> None:
         self.columns: tuple[str, ...] = ()
         self.where = ""
+        self.target: str | None = None
+        self.where_target = ""
 
-    def check(self, columns: tuple[str, ...], where: str) -> None:
-        """Refuse other names, or another order; columns without names cannot be compared."""
+    def refuse_without_target(self, where: str) -> None:
+        """Refuse a table without a target column, if another table has one."""
+        if self.target is not None:
+            raise InputError(
+                f"{where}: the table has no column '{self.target}', the target in {self.where_target}; add it"
+            )
+
+    def check(self, table: Table, where: str) -> None:
+        """Refuse other column names, or another order. Columns without names cannot be compared."""
+        if self.target is None and table.target is not None:
+            self.target = table.target
+            self.where_target = where
+        columns = table.columns
         if not columns:
             return
         if not self.columns:

@@ -1,5 +1,6 @@
-"""Data that would be read as something else than what they are, and trained on in silence."""
+"""Checks for data layouts that would be accepted but misinterpreted."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ MASKED = "it has masked values; fill them (array.filled) or drop those rows"
 
 
 def comes_from(package: str, part: Any) -> bool:
-    """Whether its class, or one above it, is from this package, which need not be installed."""
+    """Whether its class, or a base class, is from this package, which need not be installed."""
     for base in type(part).__mro__:
         root = base.__module__.partition(".")[0]
         if root == package:
@@ -20,8 +21,15 @@ def comes_from(package: str, part: Any) -> bool:
     return False
 
 
-def refuse_target(target: str | None, kind: str, where: str) -> None:
-    """A column's name where there are no columns to choose from."""
+def refuse_sparse(values: Any, where: str) -> None:
+    """Refuse SciPy's sparse matrices, of which NumPy makes an array of one object."""
+    if comes_from("scipy", values) and hasattr(values, "toarray"):
+        kind = type(values).__name__
+        raise InputError(f"{where}: a sparse {kind}; give a dense array: .toarray()")
+
+
+def refuse_target(target: str | Sequence[str] | None, kind: str, where: str) -> None:
+    """Refuse `target=` for data that have no columns."""
     if target is not None:
         raise InputError(
             f"{where}: target={target!r} names a column, but {kind} has none: what comes last is the target; leave "
@@ -45,9 +53,9 @@ def check_alignment(rows: Any, others: Any, where: str) -> None:
 
 
 def missing(values: Any) -> int:
-    """How many of an array or a list of names or numbers are None, NaN, NaT or pandas.NA."""
+    """How many names or numbers of an array or list are None, NaN, NaT or pandas.NA."""
     if not isinstance(values, Tensor | np.ndarray):
-        values = np.array(values, dtype=object)  # as they are: beside text, numpy writes NaN as text
+        values = np.array(values, dtype=object)  # unchanged: among text, numpy turns NaN into text
     array = np.asarray(values)
     hidden = int(np.ma.getmaskarray(values).sum()) if is_masked(values) else 0
     if array.dtype.kind in "biuSU":
@@ -56,17 +64,29 @@ def missing(values: Any) -> int:
 
 
 def _is_missing(value: Any) -> bool:
-    """Nothing else differs from itself."""
+    """Whether this is None, NaN, NaT or pandas.NA: NaN and NaT differ from themselves."""
     if value is None:
         return True
     try:
         return bool(value != value)
-    except (TypeError, ValueError):  # of pandas.NA, that is not known
+    except (TypeError, ValueError):  # pandas.NA has no truth value
         return True
 
 
+def is_text(values: Any) -> bool:
+    """Whether an array or a list holds text."""
+    if isinstance(values, Tensor):
+        return False
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    first = array.flat[0] if array.size else None
+    return isinstance(first, str | bytes)
+
+
 def is_masked(values: Any) -> bool:
-    """Whether some values are masked: torch, and numpy's plain arrays, show what is behind the mask."""
+    """Whether some values are masked. Tensors and plain arrays made from them would show the hidden values."""
     if not isinstance(values, np.ma.MaskedArray):
         return False
     mask = np.ma.getmaskarray(values)
@@ -74,7 +94,7 @@ def is_masked(values: Any) -> bool:
 
 
 def refuse_targets_among(inputs: Any, targets: Any, where: str) -> None:
-    """A table that still holds the column to predict would give the answer away."""
+    """Refuse inputs that still contain the target column: the answer would be an input."""
     name = getattr(targets, "name", None)
     if name is None or name not in getattr(inputs, "columns", ()):
         return

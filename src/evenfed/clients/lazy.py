@@ -15,9 +15,10 @@ from ..core.errors import InputError, check_whole
 from ..losses import check_binary_targets
 from ..trees import Inputs
 from . import examples, pooling
-from .client import Client, Pool, Pools, tensors
+from .client import Client, Pool, Pools, row_starts, tensors
 from .column_names import Heading
 from .population import Clients
+from .tables import Target
 
 HELD_MB = "EVENFED_HELD_MB"  # the environment's name for how many megabytes of loaded clients are kept for reuse
 HELD_MB_USUALLY = 512
@@ -31,7 +32,6 @@ def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None
 
     All tables must have the columns of the first one, or of the one that `heading` has seen.
     """
-    pooling.check_clients(clients)
     reason = _why_lazy(clients)
     if reason is None:
         return pooling.pools(clients, dtype, heading)
@@ -100,7 +100,7 @@ class LazyExamples:
 
     given: Any
     where: str
-    target: str | None
+    target: Target
     size: int
     is_lazy: bool
 
@@ -116,7 +116,7 @@ class LazyExamples:
 
     def release(self) -> None:
         """Let go of what was read of a mapped file."""
-        for array in _arrays(self.given):
+        for array in examples.arrays(self.given):
             examples.release(array)
 
 
@@ -156,7 +156,7 @@ class LazyPool(Pool):
         pool = cls(
             inputs=trees.rows(inputs, few),
             targets=targets[few],
-            starts=sizes.cumsum(0) - sizes,
+            starts=row_starts(sizes),
             sizes=sizes,
             parts=tuple(parts),
             dtype=dtype,
@@ -271,19 +271,7 @@ def _is_mapped(part: Any) -> bool:
     """Whether examples lie in files that are mapped into memory."""
     if examples.is_path(part):
         return True
-    return any(map(examples.is_mapped, _arrays(part)))
-
-
-def _arrays(part: Any) -> list[Any]:
-    """The arrays of a pair; none of another form."""
-    if not examples.is_pair(part):
-        return []
-    inputs, targets = part
-    if isinstance(inputs, dict):
-        return [*inputs.values(), targets]
-    if isinstance(inputs, tuple):
-        return [*inputs, targets]
-    return [inputs, targets]
+    return any(map(examples.is_mapped, examples.arrays(part)))
 
 
 def _nbytes(loaded: Loaded) -> int:

@@ -1,18 +1,23 @@
-"""The data of many clients as the engines want them: one tensor of targets, one per input, and where each begins."""
+"""The examples of many clients, joined into one tensor of targets and one tensor per input."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from .. import trees
 from ..core.errors import InputError
 from ..trees import Inputs
-from .client import Client, Examples, Pool, Pools, like_training, tensors
+from .client import Client, Examples, Pool, Pools, like_training, row_starts, tensors
 from .column_names import Heading
+from .data_checks import comes_from
 from .population import Clients, NumberedNames
+
+ClientsLike = Sequence[Any] | Mapping[str, Any]  # clients, or their training data, which `client_list` knows
 
 
 def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
@@ -20,7 +25,6 @@ def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None
 
     All tables must have the columns of the first one, or of the one that `heading` has seen.
     """
-    check_clients(clients)
     heading = heading or Heading()
     if isinstance(clients, Clients):
         return clients.pools(dtype, heading)
@@ -40,7 +44,7 @@ def only_pool(
     dtype: torch.dtype,
     heading: Heading | None = None,
 ) -> Pool:
-    """What clients hold that are held out of training: all of it in one pool."""
+    """All training examples of these clients in one pool: of clients that are held out of training."""
     parts = [client.train for client in clients]
     pool = _pool(parts, clients, what, dtype, heading or Heading())
     if len(pool) == 0:
@@ -48,20 +52,83 @@ def only_pool(
     return pool
 
 
-def check_clients(clients: object) -> None:
-    """Refuse what is no sequence of at least one client."""
+def client_list(clients: object) -> Sequence[Client]:
+    """At least one client, from a sequence or from a dict by name.
+
+    In place of a client: its training data, as a pair, a dataset, a DataLoader or a table.
+
+    >>> pair = torch.ones(3, 2), torch.zeros(3).long()
+    >>> client_list([pair]), client_list({"north": pair})
+    ([<Client without a name: train 3, test none>], [<Client north: train 3, test none>])
+    """
+    if isinstance(clients, Clients):
+        return clients
     length: int | str = "unknown"
     if hasattr(clients, "__len__"):
         length = len(clients)
-    if not isinstance(clients, Sequence) or length == 0:
+    if not isinstance(clients, Sequence | Mapping) or length == 0:
         kind = type(clients).__name__
         raise InputError(f"clients={kind} of length {length}: give a sequence of at least one evenfed.Client")
+    if isinstance(clients, Mapping):
+        return [_named_client(name, given) for name, given in clients.items()]
+    return [_as_client(given, f"clients[{place}]") for place, given in enumerate(clients)]
+
+
+def _named_client(name: Any, given: Any) -> Client:
+    client = _as_client(given, f"clients[{name!r}]")
+    if client.name not in (None, name):
+        raise InputError(f"clients[{name!r}] is called '{client.name}'; give it one name")
+    return replace(client, name=str(name))
+
+
+def _as_client(given: Any, where: str) -> Client:
+    """A client itself, or one with this training data."""
+    if isinstance(given, Client):
+        return given
+    if _is_dataset(given):
+        return Client(given)
+    kind = type(given).__name__
+    is_pair = isinstance(given, tuple) and len(given) == 2
+    if is_pair and not any(isinstance(part, tuple) or _is_dataset(part) for part in given):
+        return Client(given)
+    cure = "give evenfed.Client(train=(inputs, targets))"
+    if is_pair:
+        kind = f"pair ({', '.join(type(part).__name__ for part in given)})"
+        cure = "give evenfed.Client(train=..., test=...)"
+    raise InputError(f"{where} is a {kind}; {cure}")
+
+
+def _is_dataset(given: Any) -> bool:
+    """Whether this holds inputs and targets: a dataset, a loader or a table."""
+    is_frame = comes_from("pandas", given) and hasattr(given, "columns")
+    return is_frame or isinstance(given, Dataset | DataLoader) or comes_from("datasets", given)
+
+
+def refuse_shared(clients: Sequence[Client], held_out: Sequence[Client]) -> None:
+    """Refuse held-out clients that also train: the same client, name or data."""
+    names_of_trained: set[str] = set()
+    trained = {id(clients)}
     if isinstance(clients, Clients):
-        return
-    for i, client in enumerate(clients):
-        if not isinstance(client, Client):
-            kind = type(client).__name__
-            raise InputError(f"clients[{i}] is a {kind}; give evenfed.Client(train=(inputs, targets))")
+        names_of_trained.update(clients.given_names or ())
+    else:
+        for client in clients:
+            trained.update((id(client), id(client.train)))
+            if client.name is not None:
+                names_of_trained.add(client.name)
+    for position, client in enumerate(held_out):
+        judged = client.train if client.test is None else client.test
+        is_trained = not trained.isdisjoint((id(held_out), id(client), id(judged)))
+        if client.name in names_of_trained:
+            raise InputError(
+                f"unseen: a training client is called '{client.name}' too; held-out clients must not train: take "
+                "it out of clients=, or give it another name"
+            )
+        if is_trained:
+            name = client.name or position
+            raise InputError(
+                f"unseen: the data of client {name} are trained on; held-out clients must not train: take it out of "
+                "clients="
+            )
 
 
 def names(clients: Sequence[Client]) -> Sequence[str]:
@@ -136,7 +203,7 @@ def _pool_of_alike(parts: Sequence[Examples], what: str, dtype: torch.dtype) -> 
     except InputError:
         return None
     counts = torch.tensor(sizes)
-    return Pool(*together, starts=counts.cumsum(0) - counts, sizes=counts)
+    return Pool(*together, starts=row_starts(counts), sizes=counts)
 
 
 def _form(values: Any) -> tuple[Any, ...] | None:
@@ -196,6 +263,6 @@ def _pool_of_any(
     return Pool(
         inputs=trees.concatenated(inputs),
         targets=torch.cat(targets),
-        starts=counts.cumsum(0) - counts,
+        starts=row_starts(counts),
         sizes=counts,
     )

@@ -1,4 +1,4 @@
-"""Many clients in a few arrays: nothing is kept per client but where its rows begin."""
+"""`evenfed.Clients`: many clients in a few arrays. Per client, only the position of its rows is kept."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
@@ -7,14 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import trees
 from ..core.errors import InputError
 from . import examples
-from .client import Client, Examples, Pool, Pools, like_training, tensors
+from .client import Client, Examples, Pool, Pools, like_training, row_starts, tensors
 from .column_names import Heading
 
 
 class NumberedNames(Sequence[str]):
-    """The names of clients that have none: their positions, written when asked for.
+    """The names of clients that have none: their positions, computed when needed.
 
     >>> NumberedNames(3) == ["0", "1", "2"], NumberedNames(1000)[998:]
     (True, ['998', '999'])
@@ -49,14 +50,14 @@ class NumberedNames(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Numbered({self.total})"
+        return f"NumberedNames({self.total})"
 
 
 class Clients(Sequence[Client]):
     """Clients whose rows lie one after another: `sizes` [n] says how many rows of `train` each of them has.
 
     `train` and `test` are pairs (inputs, targets) as for `evenfed.Client`, of all clients together. A million clients
-    take no more memory than their rows: single clients are views, made when they are asked for.
+    take no more memory than their rows: a single client is a view, made when needed.
 
     >>> clients = Clients((torch.randn(9, 4), torch.arange(9) % 3), sizes=[2, 3, 4])
     >>> len(clients), clients[1]
@@ -86,8 +87,8 @@ class Clients(Sequence[Client]):
         if names is not None and len(names) != count:
             raise InputError(f"Clients: {len(names)} names for {count} clients; give one for each")
         self.given_names = names
-        self.starts = _starts(self.sizes)
-        self.test_starts = _starts(self.test_sizes)
+        self.starts = row_starts(self.sizes)
+        self.test_starts = row_starts(self.test_sizes)
 
     @property
     def names(self) -> Sequence[str]:
@@ -122,13 +123,13 @@ class Clients(Sequence[Client]):
     @property
     def is_mapped(self) -> bool:
         """Whether rows are read from disk when they are used."""
-        arrays = _arrays(self.train)
+        arrays = examples.arrays(self.train)
         if self.test is not None:
-            arrays += _arrays(self.test)
+            arrays += examples.arrays(self.test)
         return any(map(examples.is_mapped, arrays))
 
     def pools(self, dtype: torch.dtype, heading: Heading) -> Pools:
-        """As the engines want them."""
+        """Training and test examples, as the engines take them."""
         inputs, targets = tensors(self.train, "train", dtype, heading=heading)
         if len(targets) == 0:
             raise InputError(f"all {len(self)} clients are without training data; give at least one that has some")
@@ -154,7 +155,7 @@ def _counts(
     name: str,
     what: str,
 ) -> Tensor:
-    """The rows of each client, which together are all there are."""
+    """Each client's number of rows; together they must be all rows."""
     counts = np.asarray(sizes)
     are_whole = counts.ndim == 1 and counts.dtype.kind in "iu"
     if not are_whole or len(counts) == 0 or counts.min() < 0:
@@ -166,29 +167,9 @@ def _counts(
     return torch.from_numpy(counts.astype(np.int64))
 
 
-def _starts(sizes: Tensor) -> Tensor:
-    return sizes.cumsum(0) - sizes
-
-
 def _rows(pair: tuple[Any, Any], start: Tensor, size: Tensor) -> tuple[Any, Any]:
-    """Of one client, as views."""
+    """One client's rows, as views."""
     inputs, targets = pair
     end = int(start + size)
     rows = slice(int(start), end)
-    own_targets = targets[rows]
-    if isinstance(inputs, dict):
-        own_inputs = {name: values[rows] for name, values in inputs.items()}
-        return own_inputs, own_targets
-    if isinstance(inputs, tuple):
-        return tuple(values[rows] for values in inputs), own_targets
-    return inputs[rows], own_targets
-
-
-def _arrays(pair: tuple[Any, Any]) -> list[Any]:
-    """Each of the inputs, and the targets."""
-    inputs, targets = pair
-    if isinstance(inputs, dict):
-        return [*inputs.values(), targets]
-    if isinstance(inputs, tuple):
-        return [*inputs, targets]
-    return [inputs, targets]
+    return trees.rows(inputs, rows), targets[rows]

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..callbacks import Callback, Callbacks, callback_list
 from ..callbacks.registry import deciding
-from ..clients.client import Client
+from ..clients.pooling import ClientsLike
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, Interruption
 from ..core.server import Record
@@ -47,12 +47,12 @@ Entries = Entry | Iterable[Entry]  # a mapping: from labels to entries
 
 def train(
     model: nn.Module,
-    clients: Sequence[Client],
+    clients: ClientsLike,
     algorithm: Entry = "semi_vred",
     *,
     loss: LossFunction | str | None = None,
     score: Score | None = None,
-    unseen: Sequence[Client] = (),
+    unseen: ClientsLike = (),
     test: Any = None,
     callbacks: Callbacks = (),
     out: str | Path | None = None,
@@ -61,6 +61,8 @@ def train(
 ) -> Result:
     """Train one model across `clients`. `model` itself is not changed.
 
+    `clients`: a list of `evenfed.Client`, a dict of them by name, or `evenfed.Clients`. In place of a client, its
+    training data: a pair, a dataset, a DataLoader or a table.
     `algorithm`: a name, with hyper-parameters in brackets ("semi_vred[beta=1]"), a class or an instance.
     `loss(outputs, targets)`: one loss per example, or a name of `evenfed.losses`; cross entropy by default.
     `score(outputs, targets)`: one number per example that counts as accuracy, or a name of `evenfed.scores`; top-1 by
@@ -107,14 +109,14 @@ def train(
 
 def compare(
     model: nn.Module | Callable[[], nn.Module],
-    clients: Sequence[Client],
+    clients: ClientsLike,
     algorithms: Entries = ("fedavg", "vred", "semi_vred"),
     *,
     seeds: int | Sequence[int] = 3,
     noise_floor: NoiseFloorChoice = True,
     loss: LossFunction | str | None = None,
     score: Score | None = None,
-    unseen: Sequence[Client] = (),
+    unseen: ClientsLike = (),
     test: Any = None,
     callbacks: Callbacks = (),
     out: str | Path | None = None,
@@ -200,10 +202,10 @@ class _Subject:
 
     model: nn.Module | Callable[[], nn.Module]
     first_seed: int
-    clients: Sequence[Client]
+    clients: ClientsLike
     loss: LossFunction | str | None
     score: Score | None
-    unseen: Sequence[Client]
+    unseen: ClientsLike
     test: Any
 
     def under(self, settings: Settings) -> tuple[Problem, InitialModels | None]:

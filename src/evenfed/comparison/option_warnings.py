@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..clients.client import Client
+from ..clients.pooling import ClientsLike
 from ..settings import Settings
 from ..simulate.engines.stackability import check_training, depends_on_chance
 from ..simulate.initial_models import InitialModels
@@ -24,7 +24,7 @@ def without_effect(settings: Settings) -> list[str]:
     return options
 
 
-def warn_of_options(runs: Sequence[Run], clients: Sequence[Client]) -> None:
+def warn_of_options(runs: Sequence[Run], clients: ClientsLike) -> None:
     """Once of each option that may not be meant."""
     cautions = dict.fromkeys(run.settings.caution for run in runs)
     for caution in cautions:

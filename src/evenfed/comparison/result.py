@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..clients.client import Client
+from ..clients.pooling import ClientsLike
 from ..core.algorithm import Algorithm
 from ..core.average import ModelState
 from ..core.errors import InputError
@@ -151,7 +151,7 @@ class Result:
         """accuracy (or score) and loss of the global model on the test set that belongs to no client, at the end."""
         return self.history.test
 
-    def groups(self, clients: Sequence[Client]) -> "pandas.DataFrame":
+    def groups(self, clients: ClientsLike) -> "pandas.DataFrame":
         """One row per group of each client and of all: examples and the run's metric; of two classes, also rates.
 
         `clients`: those of the training, with `groups=`. Clients with names are found by them; others must be the whole

@@ -1,5 +1,6 @@
-"""One's own arrays or table, split into clients: `evenfed.federate`."""
+"""`evenfed.federate`: your own arrays or table, split into clients."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,39 +12,57 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from .. import trees
 from ..clients import data_checks, examples
 from ..clients.client import Client
-from ..core.errors import InputError, check_choice, check_whole, first_line
-from ..core.scalars import is_number, unwrapped
+from ..clients.tables import CLASS_NUMBERS, NUMBERS
+from ..core.errors import InputError, check_choice, first_line, known_keywords
 from . import partition as partitions
+from .array_split import ArraySplit, drawn_shares, least_tests, refuse_ignored
 from .options import PARTITIONS, DataSettings
-from .partition import Parts, Rows
+from .partition import Rows
 
 FEWEST_REPEATS = 2  # float targets count as classes if each occurs this often on average: 0.0 and 1.0 of a binary task
 
 
+@known_keywords(
+    alpha="concentration",
+    n_clients="clients",
+    num_clients="clients",
+    num_partitions="clients",
+    num_shards="shards_per_client",
+    groups="owners",
+    test_size="test",
+    min_partition_size="min_train",
+    random_state="seed",
+)
 def federate(
     x: Any,
     y: Any = None,
     partition: str | None = None,
     *,
-    clients: int = 10,
-    concentration: float = 0.1,
-    shards_per_client: int = 2,
+    clients: int | None = None,
+    concentration: float | None = None,
+    shards_per_client: int | None = None,
     owners: Any = None,
     test: float = 0.2,
+    small: str = "keep",
+    min_train: int = 1,
+    min_test: int | None = None,
     seed: int = 0,
 ) -> list[Client]:
-    """Split one's own examples into clients, each with a training and a test part.
+    """Split your own examples into clients, each with a training and a test part.
 
     `x`, `y`: arrays or tensors with one row per example; `x` may be a dict or tuple of them. Or `x` is a table (data
     frame, Hugging Face dataset) and `y` names its target column, unless it is called label, labels, target or y. Or
     `x` is a torch Dataset or DataLoader that has targets of its own, without `y`.
-    `partition`: "dirichlet" (few classes per client, as `concentration` says), "shards" (`shards_per_client` classes
-    or so), "iid" (everyone the same), or "natural": one client per value of `owners`, an array or a column's name.
-    Natural if `owners` is given, else dirichlet.
-    `clients`: how many; natural clients are as many as there are owners.
+    `partition`: "dirichlet" (few classes per client; `concentration`, 0.1), "shards" (about `shards_per_client`, 2,
+    classes each), "iid" (the same distribution for all), or "natural": one client per value of `owners`, an array or
+    a column's name. Default: natural if `owners` is given, else dirichlet.
+    `clients`: how many (10); natural clients are as many as there are owners.
     `test`: the share of each client's examples kept for testing, class by class; at least one where it has two.
+    `small`: what to do with clients that have fewer than `min_train` training or `min_test` test examples (1 each):
+    "keep" them with a warning, "drop" them, or "redraw" with the next seed until there are none.
 
     For the data sets that evenfed knows by name, see `evenfed.data.federate(DataSettings(...))`.
 
@@ -58,22 +77,28 @@ def federate(
         partition = "dirichlet" if owners is None else "natural"
     check_choice("partition", partition, PARTITIONS)
     _check_target(x, y)
-    clients = check_whole("clients", clients, 1)
-    shards_per_client = check_whole("shards_per_client", shards_per_client, 1)
-    seed = check_whole("seed", seed, 0)
-    concentration = unwrapped(concentration)
-    _check_concentration(concentration)
-    test = unwrapped(test)
+    options = {"clients": clients, "concentration": concentration, "shards_per_client": shards_per_client}
+    refuse_ignored(partition, options)
+    split = ArraySplit(
+        partition=partition,
+        clients=10 if clients is None else clients,
+        concentration=0.1 if concentration is None else concentration,
+        shards_per_client=2 if shards_per_client is None else shards_per_client,
+        test=test,
+        small=small,
+        min_train=min_train,
+        min_test=least_tests(min_test, test),
+        seed=seed,
+    )
     x, owners = _without_owners(x, owners, partition)
     data = Examples.of(x, y)
-    if partition == "natural":
-        parts, names = _natural(data, owners)
-    else:
-        parts = _artificial(data, partition, clients, concentration, shards_per_client, seed)
-        names = [f"client-{k}" for k in range(clients)]
+    shares, drawn_seed = drawn_shares(len(data), data.labels, split, owners)
+    caution = split.caution([len(share.rows) for share in shares])
+    if caution is not None:
+        warnings.warn(caution, stacklevel=3)
     federated = []
-    for position, rows in enumerate(parts):
-        client = data.client(names[position], rows, test, seed + position)
+    for position, share in enumerate(shares):
+        client = data.client(share.name, share.rows, split.test, drawn_seed + position)
         federated.append(client)
     return federated
 
@@ -98,12 +123,14 @@ class Examples:
             inputs, targets = examples.pair(x, where, y)
         else:
             inputs, targets = examples.pair((x, y), where)
-        inputs = _each(partial(_array, where=where), inputs)
+        inputs = trees.mapped(partial(_array, where=where), inputs)
+        if data_checks.is_text(targets):
+            raise InputError(f"y is text; {CLASS_NUMBERS}, e.g. np.unique(y, return_inverse=True)[1]")
         targets = _array(targets, where="y")
-        if not _arrays(inputs):
+        if not trees.leaves(inputs):
             raise InputError(f"{where}: no array at all; give at least one, with one row per example")
         count = len(targets)
-        for part in _arrays(inputs):
+        for part in trees.leaves(inputs):
             if len(part) != count:
                 raise InputError(f"x has {len(part)} rows, y has {count}; give one target for each input")
         if count == 0:
@@ -121,71 +148,21 @@ class Examples:
         seed: int,
     ) -> Client:
         """Some of the rows as one client. Memory-mapped data are read when the client is drawn."""
-        train, tested = held_out(rows, self.labels, test, seed)
-        arrays = _arrays(self.inputs)
+        train, tested = partitions.held_out(rows, self.labels, test, seed)
+        arrays = trees.leaves(self.inputs)
         is_mapped = any(map(examples.is_mapped, arrays))
         if is_mapped and len(train):
             load_train = partial(self.rows, train)
             load_test = partial(self.rows, tested) if len(tested) else None
-            return Client(load_train, load_test, name, size=len(train), test_size=len(tested))
+            return Client(load_train, load_test, name, size=len(train), test_size=len(tested) or None)
         test_part = self.rows(tested) if test else None
         return Client(self.rows(train), test_part, name)
 
     def rows(self, rows: Rows) -> tuple[Any, Any]:
         """(inputs, targets) of these rows."""
         take = partial(_taken, rows=rows)
-        inputs = _each(take, self.inputs)
+        inputs = trees.mapped(take, self.inputs)
         return inputs, take(self.targets)
-
-
-def held_out(
-    rows: Rows,
-    labels: Rows | None,
-    share: float,
-    seed: int,
-) -> tuple[Rows, Rows]:
-    """Training and test rows: about `share` of each class is for testing, but one row of two or more, and never all.
-
-    >>> train, test = held_out(np.arange(10), np.repeat([0, 1], [8, 2]), 0.5, seed=0)
-    >>> len(test), (test >= 8).tolist().count(True)
-    (5, 1)
-    """
-    _check_share(share)
-    if share == 0 or len(rows) < 2:
-        return rows, rows[:0]
-    rng = np.random.default_rng(seed)
-    rows = rng.permutation(rows)
-    classes = np.zeros_like(rows)
-    if labels is not None:
-        classes = labels[rows]
-    _, members, counts = np.unique(
-        classes,
-        return_inverse=True,
-        return_counts=True,
-    )
-    is_test = np.zeros(len(rows), bool)
-    for label, quota in enumerate(_quotas(counts, share)):
-        of_class = np.flatnonzero(members == label)
-        chosen = of_class[:quota]
-        is_test[chosen] = True
-    train = np.sort(rows[~is_test])
-    test = np.sort(rows[is_test])
-    return train, test
-
-
-def _quotas(counts: Rows, share: float) -> Rows:
-    """How many rows of each class are for testing: whole numbers that add up, the largest remainders rounded up."""
-    total = int(counts.sum())
-    wanted = round(share * total)
-    wanted = max(wanted, 1)
-    wanted = min(wanted, total - 1)
-    exact = counts * (wanted / total)
-    quotas = exact.astype(np.int64)
-    by_remainder = np.argsort(quotas - exact, kind="stable")
-    missing = wanted - quotas.sum()
-    rounded_up = by_remainder[:missing]
-    quotas[rounded_up] += 1
-    return quotas
 
 
 def _check_target(x: Any, y: Any) -> None:
@@ -209,51 +186,6 @@ def _columns(x: Any) -> Sequence[str]:
         return list(x)
     names = getattr(x, "column_names", getattr(x, "columns", ()))
     return list(map(str, names))
-
-
-def _check_share(share: Any) -> None:
-    if not is_number(share) or not 0 <= share < 1:
-        raise InputError(f"test={share!r}: it must be at least 0 and below 1, e.g. 0.2")
-
-
-def _check_concentration(concentration: Any) -> None:
-    if not is_number(concentration) or not concentration > 0:
-        raise InputError(f"concentration={concentration!r}: it must be a number above 0")
-
-
-def _natural(data: Examples, owners: Any) -> tuple[Parts, list[str]]:
-    if owners.shape != (len(data),):
-        raise InputError(f"owners has the shape {tuple(owners.shape)} for {len(data)} examples; give one for each")
-    try:
-        values, members = np.unique(owners, return_inverse=True)
-    except TypeError as error:
-        raise InputError(f"owners cannot be compared ({first_line(error)}); give one number or name each") from None
-    parts, ids = partitions.natural(members, clients=0, least=1, seed=0)
-    return parts, [str(values[k]) for k in ids]
-
-
-def _artificial(
-    data: Examples,
-    partition: str,
-    clients: int,
-    concentration: float,
-    shards_per_client: int,
-    seed: int,
-) -> Parts:
-    count = len(data)
-    if clients > count:
-        raise InputError(f"clients={clients} of {count} examples; give at most one client per example")
-    if partition == "iid":
-        parts = partitions.iid(count, clients, seed)
-        return list(map(np.sort, parts))
-    if data.labels is None:
-        raise InputError(
-            f"partition='{partition}' splits by class, and these targets are no classes (one whole number per "
-            "example); use 'iid', or give owners= for 'natural'"
-        )
-    if partition == "shards":
-        return partitions.shards(data.labels, clients, shards_per_client, seed)
-    return partitions.dirichlet(data.labels, clients, concentration, seed)
 
 
 def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
@@ -295,7 +227,7 @@ def _labels(targets: Any) -> Rows | None:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     kind = values.dtype.kind
-    if values.ndim != 1 or kind not in examples.NUMBERS:
+    if values.ndim != 1 or kind not in NUMBERS:
         return None
     if kind == "f" and not _are_classes(values):
         return None
@@ -316,6 +248,7 @@ def _array(values: Any, where: str) -> Any:
     if isinstance(values, Tensor):
         examples.check_rows(values, where)
         return values
+    data_checks.refuse_sparse(values, where)
     if data_checks.is_masked(values):
         raise InputError(f"{where}: {data_checks.MASKED}")
     try:
@@ -326,21 +259,6 @@ def _array(values: Any, where: str) -> Any:
     if array.ndim == 0:
         raise InputError(f"{where}: a single {type(values).__name__}; give an array with one row per example")
     return array
-
-
-def _arrays(inputs: Any) -> Sequence[Any]:
-    if isinstance(inputs, Mapping):
-        return list(inputs.values())
-    return inputs if isinstance(inputs, tuple) else [inputs]
-
-
-def _each(change: Any, inputs: Any) -> Any:
-    """Of every array of a dict or tuple, or of the one there is."""
-    if isinstance(inputs, Mapping):
-        return {name: change(values) for name, values in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(map(change, inputs))
-    return change(inputs)
 
 
 def _taken(values: Any, rows: Rows) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..clients.client import Client, Pool
+from ..clients.client import Client, Pool, row_starts
 from ..core.errors import InputError
 from ..core.words import counted, first_of
 from . import partition, store
@@ -372,8 +372,7 @@ def _pool(data: Dataset, parts: Parts) -> Pool:
     inputs = torch.from_numpy(_gather(data.inputs, rows))
     targets = torch.from_numpy(_gather(data.targets, rows))
     sizes = torch.tensor(list(map(len, parts)))
-    starts = sizes.cumsum(0) - sizes
-    return Pool(inputs, targets, starts, sizes)
+    return Pool(inputs, targets, row_starts(sizes), sizes)
 
 
 def _gather(array: NDArray[Any], rows: Rows) -> NDArray[Any]:

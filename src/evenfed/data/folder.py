@@ -94,12 +94,14 @@ def _client_files(path: Path) -> tuple[str, list[Path]]:
     if len(present) == 1:
         return present.popitem()
     if present:
-        wrong = f"{path} holds both .npz and .parquet files"
+        what = "files of both kinds"
     elif path.is_dir():
-        wrong = f"{path} holds no .npz or .parquet file"
+        what = "no .npz or .parquet file in this folder"
+    elif path.exists():
+        what = "not a folder"
     else:
-        wrong = f"there is no folder {path}"
-    raise InputError(f"{wrong}; give a folder with one file per client, all .npz or all .parquet")
+        what = "no such folder"
+    raise InputError(f"{path}: {what}; give a folder with one .npz or one .parquet file per client, one kind only")
 
 
 def _read_npz(file: Path, _: Path) -> Parts:

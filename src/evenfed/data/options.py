@@ -12,8 +12,8 @@ NAMES = (*SOURCES, "folder")
 PARTITIONS = ("dirichlet", "shards", "iid", "natural")
 SMALL = ("keep", "drop", "redraw")
 JUDGES = ("test", "validation")
-UNSAID: Any = None  # the default depends on the data set
-CLIENTS = 30  # unless said; of your own folder all
+UNSAID: Any = None  # not given: the default depends on the data set
+CLIENTS = 30  # the default, except for your own folder: all
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,10 @@ class DataSettings:
         check_choice("data.partition", self.partition, PARTITIONS)
         check_choice("data.small", self.small, SMALL)
         check_choice("data.judge", self.judge, JUDGES)
-        is_own_folder = self.name == "folder"
-        if is_own_folder != (self.path is not None):
-            wrong = "data.name='folder' needs data.path, the folder"
-            if not is_own_folder:
-                wrong = f"data.path={self.path!r} needs data.name='folder', not '{self.name}'"
-            raise InputError(wrong)
+        if self.name == "folder" and self.path is None:
+            raise InputError("data.name='folder' needs a path: set data.path (with `data show`: --path DIR)")
+        if self.name != "folder" and self.path is not None:
+            raise InputError(f"data.name='{self.name}' with path={self.path!r}: a path goes with name = 'folder' alone")
         is_natural = self.partition == "natural"
         if not is_natural and self.clients == 0:
             raise InputError(
@@ -83,7 +81,7 @@ class DataSettings:
             )
 
     def _complete(self) -> None:
-        """What was not said: one file of your own folder is one client."""
+        """Fill in the defaults: each file of your own folder is one client."""
         is_own_folder = self.name == "folder"
         partition = "natural" if is_own_folder else "dirichlet"
         if self.partition is UNSAID:
@@ -100,7 +98,7 @@ class DataSettings:
         return options
 
     def changed(self, changes: Mapping[str, Any]) -> "DataSettings":
-        """With some values set. How another data set is split says nothing about your own folder."""
+        """With some values changed. Split options do not carry over between your own folder and a named data set."""
         name = changes.get("name", self.name)
         is_own_folder = name == "folder"
         was_own_folder = self.name == "folder"

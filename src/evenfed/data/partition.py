@@ -182,3 +182,61 @@ def split(
         validation=np.concatenate(validation),
         test=np.concatenate(test),
     )
+
+
+def held_out(
+    rows: Rows,
+    labels: Rows | None,
+    share: float,
+    seed: int,
+) -> tuple[Rows, Rows]:
+    """Training and test rows: about `share` of each class is for testing, but one row of two or more, and never all.
+
+    >>> train, test = held_out(np.arange(10), np.repeat([0, 1], [8, 2]), 0.5, seed=0)
+    >>> len(test), (test >= 8).tolist().count(True)
+    (5, 1)
+    """
+    tests = test_count(len(rows), share)
+    if not tests:
+        return rows, rows[:0]
+    rng = np.random.default_rng(seed)
+    rows = rng.permutation(rows)
+    classes = np.zeros_like(rows)
+    if labels is not None:
+        classes = labels[rows]
+    _, members, counts = np.unique(
+        classes,
+        return_inverse=True,
+        return_counts=True,
+    )
+    is_test = np.zeros(len(rows), bool)
+    for label, quota in enumerate(_quotas(counts, tests)):
+        of_class = np.flatnonzero(members == label)
+        chosen = of_class[:quota]
+        is_test[chosen] = True
+    train = np.sort(rows[~is_test])
+    test = np.sort(rows[is_test])
+    return train, test
+
+
+def test_count(rows: int, share: float) -> int:
+    """How many of a client's rows are for testing.
+
+    >>> test_count(10, 0.2), test_count(2, 0.9), test_count(1, 0.5)
+    (2, 1, 0)
+    """
+    if share == 0 or rows < 2:
+        return 0
+    wanted = max(round(share * rows), 1)
+    return min(wanted, rows - 1)
+
+
+def _quotas(counts: Rows, wanted: int) -> Rows:
+    """How many rows of each class are for testing: whole numbers that add up, the largest remainders rounded up."""
+    exact = counts * (wanted / counts.sum())
+    quotas: Rows = exact.astype(np.int64)
+    by_remainder = np.argsort(quotas - exact, kind="stable")
+    missing = wanted - quotas.sum()
+    rounded_up = by_remainder[:missing]
+    quotas[rounded_up] += 1
+    return quotas

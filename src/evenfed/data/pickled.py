@@ -24,16 +24,16 @@ _MARK = object()
 
 
 @dataclass(frozen=True)
-class _Global:
+class _GlobalReference:
     """A name that a pickle refers to; never looked up."""
 
     name: str
 
 
-_ARRAY = _Global("numpy.ndarray")
-_DTYPE = _Global("numpy.dtype")
-_ENCODE = _Global("_codecs.encode")
-_RECONSTRUCT = _Global("numpy.core.multiarray._reconstruct")
+_ARRAY = _GlobalReference("numpy.ndarray")
+_DTYPE = _GlobalReference("numpy.dtype")
+_ENCODE = _GlobalReference("_codecs.encode")
+_RECONSTRUCT = _GlobalReference("numpy.core.multiarray._reconstruct")
 _KNOWN = {
     "numpy ndarray": _ARRAY,
     "numpy dtype": _DTYPE,
@@ -63,7 +63,7 @@ def read_batch(path: Path) -> dict[str, Any]:
         size = plain_file(path).stat().st_size
         if size > LARGEST:
             raise _NotABatchError(f"it has {size:,} bytes")
-        machine = _Machine()
+        machine = _UnpicklingMachine()
         batch = machine.run(path.read_bytes())
     except (IndexError, KeyError) as error:
         raise _refusal(path, "its instructions do not fit together") from error
@@ -83,7 +83,7 @@ def _refusal(path: Path, why: str) -> InputError:
     return InputError(f"{path}: not a pickled batch of CIFAR ({why}); unpack the official archive again")
 
 
-class _Machine:
+class _UnpicklingMachine:
     """Does the instructions of one pickle."""
 
     def __init__(self) -> None:
@@ -223,14 +223,14 @@ def _text(value: Any) -> Any:
     return value
 
 
-def _known(name: str) -> _Global:
+def _known(name: str) -> _GlobalReference:
     if name in _KNOWN:
         return _KNOWN[name]
     dotted = ".".join(name.split(" "))
     raise _NotABatchError(f"refused to unpickle {dotted}, which could run code")
 
 
-def _dict_of(machine: _Machine) -> None:
+def _dict_of(machine: _UnpicklingMachine) -> None:
     flat = machine.since_mark()
     machine.push({})
     machine.set_items(flat)
@@ -271,9 +271,9 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "EMPTY_TUPLE": lambda _: (),
     "GLOBAL": _known,
 }
-_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
-    **dict(_by_name("PUT BINPUT LONG_BINPUT MEMOIZE", _Machine.remember)),
-    **dict(_by_name("GET BINGET LONG_BINGET", _Machine.recall)),
+_STEPS: dict[str, Callable[[_UnpicklingMachine, Any], None]] = {
+    **dict(_by_name("PUT BINPUT LONG_BINPUT MEMOIZE", _UnpicklingMachine.remember)),
+    **dict(_by_name("GET BINGET LONG_BINGET", _UnpicklingMachine.recall)),
     "LIST": lambda machine, _: machine.push(machine.since_mark()),
     "TUPLE": lambda machine, _: machine.push(tuple(machine.since_mark())),
     "DICT": lambda machine, _: _dict_of(machine),

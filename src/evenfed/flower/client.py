@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import nn
 
-from ..clients.client import Client, alone
+from ..clients.client import Client, single_client_pools
 from ..core import sums
 from ..core.errors import InputError
 from ..losses import LossFunction
@@ -288,7 +288,7 @@ class Site:
         dtypes = [p.dtype for p in module.parameters() if p.requires_grad]
         dtype = dtypes[0] if dtypes else torch.float32
         at = position(context)
-        train, test = alone(client, at, dtype)
+        train, test = single_client_pools(client, at, dtype)
         names = [str(k) for k in range(at)]
         names.append(client.name or str(at))
         problem = Problem.on(

@@ -14,7 +14,7 @@ from .. import losses, scores
 from ..clients.client import Client, Pool
 from ..clients.column_names import Heading
 from ..clients.lazy import pools
-from ..clients.pooling import check_clients, names, only_pool
+from ..clients.pooling import ClientsLike, client_list, names, only_pool, refuse_shared
 from ..core.average import ModelState as ServerModel
 from ..core.choices import function_of
 from ..core.errors import InputError
@@ -66,11 +66,11 @@ class Problem:
     def of(
         cls,
         model: nn.Module,
-        clients: Sequence[Client],
+        clients: ClientsLike,
         settings: Settings,
         loss: LossFunction | str | None = None,
         score: Score | None = None,
-        unseen: Sequence[Client] = (),
+        unseen: ClientsLike = (),
         test: Any = None,
     ) -> "Problem":
         """From clients as a user gives them; `unseen` clients and the `test` examples are held out of training."""
@@ -78,12 +78,14 @@ class Problem:
         trained = (p.dtype for p in _module(model).parameters() if p.requires_grad)
         dtype = next(trained, torch.float32)
         heading = Heading()
+        clients = client_list(clients)
         train, judged = pools(clients, dtype, heading)
         problem = cls.on(model, train, judged, names(clients), settings, loss, score)
         unseen_pool = None
         test_pool = None
         if unseen:
-            check_clients(unseen)
+            unseen = client_list(unseen)
+            refuse_shared(clients, unseen)
             unseen_pool = only_pool(_judged_alone(unseen), "unseen", dtype, heading)
         if test is not None:
             test_pool = only_pool([Client(test, name="all")], "test", dtype, heading)
@@ -238,8 +240,7 @@ def _judged_alone(unseen: Sequence[Client]) -> list[Client]:
     """Clients that are judged alone, on their test examples or, without any, on all they have."""
     judged = []
     for client in unseen:
-        examples = client.train if client.test is None else client.test
-        judged.append(dataclasses.replace(client, train=examples, test=None))
+        judged.append(client if client.test is None else client.with_test_only())
     return judged
 
 

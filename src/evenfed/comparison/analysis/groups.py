@@ -1,6 +1,5 @@
 """Groups inside clients: how well, and how differently, a model serves them; with rates as fairlearn defines them."""
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from ... import losses, scores, trees
 from ...clients.client import Client
-from ...clients.pooling import check_clients, names, only_pool
+from ...clients.pooling import ClientsLike, client_list, names, only_pool
 from ...core.errors import InputError, unknown
 from ...core.naming import name_of
 from ...losses import per_example
@@ -115,8 +114,7 @@ class _Judged:
         if client.test is None:
             raise InputError(f"client {name} has groups but no test examples; give `test`, with one group each")
         parameter = next(model.parameters())
-        alone = dataclasses.replace(client, train=client.test, test=None)
-        pool = only_pool([alone], "test", parameter.dtype)
+        pool = only_pool([client.with_test_only()], "test", parameter.dtype)
         inputs, targets = pool.to(parameter.device).of(0)
         examples = len(targets)
         groups = np.asarray(client.groups)
@@ -147,9 +145,9 @@ class _Judged:
         return figures
 
 
-def _by_position(clients: Sequence[Client], run_names: Sequence[str]) -> dict[int, Client]:
+def _by_position(clients: ClientsLike, run_names: Sequence[str]) -> dict[int, Client]:
     """The clients by their positions in a run: those with names by these, others as the run's whole list."""
-    check_clients(clients)
+    clients = client_list(clients)
     given_names = list(names(clients))
     if not all(client.name for client in clients):
         if given_names != list(run_names):
@@ -169,7 +167,7 @@ def _by_position(clients: Sequence[Client], run_names: Sequence[str]) -> dict[in
 
 def table(
     model_of: Callable[[int], nn.Module],
-    clients: Sequence[Client],
+    clients: ClientsLike,
     header: Header,
     metric: GroupMetric,
 ) -> "pandas.DataFrame":

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, Dataset
 
-from ...clients.client import Client, alone
+from ...clients.client import Client, single_client_pools
 from ...core.errors import InputError
 from ...losses import LossFunction
 from ...settings import Settings
@@ -146,7 +146,7 @@ class _Extended(ClientApp):
         arrays = next(iter(message.content.array_records.values()))
         module.load_state_dict(arrays.to_torch_state_dict())
         dtype = next(module.parameters()).dtype
-        train, _ = alone(_client(self.data(context)), 0, dtype)
+        train, _ = single_client_pools(_client(self.data(context)), 0, dtype)
         problem = Problem.on(
             model=module,
             train=train,

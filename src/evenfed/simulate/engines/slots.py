@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...clients.client import Pool, holding
+from ...clients.client import Pool, explain_out_of_memory
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
 from ...local.training import LocalTraining
@@ -54,7 +54,7 @@ class Slots(Vectorised):
         self.wanted_rows = MEASURED_ROWS.get(problem.device.type, MEASURED_ROWS_ELSEWHERE)
         self.measured_rows = self.wanted_rows
         self.resident: dict[int, DeviceInputs] = {}  # by the id of the pool
-        with holding(problem.train.inputs):
+        with explain_out_of_memory(problem.train.inputs):
             for pool in (problem.train, problem.judged):
                 if pool is not None:
                     self.resident[id(pool)] = DeviceInputs.of(pool.inputs)
@@ -171,7 +171,7 @@ class Slots(Vectorised):
     def _resident(self, pool: Pool) -> DeviceInputs:
         """The pool's inputs on the device, put there when first asked for."""
         if id(pool) not in self.resident:
-            with holding(pool.inputs):
+            with explain_out_of_memory(pool.inputs):
                 self.resident[id(pool)] = DeviceInputs.of(pool.inputs)
         return self.resident[id(pool)]
 

@@ -1,0 +1,201 @@
+"""Tables of named columns as inputs and targets: data frames, Hugging Face datasets and dicts of columns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.errors import InputError, first_line
+
+TARGETS = ("label", "labels", "target", "y")  # usual names of a target column
+NUMBERS = "biuf"  # numpy's kinds
+CLASS_NUMBERS = "give class numbers from 0, the same for all clients"
+
+Target = str | Sequence[str] | None  # the column to predict, or several of them
+
+
+class NoTargetError(InputError):
+    """No column of a table has a usual target name, and none was named."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Inputs and targets. `columns`: the names of the inputs, if they are a matrix made of named columns."""
+
+    inputs: Any
+    targets: Any
+    columns: tuple[str, ...] = ()
+    target: str | None = None  # the name of the target's column
+
+
+def of_frame(frame: Any, where: str, target: Target) -> Table:
+    """A data frame: all columns but the targets become a float matrix."""
+    names = [str(name) for name in getattr(frame, "columns", ())]
+    if not names:
+        raise InputError(f"{where}: a {type(frame).__name__} is no table; give a DataFrame with a target column")
+    chosen = _targets_of(names, target, where)
+    labels = [frame.columns[names.index(name)] for name in chosen]
+    if len(names) == len(chosen):
+        raise InputError(f"{where}: the table has no column beside its target {_quoted(chosen)}; add features")
+    features = features_of(frame.drop(columns=labels), where)
+    for name in chosen:
+        if names.count(name) > 1:
+            raise _repeated(name, where)
+    if len(labels) == 1:
+        targets = _numbers(frame[labels[0]], f"column '{chosen[0]}'", where, is_target=True)
+    else:
+        targets = features_of(frame[labels], where, are_targets=True)
+    columns = tuple(name for name in names if name not in chosen)
+    return Table(features, targets, columns, chosen[0])
+
+
+def features_of(frame: Any, where: str, are_targets: bool = False) -> Any:
+    """The columns of a data frame as a float matrix; of a Series, its numbers."""
+    if frame.ndim == 1:
+        what = "the input column" if frame.name is None else f"column '{frame.name}'"
+        return _numbers(frame, what, where, is_target=False)
+    features = []
+    for label in frame.columns:
+        column = frame[label]
+        if column.ndim != 1:
+            raise _repeated(label, where)
+        values = _numbers(column, f"column '{label}'", where, are_targets)
+        features.append(values.astype(np.float32))
+    return np.stack(features, axis=1)
+
+
+def column_or_matrix(targets: Any, where: str) -> Any:
+    """The targets of a pair: a Series, or a data frame with several numbers per example."""
+    if targets.ndim == 1:
+        what = "the target column" if targets.name is None else f"column '{targets.name}'"
+        return _numbers(targets, what, where, is_target=True)
+    return features_of(targets, where, are_targets=True)
+
+
+def _numbers(
+    column: Any,
+    what: str,
+    where: str,
+    is_target: bool,
+) -> Any:
+    """The numbers of a data frame's column; True and False become 1 and 0."""
+    gaps = int(column.isna().sum())
+    if gaps:
+        raise InputError(f"{where}: {what} has {gaps} missing values; fill them or drop those rows")
+    values = column.to_numpy()
+    if values.dtype == object or getattr(column.dtype, "kind", "O") not in NUMBERS:
+        values = np.array(column.tolist())
+    if values.dtype.kind not in NUMBERS or str(column.dtype) == "category":
+        cure = "encode it (pandas.get_dummies) or drop it"
+        if is_target:
+            cure = f"{CLASS_NUMBERS}, e.g. frame['y'].map({{'no': 0, 'yes': 1}})"
+        raise InputError(f"{where}: {what} is {column.dtype}, not numbers; {cure}")
+    if values.dtype.kind in "bu":
+        return values.astype(np.int64)
+    return values
+
+
+def hugging_face_columns(dataset: Any, where: str, target: Target) -> Mapping[str, Any]:
+    """A dataset's columns as tensors; images are bytes, channels first. A transform set by the user is kept."""
+    if isinstance(dataset, Mapping):
+        splits = ", ".join(map(str, dataset))
+        raise InputError(f"{where}: a dict of datasets ({splits}); give one of them, e.g. data['train']")
+    if not hasattr(dataset, "__len__"):
+        kind = type(dataset).__name__
+        raise InputError(f"{where}: {kind} is a stream; load the dataset without streaming=True")
+    names = list(dataset.format["columns"] or dataset.column_names)
+    _targets_of(names, target, where)
+    if dataset.format["type"] != "custom":
+        for name in names:
+            kind = getattr(dataset.features[name], "dtype", "")
+            if kind in ("string", "large_string"):
+                raise InputError(
+                    f"{where}: column '{name}' is text, not numbers; encode it with dataset.map(...), or leave it out "
+                    f"with dataset.remove_columns('{name}')"
+                )
+        dataset = dataset.with_format("torch", columns=names)
+    columns: Mapping[str, Any] = dataset[:]
+    return columns
+
+
+def of_columns(columns: Mapping[str, Any], where: str, target: Target) -> Table:
+    """A dict of columns: numbers become a matrix, one column of arrays the input, several a dict of inputs."""
+    names = list(columns)
+    if not names:
+        raise InputError(f"{where}: a table without columns; give one with a target column and inputs")
+    chosen = _targets_of(names, target, where)
+    inputs = {}
+    for name in names:
+        if name not in chosen:
+            inputs[name] = _column(columns[name], name, where)
+    answers = [_column(columns[name], name, where, is_target=True) for name in chosen]
+    if not inputs:
+        raise InputError(f"{where}: there is no column beside the target {_quoted(chosen)}; add inputs")
+    targets = answers[0]
+    if len(answers) > 1:
+        if any(column.ndim != 1 for column in answers):
+            raise InputError(f"{where}: target={list(chosen)}: each must be a column with one number per example")
+        targets = _matrix(answers)
+    values = list(inputs.values())
+    if all(column.ndim == 1 for column in values):
+        return Table(_matrix(values), targets, tuple(inputs), chosen[0])
+    if len(values) == 1:
+        return Table(values[0], targets, target=chosen[0])
+    return Table(inputs, targets, target=chosen[0])
+
+
+def _matrix(columns: Sequence[Any]) -> Tensor:
+    """Columns of numbers, side by side, as floats."""
+    floats = [torch.as_tensor(column).to(torch.float32) for column in columns]
+    return torch.stack(floats, dim=1)
+
+
+def _column(
+    values: Any,
+    name: str,
+    where: str,
+    is_target: bool = False,
+) -> Any:
+    """One tensor or array with a row per example."""
+    if isinstance(values, Tensor):
+        return values
+    try:
+        if isinstance(values, Sequence) and len(values) and isinstance(values[0], Tensor):
+            return torch.stack(list(values))
+        array = np.asarray(values)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{where}: the rows of column '{name}' differ in shape ({first_line(error)}); pad or resize them to one"
+        ) from None
+    if array.dtype.kind not in NUMBERS:
+        cure = CLASS_NUMBERS if is_target else "encode it or leave it out"
+        raise InputError(f"{where}: column '{name}' is {array.dtype}, not numbers; {cure}")
+    return array
+
+
+def _targets_of(names: Sequence[str], target: Target, where: str) -> tuple[str, ...]:
+    """The columns to predict: those named, or the only one with a usual name."""
+    listed = ", ".join(names)
+    if target is not None:
+        chosen = (target,) if isinstance(target, str) else tuple(target)
+        absent = [name for name in chosen if name not in names]
+        if absent or not chosen:
+            raise InputError(f"{where}: there is no column {_quoted(absent)} for target=; the columns are {listed}")
+        return chosen
+    usual = [name for name in names if name in TARGETS]
+    if len(usual) == 1:
+        return (usual[0],)
+    question = f"{where}: which of the columns {listed} is to be predicted? Name it: evenfed.Client(..., target="
+    error = InputError if usual else NoTargetError
+    raise error(f"{question}'{names[-1]}')")
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def _repeated(name: str, where: str) -> InputError:
+    return InputError(f"{where}: several columns are called '{name}'; rename or drop all but one")
