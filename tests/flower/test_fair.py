@@ -27,7 +27,7 @@ def final(result):
 
 def by_client(strategy, column):
     """A record's numbers in the clients' order."""
-    order = [strategy.strangers.partitions[position] for position in range(len(column))]
+    order = [strategy.clients.partitions[position] for position in range(len(column))]
     return np.asarray(column)[np.argsort(order)]
 
 
@@ -125,7 +125,7 @@ def test_clients_that_come_later_are_taken_in(name):
     result, _ = run(strategy, extended(), rounds=4)
     assert len(strategy.records) == 4 and all(r.weights.sum() == pytest.approx(1) for r in strategy.records)
     assert torch.equal(final(result), strategy.server.deployed.theta)
-    assert sorted(strategy.strangers.sizes)[-1] <= max(SIZES)
+    assert sorted(strategy.clients.sizes)[-1] <= max(SIZES)
 
 
 def test_a_mixture_makes_room_for_a_new_client():
@@ -181,9 +181,9 @@ def test_buffers_are_averaged_by_size_and_counters_copied():
     from evenfed.flower.array_layout import ArrayLayout
 
     net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    frame = ArrayLayout.of(ArrayRecord(net.state_dict()))
-    assert frame.buffers == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
-    again = frame.arrays(frame.read(ArrayRecord(net.state_dict()))).to_torch_state_dict()
+    layout = ArrayLayout.by_pattern(ArrayRecord(net.state_dict()))
+    assert layout.buffers == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
+    again = layout.arrays(layout.read(ArrayRecord(net.state_dict()))).to_torch_state_dict()
     assert list(again) == list(net.state_dict())
     assert all(torch.equal(again[k], v) and again[k].dtype == v.dtype for k, v in net.state_dict().items())
 
@@ -227,7 +227,7 @@ def test_listed_sites_alone_are_asked_under_the_names_and_up_to_the_sizes_of_the
     strategy = fair("fedavg", sites=listed, trips=2, min_available_nodes=3, out=tmp_path / "runs")
     _, grid = run(strategy)  # its clients say nothing of partitions
     assert {client for _, client in grid.log} == {0, 1, 2}
-    assert strategy.strangers.sizes == [5, 4, 9]  # 17 of the first are not believed
+    assert strategy.clients.sizes == [5, 4, 9]  # 17 of the first are not believed
     first, second = strategy.records
     assert np.allclose(first.weights, np.array([5, 4, 9]) / 18)
     assert first.refused == (f"node {node_of(3)}: it is not in sites.toml",) and second.refused == ()

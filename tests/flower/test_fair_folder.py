@@ -52,7 +52,7 @@ def test_a_killed_server_goes_on_and_ends_as_if_undisturbed(case, tmp_path):
     random.seed(99)  # another process has drawn other numbers
     again.start(grid, ArrayRecord(model().state_dict()), 3, 1.0, ConfigRecord({"lr": LR}))
     assert torch.equal(again.server.theta, whole.server.theta)
-    assert again.strangers.positions == whole.strangers.positions
+    assert again.clients.positions == whole.clients.positions
     kept = [RunFolder.at(tmp_path / folder, whole.label, 0) for folder in ("cut", "whole")]
     assert lines(kept[0]) == lines(kept[1]) and len(lines(kept[0])) == 3
     assert kept[0].header().finished and kept[0].header().resumed_at == [0, 1]

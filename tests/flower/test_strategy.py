@@ -307,7 +307,7 @@ def test_flowers_clipping_wraps_a_fair_strategy(side):
             app = app_of(mods=[fixedclipping_mod])
         grid, start = LocalGrid(app, 5), initial_arrays(small_model())
         result = strategy.start(grid, start, wrapped=wrapped) if loop == "own" else wrapped.start(grid, start, 2)
-        final = strategy._standing.shape.read(result.arrays)[0]
+        final = strategy._state.layout.read(result.arrays)[0]
         assert torch.equal(final, strategy.server.theta)
         return strategy
 

@@ -12,17 +12,19 @@ import torch
 from flwr.app import ArrayRecord, Message, RecordDict
 from torch import Tensor
 
+from ..core.average import ModelState
 from ..core.errors import InputError
 from ..core.fold import Fold
 from ..core.round import open_round
 from ..core.server import Record, Server, Update
 from . import reply_fields, wire
+from .array_layout import ArrayLayout
 from .connection import Connection
 from .drop_in.trips import Waiting, waiting_for_losses
 from .fleet_options import RoundClosing
 from .logs import log
 from .messaging import ClosingRule
-from .wire import Models, Shape, Task, Values
+from .wire import Models, Task, Values
 
 Losses = Mapping[int, float]  # by client
 
@@ -39,7 +41,7 @@ class PlainRound:
     def __init__(
         self,
         server: Server,
-        shape: Shape,
+        layout: ArrayLayout,
         task: Task,
         connection: Connection,
         trips: int = 3,
@@ -47,7 +49,7 @@ class PlainRound:
         closing: RoundClosing | None = None,
     ) -> None:
         self.server = server
-        self.shape = shape
+        self.layout = layout
         self.task = task
         self.connection = connection
         self.measured = dict(measured)  # losses that came with the last round's scores; with this round's, later
@@ -116,9 +118,8 @@ class PlainRound:
                 update = wire.update_of(
                     reply=reply,
                     client=client,
-                    shape=self.shape,
+                    layout=self.layout,
                     theta=self.server.theta,
-                    buffers=self.server.buffers,
                 )
                 self._take(update, reply)
             except InputError as error:
@@ -241,7 +242,7 @@ class PlainRound:
         return self.unanswered.pop(node, None)
 
     def _losses_at(self, theta: Tensor, ids: Tensor) -> Tensor:
-        arrays = self.shape.arrays(theta, self.server.buffers)
+        arrays = self.layout.arrays(ModelState(theta, self.server.buffers))
         self.measured = {}  # of another model
         return self._losses(arrays, ids)
 

@@ -18,6 +18,7 @@ from ...core.errors import InputError, check_whole
 from ...core.words import first_of
 from ...simulate.problem import initial_model
 from .. import wire
+from ..array_layout import ArrayLayout
 from ..client import SiteApp
 from ..server import initial_arrays
 from .dry_run import DryRun, contexts_of, first_model, order
@@ -193,8 +194,8 @@ class AppTrial:
         measured = self._ask(wire.LOSS, node, content)
         trained = self._ask(wire.TRAIN, node, content)
         arrays = trained.content.array_records[wire.ARRAYS]
-        shape = wire.Shape.of(sent, facts["parameters"], facts["buffers"])
-        shape.read(arrays)  # refuses what the server would drop
+        layout = ArrayLayout.of(sent, facts["parameters"], facts["buffers"])
+        layout.read(arrays)  # refuses what the server would drop
         content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: config})
         evaluated = self._ask(wire.EVALUATE, node, content)
         return Row(

@@ -35,7 +35,7 @@ from ..sites import Admission
 from .fair_journal import FairJournal, skipped
 from .fair_sampling import FairSampling, check_least, in_fedavgs_words
 from .fair_state import FairState
-from .foreign_clients import ASKED, ForeignClients, LossIn, ReportKeys, check_strangers, server_settings
+from .foreign_clients import ASKED, ForeignClients, LossIn, ReportKeys, check_algorithm, server_settings
 from .foreign_replies import ForeignReplies
 from .trips import ForeignRound, check_trips
 
@@ -124,37 +124,37 @@ class Fair(FedAvg):
         variant = Variant.of_entry(algorithm)
         self.algorithm = variant.algorithm
         self.label = variant.label
-        self.door = Admission.of(sites)
-        check_least(self, self.door)
-        self._patience = FairSampling(FleetOptions.taken_from(options), self.door)
+        self.admission = Admission.of(sites)
+        check_least(self, self.admission)
+        self._sampling = FairSampling(FleetOptions.taken_from(options), self.admission)
         chosen = {**variant.options, **options}
         self.settings = server_settings(chosen)
-        check_strangers(self.algorithm, local_steps)
+        check_algorithm(self.algorithm, local_steps)
         check_trips(trips, self.algorithm, self.settings)
         self.keys = ReportKeys(loss_from, size_from or weighted_by_key, score_from, score_range, loss_in)
         self.keys.check(trips)
         self.trips = trips
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
-        self.strangers = ForeignClients(self.keys, self.door)
-        self._holding = FairState(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
+        self.clients = ForeignClients(self.keys, self.admission)
+        self._state = FairState(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
-        self._keeping = FairJournal(self.journal, self.strangers, self._holding, self._patience.resting, decisive)
+        self._fair_journal = FairJournal(self.journal, self.clients, self._state, self._sampling.resting, decisive)
         flags = (train_metrics_aggr_fn is not None, measured_before, reply_fields.check_tell_errors(tell_errors))
-        self._reader = ForeignReplies(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *flags)
+        self._reader = ForeignReplies(self.algorithm, self.settings, self.keys, self.clients, weighted_by_key, *flags)
 
     @property
     def server(self) -> Server:
         """What the server holds between rounds."""
-        if self._holding.server is None:
+        if self._state.server is None:
             raise InputError("no client has replied yet; call start(grid, initial_arrays)")
-        return self._holding.server
+        return self._state.server
 
     @property
     def deployed(self) -> ArrayRecord:
         """The model that serves clients: the average if one is kept, else the current one."""
         if self.journal.restored is not None:
-            return self._holding.frame.arrays(self.journal.restored.current)
-        return self._holding.deployed
+            return self._state.layout.arrays(self.journal.restored.current)
+        return self._state.deployed
 
     @property
     def records(self) -> list[Record]:
@@ -189,22 +189,22 @@ class Fair(FedAvg):
         settings = dataclasses.replace(self.settings, rounds=num_rounds)
         self.journal.run = Run(self.label, self.algorithm, settings)
         self.summary()
-        self._holding.adopt(initial_arrays)
+        self._state.adopt(initial_arrays)
 
         def ask(messages: Iterable[Message]) -> Iterable[Message]:
-            return self._patience.ask(grid, messages, timeout)
+            return self._sampling.ask(grid, messages, timeout)
 
         try:
-            self._reader.losses = self._keeping.stand()
+            self._reader.losses = self._fair_journal.stand()
             result = result_of(self.records)
             if not self.records:
                 add_initial(result, evaluate_fn, initial_arrays)
             loop = Loop(self, grid, self.journal, ask, train_config, evaluate_config)
-            loop.run(self._holding.arrays, result)
+            loop.run(self._state.arrays, result)
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.strangers.sizes, self.strangers.name, self.keys.metric):
+        for line in final_table(self.records, self.clients.sizes, self.clients.name, self.keys.metric):
             log(INFO, "\t%s", line)
         return result
 
@@ -219,14 +219,14 @@ class Fair(FedAvg):
         if self.rounds is None and self.journal.folder is not None:
             raise InputError("`out` needs Fair's own `start`, which knows where a run was left; leave it out here")
         self._began = time.perf_counter()
-        holding = self._holding
-        if holding.adopt(arrays):
+        state = self._state
+        if state.adopt(arrays):
             self._reader.losses = {}  # of another model
-        holding.set_rate(config)
+        state.set_rate(config)
         config[ASKED] = self.keys.loss
         messages = {}
         for message in sorted(self._tasks(server_round, arrays, config, grid), key=RECEIVER):
-            position = self.strangers.place(message.metadata.dst_node_id)
+            position = self.clients.place(message.metadata.dst_node_id)
             messages[position] = message
         if self.trips == 3 or self.keys.loss_in == "evaluate":
             self._ask_losses(messages, arrays, config, grid)
@@ -235,10 +235,10 @@ class Fair(FedAvg):
         losses = {position: known[position] for position in drawn if position in known}
         self._reader.losses = {}
         self._round = ForeignRound(drawn, losses)
-        if len(losses) == len(drawn) and drawn and self.strangers.have_sizes(drawn):
-            server = holding.sized(self.strangers.counts())
+        if len(losses) == len(drawn) and drawn and self.clients.have_sizes(drawn):
+            server = state.sized(self.clients.counts())
             drawn = self._round.open(server)
-        self._patience.enough = self._patience.closing.updates(len(drawn), measured=len(messages))
+        self._sampling.enough = self._sampling.closing.updates(len(drawn), measured=len(messages))
         return [messages[position] for position in drawn]
 
     def _tasks(
@@ -250,9 +250,9 @@ class Fair(FedAvg):
     ) -> Iterable[Message]:
         """FedAvg's messages to more clients than are needed, where they are oversampled, and to none that rests."""
         least = max(self.min_train_nodes, self.min_available_nodes)
-        awake = self._patience.awake(grid, server_round - 1, least)
+        awake = self._sampling.awake(grid, server_round - 1, least)
         least_as_given = self.min_train_nodes
-        self.min_train_nodes = self._patience.draw(len(list(awake.get_node_ids())), self.fraction_train, least_as_given)
+        self.min_train_nodes = self._sampling.draw(len(list(awake.get_node_ids())), self.fraction_train, least_as_given)
         try:
             return super().configure_train(server_round, arrays, config, awake)
         finally:
@@ -264,32 +264,32 @@ class Fair(FedAvg):
         """Weigh the updates and take the step; what fails or does not fit is dropped and named."""
         round = self._round
         self._round = None
-        holding = self._holding
+        state = self._state
         if round is None:
             raise InputError(f"round {server_round} was not configured; call configure_train first")
-        contents = self._reader.updates(replies, round, holding)
+        contents = self._reader.updates(replies, round, state)
         for position, reason in round.failures.items():
-            log(WARNING, "round %s: %s is dropped: %s", server_round, self.strangers.name(position), reason)
-        if not any(self.strangers.sizes):  # nobody has ever replied
-            self._record = skipped(holding.skipped, len(self.strangers.sizes), round.failures)
-            holding.skipped += 1
+            log(WARNING, "round %s: %s is dropped: %s", server_round, self.clients.name(position), reason)
+        if not any(self.clients.sizes):  # nobody has ever replied
+            self._record = skipped(state.skipped, len(self.clients.sizes), round.failures)
+            state.skipped += 1
             return None, None
-        before = holding.sized(self.strangers.counts())
-        if not self._keeping.has_begun:
-            self._keeping.begin(before)
+        before = state.sized(self.clients.counts())
+        if not self._fair_journal.has_begun:
+            self._fair_journal.begin(before)
         after, record = round.close(before)
-        holding.go_on(after, record.skipped)
+        state.go_on(after, record.skipped)
         self._record = record
-        for line in guard_lines(record, self.strangers.name):
+        for line in guard_lines(record, self.clients.name):
             log(WARNING, "%s", line)
         if not contents:
-            return holding.arrays, None
+            return state.arrays, None
         metrics = aggregated(self.train_metrics_aggr_fn, contents, self.weighted_by_key)
         metrics["dropped"] = len(record.dropped)
         if not math.isnan(record.objective):
             metrics["objective"] = record.objective
             metrics["worst-loss"] = float(np.nanmax(record.losses))
-        return holding.arrays, metrics
+        return state.arrays, metrics
 
     def configure_evaluate(
         self,
@@ -299,7 +299,7 @@ class Fair(FedAvg):
         grid: Grid,
     ) -> Iterable[Message]:
         """FedAvg's messages, about the model that the round deploys; with one trip after the last round only."""
-        if self._holding.adopt(arrays):
+        if self._state.adopt(arrays):
             self._reader.losses = {}  # of another model
         is_last = self.rounds is None or server_round >= self.rounds
         if self.trips == 1 and not is_last:
@@ -307,9 +307,9 @@ class Fair(FedAvg):
         if self.trips == 2:
             config[ASKED] = self.keys.loss
         least = max(self.min_evaluate_nodes, self.min_available_nodes)
-        awake = self._patience.awake(grid, server_round - 1, least)
+        awake = self._sampling.awake(grid, server_round - 1, least)
         messages = list(super().configure_evaluate(server_round, self.deployed, config, awake))
-        self._patience.enough = self._patience.closing.scores(len(messages))
+        self._sampling.enough = self._sampling.closing.scores(len(messages))
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -326,8 +326,8 @@ class Fair(FedAvg):
 
     def _end_round(self, record: Record, scores: dict[int, float]) -> None:
         """Complete the record and write it down."""
-        clients = len(self.strangers.sizes)
-        (record,) = over([self.door.noted(record)], clients)
+        clients = len(self.clients.sizes)
+        (record,) = over([self.admission.noted(record)], clients)
         if scores:
             accuracy = np.full(clients, np.nan)
             for position, score in scores.items():
@@ -338,9 +338,9 @@ class Fair(FedAvg):
             central = numbers_of(self.evaluate_fn(record.index + 1, self.deployed))
         record = record.but(central=central, seconds=time.perf_counter() - self._began)
         self._record = None
-        self._patience.end_round(record.index)
-        log(INFO, "%s", round_line(record, self.rounds, self.strangers.name, self.keys.metric))
-        self._keeping.after_round(record, self._reader.losses)
+        self._sampling.end_round(record.index)
+        log(INFO, "%s", round_line(record, self.rounds, self.clients.name, self.keys.metric))
+        self._fair_journal.after_round(record, self._reader.losses)
 
     def _ask_losses(
         self,
@@ -358,15 +358,15 @@ class Fair(FedAvg):
                 node = message.metadata.dst_node_id
                 questions.append(Message(content, dst_node_id=node, message_type=kind))
         reasons = {}
-        self._patience.enough = self._patience.closing.losses(len(questions), len(messages) - len(questions))
-        for reply in self._patience.ask(grid, questions, self.timeout):
-            position = self.strangers.place(reply.metadata.src_node_id)
+        self._sampling.enough = self._sampling.closing.losses(len(questions), len(messages) - len(questions))
+        for reply in self._sampling.ask(grid, questions, self.timeout):
+            position = self.clients.place(reply.metadata.src_node_id)
             try:
                 self._reader.loss(reply, position)
             except InputError as error:
                 reasons[position] = str(error)
         for position, reason in reasons.items():
-            log(WARNING, "the loss of %s: %s", self.strangers.name(position), reason)
+            log(WARNING, "the loss of %s: %s", self.clients.name(position), reason)
         all_failed = len(reasons) == len(questions) > 0
         if all_failed and self.trips == 3 and self.keys.loss_in == "train":
             raise InputError(

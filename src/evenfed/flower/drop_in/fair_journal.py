@@ -30,51 +30,51 @@ _MEASURED = "fair.measured"
 _RANDOM = "fair.random"
 
 
-def clients_of(strangers: ForeignClients) -> dict[str, Any]:
+def clients_of(clients: ForeignClients) -> dict[str, Any]:
     """The clients met so far, as a run's header keeps them."""
-    positions = range(len(strangers.sizes))
+    positions = range(len(clients.sizes))
     return {
-        "names": [strangers.name(position) for position in positions],
-        "train": [_whole(size) for size in strangers.sizes],
-        "test": [_whole(strangers.judged_on.get(position, 0.0)) for position in positions],
+        "names": [clients.name(position) for position in positions],
+        "train": [_whole(size) for size in clients.sizes],
+        "test": [_whole(clients.judged_on.get(position, 0.0)) for position in positions],
         "classes": None,
         "split_seed": None,
         "notes": [],
     }
 
 
-def recall(strangers: ForeignClients, notes: Notes) -> None:
+def recall(clients: ForeignClients, notes: Notes) -> None:
     """Know the clients of a checkpoint again, by their nodes."""
-    if strangers.door.listed is None:  # else the list says whose place is whose
+    if clients.admission.listed is None:  # else the list says whose place is whose
         for position, node in enumerate(notes[_NODES].tolist()):
-            strangers.settle(unsigned(node), position)
+            clients.freeze(unsigned(node), position)
     known = notes[_CLIENTS].tolist()
-    strangers.sizes = [size for size, _, _ in known]
+    clients.sizes = [size for size, _, _ in known]
     for position, (_, judged_on, partition) in enumerate(known):
-        strangers.judged_on[position] = judged_on
+        clients.judged_on[position] = judged_on
         if partition >= 0:
-            strangers.partitions[position] = int(partition)
+            clients.partitions[position] = int(partition)
 
 
-def recall_names(strangers: ForeignClients, clients: Table) -> None:
+def recall_names(clients: ForeignClients, table: Table) -> None:
     """The clients of a finished run's header, by their names."""
-    strangers.sizes = [float(size) for size in clients["train"]]
-    strangers.names = list(clients["names"])
+    clients.sizes = [float(size) for size in table["train"]]
+    clients.names = list(table["names"])
 
 
-def notes_of(server: Server, strangers: ForeignClients, measured: Losses) -> dict[str, Tensor]:
+def notes_of(server: Server, clients: ForeignClients, measured: Losses) -> dict[str, Tensor]:
     """What the next round depends on beside the server's own state."""
     nodes = []
-    clients = []
-    for position, size in enumerate(strangers.sizes):
-        node = strangers.nodes.get(position, 0)  # 0: a listed site that was never met
+    rows = []
+    for position, size in enumerate(clients.sizes):
+        node = clients.nodes.get(position, 0)  # 0: a listed site that was never met
         nodes.append(signed(node))
-        judged_on = strangers.judged_on.get(position, 0.0)
-        partition = strangers.partitions.get(position, -1)
-        clients.append((size, judged_on, float(partition)))
+        judged_on = clients.judged_on.get(position, 0.0)
+        partition = clients.partitions.get(position, -1)
+        rows.append((size, judged_on, float(partition)))
     return {
         _NODES: torch.tensor(nodes, dtype=torch.int64),
-        _CLIENTS: torch.tensor(clients, dtype=torch.float64).reshape(-1, 3),
+        _CLIENTS: torch.tensor(rows, dtype=torch.float64).reshape(-1, 3),
         _SIZES: server.sizes,
         _STEPS: server.local_steps,
         _MEASURED: torch.tensor([*measured.items()], dtype=torch.float64).reshape(-1, 2),
@@ -131,8 +131,8 @@ class FairJournal:
     """What of the server and its clients goes into the journal."""
 
     journal: Journal
-    strangers: ForeignClients
-    holding: FairState
+    clients: ForeignClients
+    state: FairState
     resting: Resting
     drawn: Table  # who is asked, and how often
     has_begun: bool = False
@@ -141,17 +141,17 @@ class FairJournal:
         """Where the run was left, if it was begun before; returns the losses known of the current model."""
         journal = self.journal
         if journal.is_finished(self._config()):
-            self.holding.stand(journal.ended_state().server)
-            recall_names(self.strangers, journal.clients)
+            self.state.stand(journal.ended_state().server)
+            recall_names(self.clients, journal.clients)
             return {}
         notes = journal.kept_notes()
         if not notes:
             return {}
-        recall(self.strangers, notes)
+        recall(self.clients, notes)
         self.resting.recall(notes)
-        fresh = self.holding.sized(self.strangers.counts())
+        fresh = self.state.sized(self.clients.counts())
         server, losses = restored(self.begin(fresh))
-        self.holding.stand(server)
+        self.state.stand(server)
         return losses
 
     def begin(self, server: Server) -> State:
@@ -162,7 +162,7 @@ class FairJournal:
             label=self.journal.run.label,
             seed=self.journal.run.settings.seed,
             config=self._config(),
-            clients=clients_of(self.strangers),
+            clients=clients_of(self.clients),
             device="the clients' own",
             metric=about.metric.recorded,
         )
@@ -170,40 +170,40 @@ class FairJournal:
 
     def after_round(self, record: Record, losses: Losses) -> None:
         """Write the round down; one before any client has replied waits until there is a server."""
-        server = self.holding.server
+        server = self.state.server
         if server is None:
             self.journal.postpone(record)
             return
-        self.journal.clients = clients_of(self.strangers)
+        self.journal.clients = clients_of(self.clients)
         self.journal.about = self._about()
-        notes = notes_of(server, self.strangers, losses) | self.resting.notes()
+        notes = notes_of(server, self.clients, losses) | self.resting.notes()
         self.journal.after_round(record, server, notes)
 
     def _about(self) -> AboutClients:
         """As callbacks see them."""
-        names = [self.strangers.name(position) for position in range(len(self.strangers.sizes))]
-        return AboutClients(names, self.strangers.keys.metric)
+        names = [self.clients.name(position) for position in range(len(self.clients.sizes))]
+        return AboutClients(names, self.clients.keys.metric)
 
     def _config(self) -> dict[str, Any]:
         """All that decides the result, as far as the server does."""
         run = self.journal.run
-        listed = self.strangers.door.listed
+        listed = self.clients.admission.listed
         places = {} if listed is None else {"sites": len(listed)}
         return {
             "data": {"name": "flower"},
-            "model": {"parameters": len(self.holding.current.theta)},
+            "model": {"parameters": len(self.state.current.theta)},
             "algorithm": run.algorithm.name,
             "hyper_parameters": run.algorithm.describe(),
             "train": run.settings.describe(),
             "fair": {
                 **self.drawn,
                 **places,
-                "loss_from": self.strangers.keys.loss,
-                "loss_in": self.strangers.keys.loss_in,
-                "size_from": self.strangers.keys.size,
-                "score_from": self.strangers.keys.score,
-                "local_steps": self.holding.local_steps,
-                "buffers": list(self.holding.buffers),
+                "loss_from": self.clients.keys.loss,
+                "loss_in": self.clients.keys.loss_in,
+                "size_from": self.clients.keys.size,
+                "score_from": self.clients.keys.score,
+                "local_steps": self.state.local_steps,
+                "buffers": list(self.state.buffers),
             },
             **self.journal.decides,
         }

@@ -71,12 +71,12 @@ class ReportKeys:
 class ForeignClients:
     """Nodes by position: in the order in which they were first asked, or where a list of sites places them."""
 
-    def __init__(self, keys: ReportKeys, door: Admission) -> None:
+    def __init__(self, keys: ReportKeys, admission: Admission) -> None:
         self.keys = keys
-        self.door = door
+        self.admission = admission
         self.positions: dict[int, int] = {}  # node -> position
         self.nodes: dict[int, int] = {}  # position -> the node that was met there last
-        listed = self.door.listed
+        listed = self.admission.listed
         clients = 0 if listed is None else len(listed)
         self.sizes = [0.0] * clients  # training examples; 0 until the client has told
         self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
@@ -86,20 +86,20 @@ class ForeignClients:
     def place(self, node: int) -> int:
         """The node's position, its own from now on."""
         if node not in self.positions:
-            site = self.door.sites.get(node)
+            site = self.admission.sites.get(node)
             if site is None:
-                self.settle(node, len(self.sizes))
+                self.freeze(node, len(self.sizes))
                 self.sizes.append(0.0)
             else:
-                self.settle(node, site.partition)
+                self.freeze(node, site.partition)
         return self.positions[node]
 
-    def settle(self, node: int, position: int) -> None:
+    def freeze(self, node: int, position: int) -> None:
         self.positions[node] = position
         self.nodes[position] = node
 
     def name(self, position: int) -> str:
-        listed = self.door.listed
+        listed = self.admission.listed
         if listed is not None:
             return listed.name(position)
         if position in self.partitions:
@@ -113,7 +113,7 @@ class ForeignClients:
         values = reply_fields.metrics(reply)
         partition = reply_fields.number(values, PARTITION)
         if partition is not None and partition >= 0:
-            self.door.check_place(reply.metadata.src_node_id, int(partition))
+            self.admission.check_place(reply.metadata.src_node_id, int(partition))
             self.partitions[position] = int(partition)
         if values.get(SIZE) is not None:
             self.set_size(position, reply_fields.size(values, SIZE))
@@ -121,7 +121,7 @@ class ForeignClients:
     def set_size(self, position: int, size: float) -> None:
         """So many training examples, or as many as the list of sites allows."""
         node = self.nodes[position]
-        self.sizes[position] = self.door.believed(node, position, size)
+        self.sizes[position] = self.admission.believed(node, position, size)
 
     def have_sizes(self, positions: Iterable[int]) -> bool:
         return all(self.sizes[position] > 0 for position in positions)
@@ -131,7 +131,7 @@ class ForeignClients:
         return torch.tensor(self.sizes, dtype=torch.float64)
 
 
-def check_strangers(algorithm: Algorithm, local_steps: int | None) -> None:
+def check_algorithm(algorithm: Algorithm, local_steps: int | None) -> None:
     """Refuse an algorithm that needs more of a client than its loss and its update."""
     name = algorithm.name
     reason = None

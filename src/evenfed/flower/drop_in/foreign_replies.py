@@ -31,7 +31,7 @@ class ForeignReplies:
     algorithm: Algorithm
     settings: Settings
     keys: ReportKeys
-    strangers: ForeignClients
+    clients: ForeignClients
     weighted_by_key: str
     keeps_models: bool  # with the metrics of train replies
     measured_before: bool = False  # the client's own loss is of the model it received
@@ -43,7 +43,7 @@ class ForeignReplies:
         self,
         replies: Iterable[Message],
         round: ForeignRound,
-        holding: FairState,
+        state: FairState,
     ) -> list[RecordDict]:
         """Give the updates of train replies to the round, and let each reply go; what the usable ones hold beside.
 
@@ -51,12 +51,12 @@ class ForeignReplies:
         """
         contents = {}
         for reply in replies:
-            position = self.strangers.positions.get(reply.metadata.src_node_id, -1)
+            position = self.clients.positions.get(reply.metadata.src_node_id, -1)
             if position not in round.awaited:
                 continue
             round.awaited.remove(position)
             try:
-                self._take(reply, position, round, holding)
+                self._take(reply, position, round, state)
             except InputError as error:
                 round.failures[position] = str(error)
                 continue
@@ -77,11 +77,11 @@ class ForeignReplies:
         scores: dict[int, float] = {}
         contents = []
         for reply in replies:
-            position = self.strangers.place(reply.metadata.src_node_id)
+            position = self.clients.place(reply.metadata.src_node_id)
             try:
                 score = self._score(reply, position)
             except InputError as error:
-                log(WARNING, "round %s: the score of %s: %s", number, self.strangers.name(position), error)
+                log(WARNING, "round %s: the score of %s: %s", number, self.clients.name(position), error)
                 continue
             contents.append(reply.content)
             if score is not None:
@@ -95,23 +95,23 @@ class ForeignReplies:
         reply: Message,
         position: int,
         round: ForeignRound,
-        holding: FairState,
+        state: FairState,
     ) -> None:
         """Read a train reply and give its update to the round; refused where any of its fields does not fit."""
         reply_fields.refuse_failure(reply, self.tell_errors)
-        trained = holding.frame.read(reply_fields.model(reply))
+        trained = state.layout.read(reply_fields.model(reply))
         size = self.keys.size_of(reply)
         loss = round.losses.get(position)
         if loss is None:
             loss, measured_before = self.keys.loss_of(reply, self.algorithm)
             if self.algorithm.uses_losses and not (measured_before or self.measured_before):
                 self.log_once(DURING.format(loss=self.keys.loss))
-        self.strangers.note(position, reply)
-        is_known = self.strangers.sizes[position] > 0
+        self.clients.note(position, reply)
+        is_known = self.clients.sizes[position] > 0
         is_fixed = self.settings.guarding() is not None  # for the run: what a client said first counts
         if not is_known or not is_fixed:
-            self.strangers.set_size(position, size)
-        round.take(holding.update(position, trained), loss)
+            self.clients.set_size(position, size)
+        round.take(state.update(position, trained), loss)
 
     def _score(self, reply: Message, position: int) -> float | None:
         """The score in an evaluate reply; a loss that comes with it serves the next round."""
@@ -120,7 +120,7 @@ class ForeignReplies:
         self._keep_loss(reply, position)
         with contextlib.suppress(InputError):  # only told, never used
             judged_on = reply_fields.number(reply_fields.metrics(reply), self.weighted_by_key, least=0)
-            self.strangers.judged_on[position] = judged_on or 0.0
+            self.clients.judged_on[position] = judged_on or 0.0
         return score
 
     def loss(self, reply: Message, position: int) -> None:
@@ -141,6 +141,6 @@ class ForeignReplies:
         measured_before = False
         if self.keys.loss_in == "evaluate" or LOSS in reply_fields.metrics(reply):
             loss, measured_before = self.keys.loss_of(reply, self.algorithm)
-        self.strangers.note(position, reply)
+        self.clients.note(position, reply)
         if loss is not None and (measured_before or self.keys.loss_in == "evaluate"):
             self.losses[position] = loss

@@ -5,7 +5,7 @@ this one's update, and its first mean is summed together with this one's scores,
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from logging import INFO, WARNING
 from typing import Any
 
@@ -23,7 +23,7 @@ from ...core.sums import number_of_means
 from .. import wire
 from ..connection import Connection
 from ..logs import log
-from ..wire import Shape, Task, Values
+from ..wire import Task, Values
 from .mask_crypto import Vector
 from .masked_sums import BOTH_SCORES, MEAN, NUMBERS, SCORE, UPDATE, MaskedSums, MaskedTotal, sums_of_round
 from .masking_client import LEAST
@@ -51,16 +51,16 @@ def _private_names() -> list[str]:
     return able
 
 
-def check_run(count: int, shape: Shape) -> None:
+def check_run(count: int, buffers: Sequence[str]) -> None:
     """Refuse what masked sums cannot serve: too few clients per round, models with buffers."""
     if count < LEAST:
         raise InputError(
             f"private=True with {count} clients per round: from a sum of so few, one learns the other's part; "
             f"let at least {LEAST} take part"
         )
-    if shape.buffers:
+    if buffers:
         raise InputError(
-            f"private=True with a model that keeps buffers ({shape.buffers[0]}): their averages are not masked; use "
+            f"private=True with a model that keeps buffers ({buffers[0]}): their averages are not masked; use "
             "layers without buffers, such as GroupNorm instead of BatchNorm"
         )
 
@@ -88,7 +88,6 @@ class PrivateRound:
     def __init__(
         self,
         server: Server,
-        shape: Shape,
         task: Task,
         connection: Connection,
         ahead: NextRoundSetup | None = None,
