@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 import evenfed
 from evenfed.flower import Fair, FairStrategy, messaging, wire
 from evenfed.flower.fleet_options import FleetOptions, RoundClosing
-from evenfed.flower.log_lines import final_table
+from evenfed.flower.logs import final_table
 from evenfed.flower.server import options
 from fleet_grid import FleetGrid, node_of
 

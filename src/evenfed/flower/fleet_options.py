@@ -63,10 +63,6 @@ class FleetOptions:
         if is_number(share) and share == 0:
             del options["evaluate_participation"]
             chosen["never_scored"] = True
-        allowed = [*names(), *(setting.name for setting in fields(Settings))]
-        for name in options:
-            if name not in allowed:
-                raise unknown("option", name, allowed)
         return cls(**chosen)
 
     @property
@@ -167,6 +163,14 @@ def names() -> tuple[str, ...]:
     """All options of who takes part."""
     own = [option.name for option in fields(FleetOptions) if option.name != "never_scored"]
     return (*own, *SYNONYMS)
+
+
+def check_known(options: Mapping[str, Any]) -> None:
+    """Refuse options that are neither of a fleet nor of the settings."""
+    allowed = [*names(), *(setting.name for setting in fields(Settings))]
+    for name in options:
+        if name not in allowed:
+            raise unknown("option", name, allowed)
 
 
 def seconds(name: str, value: Any) -> float:

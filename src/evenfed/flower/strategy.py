@@ -25,15 +25,14 @@ from ..simulate.state import Run, State
 from . import wire
 from .array_layout import ArrayLayout
 from .drop_in.trips import check_trips
-from .fleet_options import FleetOptions, seconds
+from .fleet_options import FleetOptions, check_known, seconds
 from .journal import AboutClients, Journal
-from .log_lines import final_table, guard_lines, round_line
-from .logs import log
+from .logs import final_table, guard_lines, log, round_line
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .participation import DrawnClients, Participation
 from .plain import PlainRound
-from .reply_fields import check_tell_errors
+from .reply_fields import check_flag
 from .roster import Roster
 from .secagg.masking_client import LEAST
 from .secagg.private import PrivateRound, check_algorithm
@@ -99,6 +98,7 @@ class FairStrategy(Strategy):
         self.algorithm = variant.algorithm
         self.label = variant.label
         self.fleet_options = FleetOptions.taken_from(options)
+        check_known(options)
         self.fleet_options.check_beside(ordered, private)
         chosen = {**variant.options, **options, "engine": "flower"}
         if trips == 1:
@@ -110,16 +110,14 @@ class FairStrategy(Strategy):
             clients = check_whole("clients", clients, 1)
         self.wait = seconds("wait", wait)
         self.timeout = seconds("timeout", timeout)
-        if not isinstance(private, bool):
-            raise InputError(f"private={private!r}: give true or false")
+        self.private = check_flag("private", private)
+        self.ordered = check_flag("ordered", ordered)
         if private:
             check_algorithm(self.algorithm)
-        self.private = private
         check_trips(trips, self.algorithm, self.settings, private)
         self.trips = trips
-        self.ordered = ordered
         self.header = header
-        self.roster = Roster(clients, Admission.of(sites), tell_errors=check_tell_errors(tell_errors))
+        self.roster = Roster(clients, Admission.of(sites), tell_errors=check_flag("tell_errors", tell_errors))
         least = LEAST if private else 1
         self.participation = Participation(
             self.fleet_options, self.settings, self.roster, self.wait, self.timeout, least

@@ -1,6 +1,7 @@
 """A fair algorithm in the place of Flower's FedAvg, over clients that know nothing of evenfed."""
 
 import dataclasses
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,25 +19,23 @@ from ...callbacks import Callbacks
 from ...comparison.analysis.client_history import over
 from ...comparison.variants import Variant
 from ...core.algorithm import Algorithm
-from ...core.errors import InputError
+from ...core.errors import InputError, check_whole
 from ...core.scalars import unwrapped
 from ...core.server import Record, Server
 from ...simulate.state import Run
-from .. import reply_fields, wire
+from .. import fleet_options, reply_fields, wire
 from ..array_layout import BUFFERS
 from ..fleet_options import FleetOptions
 from ..journal import Journal
-from ..log_lines import final_table, guard_lines, round_line
-from ..logs import log
+from ..logs import final_table, guard_lines, log, log_end, round_line
 from ..loop import Loop
 from ..metrics import EvaluateFunction, add_initial, numbers_of, result_of
-from ..reply_fields import aggregated
 from ..sites import Admission
 from .fair_journal import FairJournal, skipped
 from .fair_sampling import FairSampling, check_least, in_fedavgs_words
 from .fair_state import FairState
-from .foreign_clients import ASKED, ForeignClients, LossIn, ReportKeys, check_algorithm, server_settings
-from .foreign_replies import ForeignReplies
+from .foreign_clients import ASKED, ForeignClients, LossIn, ReportKeys, check_algorithm, check_entry, server_settings
+from .foreign_replies import ForeignReplies, aggregated_reports
 from .trips import ForeignRound, check_trips
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord] | None
@@ -52,7 +51,8 @@ class Fair(FedAvg):
       replies. It should be the loss of the model as received. Most clients average it while they train; a warning says
       so once, unless `measured_before`. `evenfed.flower.loss_before` and `evenfed.flower.extend` give the right one.
     * `size_from`: the name of its number of training examples (default: `weighted_by_key`).
-    * `score_from`: the name of its score in evaluate replies, within `score_range`.
+    * `score_from`: the name of its score in evaluate replies, within `score_range`. More is better, unless the name
+      holds "loss" or "error"; `score_higher_is_better` says it explicitly.
 
     Other arguments:
 
@@ -89,6 +89,7 @@ class Fair(FedAvg):
         size_from: str | None = None,
         score_from: str = "eval_acc",
         score_range: tuple[float, float] = (0.0, 1.0),
+        score_higher_is_better: bool | None = None,
         loss_in: LossIn = "train",
         measured_before: bool = False,
         trips: int = 2,
@@ -111,6 +112,7 @@ class Fair(FedAvg):
         evaluate_metrics_aggr_fn: Aggregation = None,
         **options: Any,
     ) -> None:
+        check_entry(algorithm)
         super().__init__(
             **in_fedavgs_words(options, fraction_train, fraction_evaluate, min_available_nodes),
             min_train_nodes=min_train_nodes,
@@ -128,10 +130,11 @@ class Fair(FedAvg):
         check_least(self, self.admission)
         self._sampling = FairSampling(FleetOptions.taken_from(options), self.admission)
         chosen = {**variant.options, **options}
-        self.settings = server_settings(chosen)
+        self.settings = server_settings(chosen, OPTIONS)
         check_algorithm(self.algorithm, local_steps)
         check_trips(trips, self.algorithm, self.settings)
-        self.keys = ReportKeys(loss_from, size_from or weighted_by_key, score_from, score_range, loss_in)
+        size_from = size_from or weighted_by_key
+        self.keys = ReportKeys(loss_from, size_from, score_from, score_range, loss_in, score_higher_is_better)
         self.keys.check(trips)
         self.trips = trips
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
@@ -139,8 +142,17 @@ class Fair(FedAvg):
         self._state = FairState(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         self._fair_journal = FairJournal(self.journal, self.clients, self._state, self._sampling.resting, decisive)
-        flags = (train_metrics_aggr_fn is not None, measured_before, reply_fields.check_tell_errors(tell_errors))
-        self._reader = ForeignReplies(self.algorithm, self.settings, self.keys, self.clients, weighted_by_key, *flags)
+        self._asked_scores: list[int] = []  # positions
+        self._reader = ForeignReplies(
+            self.algorithm,
+            self.settings,
+            self.keys,
+            self.clients,
+            weighted_by_key,
+            keeps_models=train_metrics_aggr_fn is not None,
+            measured_before=reply_fields.check_flag("measured_before", measured_before),
+            tell_errors=reply_fields.check_flag("tell_errors", tell_errors),
+        )
 
     @property
     def server(self) -> Server:
@@ -165,8 +177,10 @@ class Fair(FedAvg):
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
         log(INFO, "\t│\t├── loss: '%s' of %s replies", self.keys.loss, self.keys.loss_in)
-        log(INFO, "\t│\t├── size: '%s', score: '%s'", self.keys.size, self.keys.score)
-        log(INFO, "\t│\t└── trips per round: %s", self.trips)
+        better = "higher" if self.keys.higher_is_better else "lower"
+        log(INFO, "\t│\t├── size: '%s', score: '%s' (%s is better)", self.keys.size, self.keys.score, better)
+        log(INFO, "\t│\t├── rounds: %s, trips per round: %s", self.rounds or "as given to start", self.trips)
+        log(INFO, "\t│\t└── results: %s", self.journal.folder.path if self.journal.folder else "not kept (no `out`)")
         super().summary()
 
     def start(
@@ -183,7 +197,8 @@ class Fair(FedAvg):
 
         With `average`, the result's arrays and those that `evaluate_fn` gets are of the average.
         """
-        self.rounds = num_rounds
+        began = time.perf_counter()
+        self.rounds = check_whole("num_rounds", num_rounds, 1)
         self.timeout = timeout
         self.evaluate_fn = evaluate_fn
         settings = dataclasses.replace(self.settings, rounds=num_rounds)
@@ -195,8 +210,9 @@ class Fair(FedAvg):
             return self._sampling.ask(grid, messages, timeout)
 
         try:
-            self._reader.losses = self._fair_journal.stand()
-            result = result_of(self.records)
+            self._reader.losses = self._fair_journal.resume()
+            result = result_of(self.records, self.keys.metric)
+            self._fair_journal.restore_metrics(result)
             if not self.records:
                 add_initial(result, evaluate_fn, initial_arrays)
             loop = Loop(self, grid, self.journal, ask, train_config, evaluate_config)
@@ -204,8 +220,8 @@ class Fair(FedAvg):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.clients.sizes, self.clients.name, self.keys.metric):
-            log(INFO, "\t%s", line)
+        lines = final_table(self.records, self.clients.sizes, self.clients.name, self.keys.metric)
+        log_end(result, lines, len(self.records), time.perf_counter() - began)
         return result
 
     def configure_train(
@@ -228,14 +244,18 @@ class Fair(FedAvg):
         for message in sorted(self._tasks(server_round, arrays, config, grid), key=RECEIVER):
             position = self.clients.place(message.metadata.dst_node_id)
             messages[position] = message
+        unmeasured: Mapping[int, str] = {}
         if self.trips == 3 or self.keys.loss_in == "evaluate":
-            self._ask_losses(messages, arrays, config, grid)
+            unmeasured = self._ask_losses(messages, arrays, config, grid)
         drawn = sorted(messages)
         known = self._reader.losses
         losses = {position: known[position] for position in drawn if position in known}
         self._reader.losses = {}
         self._round = ForeignRound(drawn, losses)
-        if len(losses) == len(drawn) and drawn and self.clients.have_sizes(drawn):
+        if self.keys.loss_in == "evaluate" and self.algorithm.uses_losses:
+            self._round.leave_out(unmeasured)  # a train reply holds another loss
+        drawn = sorted(self._round.awaited)
+        if self._round.is_measured and self.clients.have_sizes(drawn):
             server = state.sized(self.clients.counts())
             drawn = self._round.open(server)
         self._sampling.enough = self._sampling.closing.updates(len(drawn), measured=len(messages))
@@ -278,13 +298,14 @@ class Fair(FedAvg):
         if not self._fair_journal.has_begun:
             self._fair_journal.begin(before)
         after, record = round.close(before)
-        state.go_on(after, record.skipped)
+        state.advance(after, record.skipped)
         self._record = record
         for line in guard_lines(record, self.clients.name):
             log(WARNING, "%s", line)
         if not contents:
             return state.arrays, None
-        metrics = aggregated(self.train_metrics_aggr_fn, contents, self.weighted_by_key)
+        metrics = aggregated_reports(self.train_metrics_aggr_fn, contents, self.weighted_by_key)
+        self._fair_journal.train_metrics = metrics
         metrics["dropped"] = len(record.dropped)
         if not math.isnan(record.objective):
             metrics["objective"] = record.objective
@@ -309,17 +330,20 @@ class Fair(FedAvg):
         least = max(self.min_evaluate_nodes, self.min_available_nodes)
         awake = self._sampling.awake(grid, server_round - 1, least)
         messages = list(super().configure_evaluate(server_round, self.deployed, config, awake))
+        self._asked_scores = [self.clients.place(message.metadata.dst_node_id) for message in messages]
         self._sampling.enough = self._sampling.closing.scores(len(messages))
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record, and say in a line how the round went."""
-        scores, contents = self._reader.scores(replies, server_round)
+        scores, contents = self._reader.scores(replies, server_round, self._asked_scores)
         metrics = None
         if contents:
-            metrics = aggregated(self.evaluate_metrics_aggr_fn, contents, self.weighted_by_key)
+            metrics = aggregated_reports(self.evaluate_metrics_aggr_fn, contents, self.weighted_by_key)
         if scores and metrics is not None:
-            metrics["worst-score"] = min(scores.values())
+            worst = min if self.keys.higher_is_better else max
+            metrics["worst-score"] = worst(scores.values())
+        self._fair_journal.evaluate_metrics = metrics
         if self._record is not None:
             self._end_round(self._record, scores)
         return metrics
@@ -329,10 +353,11 @@ class Fair(FedAvg):
         clients = len(self.clients.sizes)
         (record,) = over([self.admission.noted(record)], clients)
         if scores:
-            accuracy = np.full(clients, np.nan)
+            column = np.full(clients, np.nan)
             for position, score in scores.items():
-                accuracy[position] = score
-            record = record.but(accuracy=accuracy)
+                column[position] = score
+            field = "test_losses" if self.keys.metric.is_loss else "accuracy"
+            record = record.but(**{field: column})
         central = None
         if self.evaluate_fn is not None:
             central = numbers_of(self.evaluate_fn(record.index + 1, self.deployed))
@@ -348,8 +373,8 @@ class Fair(FedAvg):
         arrays: ArrayRecord,
         config: ConfigRecord,
         grid: Grid,
-    ) -> None:
-        """Ask those drawn for the losses that are not known yet."""
+    ) -> dict[int, str]:
+        """Ask those drawn for the losses that are not known yet; returns why some of them remain unknown."""
         kind = MessageType.EVALUATE if self.keys.loss_in == "evaluate" else wire.LOSS
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         questions = []
@@ -357,19 +382,9 @@ class Fair(FedAvg):
             if position not in self._reader.losses:
                 node = message.metadata.dst_node_id
                 questions.append(Message(content, dst_node_id=node, message_type=kind))
-        reasons = {}
         self._sampling.enough = self._sampling.closing.losses(len(questions), len(messages) - len(questions))
-        for reply in self._sampling.ask(grid, questions, self.timeout):
-            position = self.clients.place(reply.metadata.src_node_id)
-            try:
-                self._reader.loss(reply, position)
-            except InputError as error:
-                reasons[position] = str(error)
-        for position, reason in reasons.items():
-            log(WARNING, "the loss of %s: %s", self.clients.name(position), reason)
-        all_failed = len(reasons) == len(questions) > 0
-        if all_failed and self.trips == 3 and self.keys.loss_in == "train":
-            raise InputError(
-                "trips=3: no client answered a question for its loss; let client apps end with app = "
-                "evenfed.flower.extend(app, model=..., data=...), or use trips=2"
-            )
+        replies = self._sampling.ask(grid, questions, self.timeout)
+        return self._reader.asked_losses(replies, list(messages))
+
+
+OPTIONS = (*inspect.signature(Fair).parameters, *fleet_options.names())  # named where one is misspelt

@@ -1,6 +1,7 @@
-"""A run of `Fair` on disk: begun with its first server, gone on with as if its process had not died."""
+"""A run of `Fair` on disk: it begins with the first server, and a later process resumes it."""
 
 import dataclasses
+import json
 import math
 import random
 from collections.abc import Mapping
@@ -9,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import MetricRecord
+from flwr.serverapp.strategy import Result
 from torch import Tensor
 
 from ...comparison.storage.header import Header, Table
+from ...core.files import plain_file
 from ...core.server import Record, Server
 from ...simulate.state import State
 from ..fleet_options import Resting, signed, unsigned
@@ -124,6 +128,7 @@ def _set_random_state(state: Tensor) -> None:
 
 
 ENGINE = "flower: clients of their own"
+METRICS = "flower-metrics.jsonl"  # a line per round: the clients' metrics, aggregated
 
 
 @dataclass
@@ -136,12 +141,14 @@ class FairJournal:
     resting: Resting
     drawn: Table  # who is asked, and how often
     has_begun: bool = False
+    train_metrics: MetricRecord | None = None  # of the open round, aggregated
+    evaluate_metrics: MetricRecord | None = None
 
-    def stand(self) -> Losses:
+    def resume(self) -> Losses:
         """Where the run was left, if it was begun before; returns the losses known of the current model."""
         journal = self.journal
         if journal.is_finished(self._config()):
-            self.state.stand(journal.ended_state().server)
+            self.state.restore(journal.ended_state().server)
             recall_names(self.clients, journal.clients)
             return {}
         notes = journal.kept_notes()
@@ -151,7 +158,7 @@ class FairJournal:
         self.resting.recall(notes)
         fresh = self.state.sized(self.clients.counts())
         server, losses = restored(self.begin(fresh))
-        self.state.stand(server)
+        self.state.restore(server)
         return losses
 
     def begin(self, server: Server) -> State:
@@ -172,12 +179,48 @@ class FairJournal:
         """Write the round down; one before any client has replied waits until there is a server."""
         server = self.state.server
         if server is None:
+            self.train_metrics = None
+            self.evaluate_metrics = None
             self.journal.postpone(record)
             return
         self.journal.clients = clients_of(self.clients)
         self.journal.about = self._about()
         notes = notes_of(server, self.clients, losses) | self.resting.notes()
+        self._write_metrics(record.index + 1)
         self.journal.after_round(record, server, notes)
+
+    def _write_metrics(self, number: int) -> None:
+        """Append the open round's metrics; of a round that is run again, the last line counts."""
+        kept = {"train": self.train_metrics, "evaluate": self.evaluate_metrics}
+        self.train_metrics = None
+        self.evaluate_metrics = None
+        folder = self.journal.folder
+        if folder is None:
+            return
+        row: dict[str, Any] = {"round": number}
+        for kind, metrics in kept.items():
+            row[kind] = None if metrics is None else dict(metrics)
+        with plain_file(folder.path / METRICS).open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def restore_metrics(self, result: Result) -> None:
+        """Give the rounds of an earlier process the metrics that they returned."""
+        folder = self.journal.folder
+        if folder is None or not (folder.path / METRICS).is_file():
+            return
+        tables = {"train": result.train_metrics_clientapp, "evaluate": result.evaluate_metrics_clientapp}
+        for line in (folder.path / METRICS).read_text().splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:  # the process died while it wrote
+                continue
+            number = row["round"]
+            if number > len(self.journal.records):
+                continue
+            for kind, table in tables.items():
+                table.pop(number, None)
+                if row[kind] is not None:
+                    table[number] = MetricRecord(row[kind])
 
     def _about(self) -> AboutClients:
         """As callbacks see them."""

@@ -1,14 +1,14 @@
 """How `Fair` asks its clients: more than it needs, until enough have answered, and not those that rest."""
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from ...core.errors import InputError
-from ...core.scalars import unwrapped
+from ...core.errors import InputError, check_whole
+from ...core.scalars import is_number, unwrapped
 from ..fleet_options import FleetOptions, Resting, RoundClosing
 from ..messaging import ClosingRule, Responsiveness, replies
 from ..sites import Admission
@@ -125,14 +125,24 @@ def in_fedavgs_words(
         value = unwrapped(options.pop(ours))
         if arguments[theirs] not in (default, value):
             raise InputError(f"{theirs}={arguments[theirs]!r} and {ours}={value!r} mean the same; give one of them")
-        if theirs.startswith("fraction") and not (isinstance(value, float) and 0 <= value <= 1):
+        if theirs.startswith("fraction") and not isinstance(value, float):
             raise InputError(f"{ours}={value!r}: Fair draws as FedAvg does; give a fraction in [0, 1]")
         arguments[theirs] = value
+    _check_fractions(arguments)
     return arguments
 
 
+def _check_fractions(arguments: Mapping[str, Any]) -> None:
+    for name in ("fraction_train", "fraction_evaluate"):
+        value = unwrapped(arguments[name])
+        if not is_number(value) or not 0 <= value <= 1:
+            raise InputError(f"{name}={arguments[name]!r}: give a fraction in [0, 1]")
+
+
 def check_least(strategy: FedAvg, admission: Admission) -> None:
-    """Refuse to wait for more nodes than a list of sites lets in."""
+    """Refuse numbers of nodes that are none, and to wait for more nodes than a list of sites lets in."""
+    for name in LEAST:
+        check_whole(name, getattr(strategy, name), 0)
     if admission.listed is None:
         return
     sites = len(admission.listed)

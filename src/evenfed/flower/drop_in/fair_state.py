@@ -85,12 +85,12 @@ class FairState:
         self.server = server
         return True
 
-    def stand(self, server: Server) -> None:
+    def restore(self, server: Server) -> None:
         """Where an earlier process left the run."""
         self.server = server
         self._arrays = self.layout.arrays(server.current)
 
-    def go_on(self, server: Server, skipped: bool) -> None:
+    def advance(self, server: Server, skipped: bool) -> None:
         """From the server after a round."""
         if self.server is not None and not skipped:
             self.average_before = self.server.average
