@@ -49,6 +49,18 @@ class AboutClients:
         return self.module
 
 
+def clients_table(names: Sequence[str], train: Sequence[float], test: Sequence[float]) -> dict[str, Any]:
+    """The clients as a run's header keeps them: names, and numbers of examples."""
+    return {
+        "names": list(names),
+        "train": list(train),
+        "test": list(test),
+        "classes": None,
+        "split_seed": None,
+        "notes": [],
+    }
+
+
 @dataclass
 class Journal:
     """Locks the folder, resumes from it, tells callbacks of a round and writes it down, in this order.
@@ -188,7 +200,7 @@ class Journal:
             self.folder.sweep()
             at = state.server.index
             if at and self.folder.header() is not None:
-                log(INFO, "goes on after round %s of %s", at, self.folder.path)
+                log(INFO, "resuming after round %s of %s", at, self.folder.path)
                 self.stopped = self.folder.stop_reason(at, rounds)
             begun = dataclasses.replace(header, engine=engine, extra={"flwr": version("flwr")})
             self.folder.begin(begun, state)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..comparison.analysis.client_history import ClientHistory
 from ..core.printable import printable
-from ..core.server import Record
+from ..core.server import Record, Server
 from ..metrics import ACCURACY, Metric
 
 Column = NDArray[np.float64]  # one number per client
@@ -97,6 +97,17 @@ def guard_lines(record: Record, who: Name) -> list[str]:
             cause = f" because of {_names(record.caused_by, who)}"
         lines.append(f"round {number} is skipped{cause}: {record.reason}")
     return lines
+
+
+def guard_caution(server: Server) -> str | None:
+    """What to say once of a guard over two clients."""
+    with_data = int((server.sizes > 0).sum())
+    if server.guard is None or with_data != 2 or not server.algorithm.uses_losses:
+        return None
+    return (
+        "two clients: the guard lets neither have more than half of the weight, or its share if that is larger, so "
+        "fairness has little to shift; train with more clients, or with guard='off'"
+    )
 
 
 def final_table(

@@ -58,6 +58,7 @@ class PlainRound:
         self.fold: Fold | None = None
         self.closing = closing
         self.enough: ClosingRule | None = None  # of the replies to the messages handed out last
+        self.dropped: set[int] = set()  # clients that the log has named
         self.unanswered: dict[int, int] = {}  # node -> client, of the tasks without a reply
 
     def open(
@@ -165,6 +166,8 @@ class PlainRound:
         for client in list(tasks):
             if self.connection.is_silent(client):
                 del tasks[client]  # it has cost this round a timeout already
+            elif client not in self.connection.nodes and client not in self.dropped:
+                self._log_not_scored(client, self.connection.why_absent(client))
         models = {wire.ARRAYS: deployed}
         if current is not None:
             models[wire.CURRENT] = current
@@ -202,6 +205,8 @@ class PlainRound:
                 if name not in columns:
                     columns[name] = np.full(everyone, np.nan)
                 columns[name][client] = value
+        for client in self.unanswered.values():
+            self._log_not_scored(client, self._why_unanswered(client))
         return columns
 
     def _keep_loss(self, client: int, reply: Message) -> None:
@@ -288,4 +293,5 @@ class PlainRound:
         return "no reply"
 
     def _log_dropped(self, client: int, reason: object) -> None:
+        self.dropped.add(client)
         self.connection.log_dropped(self.server.index, client, reason)

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
@@ -15,10 +14,11 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..metrics import ACCURACY, Metric
+from ..metrics import Metric
 from . import reply_fields, wire
 from .array_layout import ArrayLayout
-from .client_info import ClientInfo, Model, facts_in
+from .client_info import ClientInfo, Model, agreed_metric, facts_in, most_common
+from .journal import clients_table
 from .logs import log
 from .messaging import LONGEST_PAUSE, SHORTEST_PAUSE, PendingReplies, Responsiveness
 from .sites import Admission, SiteList
@@ -34,6 +34,7 @@ class Roster:
 
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
     admission: Admission = field(default_factory=Admission)  # who may join
+    judged_by: str | None = None  # the metric that the settings name
     lazily: bool = False  # clients are met when they are drawn: those not met yet have no size
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
     facts: dict[int, ClientInfo] = field(default_factory=dict)  # position -> what the client told of itself at first
@@ -89,16 +90,26 @@ class Roster:
             if time.monotonic() >= deadline:
                 if known is not None and self.nodes:
                     break
-                wanted = "any" if self.clients is None else self.clients
-                connected = len(self.nodes)
-                raise InputError(
-                    f"{connected} of {wanted} clients connected within {wait:g} s; start the missing SuperNodes "
-                    'with --node-config "partition-id=K num-partitions=N", or give `clients`, `min_available` or a '
-                    f"longer `wait`{self.failures('; left out: ')}"
-                )
+                raise InputError(self._why_too_few(wait))
             time.sleep(0.2)
         self.is_frozen = True
         self.recall(known)
+
+    def _why_too_few(self, wait: float) -> str:
+        """Too few clients: nodes are missing, or connected and have not answered yet."""
+        silent = len(self._awaited(self.present))
+        wanted = "" if self.clients is None else f" of {self.clients} clients"
+        left_out = self.failures("; left out: ")
+        if silent:
+            return (
+                f"{len(self.present)} nodes are connected, {len(self.nodes)}{wanted} answered who they are within "
+                f"{wait:g} s: raise `wait`, or look at the clients' logs{left_out}"
+            )
+        return (
+            f"{len(self.nodes)}{wanted or ' clients'} connected within {wait:g} s; start the missing SuperNodes "
+            'with --node-config "partition-id=K num-partitions=N", or give `clients`, `min_available` or a '
+            f"longer `wait`{left_out}"
+        )
 
     def freeze(self) -> None:
         """End the introduction of the first clients of a fleet."""
@@ -267,8 +278,8 @@ class Roster:
         self._agreed_on = len(self.identities)
         before = (self.clients, self.model)
         if self.stated is None:
-            self.clients = _most_common(facts.partitions for facts in self.identities.values()) or None
-        self.model = _most_common(facts.model for facts in self.identities.values())
+            self.clients = most_common(facts.partitions for facts in self.identities.values()) or None
+        self.model = most_common(facts.model for facts in self.identities.values())
         if (self.clients, self.model) != before:
             for node in self.identities:
                 self.left_out.pop(node, None)
@@ -341,13 +352,12 @@ class Roster:
 
     def score_range(self) -> tuple[float, float]:
         """Where scores lie: accuracies within 0 .. 1, where most clients say that theirs are."""
-        are_accuracies = _most_common(facts.counts_right_answers for facts in self.facts.values())
+        are_accuracies = most_common(facts.counts_right_answers for facts in self.facts.values())
         return (0.0, 1.0) if are_accuracies else (-math.inf, math.inf)
 
     def metric(self) -> Metric:
-        """What clients are judged by, as most of those say that hold test data."""
-        named = _most_common(facts.metric for facts in self.facts.values() if facts.test)
-        return named or ACCURACY
+        """What clients are judged by."""
+        return agreed_metric(self.facts.values(), self.judged_by)
 
     def sizes(self, earlier: wire.Values | None) -> Tensor:
         """[n] training-set sizes, which are fixed for a run: what its clients said at first counts."""
@@ -372,17 +382,4 @@ class Roster:
 
     def describe(self) -> dict[str, Any]:
         """As a run's header keeps it."""
-        return {
-            "names": self.names(),
-            "train": self.column("train"),
-            "test": self.column("test"),
-            "classes": None,
-            "split_seed": None,
-            "notes": [],
-        }
-
-
-def _most_common(values: Iterable[Any]) -> Any:
-    """The first of those that occur most often; None of none."""
-    counts = Counter(values)
-    return max(counts, key=counts.__getitem__, default=None)
+        return clients_table(self.names(), self.column("train"), self.column("test"))

@@ -27,17 +27,16 @@ from .array_layout import ArrayLayout
 from .drop_in.trips import check_trips
 from .fleet_options import FleetOptions, check_known, seconds
 from .journal import AboutClients, Journal
-from .logs import final_table, guard_lines, log, round_line
+from .logs import final_table, guard_caution, guard_lines, log, log_end, round_line
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .participation import DrawnClients, Participation
-from .plain import PlainRound
 from .reply_fields import check_flag
 from .roster import Roster
 from .secagg.masking_client import LEAST
-from .secagg.private import PrivateRound, check_algorithm
+from .secagg.private import check_private
 from .sites import Admission
-from .strategy_state import StrategyState, first_server
+from .strategy_state import Round, StrategyState, first_server
 from .wire import Task
 from .wrappers import described
 
@@ -113,11 +112,16 @@ class FairStrategy(Strategy):
         self.private = check_flag("private", private)
         self.ordered = check_flag("ordered", ordered)
         if private:
-            check_algorithm(self.algorithm)
+            check_private(self.algorithm, self.settings)
         check_trips(trips, self.algorithm, self.settings, private)
         self.trips = trips
         self.header = header
-        self.roster = Roster(clients, Admission.of(sites), tell_errors=check_flag("tell_errors", tell_errors))
+        self.roster = Roster(
+            clients,
+            Admission.of(sites),
+            judged_by=self.settings.metric,
+            tell_errors=check_flag("tell_errors", tell_errors),
+        )
         least = LEAST if private else 1
         self.participation = Participation(
             self.fleet_options, self.settings, self.roster, self.wait, self.timeout, least
@@ -187,11 +191,13 @@ class FairStrategy(Strategy):
         arrays, and those that `evaluate_fn` gets, are of the deployed model; from Flower's own, of the current one.
         `wrapped`: one of Flower's privacy wrappers around this strategy, to be run in its place.
         """
+        began = time.perf_counter()
         outer = wrapped or self
         if wrapped is not None:
             self._privacy = described(wrapped, self.private)
         if num_rounds is not None:
-            self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
+            rounds = check_whole("num_rounds", num_rounds, 1)
+            self.settings = dataclasses.replace(self.settings, rounds=rounds)
         if timeout is not None:
             self.timeout = timeout
             self.participation.timeout = timeout
@@ -208,8 +214,8 @@ class FairStrategy(Strategy):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.journal.sizes, self.journal.name, self.journal.about.metric):
-            log(INFO, "\t%s", line)
+        lines = final_table(self.records, self.journal.sizes, self.journal.name, self.journal.about.metric)
+        log_end(result, lines, len(self.records), time.perf_counter() - began)
         return result
 
     def _asking(self, outer: Strategy) -> Callable[[Iterable[Message]], Iterable[Message]]:
@@ -253,20 +259,10 @@ class FairStrategy(Strategy):
         )
         connection = self.participation.connection(grid, server.index, self.ordered)
         if self.private:
-            state.round = PrivateRound(server, task, connection, state.ahead)
+            round: Round = state.private_round(task, connection)
         else:
-            state.round = PlainRound(
-                server,
-                state.layout,
-                task,
-                connection,
-                self.trips,
-                state.measured,
-                drawn.closing,
-            )
-        state.measured = {}
-        state.ahead = None
-        return state.round.open(drawn.ids, state.arrays, state.weighed, config)
+            round = state.plain_round(task, connection, self.trips, drawn.closing)
+        return round.open(drawn.ids, state.arrays, state.weighed, config)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -352,6 +348,9 @@ class FairStrategy(Strategy):
         layout = self.roster.layout(arrays)
         sizes = self.roster.sizes(earlier_clients)
         server = first_server(self.algorithm, self.settings, layout, arrays, sizes, self.private)
+        caution = guard_caution(server)
+        if caution is not None:
+            log(WARNING, "%s", caution)
         state = self.journal.begin(self._header(len(server.theta)), State(server), self.how, self._about())
         self._started = StrategyState(state.server, layout)
         return self._started.arrays

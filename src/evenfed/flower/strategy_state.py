@@ -1,4 +1,4 @@
-"""Where a strategy stands: between rounds the server, within one what is open."""
+"""The state of a strategy: the server between rounds, and the open round."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -13,8 +13,13 @@ from ..core.server_step import with_average
 from ..settings import Settings
 from ..simulate.initial_state import new_server
 from .array_layout import ArrayLayout
+from .connection import Connection
+from .fleet_options import RoundClosing
 from .plain import PlainRound
 from .secagg.private import NextRoundSetup, PrivateRound, check_run, with_private_memory
+from .wire import Task
+
+Round = PlainRound | PrivateRound
 
 
 def first_server(
@@ -52,7 +57,7 @@ class StrategyState:
         self.layout = layout
         self.arrays = layout.arrays(server.current)  # the current model, which clients train
         self.average_before: Average | None = None  # as it stood before the last round
-        self.round: PlainRound | PrivateRound | None = None
+        self.round: Round | None = None
         self.record: Record | None = None  # of the round, once its step is taken
         self.measured: dict[int, float] = {}  # losses at the model `weighed` of the next round, by client
         self.ahead: NextRoundSetup | None = None  # what a private round has done for the next
@@ -72,6 +77,24 @@ class StrategyState:
         if model.theta is self.server.theta:
             return self.arrays
         return self.layout.arrays(model)
+
+    def plain_round(
+        self,
+        task: Task,
+        connection: Connection,
+        trips: int,
+        closing: RoundClosing,
+    ) -> PlainRound:
+        """Open the next round in the clear."""
+        self.round = PlainRound(self.server, self.layout, task, connection, trips, self.measured, closing)
+        self.measured = {}
+        return self.round
+
+    def private_round(self, task: Task, connection: Connection) -> PrivateRound:
+        """Open the next round of masked sums."""
+        self.round = PrivateRound(self.server, task, connection, self.ahead)
+        self.ahead = None
+        return self.round
 
     def adopt(self, arrays: ArrayRecord) -> None:
         """Go on from the model that Flower holds: a wrapper may have added noise to ours.

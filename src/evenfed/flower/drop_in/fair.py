@@ -27,7 +27,7 @@ from .. import fleet_options, reply_fields, wire
 from ..array_layout import BUFFERS
 from ..fleet_options import FleetOptions
 from ..journal import Journal
-from ..logs import final_table, guard_lines, log, log_end, round_line
+from ..logs import final_table, guard_caution, guard_lines, log, log_end, round_line
 from ..loop import Loop
 from ..metrics import EvaluateFunction, add_initial, numbers_of, result_of
 from ..sites import Admission
@@ -297,6 +297,9 @@ class Fair(FedAvg):
         before = state.sized(self.clients.counts())
         if not self._fair_journal.has_begun:
             self._fair_journal.begin(before)
+            caution = guard_caution(before)
+            if caution is not None and self.fraction_train == 1:
+                log(WARNING, "%s", caution)
         after, record = round.close(before)
         state.advance(after, record.skipped)
         self._record = record

@@ -19,7 +19,7 @@ from ...core.files import plain_file
 from ...core.server import Record, Server
 from ...simulate.state import State
 from ..fleet_options import Resting, signed, unsigned
-from ..journal import AboutClients, Journal
+from ..journal import AboutClients, Journal, clients_table
 from .fair_state import FairState
 from .foreign_clients import ForeignClients
 
@@ -37,14 +37,10 @@ _RANDOM = "fair.random"
 def clients_of(clients: ForeignClients) -> dict[str, Any]:
     """The clients met so far, as a run's header keeps them."""
     positions = range(len(clients.sizes))
-    return {
-        "names": [clients.name(position) for position in positions],
-        "train": [_whole(size) for size in clients.sizes],
-        "test": [_whole(clients.judged_on.get(position, 0.0)) for position in positions],
-        "classes": None,
-        "split_seed": None,
-        "notes": [],
-    }
+    names = [clients.name(position) for position in positions]
+    train = [_whole(size) for size in clients.sizes]
+    test = [_whole(clients.judged_on.get(position, 0.0)) for position in positions]
+    return clients_table(names, train, test)
 
 
 def recall(clients: ForeignClients, notes: Notes) -> None:

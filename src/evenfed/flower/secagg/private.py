@@ -20,6 +20,8 @@ from ...core.errors import InputError
 from ...core.server import Record, Server
 from ...core.server_step import with_average
 from ...core.sums import number_of_means
+from ...core.words import counted
+from ...settings import Settings
 from .. import wire
 from ..connection import Connection
 from ..logs import log
@@ -31,8 +33,10 @@ from .masking_server import Session, TooFewClientsError
 from .private_guard import UnusualError, check_mean, stepped, with_usual
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
-    """Refuse an algorithm whose weights do not follow from sums, with its reason."""
+def check_private(algorithm: Algorithm, settings: Settings) -> None:
+    """Refuse an algorithm whose weights do not follow from sums, with its reason, and figures that are not summed."""
+    if settings.metric == "loss":
+        raise InputError("metric='loss' with private=True: only scores are summed, not test losses; leave it out")
     try:
         number_of_means(algorithm)
     except InputError as reason:
@@ -55,7 +59,7 @@ def check_run(count: int, buffers: Sequence[str]) -> None:
     """Refuse what masked sums cannot serve: too few clients per round, models with buffers."""
     if count < LEAST:
         raise InputError(
-            f"private=True with {count} clients per round: from a sum of so few, one learns the other's part; "
+            f"private=True with {counted(count, 'client')} per round: from the sum, each learns the others' part; "
             f"let at least {LEAST} take part"
         )
     if buffers:
@@ -68,9 +72,10 @@ def check_run(count: int, buffers: Sequence[str]) -> None:
 def with_private_memory(server: Server) -> Server:
     """The server of a private run remembers which round last counted a client, and the sum of the clients' duals."""
     everyone = len(server.sizes)
-    counted = torch.zeros(everyone, dtype=torch.int64)
-    dual_total = torch.zeros(1, dtype=torch.float64)
-    memory = {"counted": counted, "dual_total": dual_total}
+    memory = {
+        "counted": torch.zeros(everyone, dtype=torch.int64),
+        "dual_total": torch.zeros(1, dtype=torch.float64),
+    }
     return with_usual(dataclasses.replace(server, memory=memory, smoothed=None))
 
 
@@ -121,7 +126,7 @@ class PrivateRound:
         try:
             if known is not None and known.drawn == sorted(clients):
                 self.sums = known
-                known.go_on(self.connection)
+                known.continue_with(self.connection)
             else:
                 self.sums = MaskedSums(self.server, self.connection, clients)
                 self.sums.open(ahead.session)
@@ -210,7 +215,13 @@ class PrivateRound:
         """
         index = self.server.index + 1
         task = dataclasses.replace(self.task, index=index, measure="")
-        judged = sorted(client for client in tested if client in self.connection.nodes)
+        judged = []
+        for client in sorted(tested):
+            if client in self.connection.nodes and not self.connection.is_silent(client):
+                judged.append(client)
+        if len(judged) < LEAST:
+            log(WARNING, "round %s: no scores: %s clients have answered, %s are needed", index, len(judged), LEAST)
+            return []
         is_same = sorted(following) == judged
         is_measured = is_same and number_of_means(self.next_server.algorithm) > 0
         if is_measured:
@@ -242,7 +253,7 @@ class PrivateRound:
 
     def _sums_for_scores(self, tested: list[int], is_measured: bool) -> MaskedSums:
         """Under the next round's keys if its first mean is summed as well, else under this round's if they fit."""
-        sums = MaskedSums(self.next_server, self.connection, tested)
+        sums = MaskedSums(self.next_server, self.connection, tested, scores_of=self.server.index)
         ready = None
         if is_measured:
             ready = self.ahead.session
@@ -262,11 +273,11 @@ class PrivateRound:
         _, length, dual_change = total.numbers
         update: Vector = total.vector / length if length > 0 else 0 * total.vector
         step = torch.from_numpy(update)
-        counted = server.memory["counted"].clone()
-        counted[self.sums.clients] = server.index + 1
+        last_counted = server.memory["counted"].clone()
+        last_counted[self.sums.clients] = server.index + 1
         memory = {
             **server.memory,
-            "counted": counted,
+            "counted": last_counted,
             "dual_total": server.memory["dual_total"] + dual_change,
         }
         remembering = dataclasses.replace(server, memory=memory)
