@@ -26,6 +26,7 @@ from ..metrics import ACCURACY, Metric
 from ..simulate.checkpoint import notes_in
 from ..simulate.state import Run, State
 from .logs import log
+from .reply_fields import check_flag
 
 Notes = Mapping[str, Tensor]
 
@@ -97,8 +98,8 @@ class Journal:
         return cls(run, folder, resume, None if is_locked else root, listen)
 
     def __post_init__(self) -> None:
-        if self.resume not in (None, True, False):
-            raise InputError(f"resume={self.resume!r}: give true or false")
+        if self.resume is not None:
+            check_flag("resume", self.resume)
         if self.resume and self.folder is None:
             raise InputError("resume needs a folder to go on from; give `out`")
         self.callbacks = callback_list(self.listen)
@@ -143,18 +144,24 @@ class Journal:
         header = self.folder.header()
         if header is None:
             if self.resume:
-                raise InputError(f"resume: {path} holds no run to go on with; leave `resume` out to begin one there")
+                raise InputError(
+                    f"resume: {path} holds no run to resume; leave `resume` out to begin one there (flwr run: "
+                    "evenfed.resume)"
+                )
             return False
         if self.resume is False:
-            raise InputError(f"{path} holds a run; give resume=true to go on with it, or another `out`")
+            raise InputError(
+                f"{path} holds a run; give resume=true to resume it, or another `out` (flwr run: evenfed.resume, "
+                "evenfed.out)"
+            )
         known = {"model": header.config.get("model"), **config}
         self.folder.refuse_other(known, self.run.settings)
         if not self.folder.holds(self.run.settings.rounds):
             return False
         if not self.resume:
             raise InputError(
-                f"{path} holds a finished run; give resume=true for its result, more rounds to go on, another `out`, "
-                "or remove it"
+                f"{path} holds a finished run; give resume=true for its result, more rounds, another `out`, or remove "
+                "it (flwr run: evenfed.resume, evenfed.rounds, evenfed.out)"
             )
         return True
 

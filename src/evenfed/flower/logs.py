@@ -3,8 +3,10 @@
 Names of clients and files are shown as text: a name cannot write lines or colours of its own.
 """
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from logging import INFO
 
 import numpy as np
@@ -14,6 +16,7 @@ from flwr.supercore import log as write
 from numpy.typing import NDArray
 
 from ..comparison.analysis.client_history import ClientHistory
+from ..core.errors import InputError
 from ..core.printable import printable
 from ..core.server import Record, Server
 from ..metrics import ACCURACY, Metric
@@ -31,6 +34,38 @@ def log(level: int, message: str, *values: object) -> None:
         is_plain = isinstance(value, int | float)
         shown.append(value if is_plain else printable(str(value)))
     write(level, message, *shown)
+
+
+@contextmanager
+def quieter(level: int, without: str | None = None) -> Iterator[None]:
+    """Flower's log from this level on, without lines that hold a text."""
+    logger = logging.getLogger("flwr")
+    level_before = logger.level
+
+    def is_wanted(line: logging.LogRecord) -> bool:
+        return without is None or without not in line.getMessage()
+
+    logger.setLevel(level)
+    logger.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        logger.setLevel(level_before)
+        logger.removeFilter(is_wanted)
+
+
+def shorten_input_errors() -> None:
+    """From now on Flower logs an error in the user's options as one line, without a traceback."""
+    logging.getLogger("flwr").addFilter(_shortened)
+
+
+def _shortened(line: logging.LogRecord) -> bool:
+    error = line.exc_info[1] if line.exc_info else None
+    if isinstance(error, InputError):
+        line.msg = str(error)
+        line.args = ()
+        line.exc_info = None
+    return True
 
 
 def round_line(
