@@ -116,7 +116,7 @@ def test_fair_drops_a_bad_update_and_names_the_client(caplog):
     changes = TRAIN | STRANGERS
     strategy = fair("qffl", trips=1)
     result, _ = run(strategy, extended(), rounds=len(changes), spoil=one_each_round(changes))
-    bad = strategy.strangers.positions[node_of(BAD)]
+    bad = strategy.clients.positions[node_of(BAD)]
     for name, record in zip(changes, strategy.records, strict=True):
         assert record.dropped == (bad,), name
         assert record.weights[bad] == 0 and record.weights.sum() > 0
@@ -192,7 +192,7 @@ def test_sites_that_describe_themselves_wrongly_are_left_out(caplog):
     for context in grid.contexts.values():
         context.node_config["num-partitions"] = 3
     roster = Roster()
-    roster.gather(grid, wait=1.0)
+    roster.wait_for_clients(grid, wait=1.0)
     assert roster.clients == 3 and sorted(roster.nodes) == [0, 1, 2]
     liars = {node_of(client) for client in range(3, 3 + len(DESCRIPTIONS))}
     assert set(roster.left_out) == liars and not liars & set(roster.nodes.values())
@@ -218,7 +218,7 @@ def test_the_first_node_alone_does_not_decide_how_many_there_are():
     roster.refresh(grid, 1.0)
     assert roster.clients == 5
     grid.contexts.update(honest)
-    roster.gather(grid, wait=1.0)
+    roster.wait_for_clients(grid, wait=1.0)
     assert roster.clients == 3 and sorted(roster.nodes) == [0, 1, 2]
 
 

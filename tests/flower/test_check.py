@@ -82,7 +82,7 @@ def test_what_is_wrong_with_a_site_is_one_sentence(evenfed, app, before, after, 
     ("place", "before", "after", "told"),
     [
         ("pyproject.toml", "lr = 0.1", "lrate = 0.1", r"the server app: .*lrate"),
-        ("pyproject.toml", "lr = 0.1", "clients = 9", r"waits for more than 2 sites|of 9 clients"),
+        ("pyproject.toml", 'clients = ""', "clients = 9", r"waits for more than 2 sites|of 9 clients"),
         ("pyproject.toml", "lr = 0.1", "lr = 0.1\nlr = 0.2", r"pyproject.toml cannot be read"),
         ("pyproject.toml", "clientapp = ", "clientap = ", r"clientapp"),
         ("pyproject.toml", "client_app:app", "client_app:nobody", r"clientapp = .*nobody"),
@@ -107,8 +107,35 @@ def test_options_of_the_command(evenfed, app):
     assert evenfed("flower", "check", "wards", "--run-config", "evenfed.lr=0.01").returncode == 0
     for words, told in (
         (("wards", "--run-config", "evenfed.nothing=1"), "--run-config"),
+        (("wards", "--run-config", "garbage"), "'garbage' is no key=value pair"),
+        (("wards", "--run-config", "evenfed.lr="), "'evenfed.lr=' is no key=value pair"),
+        (("wards", "--run-config", "evenfed.lrr=1"), "did you mean 'evenfed.lr'?"),
         (("nowhere",), "pyproject.toml is missing"),
         (("wards", "--sites", 0), "--sites"),
     ):
         done = evenfed("flower", "check", *words)
         assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ("private=true algorithm='afl'", "afl cannot run with private=True"),
+        ("private='true'", "private='true': give true or false"),
+        ("private=true trips=2", "trips=2 with private=True"),
+        ("private=true", "private=True with 2 clients per round"),
+        ("out=true", "evenfed.out=True: give a folder"),
+        ("ordered=1", "ordered=1: give true or false"),
+        ("ordered='false'", "ordered='false'"),
+        ("resume='1'", None),
+        ("sites='nope.toml'", None),
+    ],
+)
+def test_options_that_the_run_would_refuse_are_faults_and_what_only_the_server_has_is_noted(app, pairs, message):
+    from evenfed.flower.deployment.app_check import check_app
+
+    report = check_app(app, 2, " ".join(f"evenfed.{pair}" for pair in pairs.split()))
+    if message is None:
+        assert not report.faults and "on the server" in " ".join(report.notes)
+    else:
+        assert [message in fault for fault in report.faults] == [True], report.faults

@@ -138,6 +138,7 @@ def test_bad_input_is_told_without_a_traceback(evenfed, tmp_path):
         (("flower", "new", "full"), "not empty"),
         (("flower", "new", "7"), "begin with a letter"),
         (("flower", "new", "torch"), "installed Python package"),
+        (("flower", "new", "import"), "'import' is a keyword of Python"),
         (("compare", "--engine", "flowr"), "did you mean 'flower'"),
     ):
         done = evenfed(*words)

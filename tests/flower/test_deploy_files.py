@@ -141,7 +141,11 @@ def test_nothing_is_overwritten_and_force_keeps_the_keys_and_adds_sites(evenfed,
     refused = evenfed(*asked, "north,south")
     assert refused.returncode == 2 and "--force" in refused.stderr
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    moved = evenfed("flower", "deploy-files", "--server", "other.org", "--sites", "north,south", "--force")
+    assert moved.returncode == 2 and "are for fed.example.org:9092" in moved.stderr
     assert evenfed(*asked, "north,south", "--force").returncode == 0
+    readme = (out / "README.md").read_text()
+    assert ". server/quiet.env" in readme and "evenfed flower check my-app --sites 2" in readme
     for kept in ("ca.key", "ca.crt", "sites/north/key", "sites/north/key.pub", "sites/north/tls.key"):
         assert (out / kept).read_bytes() == before[out / kept]
     assert (out / "server/proxy.crt").read_bytes() != before[out / "server/proxy.crt"]

@@ -117,7 +117,7 @@ def trained(deployment) -> SimpleNamespace:
 
 def test_a_killed_server_goes_on_where_it_was(trained):
     assert not trained.killed["finished"] and trained.header["finished"]
-    assert "goes on after round 1" in trained.logs[1] and trained.header["resumed_at"] == [0, 1]
+    assert "resuming after round 1" in trained.logs[1] and trained.header["resumed_at"] == [0, 1]
     assert trained.header["clients"]["names"] == [f"ward-{k}" for k in SITES]
     assert [line["index"] for line in trained.lines] == [0, 1]
 

@@ -27,7 +27,7 @@ def final(result):
 
 def by_client(strategy, column):
     """A record's numbers in the clients' order."""
-    order = [strategy.strangers.partitions[position] for position in range(len(column))]
+    order = [strategy.clients.partitions[position] for position in range(len(column))]
     return np.asarray(column)[np.argsort(order)]
 
 
@@ -125,7 +125,7 @@ def test_clients_that_come_later_are_taken_in(name):
     result, _ = run(strategy, extended(), rounds=4)
     assert len(strategy.records) == 4 and all(r.weights.sum() == pytest.approx(1) for r in strategy.records)
     assert torch.equal(final(result), strategy.server.deployed.theta)
-    assert sorted(strategy.strangers.sizes)[-1] <= max(SIZES)
+    assert sorted(strategy.clients.sizes)[-1] <= max(SIZES)
 
 
 def test_a_mixture_makes_room_for_a_new_client():
@@ -181,9 +181,9 @@ def test_buffers_are_averaged_by_size_and_counters_copied():
     from evenfed.flower.array_layout import ArrayLayout
 
     net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    frame = ArrayLayout.of(ArrayRecord(net.state_dict()))
-    assert frame.buffers == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
-    again = frame.arrays(frame.read(ArrayRecord(net.state_dict()))).to_torch_state_dict()
+    layout = ArrayLayout.by_pattern(ArrayRecord(net.state_dict()))
+    assert layout.buffers == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
+    again = layout.arrays(layout.read(ArrayRecord(net.state_dict()))).to_torch_state_dict()
     assert list(again) == list(net.state_dict())
     assert all(torch.equal(again[k], v) and again[k].dtype == v.dtype for k, v in net.state_dict().items())
 
@@ -193,6 +193,17 @@ def test_buffers_are_averaged_by_size_and_counters_copied():
     [
         (lambda: Fair("semi_vrd"), "did you mean 'semi_vred'"),
         (lambda: Fair("fedavg", smoth=1), "did you mean 'smooth'"),
+        (lambda: Fair("fedavg", los_from="a"), r"did you mean 'loss_from'\? Allowed: algorithm, loss_from"),
+        (lambda: Fair(0.5), r"names an algorithm.*fraction_train=\.\.\."),
+        (lambda: Fair("fedavg", rounds=3), "give num_rounds to start"),
+        (lambda: Fair("fedavg", private=True), r"FairStrategy\(private=True\)"),
+        (lambda: Fair("fedavg", fraction_train="0.5"), r"fraction_train='0.5': give a fraction in \[0, 1\]"),
+        (lambda: Fair("fedavg", fraction_evaluate=-1.0), "fraction_evaluate=-1.0"),
+        (lambda: Fair("fedavg", participation=1.5), "fraction_train=1.5"),
+        (lambda: Fair("fedavg", min_train_nodes=1.5), "min_train_nodes=1.5"),
+        (lambda: Fair("fedavg", score_range=(1, 0)), r"score_range=\(1, 0\)"),
+        (lambda: Fair("fedavg", score_higher_is_better="no"), "score_higher_is_better='no'"),
+        (lambda: run(fair(), rounds=0), "num_rounds=0"),
         (lambda: Fair("fedavg", batch_size=3), "belongs to the clients' training"),
         (lambda: Fair("fedprox[mu=0.1]"), "prox belongs to the clients' training"),
         (lambda: Fair("fcfl"), r"give Fair\(local_steps=...\)"),
@@ -227,7 +238,7 @@ def test_listed_sites_alone_are_asked_under_the_names_and_up_to_the_sizes_of_the
     strategy = fair("fedavg", sites=listed, trips=2, min_available_nodes=3, out=tmp_path / "runs")
     _, grid = run(strategy)  # its clients say nothing of partitions
     assert {client for _, client in grid.log} == {0, 1, 2}
-    assert strategy.strangers.sizes == [5, 4, 9]  # 17 of the first are not believed
+    assert strategy.clients.sizes == [5, 4, 9]  # 17 of the first are not believed
     first, second = strategy.records
     assert np.allclose(first.weights, np.array([5, 4, 9]) / 18)
     assert first.refused == (f"node {node_of(3)}: it is not in sites.toml",) and second.refused == ()
@@ -246,3 +257,69 @@ def test_a_site_that_claims_anothers_place_is_dropped(tmp_path, caplog):
     run(strategy, extended(), rounds=1)
     assert strategy.records[0].dropped == (1, 2)
     assert "client 2 is dropped: it says partition-id=1, and sites.toml gives it 2" in caplog.text
+
+
+def lost(client, kind, replaced=None):
+    """Replies of that kind from one client are lost, or changed."""
+
+    def spoil(reply, sender):
+        is_it = reply.metadata.message_type == kind and (client is None or sender == client)
+        if is_it and replaced is not None:
+            replaced(reply.content["metrics"])
+            return reply
+        return None if is_it else reply
+
+    return spoil
+
+
+def test_a_loss_of_the_evaluation_is_never_replaced_by_that_of_training(caplog):
+    strategy = fair(loss_from="eval_loss", loss_in="evaluate")
+    run(strategy, spoil=lost(1, "evaluate"))
+    position = strategy.clients.positions[node_of(1)]
+    for record in strategy.records:
+        assert record.dropped == (position,) and np.isnan(record.losses[position])
+    assert "is dropped: no reply with its loss" in caplog.text
+    averaged = fair(loss_from="eval_loss", loss_in="evaluate", average=0.5)
+    run(averaged)
+    assert averaged.records[1].dropped == () and not np.isnan(averaged.records[1].losses).any()
+
+
+def test_a_score_is_kept_where_only_the_loss_is_missing():
+    strategy = fair(loss_from="eval_loss", loss_in="evaluate")
+    run(strategy, spoil=lost(1, "evaluate", lambda metrics: metrics.pop("eval_loss")))
+    position = strategy.clients.positions[node_of(1)]
+    assert strategy.records[0].dropped == (position,) and strategy.records[0].accuracy[position] >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss_from": "los"}, "no train reply holds 'los', which loss_from names; they hold train_loss, num-examples"),
+        ({"size_from": "size"}, "no train reply holds 'size', which size_from names"),
+        ({"loss_in": "evaluate"}, "no evaluate reply holds 'train_loss'.*they hold eval_acc, eval_loss, num-examples"),
+    ],
+)
+def test_a_name_that_no_client_reports_stops_the_run(options, message):
+    with pytest.raises(evenfed.InputError, match=message):
+        run(fair(**options))
+
+
+def test_less_is_better_for_a_score_that_is_a_loss(caplog):
+    metrics = {}
+    for name, given in (("eval_loss", None), ("eval_acc", False)):
+        strategy = fair(score_from=name, score_range=(0, 10), score_higher_is_better=given)
+        result, _ = run(strategy, rounds=1)
+        metrics[name] = result.evaluate_metrics_clientapp[1]["worst-score"]
+        scores = strategy.records[0].accuracy
+        assert metrics[name] == scores.max() > scores.min()
+        assert f"worst {strategy.clients.name(int(scores.argmax()))} ({name} {scores.max():.3f}" in caplog.text
+        assert strategy.journal.about.metric.higher_is_better is False
+
+
+def test_a_client_lost_while_it_is_scored_is_named(caplog):
+    strategy = fair()
+    result, _ = run(strategy, extended(), rounds=1, spoil=lost(2, "evaluate"))
+    name = strategy.clients.name(strategy.clients.positions[node_of(2)])
+    assert f"round 1: {name} is not scored: no reply" in caplog.text
+    aggregated = {**result.train_metrics_clientapp[1], **result.evaluate_metrics_clientapp[1]}
+    assert "evenfed.partition" not in aggregated and "evenfed.size" not in aggregated

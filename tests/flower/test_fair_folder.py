@@ -44,15 +44,18 @@ def test_a_killed_server_goes_on_and_ends_as_if_undisturbed(case, tmp_path):
     options, name = CASES[case]
     app = app_of() if case == "evaluate" else extended()
     whole = fair(name, out=tmp_path / "whole", **options)
-    run(whole, app, rounds=3)
+    undisturbed, _ = run(whole, app, rounds=3)
     with pytest.raises(KeyboardInterrupt):
         run(fair(name, out=tmp_path / "cut", listen=kill_after(2), **options), app, rounds=3)
     again = fair(name, out=tmp_path / "cut", **options)
     grid = LocalGrid(app, len(SIZES))
     random.seed(99)  # another process has drawn other numbers
-    again.start(grid, ArrayRecord(model().state_dict()), 3, 1.0, ConfigRecord({"lr": LR}))
+    result = again.start(grid, ArrayRecord(model().state_dict()), 3, 1.0, ConfigRecord({"lr": LR}))
+    assert "train_loss" in result.train_metrics_clientapp[1] and "eval_acc" in result.evaluate_metrics_clientapp[1]
+    assert result.train_metrics_clientapp == undisturbed.train_metrics_clientapp
+    assert result.evaluate_metrics_clientapp == undisturbed.evaluate_metrics_clientapp
     assert torch.equal(again.server.theta, whole.server.theta)
-    assert again.strangers.positions == whole.strangers.positions
+    assert again.clients.positions == whole.clients.positions
     kept = [RunFolder.at(tmp_path / folder, whole.label, 0) for folder in ("cut", "whole")]
     assert lines(kept[0]) == lines(kept[1]) and len(lines(kept[0])) == 3
     assert kept[0].header().finished and kept[0].header().resumed_at == [0, 1]

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 import evenfed
 from evenfed.flower import Fair, FairStrategy, messaging, wire
 from evenfed.flower.fleet_options import FleetOptions, RoundClosing
-from evenfed.flower.log_lines import final_table
+from evenfed.flower.logs import final_table
 from evenfed.flower.server import options
 from fleet_grid import FleetGrid, node_of
 
@@ -272,7 +272,7 @@ def test_mute_nodes_of_a_fleet_rest_and_others_take_their_place():
 def test_flowers_names_mean_the_same():
     strategy = FairStrategy("fedavg", fraction_train=0.5, fraction_evaluate=1, min_available_nodes=3, min_train_nodes=2)
     assert strategy.settings.participation == 0.5
-    habits = strategy.habits
+    habits = strategy.fleet_options
     assert (habits.min_available, habits.min_train_nodes) == (3, 2)
     assert isinstance(strategy.settings.evaluate_participation, float)
     assert options({"evenfed.fraction_train": 0.2, "evenfed.quorum": 0.9}, {}) == {"fraction_train": 0.2, "quorum": 0.9}
@@ -283,7 +283,7 @@ def test_flowers_names_mean_the_same():
 def test_numpy_scalars_are_pythons_numbers():
     given = {"fraction_train": np.float32(0.5), "fraction_evaluate": np.int64(1), "oversample": np.float32(1.5)}
     strategy = FairStrategy("fedavg", clients=np.int64(4), rest=np.int64(1), wait=np.float32(5), **given)
-    assert repr(strategy.habits) == repr(FleetOptions(oversample=1.5, rest=1))
+    assert repr(strategy.fleet_options) == repr(FleetOptions(oversample=1.5, rest=1))
     assert repr(strategy.settings.participation) == "0.5" and repr(strategy.wait) == "5.0"
     fair = Fair("fedavg", participation=np.float32(0.5), oversample=np.float32(1.5))
     assert repr(fair.fraction_train) == "0.5"

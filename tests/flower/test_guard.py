@@ -95,7 +95,7 @@ def test_fair_is_guarded_too_and_keeps_the_first_size(recwarn):
     assert all(values.isfinite().all() for values in result.arrays.to_torch_state_dict().values())
     held = [{clip.what for clip in record.clipped} for record in strategy.records]
     assert "loss" in held[0] and "size" in held[0] and "size" not in held[1]
-    assert 1000 in strategy.strangers.sizes and 2000 not in strategy.strangers.sizes
+    assert 1000 in strategy.clients.sizes and 2000 not in strategy.clients.sizes
 
 
 def test_sizes_are_those_of_the_first_day(tmp_path, caplog, recwarn):

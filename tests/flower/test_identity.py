@@ -121,7 +121,7 @@ def test_listed_sites_alone_may_join_under_the_name_and_up_to_the_size_of_the_li
     strategy = run(grid, rounds=1, sites=listed, guard="on")
     roster = strategy.roster
     assert roster.nodes == {k: node_of(k) for k in range(3)} and roster.name(0) == "ward 3"
-    assert roster.door.turned_away == {SECOND: "it is not in sites.toml"}
+    assert roster.admission.turned_away == {SECOND: "it is not in sites.toml"}
     assert ("query.describe", 0) in grid.log and grid.log.count(("query.describe", 0)) == 1
     (record,) = strategy.records
     assert record.refused == (f"node {SECOND}: it is not in sites.toml",)
@@ -136,9 +136,9 @@ def test_a_site_that_says_another_partition_than_the_list_is_left_out(tmp_path):
     places = {0: 1, 1: 0, 2: 2}
     rows = [f"[[site]]\npartition = {place}\nnode = {node_of(k)}\n" for k, place in places.items()]
     listed.write_text("".join(rows))
-    roster = Roster(door=Admission.of(listed))
+    roster = Roster(admission=Admission.of(listed))
     with pytest.raises(evenfed.InputError, match=r"1 of 3 clients.*says partition-id=0, and sites.toml gives it 1"):
-        roster.gather(grid_of(), wait=0.1)
+        roster.wait_for_clients(grid_of(), wait=0.1)
 
 
 BAD_FILES = {

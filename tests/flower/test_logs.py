@@ -71,6 +71,6 @@ def test_who_caused_a_skipped_round_of_fair_is_named(caplog):
     strategy = Fair("vred[beta=20]", guard="off", listen=skipping(grid), **named)
     strategy.start(grid, grid.start(), 2, timeout=0.1)
     record = strategy.records[1]
-    blamed = [f"node {strategy.strangers.nodes[client]}" for client in record.caused_by]
+    blamed = [f"node {strategy.clients.nodes[client]}" for client in record.caused_by]
     assert set(blamed) == {f"node {node_of(0)}", f"node {node_of(1)}"} and len(record.dropped) == 3
     assert f"round 2 is skipped because of {', '.join(blamed)}: {REASON}" in caplog.text

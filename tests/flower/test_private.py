@@ -566,3 +566,26 @@ def test_orders_for_training_without_masks_pass_through():
     strategy, _, grid = on_flower("fedavg", rounds=1)
     kinds = {kind for kind, _ in grid.log}
     assert kinds == {"query.describe", "query.loss", "train", "evaluate"} and not strategy.private
+
+
+def test_a_silent_client_costs_one_timeout_per_round_under_the_rounds_own_number(caplog):
+    clients = federation(sizes=(5, 3, 4))
+    options = {"private": True, "rounds": 2, "timeout": 0.05, "rest": 0}
+    silent = LocalGrid(
+        app_of(clients), 3, spoil=lambda reply, client: None if client == 0 and private(reply) else reply
+    )
+    strategy, _, grid = on_flower("fedavg", clients, grid=silent, **options)
+    assert [record.skipped for record in strategy.records] == [True, True]
+    assert len([kind for kind, client in grid.log if client == 0 and kind == "train"]) == 2
+    assert caplog.text.count("client 0 (site-0) is dropped: no reply") == 2 and "round 3" not in caplog.text
+    assert "round 1: no scores: 2 clients have answered, 3 are needed" in caplog.text
+
+
+def private(reply):
+    return reply.metadata.message_type == "train"
+
+
+def test_a_client_lost_in_the_scores_is_not_scored_in_that_round(caplog):
+    grid = losing(app_of(), {3}, "mean")  # fedavg has no means: this is the sum of the scores
+    on_flower("fedavg", grid=grid, private=True, rounds=1, timeout=0.05)
+    assert "round 1: client 3 (site-3) is not scored: no reply" in caplog.text

@@ -307,7 +307,7 @@ def test_flowers_clipping_wraps_a_fair_strategy(side):
             app = app_of(mods=[fixedclipping_mod])
         grid, start = LocalGrid(app, 5), initial_arrays(small_model())
         result = strategy.start(grid, start, wrapped=wrapped) if loop == "own" else wrapped.start(grid, start, 2)
-        final = strategy._standing.shape.read(result.arrays)[0]
+        final = strategy._state.layout.read(result.arrays)[0]
         assert torch.equal(final, strategy.server.theta)
         return strategy
 
@@ -430,3 +430,50 @@ def test_the_page_of_a_run_grows_with_it(tmp_path):
     strategy.start(LocalGrid(app_of(), 5), initial_arrays(small_model()))
     assert sentences[0].startswith("The run is at round 1 of 2, last written at ")
     assert sentences[1] == "The run has finished."
+
+
+def test_a_client_lost_while_it_is_scored_is_named(caplog):
+    grid = LocalGrid(app_of(), 5, spoil=lambda r, client: None if client == 2 and kind_of(r) == "evaluate" else r)
+    strategy, _, _ = on_flower("fedavg", grid=grid, rounds=1, timeout=0.05)
+    assert "round 1: client 2 (site-2) is not scored: no reply" in caplog.text
+    assert np.isnan(strategy.records[0].accuracy[2]) and strategy.records[0].dropped == ()
+
+
+def kind_of(message):
+    return message.metadata.message_type
+
+
+def test_clients_are_judged_by_the_metric_that_the_settings_name(caplog):
+    strategy, result, _ = on_flower("fedavg", metric="loss", rounds=1)
+    assert strategy.journal.about.metric.is_loss and "test loss" in caplog.text
+    losses = strategy.records[0].test_losses
+    assert result.evaluate_metrics_clientapp[1]["worst-loss"] == np.nanmax(losses)
+    with pytest.raises(evenfed.InputError, match="metric='loss' with private=True"):
+        FairStrategy("fedavg", metric="loss", private=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: FairStrategy(ordered="false"), "ordered='false': give true or false"),
+        (lambda: FairStrategy(ordered=1), "ordered=1"),
+        (lambda: FairStrategy().start(LocalGrid(app_of(), 1), initial_arrays(small_model()), 0), "num_rounds=0"),
+        (lambda: on_flower("fedavg", grid=Deaf(app_of(), 3), wait=0.1), r"3 nodes are connected, 0 answered.*`wait`"),
+    ],
+)
+def test_wrong_options_and_silent_nodes_are_named(build, message):
+    with pytest.raises(evenfed.InputError, match=message):
+        build()
+
+
+class Deaf(LocalGrid):
+    """Its nodes are connected and never answer."""
+
+    def pull_messages(self, message_ids):
+        return []
+
+
+def test_the_guard_over_two_clients_is_explained_once(caplog):
+    clients = federation(sizes=(5, 4))
+    on_flower("semi_vred", clients, guard="on", rounds=2)
+    assert caplog.text.count("two clients: the guard") == 1

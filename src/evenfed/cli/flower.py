@@ -15,6 +15,7 @@ from .console import Page, console, say
 if TYPE_CHECKING:
     from ..flower.deployment.app_check import Row
 
+SIMULATED = '--federation-config "num-supernodes=5"'  # of two sites, Flower's default, neither can be favoured much
 flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
 
 
@@ -32,7 +33,7 @@ def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder f
     for path in write_app(folder):
         page.print(str(path), markup=False)
     quoted = shlex.quote(str(folder))
-    page.print(f"\ncd {quoted} && set -a && . ./quiet.env && set +a && flwr run . --stream", markup=False)
+    page.print(f"\ncd {quoted} && set -a && . ./quiet.env && set +a && flwr run . --stream {SIMULATED}", markup=False)
 
 
 @flower_app.command("deploy-files", epilog=examples.of("flower deploy-files"))

@@ -15,6 +15,7 @@ from torch import nn
 from ..callbacks import Progress
 from ..callbacks.registry import by_name
 from ..clients.client import Client
+from ..core.average import ModelState
 from ..core.errors import InputError, Interruption
 from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
@@ -265,9 +266,9 @@ def _run_on_flower(
     """Train on Flower's simulation, one run after another; each strategy writes its own folder, round by round."""
     _refuse_what_flower_lacks(experiment)
     from ..flower import FairStrategy, client_app
+    from ..flower.array_layout import ArrayLayout
     from ..flower.simulation import simulate
     from ..flower.strategy import IN_ORDER
-    from ..flower.wire import Shape
 
     _refuse_lost_models(runs, root)
     problem, initial = experiment.problem(federation, federation.judged)
@@ -276,7 +277,6 @@ def _run_on_flower(
     device = experiment.train.device
     functions = experiment.functions()
     app = client_app(site.model, site.data, padding=federation.padding, device=device, state=personal, **functions)
-    shape = Shape(problem.layout, tuple(problem.buffers))
     clients = _table_of(federation)
     callbacks = by_name(experiment.track)
 
@@ -300,7 +300,8 @@ def _run_on_flower(
             own = initial.problem(seed)
             strategy.about = own
             strategy.journal.interrupted = stop
-            arrays = shape.arrays(initial(seed), own.buffers)
+            model = ModelState(initial(seed), own.buffers)
+            arrays = ArrayLayout.of_model(problem.layout, model).arrays(model)
             strategy.start(grid, arrays)
             if stop():
                 return

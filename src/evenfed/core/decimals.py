@@ -27,6 +27,19 @@ def rounded(number: float, digits: int, signed: bool = False, among: Iterable[fl
     return f"{number:{sign}.{places}f}"
 
 
+def unlike(first: float, second: float) -> tuple[str, str]:
+    """Two numbers in three significant digits, or in as many as tell them apart.
+
+    >>> unlike(1e6, 2.5), unlike(0.54321, 0.54301)
+    (('1e+06', '2.5'), ('0.54321', '0.54301'))
+    """
+    for digits in (3, 6, 17):
+        texts = (f"{first:.{digits}g}", f"{second:.{digits}g}")
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
 def _places(numbers: Iterable[float | None], digits: int) -> int:
     """Digits after the point for the largest number. Up to two are for percentages, which keep them up to 999."""
     largest = 0.0

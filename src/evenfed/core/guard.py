@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .decimals import unlike
 from .errors import InputError, check_choice, unknown
 from .scalars import is_number, unwrap_fields
 
@@ -57,7 +58,8 @@ class Clip(NamedTuple):
         subject = f"its {self.what} of"
         if self.what in ("update", "buffers"):
             subject += " length"
-        return f"{subject} {self.reported:.3g} counts as {self.counted:.3g}"
+        reported, counted = unlike(self.reported, self.counted)
+        return f"{subject} {reported} counts as {counted}"
 
 
 def clips(

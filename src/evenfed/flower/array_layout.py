@@ -1,98 +1,129 @@
-"""A model that is known by its arrays alone: which are parameters, and where they lie in a vector."""
+"""A model's arrays: which travel, which are parameters, where those lie in a vector, and which replies fit."""
 
 import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from flwr.app import ArrayRecord
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from ..core.average import ModelState
 from ..core.errors import InputError
 from ..core.vector import Layout
+from ..core.words import first_of
 from . import reply_fields
 
 BUFFERS = ("*running_mean", "*running_var", "*num_batches_tracked")  # as torch names them; not trained
 HEADER = 4096  # bytes that an array's encoding may add to its numbers
+_SHOWN = 3  # names in an error
 
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """The arrays of a model in the order given: parameters form the vector, buffers stay beside it."""
+    """The arrays that travel, in order: parameters form the vector, buffers are kept separately."""
 
-    tensors: Mapping[str, Tensor]  # empty ones, by name: shapes and types
+    tensors: Mapping[str, Tensor]  # without data (device meta): shapes and types by name
     layout: Layout  # of the parameters
     buffers: tuple[str, ...]
 
     @classmethod
-    def of(cls, arrays: ArrayRecord, buffers: Iterable[str] = BUFFERS) -> "ArrayLayout":
-        """Whole numbers, and what matches one of the patterns `buffers`, are no parameters."""
-        patterns = tuple(buffers)
-        tensors = {}
+    def of(cls, arrays: ArrayRecord, parameters: Iterable[str], buffers: Iterable[str]) -> "ArrayLayout":
+        """From the initial model and the names that the clients' model trains and keeps as buffers."""
+        names = tuple(parameters)
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            listed = first_of(missing, _SHOWN)
+            raise InputError(
+                f"the initial model lacks {listed}, which the clients' model trains; "
+                "start from the state_dict of the same model"
+            )
+        trained = {name: _without_data(name, arrays[name]) for name in names}
+        kept = {name: _without_data(name, arrays[name]) for name in buffers if name in arrays}
+        return cls({**trained, **kept}, Layout.of(trained), tuple(kept))
+
+    @classmethod
+    def by_pattern(cls, arrays: ArrayRecord, patterns: Iterable[str] = BUFFERS) -> "ArrayLayout":
+        """Of all arrays, in their order. Whole numbers and names that match a pattern are buffers."""
+        patterns = tuple(patterns)
+        tensors = {name: _without_data(name, array) for name, array in arrays.items()}
         parameters = {}
-        others = []
-        for name, array in arrays.items():
-            tensor = reply_fields.tensor(name, array)
-            tensors[name] = tensor.to("meta")
-            is_real = tensor.is_floating_point()
-            is_parameter = is_real and not matches(name, patterns)
-            if is_parameter:
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not matches(name, patterns):
                 parameters[name] = tensor
-            else:
-                others.append(name)
-        layout = Layout.of(parameters)
-        return cls(tensors, layout, tuple(others))
+        buffers = tuple(name for name in tensors if name not in parameters)
+        return cls(tensors, Layout.of(parameters), buffers)
+
+    @classmethod
+    def of_model(cls, layout: Layout, model: ModelState) -> "ArrayLayout":
+        """Of a model that is known as a vector and buffers."""
+        parameters = layout.unflatten(model.theta.to("meta"))
+        assert isinstance(parameters, dict)
+        buffers = {name: buffer.to("meta") for name, buffer in model.buffers.items()}
+        return cls({**parameters, **buffers}, layout, tuple(buffers))
+
+    def chosen(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Of these arrays, those that travel."""
+        return ArrayRecord({name: arrays[name] for name in self.tensors})
 
     def read(self, arrays: ArrayRecord) -> ModelState:
         """The model in these arrays. Other names, shapes or types, and numbers that are not finite, are refused."""
-        unexpected = sorted(set(arrays) ^ set(self.tensors))
-        if unexpected:
-            listed = ", ".join(unexpected[:3])
-            raise InputError(f"the model has other arrays than was sent ({listed})")
+        self._check_names(arrays)
         tensors = {}
         for name, wanted in self.tensors.items():
-            array = arrays[name]
-            numbers = wanted.numel() * wanted.element_size()
-            most = numbers + HEADER
-            held = len(array.data)
-            if held > most:
-                raise InputError(f"{name} holds {held} bytes, more than the {most} of what was sent")
-            tensor = reply_fields.tensor(name, array)
-            tensors[name] = _fitting(name, tensor, wanted)
-        buffers = {}
-        for name in self.buffers:
-            buffers[name] = tensors.pop(name)
-        theta = self.layout.flatten(tensors)
-        return ModelState(theta, buffers)
+            _check_description(name, arrays[name], wanted)
+            tensor = reply_fields.tensor(name, arrays[name])
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                raise InputError(f"NaN or infinity in {name}")
+            tensors[name] = tensor
+        buffers = {name: tensors.pop(name) for name in self.buffers}
+        return ModelState(self.layout.flatten(tensors), buffers)
 
     def arrays(self, model: ModelState) -> ArrayRecord:
-        """As Flower holds it: names in the order given, each of its own type."""
-        theta = model.theta.detach().cpu()
-        parameters = self.layout.unflatten(theta)
+        """As Flower holds it: the names in order, each of its own type."""
+        parameters = self.layout.unflatten(model.theta.detach().cpu())
         assert isinstance(parameters, dict)
-        everything = {**parameters, **model.buffers}
         tensors = {}
         for name, wanted in self.tensors.items():
-            values = everything[name]
+            values = parameters[name] if name in parameters else model.buffers[name].detach().cpu()
             tensors[name] = values.to(wanted.dtype)
         return ArrayRecord(tensors)
 
+    def _check_names(self, arrays: ArrayRecord) -> None:
+        differences = []
+        for title, names in (
+            ("unexpected", sorted(set(arrays) - set(self.tensors))),
+            ("missing", sorted(set(self.tensors) - set(arrays))),
+        ):
+            if names:
+                differences.append(f"{title}: {first_of(names, _SHOWN)}")
+        if differences:
+            raise InputError(f"its model's arrays differ from those sent; {'; '.join(differences)}")
+
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether any of the patterns is the name's."""
+    """Whether the name matches any of the patterns."""
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def _fitting(name: str, tensor: Tensor, wanted: Tensor) -> Tensor:
-    if tensor.shape != wanted.shape:
-        shape = list(tensor.shape)
-        shape_sent = list(wanted.shape)
-        raise InputError(f"{name} has shape {shape}, not {shape_sent}")
-    is_real = tensor.is_floating_point()
-    should_be_real = wanted.is_floating_point()
-    if tensor.dtype.is_complex or is_real != should_be_real:
-        raise InputError(f"{name} is of type {tensor.dtype}, not {wanted.dtype}")
-    is_finite = bool(tensor.isfinite().all())
-    if not is_finite:
-        raise InputError(f"NaN or infinity in {name}")
-    return tensor.to(wanted.dtype)
+def _without_data(name: str, array: Array) -> Tensor:
+    """A tensor of the shape and type that the array states."""
+    try:
+        dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+    except TypeError:
+        raise InputError(f"{name} is {array.dtype}, which torch does not have") from None
+    return torch.empty(tuple(array.shape), dtype=dtype, device="meta")
+
+
+def _check_description(name: str, array: Array, wanted: Tensor) -> None:
+    """Refuse another type or shape than was sent, and more bytes than those need, before the bytes are read."""
+    dtype = str(wanted.dtype).removeprefix("torch.")
+    if array.dtype != dtype:
+        raise InputError(f"{name} is {array.dtype}, not {dtype}")
+    shape = list(wanted.shape)
+    if list(array.shape) != shape:
+        raise InputError(f"{name} has shape {list(array.shape)}, not {shape}")
+    most = wanted.numel() * wanted.element_size() + HEADER
+    if len(array.data) > most:
+        raise InputError(f"{name} holds {len(array.data)} bytes, more than its shape needs")

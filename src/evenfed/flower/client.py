@@ -16,6 +16,7 @@ from torch import nn
 
 from ..clients.client import Client, single_client_pools
 from ..core import sums
+from ..core.average import ModelState
 from ..core.errors import InputError
 from ..losses import LossFunction
 from ..settings import Settings
@@ -23,12 +24,12 @@ from ..simulate import evaluation
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Score, Task, initial_model
 from . import reply_fields, wire
+from .array_layout import ArrayLayout
 from .client_store import ArrayStore, ClientStore, InContext, InFolder, moments_at, put_moments
 from .message_work import MessageWork
 from .secagg import masking_client
 from .secagg.mask_crypto import Vector
 from .secagg.masked_sums import MEAN, RECORD, SCORES, MaskedTask
-from .wire import Shape
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
 DataFunction = Callable[[Context], Client]
@@ -153,10 +154,10 @@ class Site:
         trained_buffers = {}
         for name, rows in desk.worker.buffers().items():
             trained_buffers[name] = rows[0]
-        shape = desk.shape(message)
-        records = {wire.ARRAYS: shape.arrays(trained, trained_buffers)}
+        layout = desk.layout(message)
+        records = {wire.ARRAYS: layout.arrays(ModelState(trained, trained_buffers))}
         if snapshot is not None:
-            records[wire.SNAPSHOT] = shape.arrays(snapshot, trained_buffers)
+            records[wire.SNAPSHOT] = layout.arrays(ModelState(snapshot, trained_buffers))
         if task.personal is not None:
             self._train_personal(desk, training, context, task)
         return wire.reply(message, metrics, **records)
@@ -352,12 +353,12 @@ def _masked_scores(reply: Message, names: Sequence[str], coefficient: float) -> 
 def _update(message: Message, context: Context, call_next: ClientAppCallable) -> Vector:
     """Incoming model minus trained model, as one vector."""
     received = message.content.array_records[wire.ARRAYS]
-    shape = Shape.of(received, list(received), ())
-    before, _ = shape.read(received)
+    layout = ArrayLayout.of(received, received, ())
+    before, _ = layout.read(received)
     reply = call_next(message, context)
     reply_fields.refuse_failure(reply, tell_errors=True)  # at the client itself
     returned = reply.content.array_records[wire.ARRAYS]
-    trained, _ = shape.read(returned)
+    trained, _ = layout.read(returned)
     difference = before - trained.to(before)
     update: Vector = difference.double().numpy()
     return update

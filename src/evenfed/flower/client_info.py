@@ -1,11 +1,14 @@
-"""What a client tells of itself when it is asked who it is."""
+"""What clients say of themselves, and what most of them agree on."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from flwr.app import ConfigRecord, Message
 
 from ..core.errors import InputError
-from ..metrics import ACCURACY, Metric
+from ..metrics import ACCURACY, LOSS, Metric
 from . import reply_fields, wire
 
 Model = tuple[tuple[str, ...], tuple[str, ...]]  # names of parameters, and of buffers
@@ -16,7 +19,7 @@ FIELDS = {"partition-id", "num-partitions", "name", "train", "test", "parameters
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What a client told of itself."""
+    """What a client says of itself."""
 
     position: int  # its partition-id
     partitions: int  # how many clients it says there are
@@ -29,7 +32,7 @@ class ClientInfo:
 
 
 def facts_in(reply: Message) -> ClientInfo:
-    """What a client tells of itself, each field checked."""
+    """What a client says of itself, each field checked."""
     facts = reply.content.get(wire.CONFIG)
     if not isinstance(facts, ConfigRecord) or not facts.keys() >= FIELDS:
         raise InputError("it runs another client app; use evenfed.flower.client_app")
@@ -60,3 +63,19 @@ def _metric(facts: wire.Values) -> Metric:
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
         raise InputError("the name of its metric is no short text")
     return Metric(name=name, higher_is_better=facts.get("higher-is-better") is not False)
+
+
+def agreed_metric(clients: Iterable[ClientInfo], chosen: str | None) -> Metric:
+    """What clients are judged by: the metric of most that hold test data, or the loss if that is `chosen`."""
+    named = most_common(info.metric for info in clients if info.test) or ACCURACY
+    if chosen == "loss":
+        return LOSS
+    if chosen == "accuracy" and named.is_loss:
+        raise InputError("metric='accuracy': the clients report no score; give client_app a `score`, or metric='loss'")
+    return named
+
+
+def most_common(values: Iterable[Any]) -> Any:
+    """The first of those that occur most often; None of none."""
+    counts = Counter(values)
+    return max(counts, key=counts.__getitem__, default=None)

@@ -36,7 +36,7 @@ class Connection:
             self.timeout,
             self.ordered if ordered is None else ordered,
             enough,
-            self.roster.heard,
+            self.roster.responsiveness,
         )
 
     def why_absent(self, client: int) -> str:
@@ -44,7 +44,7 @@ class Connection:
 
     def is_silent(self, client: int) -> bool:
         """Whether a client was waited for until the timeout, in this round."""
-        return self.nodes.get(client) in self.roster.heard.silent
+        return self.nodes.get(client) in self.roster.responsiveness.silent
 
     def refuse_failure(self, reply: Message) -> None:
         """Refuse a reply that reports a failure."""

@@ -52,21 +52,17 @@ class FleetOptions:
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> "FleetOptions":
-        """The habits among a strategy's options, which leave them; Flower's names are put in evenfed's words."""
+        """Take the fleet options out of a strategy's options; names of Flower are translated first."""
         options.update(unwrapped(options))
         translate(options)
         chosen = {}
-        for habit in fields(cls):
-            if habit.name in options:
-                chosen[habit.name] = options.pop(habit.name)
+        for option in fields(cls):
+            if option.name in options:
+                chosen[option.name] = options.pop(option.name)
         share = options.get("evaluate_participation")
         if is_number(share) and share == 0:
             del options["evaluate_participation"]
             chosen["never_scored"] = True
-        allowed = [*names(), *(setting.name for setting in fields(Settings))]
-        for name in options:
-            if name not in allowed:
-                raise unknown("option", name, allowed)
         return cls(**chosen)
 
     @property
@@ -85,7 +81,7 @@ class FleetOptions:
         return 1 if self.is_fleet else 2
 
     def check_beside(self, ordered: bool, private: bool) -> None:
-        """Refuse what contradicts these habits."""
+        """Refuse what contradicts these options."""
         if self.closes_early and ordered:
             raise InputError(
                 f"ordered=True repeats a run to the bit; quorum={self.quorum:g} with oversample={self.oversample:g} "
@@ -165,8 +161,16 @@ def translate(options: dict[str, Any]) -> None:
 
 def names() -> tuple[str, ...]:
     """All options of who takes part."""
-    own = [habit.name for habit in fields(FleetOptions) if habit.name != "never_scored"]
+    own = [option.name for option in fields(FleetOptions) if option.name != "never_scored"]
     return (*own, *SYNONYMS)
+
+
+def check_known(options: Mapping[str, Any]) -> None:
+    """Refuse options that are neither of a fleet nor of the settings."""
+    allowed = [*names(), *(setting.name for setting in fields(Settings))]
+    for name in options:
+        if name not in allowed:
+            raise unknown("option", name, allowed)
 
 
 def seconds(name: str, value: Any) -> float:
@@ -227,11 +231,11 @@ class Resting:
             self.silent_rounds[node] = rounds
             self.back_in[node] = back
 
-    def end_round(self, index: int, heard: Responsiveness) -> None:
+    def end_round(self, index: int, responsiveness: Responsiveness) -> None:
         """Take down and say who was silent in round `index`."""
-        for node in heard.answered - heard.silent:
+        for node in responsiveness.answered - responsiveness.silent:
             self.silent_rounds.pop(node, None)
-        for node in heard.silent:
+        for node in responsiveness.silent:
             in_a_row = self.silent_rounds.get(node, 0) + 1
             self.silent_rounds[node] = in_a_row
             if self.after and in_a_row >= self.after:
@@ -240,5 +244,5 @@ class Resting:
                 text = "round %s: node %s did not answer in time and rests for the next %s"
                 length = "round" if rounds == 1 else f"{rounds} rounds"
                 log(INFO, text, index + 1, node, length)
-        heard.answered.clear()
-        heard.silent.clear()
+        responsiveness.answered.clear()
+        responsiveness.silent.clear()

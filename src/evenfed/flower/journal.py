@@ -27,6 +27,7 @@ from ..metrics import ACCURACY, Metric
 from ..simulate.checkpoint import notes_in
 from ..simulate.state import Run, State
 from .logs import log
+from .reply_fields import check_flag
 
 Notes = Mapping[str, Tensor]
 
@@ -48,6 +49,18 @@ class AboutClients:
                 "read progress.server.deployed_params"
             )
         return self.module
+
+
+def clients_table(names: Sequence[str], train: Sequence[float], test: Sequence[float]) -> dict[str, Any]:
+    """The clients as a run's header keeps them: names, and numbers of examples."""
+    return {
+        "names": list(names),
+        "train": list(train),
+        "test": list(test),
+        "classes": None,
+        "split_seed": None,
+        "notes": [],
+    }
 
 
 @dataclass
@@ -86,8 +99,8 @@ class Journal:
         return cls(run, folder, resume, None if is_locked else root, listen)
 
     def __post_init__(self) -> None:
-        if self.resume not in (None, True, False):
-            raise InputError(f"resume={self.resume!r}: give true or false")
+        if self.resume is not None:
+            check_flag("resume", self.resume)
         if self.resume and self.folder is None:
             raise InputError("resume needs a folder to go on from; give `out`")
         self.callbacks = callback_list(self.listen)
@@ -132,18 +145,24 @@ class Journal:
         header = self.folder.header()
         if header is None:
             if self.resume:
-                raise InputError(f"resume: {path} holds no run to go on with; leave `resume` out to begin one there")
+                raise InputError(
+                    f"resume: {path} holds no run to resume; leave `resume` out to begin one there (flwr run: "
+                    "evenfed.resume)"
+                )
             return False
         if self.resume is False:
-            raise InputError(f"{path} holds a run; give resume=true to go on with it, or another `out`")
+            raise InputError(
+                f"{path} holds a run; give resume=true to resume it, or another `out` (flwr run: evenfed.resume, "
+                "evenfed.out)"
+            )
         known = {"model": header.config.get("model"), **config}
         refuse_other(self.folder, known, self.run.settings)
         if not self.folder.holds(self.run.settings.rounds):
             return False
         if not self.resume:
             raise InputError(
-                f"{path} holds a finished run; give resume=true for its result, more rounds to go on, another `out`, "
-                "or remove it"
+                f"{path} holds a finished run; give resume=true for its result, more rounds, another `out`, or remove "
+                "it (flwr run: evenfed.resume, evenfed.rounds, evenfed.out)"
             )
         return True
 
@@ -189,7 +208,7 @@ class Journal:
             self.folder.sweep()
             at = state.server.index
             if at and self.folder.header() is not None:
-                log(INFO, "goes on after round %s of %s", at, self.folder.path)
+                log(INFO, "resuming after round %s of %s", at, self.folder.path)
                 self.stopped = self.folder.stop_reason(at)
             begun = dataclasses.replace(header, engine=engine, extra={"flwr": version("flwr")})
             self.folder.begin(begun, state)

@@ -10,7 +10,7 @@ from ..simulate import evaluation
 from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Task
 from . import wire
-from .wire import Shape
+from .array_layout import ArrayLayout
 
 Buffers = dict[str, Tensor]  # by name
 
@@ -27,22 +27,20 @@ class MessageWork:
     def train_size(self) -> int:
         return int(self.problem.train.sizes[self.position])
 
-    def shape(self, message: Message) -> Shape:
+    def layout(self, message: Message) -> ArrayLayout:
         """The arrays of the message, in its order, which Flower's mods want back."""
         arrays = message.content.array_records[wire.ARRAYS]
         problem = self.problem
         parameters = problem.layout.names or ()
         buffers = [name for name in arrays if name in problem.buffers]
-        return Shape.of(arrays, parameters, buffers)
+        return ArrayLayout.of(arrays, parameters, buffers)
 
     def receive(self, message: Message, record: str = wire.ARRAYS) -> tuple[Tensor, Buffers]:
         """The message's model in that record, loaded."""
         arrays = message.content.array_records[record]
-        shape = self.shape(message)
-        theta, buffers = shape.read(arrays)
-        theta = theta.to(self.problem.theta)
-        for name, buffer in buffers.items():
-            buffers[name] = buffer.to(self.problem.device)
+        model = self.layout(message).read(arrays)
+        theta = model.theta.to(self.problem.theta)
+        buffers = {name: buffer.to(self.problem.device) for name, buffer in model.buffers.items()}
         self.worker.load(theta, buffers)
         return theta, buffers
 

@@ -45,14 +45,14 @@ def replies(
     timeout: float,
     ordered: bool = False,
     enough: ClosingRule | None = None,
-    heard: Responsiveness | None = None,
+    responsiveness: Responsiveness | None = None,
 ) -> Iterator[Message]:
     """Replies as they arrive, few in memory at a time; those not there within `timeout` seconds are left out.
 
     `ordered`: in the order of the messages, so that sums are the same to the bit; early replies wait with
     Flower, not here, but for those that were pulled together.
     """
-    waiting = PendingReplies(grid, heard or Responsiveness())
+    waiting = PendingReplies(grid, responsiveness or Responsiveness())
     waiting.push(messages)
     deadline = time.monotonic() + timeout
     pause = SHORTEST_PAUSE
@@ -67,7 +67,7 @@ def replies(
                 yield from waiting.pulled_already()
                 return
         if late:
-            waiting.heard.silent.update(waiting.nodes.values())
+            waiting.responsiveness.silent.update(waiting.nodes.values())
             return
         if len(waiting.nodes) < before:
             pause = SHORTEST_PAUSE
@@ -79,9 +79,9 @@ def replies(
 class PendingReplies:
     """Messages without a reply, and replies that were pulled and not yet handed on."""
 
-    def __init__(self, grid: Grid, heard: Responsiveness) -> None:
+    def __init__(self, grid: Grid, responsiveness: Responsiveness) -> None:
         self.grid = grid
-        self.heard = heard
+        self.responsiveness = responsiveness
         self.nodes: dict[str, int] = {}  # message -> node, in the order of the messages
         self.held: dict[str, Message] = {}  # replies by the message they are to
         self.together = AT_ONCE
@@ -134,7 +134,7 @@ class PendingReplies:
     def _handed_on(self, name: str) -> Message:
         reply = self.held.pop(name)
         node = self.nodes.pop(name)
-        self.heard.answered.add(node)
+        self.responsiveness.answered.add(node)
         self.answered += 1
         self.usable += reply.has_content()
         return reply

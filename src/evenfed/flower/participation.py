@@ -36,72 +36,72 @@ class Participation:
 
     def __init__(
         self,
-        habits: FleetOptions,
+        fleet_options: FleetOptions,
         settings: Settings,
         roster: Roster,
         wait: float,
         timeout: float,
         least: int = 1,
     ) -> None:
-        self.habits = habits
+        self.fleet_options = fleet_options
         self.settings = settings
         self.roster = roster
         self.wait = wait
         self.timeout = timeout
         self.least = least  # sites without which a round is of no use
         self._announced = 0  # clients
-        self.resting = Resting(habits.rests_after)
-        roster.lazily = habits.is_fleet
+        self.resting = Resting(fleet_options.rests_after)
+        roster.lazily = fleet_options.is_fleet
 
     def begin(self, grid: Grid, known: wire.Values | None) -> None:
         """Meet the clients: all sites, or those of a fleet that the first round draws."""
-        if not self.habits.is_fleet:
-            self.roster.gather(grid, self.wait, known, self.resting.back_in)
+        if not self.fleet_options.is_fleet:
+            self.roster.wait_for_clients(grid, self.wait, known, self.resting.back_in)
             return
         online = self._await_online(grid)
-        least = self.habits.min_available or 1
+        least = self.fleet_options.min_available or 1
         if len(online) < least:
             raise InputError(
                 f"{len(online)} clients online within {self.wait:g} s, and min_available={least}; start more "
                 f"SuperNodes, or give a smaller min_available or a longer `wait`{self.roster.failures('; left out: ')}"
             )
         self._drawn_online(grid, self.settings.seed, 0)
-        self.roster.settle()
+        self.roster.freeze()
         self.roster.recall(known)
 
     def next_round(self, grid: Grid, index: int) -> None:
         """Note who is connected."""
-        if not self.habits.is_fleet:
+        if not self.fleet_options.is_fleet:
             self._await_sites(grid, index)
             return
         online = self._await_online(grid)
-        if len(online) < (self.habits.min_available or 1):
+        if len(online) < (self.fleet_options.min_available or 1):
             log(WARNING, "round %s: %s clients are online; it goes on with them", index + 1, len(online))
 
     def draw(self, grid: Grid, server: Server) -> DrawnClients:
         """Who takes part in the server's next round; of a fleet, those that were not met yet are met now."""
-        if self.habits.is_fleet:
+        if self.fleet_options.is_fleet:
             return self._drawn_online(grid, server.seed, server.index)
         with_data = server.sizes > 0
         eligible = int(with_data.sum())
-        needed = max(self.settings.drawn(eligible), self.habits.min_train_nodes)
+        needed = max(self.settings.drawn(eligible), self.fleet_options.min_train_nodes)
         if needed > eligible:
             raise InputError(f"min_train_nodes={needed}, but only {eligible} clients have training data")
-        closing = self.habits.closing(needed, eligible)
+        closing = self.fleet_options.closing(needed, eligible)
         return DrawnClients(server.draw(closing.drawn), closing)
 
     def judge(self, grid: Grid, server: Server) -> list[int]:
         """Who is scored: of sites the same in every round; of a fleet those online, drawn as the next round's are."""
-        if self.habits.never_scored:
+        if self.fleet_options.never_scored:
             return []
-        least = self.habits.min_evaluate_nodes
+        least = self.fleet_options.min_evaluate_nodes
         share = self.settings.evaluate_participation
-        if self.habits.is_fleet:
-            self.roster.look(grid)
+        if self.fleet_options.is_fleet:
+            self.roster.refresh_connected(grid)
             nodes = self._online(server.index)
             wanted = max(_part(share, len(nodes)), least)
             chosen = _sampled(nodes, server.seed, server.index, wanted)
-            self._introduce(grid, chosen, RoundClosing(self.habits.quorum, len(chosen), len(chosen)))
+            self._ask_identity(grid, chosen, RoundClosing(self.fleet_options.quorum, len(chosen), len(chosen)))
             positions = self._positions(chosen)
             has_test = self.roster.column("test")
             return [client for client in positions if has_test[client]]
@@ -114,7 +114,7 @@ class Participation:
 
     def sized(self, server: Server) -> Server:
         """The server over all clients met so far."""
-        if not self.habits.is_fleet or not self.roster.has_grown:
+        if not self.fleet_options.is_fleet or not self.roster.has_grown:
             return server
         self.roster.has_grown = False
         claimed = self.roster.sizes(None)
@@ -126,7 +126,7 @@ class Participation:
         """All clients, if some were met since this was last asked; of very many after the last round only."""
         known = len(self.roster.facts)
         clients = self.roster.clients or 0
-        if not self.habits.is_fleet or known == self._announced:
+        if not self.fleet_options.is_fleet or known == self._announced:
             return None
         if clients > MOST_INLINE and not is_last:
             return None
@@ -155,7 +155,7 @@ class Participation:
 
     def end_round(self, index: int) -> None:
         """Let those rest that did not answer."""
-        self.resting.end_round(index, self.roster.heard)
+        self.resting.end_round(index, self.roster.responsiveness)
 
     def _await_sites(self, grid: Grid, index: int) -> None:
         """Wait for sites that are gone if too few are left: they may be on their way back."""
@@ -163,7 +163,7 @@ class Participation:
         is_told = False
         while True:
             resting = self.resting.at(index)
-            self.roster.refresh(grid, self.timeout, self.habits.quorum, resting)
+            self.roster.refresh(grid, self.timeout, self.fleet_options.quorum, resting)
             connected = len(self.roster.nodes)
             if connected >= self.least or time.monotonic() >= deadline:
                 return
@@ -176,9 +176,9 @@ class Participation:
     def _await_online(self, grid: Grid) -> set[int]:
         """Wait until so many are online as a round wants."""
         deadline = time.monotonic() + self.wait
-        least = self.habits.min_available or 1
+        least = self.fleet_options.min_available or 1
         while True:
-            self.roster.look(grid)
+            self.roster.refresh_connected(grid)
             online = self.roster.present - self.roster.left_out.keys()
             if len(online) >= least or time.monotonic() >= deadline:
                 return online
@@ -203,21 +203,21 @@ class Participation:
         nodes = self._online(index)
         count = len(nodes)
         wanted = _part(self.settings.participation, count)
-        needed = min(count, max(wanted, self.habits.min_train_nodes))
-        closing = self.habits.closing(needed, count)
+        needed = min(count, max(wanted, self.fleet_options.min_train_nodes))
+        closing = self.fleet_options.closing(needed, count)
         chosen = _sampled(nodes, seed, index, closing.drawn)
-        self._introduce(grid, chosen, closing)
+        self._ask_identity(grid, chosen, closing)
         ids = torch.tensor(self._positions(chosen), dtype=torch.int64)
         return DrawnClients(ids, closing)
 
-    def _introduce(
+    def _ask_identity(
         self,
         grid: Grid,
         nodes: list[int],
         closing: RoundClosing,
     ) -> None:
         """Ask those of the nodes that are not known yet who they are."""
-        new = [node for node in nodes if node not in self.roster.introduced]
+        new = [node for node in nodes if node not in self.roster.identities]
         if not new:
             return
         enough = closing.introductions(len(new))
@@ -225,11 +225,11 @@ class Participation:
         def has_enough() -> bool:
             if enough is None:
                 return False
-            answered = sum(node in self.roster.introduced or node in self.roster.left_out for node in new)
-            usable = sum(node in self.roster.introduced for node in new)
+            answered = sum(node in self.roster.identities or node in self.roster.left_out for node in new)
+            usable = sum(node in self.roster.identities for node in new)
             return answered >= enough.answered or usable >= enough.usable
 
-        self.roster.introduce(grid, new, self.timeout, has_enough)
+        self.roster.ask_identity(grid, new, self.timeout, has_enough)
 
     def _positions(self, nodes: list[int]) -> list[int]:
         """The clients on these nodes, of those that hold their place."""

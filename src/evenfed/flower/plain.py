@@ -12,17 +12,19 @@ import torch
 from flwr.app import ArrayRecord, Message, RecordDict
 from torch import Tensor
 
+from ..core.average import ModelState
 from ..core.errors import InputError
 from ..core.fold import Fold
 from ..core.round import open_round
 from ..core.server import Record, Server, Update
 from . import reply_fields, wire
+from .array_layout import ArrayLayout
 from .connection import Connection
 from .drop_in.trips import Waiting, waiting_for_losses
 from .fleet_options import RoundClosing
 from .logs import log
 from .messaging import ClosingRule
-from .wire import Models, Shape, Task, Values
+from .wire import Models, Task, Values
 
 Losses = Mapping[int, float]  # by client
 
@@ -39,7 +41,7 @@ class PlainRound:
     def __init__(
         self,
         server: Server,
-        shape: Shape,
+        layout: ArrayLayout,
         task: Task,
         connection: Connection,
         trips: int = 3,
@@ -47,7 +49,7 @@ class PlainRound:
         closing: RoundClosing | None = None,
     ) -> None:
         self.server = server
-        self.shape = shape
+        self.layout = layout
         self.task = task
         self.connection = connection
         self.measured = dict(measured)  # losses that came with the last round's scores; with this round's, later
@@ -56,6 +58,7 @@ class PlainRound:
         self.fold: Fold | None = None
         self.closing = closing
         self.enough: ClosingRule | None = None  # of the replies to the messages handed out last
+        self.dropped: set[int] = set()  # clients that the log has named
         self.unanswered: dict[int, int] = {}  # node -> client, of the tasks without a reply
 
     def open(
@@ -116,9 +119,8 @@ class PlainRound:
                 update = wire.update_of(
                     reply=reply,
                     client=client,
-                    shape=self.shape,
+                    layout=self.layout,
                     theta=self.server.theta,
-                    buffers=self.server.buffers,
                 )
                 self._take(update, reply)
             except InputError as error:
@@ -164,6 +166,8 @@ class PlainRound:
         for client in list(tasks):
             if self.connection.is_silent(client):
                 del tasks[client]  # it has cost this round a timeout already
+            elif client not in self.connection.nodes and client not in self.dropped:
+                self._log_not_scored(client, self.connection.why_absent(client))
         models = {wire.ARRAYS: deployed}
         if current is not None:
             models[wire.CURRENT] = current
@@ -201,6 +205,8 @@ class PlainRound:
                 if name not in columns:
                     columns[name] = np.full(everyone, np.nan)
                 columns[name][client] = value
+        for client in self.unanswered.values():
+            self._log_not_scored(client, self._why_unanswered(client))
         return columns
 
     def _keep_loss(self, client: int, reply: Message) -> None:
@@ -241,7 +247,7 @@ class PlainRound:
         return self.unanswered.pop(node, None)
 
     def _losses_at(self, theta: Tensor, ids: Tensor) -> Tensor:
-        arrays = self.shape.arrays(theta, self.server.buffers)
+        arrays = self.layout.arrays(ModelState(theta, self.server.buffers))
         self.measured = {}  # of another model
         return self._losses(arrays, ids)
 
@@ -287,4 +293,5 @@ class PlainRound:
         return "no reply"
 
     def _log_dropped(self, client: int, reason: object) -> None:
+        self.dropped.add(client)
         self.connection.log_dropped(self.server.index, client, reason)

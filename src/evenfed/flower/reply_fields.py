@@ -17,6 +17,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.printable import printable
 from ..core.scalars import is_number
+from ..core.words import first_of
 from .logs import log
 
 Facts = Mapping[str, Any]  # what a client tells of itself
@@ -27,10 +28,20 @@ _FIRST_VERSION = b"\x93NUMPY\x01\x00"  # of numpy's format
 _KIND = re.compile(r"\b[A-Za-z_]*(?:Error|Exception|Interrupt|Exit)\b")
 
 
-def check_tell_errors(tell_errors: bool) -> bool:
-    if not isinstance(tell_errors, bool):
-        raise InputError(f"tell_errors={tell_errors!r}: give true or false")
-    return tell_errors
+class MissingMetricError(InputError):
+    """A reply has no metric of the name that was asked for."""
+
+    def __init__(self, name: str, values: MetricRecord) -> None:
+        self.name = name
+        self.present = first_of([str(key) for key in values], 6) or "nothing"
+        super().__init__(f"the reply holds no '{name}'; it has {self.present}")
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Refuse what is neither true nor false: "false" in quotes would count as true."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name}={value!r}: give true or false, without quotes")
+    return value
 
 
 def refuse_failure(reply: Message, tell_errors: bool = False) -> None:
@@ -95,7 +106,7 @@ def size(values: MetricRecord, name: str) -> float:
     """How many examples a client trains on."""
     count = number(values, name, least=0, most=LARGEST_SIZE)
     if count is None:
-        raise InputError(f"the reply holds no '{name}'; it has {_listed(values)}")
+        raise MissingMetricError(name, values)
     if count == 0:
         raise InputError(f"{name}=0: it trained on nothing")
     return count
@@ -105,7 +116,7 @@ def loss(values: MetricRecord, name: str, least: float) -> float:
     """A client's loss, at least what the algorithm can weigh."""
     value = number(values, name, least=least, most=LARGEST_LOSS)
     if value is None:
-        raise InputError(f"the reply holds no '{name}'; it has {_listed(values)}")
+        raise MissingMetricError(name, values)
     return value
 
 
@@ -199,8 +210,3 @@ def names(facts: Facts, name: str) -> list[str]:
         if not isinstance(value, str):
             raise InputError(f"{name} is no list of names")
     return list(values)
-
-
-def _listed(values: MetricRecord) -> str:
-    names = [str(name) for name in values]
-    return ", ".join(names[:6]) or "nothing"

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
@@ -15,9 +14,11 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..metrics import ACCURACY, Metric
+from ..metrics import Metric
 from . import reply_fields, wire
-from .client_info import ClientInfo, Model, facts_in
+from .array_layout import ArrayLayout
+from .client_info import ClientInfo, Model, agreed_metric, facts_in, most_common
+from .journal import clients_table
 from .logs import log
 from .messaging import LONGEST_PAUSE, SHORTEST_PAUSE, PendingReplies, Responsiveness
 from .sites import Admission, SiteList
@@ -32,24 +33,25 @@ class Roster:
     """
 
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
-    door: Admission = field(default_factory=Admission)  # who may join
+    admission: Admission = field(default_factory=Admission)  # who may join
+    judged_by: str | None = None  # the metric that the settings name
     lazily: bool = False  # clients are met when they are drawn: those not met yet have no size
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
     facts: dict[int, ClientInfo] = field(default_factory=dict)  # position -> what the client told of itself at first
     holders: dict[int, int] = field(default_factory=dict)  # position -> node, whether it is connected or not
     left_out: dict[int, str] = field(default_factory=dict)  # node -> reason
-    introduced: dict[int, ClientInfo] = field(default_factory=dict)  # node -> what it told of itself
+    identities: dict[int, ClientInfo] = field(default_factory=dict)  # node -> what it told of itself
     model: Model | None = None  # what the clients' model trains and keeps
-    settled: bool = False  # no longer open to another number of clients or another model
+    is_frozen: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
-    heard: Responsiveness = field(
+    responsiveness: Responsiveness = field(
         default_factory=Responsiveness
     )  # who answered, and who did not, since the last round ended
     unscored: set[int] = field(default_factory=set)  # clients of which it was said that they have no score
 
     def __post_init__(self) -> None:
-        if self.door.listed is not None:
-            self._check_sites(self.door.listed)
+        if self.admission.listed is not None:
+            self._check_sites(self.admission.listed)
         self.stated = self.clients
         self.present: set[int] = set()
         self.refused: dict[int, str] = {}  # node -> whose place it claims; it may hold it once that one has gone
@@ -64,7 +66,7 @@ class Roster:
             raise InputError(f"clients={self.clients}, but {sites.path} lists {count} sites; leave `clients` out")
         self.clients = count
 
-    def gather(
+    def wait_for_clients(
         self,
         grid: Grid,
         wait: float,
@@ -88,23 +90,33 @@ class Roster:
             if time.monotonic() >= deadline:
                 if known is not None and self.nodes:
                     break
-                wanted = "any" if self.clients is None else self.clients
-                connected = len(self.nodes)
-                raise InputError(
-                    f"{connected} of {wanted} clients connected within {wait:g} s; start the missing SuperNodes "
-                    'with --node-config "partition-id=K num-partitions=N", or give `clients`, `min_available` or a '
-                    f"longer `wait`{self.failures('; left out: ')}"
-                )
+                raise InputError(self._why_too_few(wait))
             time.sleep(0.2)
-        self.settled = True
+        self.is_frozen = True
         self.recall(known)
 
-    def settle(self) -> None:
+    def _why_too_few(self, wait: float) -> str:
+        """Too few clients: nodes are missing, or connected and have not answered yet."""
+        silent = len(self._awaited(self.present))
+        wanted = "" if self.clients is None else f" of {self.clients} clients"
+        left_out = self.failures("; left out: ")
+        if silent:
+            return (
+                f"{len(self.present)} nodes are connected, {len(self.nodes)}{wanted} answered who they are within "
+                f"{wait:g} s: raise `wait`, or look at the clients' logs{left_out}"
+            )
+        return (
+            f"{len(self.nodes)}{wanted or ' clients'} connected within {wait:g} s; start the missing SuperNodes "
+            'with --node-config "partition-id=K num-partitions=N", or give `clients`, `min_available` or a '
+            f"longer `wait`{left_out}"
+        )
+
+    def freeze(self) -> None:
         """End the introduction of the first clients of a fleet."""
         self._refuse_if_none_fits()
         if self.model is None:
             raise InputError("no client has answered who it is; give a longer `timeout`, or look at the clients' logs")
-        self.settled = True
+        self.is_frozen = True
 
     def _refuse_if_none_fits(self) -> None:
         failed = self.left_out or self.refused
@@ -114,7 +126,7 @@ class Roster:
 
     def failures(self, before: str) -> str:
         """Who was left out or refused, and why."""
-        reasons = {**self.door.turned_away, **self.left_out, **self.refused}
+        reasons = {**self.admission.turned_away, **self.left_out, **self.refused}
         parts = []
         for node, reason in reasons.items():
             parts.append(f"{before}node {node}: {reason}")
@@ -131,9 +143,9 @@ class Roster:
 
         Waits for those that it asks, unless so large a part of the clients is connected without them.
         """
-        self.look(grid)
+        self.refresh_connected(grid)
         new = self.present.difference(self._asked, resting)
-        self.introduce(grid, sorted(new), timeout, lambda: self._has(quorum))
+        self.ask_identity(grid, sorted(new), timeout, lambda: self._has(quorum))
 
     def _has(self, quorum: float) -> bool:
         if self.clients is None:
@@ -141,12 +153,12 @@ class Roster:
         enough = math.ceil(quorum * self.clients)
         return len(self.nodes) >= enough
 
-    def look(self, grid: Grid) -> None:
+    def refresh_connected(self, grid: Grid) -> None:
         """Note who is connected; nodes that no site of the list stands for are left out unasked."""
-        self.present = set(self.door.admitted(grid, grid.get_node_ids()))
-        self._enter()
+        self.present = set(self.admission.admitted(grid, grid.get_node_ids()))
+        self._register()
 
-    def introduce(
+    def ask_identity(
         self,
         grid: Grid,
         nodes: Iterable[int],
@@ -159,7 +171,7 @@ class Roster:
         """
         questions = self._questions
         if questions is None or questions.grid is not grid:
-            questions = PendingReplies(grid, self.heard)
+            questions = PendingReplies(grid, self.responsiveness)
             self._questions = questions
             self._asked &= self._answered()
         asked = set()
@@ -176,14 +188,14 @@ class Roster:
         pause = SHORTEST_PAUSE
         while True:
             late = time.monotonic() >= deadline
-            self._hear(questions)
-            self._enter()
+            self._read_replies(questions)
+            self._register()
             if late or enough() or not self._awaited(asked):
                 break
             time.sleep(pause)
             pause = min(1.5 * pause, LONGEST_PAUSE)
         if late and timeout:
-            self.heard.silent.update(self._awaited(asked))
+            self.responsiveness.silent.update(self._awaited(asked))
 
     def _awaited(self, nodes: Collection[int]) -> set[int]:
         """Of these nodes, those that were asked and have not answered."""
@@ -192,22 +204,22 @@ class Roster:
 
     def _answered(self) -> set[int]:
         """The nodes that have said who they are, or were left out."""
-        return {*self.introduced, *self.left_out}
+        return {*self.identities, *self.left_out}
 
-    def _hear(self, questions: PendingReplies) -> None:
+    def _read_replies(self, questions: PendingReplies) -> None:
         for reply in questions.all():
             node = reply.metadata.src_node_id
             try:
                 reply_fields.refuse_failure(reply, self.tell_errors)
-                self.introduced[node] = facts_in(reply)
+                self.identities[node] = facts_in(reply)
             except InputError as error:
                 self._leave_out(node, error)
 
-    def _enter(self) -> None:
+    def _register(self) -> None:
         """Give each connected node its place."""
-        if not self.settled:
+        if not self.is_frozen:
             self._agree()
-        for node, facts in self.introduced.items():
+        for node, facts in self.identities.items():
             if node not in self.present or node in self.left_out:
                 continue
             if self.holders.get(facts.position) == node:
@@ -231,7 +243,7 @@ class Roster:
             reason = f"partition-id={position} is held by node {holder}, which is connected"
             if self.refused.get(node) != reason:
                 self.refused[node] = reason
-                self.door.refuse(node, reason)
+                self.admission.refuse(node, reason)
             return
         self.refused.pop(node, None)
         self.holders[position] = node
@@ -242,34 +254,34 @@ class Roster:
 
     def _as_listed(self, node: int, facts: ClientInfo) -> ClientInfo:
         """With the name that the list of sites gives, and no more examples than it allows."""
-        site = self.door.sites.get(node)
+        site = self.admission.sites.get(node)
         if site is None:
             return facts
-        train = self.door.believed(node, facts.position, facts.train)
+        train = self.admission.believed(node, facts.position, facts.train)
         return dataclasses.replace(facts, name=site.name or facts.name, train=int(train))
 
     def is_of_no_use(self, node: int) -> bool:
         """Whether a node is known to be refused, or to have no data to train on."""
         if node in self.left_out or node in self.refused:
             return True
-        facts = self.introduced.get(node)
+        facts = self.identities.get(node)
         return facts is not None and facts.train == 0
 
     def _leave_out(self, node: int, reason: InputError) -> None:
         self.left_out[node] = str(reason)
-        self.door.refuse(node, reason, "left out")
+        self.admission.refuse(node, reason, "left out")
 
     def _agree(self) -> None:
         """How many clients there are and what their model trains: what most nodes say. On a change all enter anew."""
-        if len(self.introduced) == self._agreed_on:
+        if len(self.identities) == self._agreed_on:
             return
-        self._agreed_on = len(self.introduced)
+        self._agreed_on = len(self.identities)
         before = (self.clients, self.model)
         if self.stated is None:
-            self.clients = _most_common(facts.partitions for facts in self.introduced.values()) or None
-        self.model = _most_common(facts.model for facts in self.introduced.values())
+            self.clients = most_common(facts.partitions for facts in self.identities.values()) or None
+        self.model = most_common(facts.model for facts in self.identities.values())
         if (self.clients, self.model) != before:
-            for node in self.introduced:
+            for node in self.identities:
                 self.left_out.pop(node, None)
             self.holders = {}
             self.facts = {}
@@ -289,7 +301,7 @@ class Roster:
             )
         if facts.model != self.model:
             raise InputError("its model trains other parameters than the other clients' models")
-        self.door.check_place(node, position)
+        self.admission.check_place(node, position)
 
     def recall(self, known: wire.Values | None) -> None:
         """Take from an earlier run's header the facts of clients that are not there."""
@@ -322,11 +334,11 @@ class Roster:
         """A client in the log: its position, which other files know it by, and its name."""
         return f"client {client} ({self.name(client)})"
 
-    def shape(self, arrays: ArrayRecord) -> wire.Shape:
+    def layout(self, arrays: ArrayRecord) -> ArrayLayout:
         """Which of the model's arrays travel, by what the clients' model trains and keeps."""
         assert self.model is not None
         parameters, buffers = self.model
-        return wire.Shape.of(arrays, parameters, buffers)
+        return ArrayLayout.of(arrays, parameters, buffers)
 
     def names(self) -> list[str]:
         return [self.name(position) for position in range(self.clients or 0)]
@@ -340,13 +352,12 @@ class Roster:
 
     def score_range(self) -> tuple[float, float]:
         """Where scores lie: accuracies within 0 .. 1, where most clients say that theirs are."""
-        are_accuracies = _most_common(facts.counts_right_answers for facts in self.facts.values())
+        are_accuracies = most_common(facts.counts_right_answers for facts in self.facts.values())
         return (0.0, 1.0) if are_accuracies else (-math.inf, math.inf)
 
     def metric(self) -> Metric:
-        """What clients are judged by, as most of those say that hold test data."""
-        named = _most_common(facts.metric for facts in self.facts.values() if facts.test)
-        return named or ACCURACY
+        """What clients are judged by."""
+        return agreed_metric(self.facts.values(), self.judged_by)
 
     def sizes(self, earlier: wire.Values | None) -> Tensor:
         """[n] training-set sizes, which are fixed for a run: what its clients said at first counts."""
@@ -371,17 +382,4 @@ class Roster:
 
     def describe(self) -> dict[str, Any]:
         """As a run's header keeps it."""
-        return {
-            "names": self.names(),
-            "train": self.column("train"),
-            "test": self.column("test"),
-            "classes": None,
-            "split_seed": None,
-            "notes": [],
-        }
-
-
-def _most_common(values: Iterable[Any]) -> Any:
-    """The first of those that occur most often; None of none."""
-    counts = Counter(values)
-    return max(counts, key=counts.__getitem__, default=None)
+        return clients_table(self.names(), self.column("train"), self.column("test"))

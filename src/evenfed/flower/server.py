@@ -20,6 +20,7 @@ from ..settings import Settings, extended
 from ..simulate.problem import initial_model
 from . import fleet_options
 from .client import ModelFunction
+from .logs import shorten_input_errors
 from .metrics import EvaluateFunction
 from .strategy import FairStrategy
 
@@ -41,6 +42,16 @@ OWN = (
 )
 
 
+class AbsentRunError(InputError):
+    """There is no run to resume."""
+
+
+class FairServerApp(ServerApp):
+    """A server app that can say which strategy a run's configuration asks for."""
+
+    strategy: Callable[[Mapping[str, Any]], FairStrategy]
+
+
 def server_app(
     model: ModelFunction,
     *,
@@ -48,7 +59,7 @@ def server_app(
     evaluate_fn: EvaluateFunction | None = None,
     wrap: Callable[[Strategy], Strategy] | None = None,
     **defaults: Any,
-) -> ServerApp:
+) -> FairServerApp:
     """A Flower server app that trains `model()` with the strategy the run's configuration asks for.
 
     `[tool.flwr.app.config.evenfed]` of the app's pyproject.toml, or the option
@@ -70,12 +81,17 @@ def server_app(
     >>> import torch
     >>> app = server_app(lambda: torch.nn.Linear(4, 3), algorithm="semi_vred", rounds=5, lr=0.1)
     """
-    app = ServerApp()
+    app = FairServerApp()
+
+    def strategy_of(run_config: Mapping[str, Any], run_id: int = 0) -> FairStrategy:
+        return _strategy(options(run_config, defaults), run_id, listen)
+
+    app.strategy = strategy_of
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        chosen = options(context.run_config, defaults)
-        strategy = _strategy(chosen, context.run_id, listen)
+        shorten_input_errors()
+        strategy = strategy_of(context.run_config, context.run_id)
         start = initial_model(model, strategy.settings.seed)
         strategy.module = start
         wrapped = None if wrap is None else _wrapped(wrap, strategy)
@@ -166,13 +182,15 @@ def place_of(
     is_id = resume is not None and not isinstance(resume, bool)
     if out is False:
         if resume:
-            raise InputError("out=false keeps nothing to resume from; leave `resume` or `out` out")
+            raise InputError("evenfed.out=false keeps nothing to resume from; leave evenfed.resume or evenfed.out out")
         return None, None
     if out is not None:
         if not isinstance(out, str | Path):
-            raise InputError(f"out={out!r}: give a folder, or false to keep nothing")
+            raise InputError(f"evenfed.out={out!r}: give a folder, or false to keep nothing")
         if is_id:
-            raise InputError(f"resume={resume} names a run below {RUNS}; leave `out` out, or give resume=true")
+            raise InputError(
+                f"evenfed.resume={resume} names a run below {RUNS}; leave evenfed.out out, or give evenfed.resume=true"
+            )
         return Path(out), bool(resume) if resume is not None else None
     if is_id:
         return _named(str(resume)), True
@@ -184,7 +202,9 @@ def place_of(
 def _named(run_id: str) -> Path:
     path = RUNS / run_id
     if Path(run_id).name != run_id or not path.is_dir():
-        raise InputError(f"resume={run_id}: there is no folder {path.resolve()}; `flwr list` shows the ids of runs")
+        raise AbsentRunError(
+            f"evenfed.resume={run_id}: there is no folder {path.resolve()}; `flwr list` shows the ids of runs"
+        )
     return path
 
 
@@ -196,8 +216,8 @@ def _latest(label: str, seed: int) -> Path:
         if header.exists():
             written[header.stat().st_mtime] = path
     if not written:
-        raise InputError(
-            f"resume: {RUNS.resolve()} holds no run of {label} with seed {seed}; leave `resume` out to begin one, or "
-            "give its folder with `out`"
+        raise AbsentRunError(
+            f"evenfed.resume: {RUNS.resolve()} holds no run of {label} with seed {seed}; leave evenfed.resume out to "
+            "begin one, or give its folder with evenfed.out"
         )
     return written[max(written)]

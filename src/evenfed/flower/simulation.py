@@ -3,14 +3,14 @@
 import importlib.util
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from ..core.errors import InputError
+from .logs import quieter
 from .no_telemetry import keep_ray_at_home
 
 
@@ -39,23 +39,5 @@ def simulate(
         "client_resources": {"num_cpus": 1, "num_gpus": 1 / cores if gpu else 0.0},
     }
     keep_ray_at_home()
-    with _only_what_matters():
+    with quieter(logging.WARNING, without="DEPRECATED FEATURE"):  # that this call will move
         run_simulation(server, app, clients, backend_config=backend)  # type: ignore[arg-type]
-
-
-@contextmanager
-def _only_what_matters() -> Iterator[None]:
-    """Flower's log from warnings on, without its notice that this call will move."""
-    logger = logging.getLogger("flwr")
-    level = logger.level
-
-    def wanted(line: logging.LogRecord) -> bool:
-        return "DEPRECATED FEATURE" not in line.getMessage()
-
-    logger.setLevel(logging.WARNING)
-    logger.addFilter(wanted)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        logger.removeFilter(wanted)

@@ -23,22 +23,21 @@ from ..core.server import Record, Server
 from ..settings import Settings
 from ..simulate.state import Run, State
 from . import wire
+from .array_layout import ArrayLayout
 from .drop_in.trips import check_trips
-from .fleet_options import FleetOptions, seconds
+from .fleet_options import FleetOptions, check_known, seconds
 from .journal import AboutClients, Journal
-from .log_lines import final_table, guard_lines, round_line
-from .logs import log
+from .logs import final_table, guard_caution, guard_lines, log, log_end, round_line
 from .loop import Loop
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .participation import DrawnClients, Participation
-from .plain import PlainRound
-from .reply_fields import check_tell_errors
+from .reply_fields import check_flag
 from .roster import Roster
 from .secagg.masking_client import LEAST
-from .secagg.private import PrivateRound, check_algorithm
+from .secagg.private import check_private
 from .sites import Admission
-from .strategy_state import StrategyState, first_server
-from .wire import Shape, Task
+from .strategy_state import Round, StrategyState, first_server
+from .wire import Task
 from .wrappers import described
 
 IN_ORDER = "flower: replies in order"
@@ -97,8 +96,9 @@ class FairStrategy(Strategy):
         variant = Variant.of_entry(algorithm, label)
         self.algorithm = variant.algorithm
         self.label = variant.label
-        self.habits = FleetOptions.taken_from(options)
-        self.habits.check_beside(ordered, private)
+        self.fleet_options = FleetOptions.taken_from(options)
+        check_known(options)
+        self.fleet_options.check_beside(ordered, private)
         chosen = {**variant.options, **options, "engine": "flower"}
         if trips == 1:
             chosen.setdefault("evaluate_every", 0)
@@ -109,29 +109,34 @@ class FairStrategy(Strategy):
             clients = check_whole("clients", clients, 1)
         self.wait = seconds("wait", wait)
         self.timeout = seconds("timeout", timeout)
-        if not isinstance(private, bool):
-            raise InputError(f"private={private!r}: give true or false")
+        self.private = check_flag("private", private)
+        self.ordered = check_flag("ordered", ordered)
         if private:
-            check_algorithm(self.algorithm)
-        self.private = private
+            check_private(self.algorithm, self.settings)
         check_trips(trips, self.algorithm, self.settings, private)
         self.trips = trips
-        self.ordered = ordered
         self.header = header
-        self.roster = Roster(clients, Admission.of(sites), tell_errors=check_tell_errors(tell_errors))
+        self.roster = Roster(
+            clients,
+            Admission.of(sites),
+            judged_by=self.settings.metric,
+            tell_errors=check_flag("tell_errors", tell_errors),
+        )
         least = LEAST if private else 1
-        self.taking_part = Participation(self.habits, self.settings, self.roster, self.wait, self.timeout, least)
+        self.participation = Participation(
+            self.fleet_options, self.settings, self.roster, self.wait, self.timeout, least
+        )
         self.module: nn.Module | None = None  # of the model's kind, for callbacks
         self.about: RunInfo | None = None  # what callbacks see of the clients, where more is known than they tell
         self.evaluate_fn: EvaluateFunction | None = None
         self.how = IN_ORDER if ordered else AS_THEY_ARRIVE
-        self._begun: StrategyState | None = None
+        self._started: StrategyState | None = None
         self._privacy: dict[str, Any] | None = None  # settings of a wrapper
 
     @property
     def server(self) -> Server:
         """What the server holds between rounds."""
-        return self._standing.server
+        return self._state.server
 
     @property
     def deployed(self) -> ArrayRecord:
@@ -141,14 +146,14 @@ class FairStrategy(Strategy):
         """
         restored = self.journal.restored
         if restored is not None:
-            return self._standing.shape.arrays(restored.theta, restored.buffers)
-        return self._standing.deployed
+            return self._state.layout.arrays(restored.current)
+        return self._state.deployed
 
     @property
-    def _standing(self) -> StrategyState:
-        if self._begun is None:
+    def _state(self) -> StrategyState:
+        if self._started is None:
             raise InputError("the strategy has not begun; call start(grid, initial_arrays)")
-        return self._begun
+        return self._started
 
     @property
     def records(self) -> list[Record]:
@@ -186,19 +191,21 @@ class FairStrategy(Strategy):
         arrays, and those that `evaluate_fn` gets, are of the deployed model; from Flower's own, of the current one.
         `wrapped`: one of Flower's privacy wrappers around this strategy, to be run in its place.
         """
+        began = time.perf_counter()
         outer = wrapped or self
         if wrapped is not None:
             self._privacy = described(wrapped, self.private)
         if num_rounds is not None:
-            self.settings = dataclasses.replace(self.settings, rounds=num_rounds)
+            rounds = check_whole("num_rounds", num_rounds, 1)
+            self.settings = dataclasses.replace(self.settings, rounds=rounds)
         if timeout is not None:
             self.timeout = timeout
-            self.taking_part.timeout = timeout
+            self.participation.timeout = timeout
         self.evaluate_fn = evaluate_fn
         self.journal.run = Run(self.label, self.algorithm, self.settings)
         outer.summary()
         try:
-            arrays = self._stand(initial_arrays, grid)
+            arrays = self._resume_or_begin(initial_arrays, grid)
             result = result_of(self.records, self.journal.about.metric)
             if self.server.index == 0:
                 add_initial(result, evaluate_fn, self.deployed)
@@ -207,25 +214,24 @@ class FairStrategy(Strategy):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.journal.sizes, self.journal.name, self.journal.about.metric):
-            log(INFO, "\t%s", line)
+        lines = final_table(self.records, self.journal.sizes, self.journal.name, self.journal.about.metric)
+        log_end(result, lines, len(self.records), time.perf_counter() - began)
         return result
 
     def _asking(self, outer: Strategy) -> Callable[[Iterable[Message]], Iterable[Message]]:
         """How replies come: one by one, unless a wrapper reads them more than once."""
-        ask = self._standing.replies
+        ask = self._state.replies
         if outer is self:
             return ask
         return lambda messages: list(ask(messages))
 
-    def _stand(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
+    def _resume_or_begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
         """Where the run was left; a finished one needs no client for that. Returns the current model."""
         if not self.journal.is_finished(self._config()):
             return self._begin(arrays, grid)
         server = self.journal.ended_state().server
-        buffer_names = tuple(name for name in arrays if name in server.buffers)
-        self._begun = StrategyState(server, Shape(server.layout, buffer_names))
-        return self._begun.arrays
+        self._started = StrategyState(server, ArrayLayout.of_model(server.layout, server.current))
+        return self._started.arrays
 
     def configure_train(
         self,
@@ -235,15 +241,15 @@ class FairStrategy(Strategy):
         grid: Grid,
     ) -> Iterable[Message]:
         """Find the clients' weights, and give training tasks to those with a weight."""
-        if self._begun is None:
+        if self._started is None:
             self._begin(arrays, grid)
         else:
-            self.taking_part.next_round(grid, self._begun.server.index)
-            self._begun.adopt(arrays)
-        standing = self._standing
-        standing.began = time.perf_counter()
-        drawn = self._drawn(standing, grid)
-        server = standing.server
+            self.participation.next_round(grid, self._started.server.index)
+            self._started.adopt(arrays)
+        state = self._state
+        state.began = time.perf_counter()
+        drawn = self._drawn(state, grid)
+        server = state.server
         settings = self.settings
         task = Task.of(
             run=f"{self.label}, seed {settings.seed}",
@@ -251,35 +257,25 @@ class FairStrategy(Strategy):
             settings=settings,
             algorithm=self.algorithm,
         )
-        connection = self.taking_part.connection(grid, server.index, self.ordered)
+        connection = self.participation.connection(grid, server.index, self.ordered)
         if self.private:
-            standing.round = PrivateRound(server, standing.shape, task, connection, standing.ahead)
+            round: Round = state.private_round(task, connection)
         else:
-            standing.round = PlainRound(
-                server,
-                standing.shape,
-                task,
-                connection,
-                self.trips,
-                standing.measured,
-                drawn.closing,
-            )
-        standing.measured = {}
-        standing.ahead = None
-        return standing.round.open(drawn.ids, standing.arrays, standing.weighed, config)
+            round = state.plain_round(task, connection, self.trips, drawn.closing)
+        return round.open(drawn.ids, state.arrays, state.weighed, config)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the replies into the step; what fails or does not fit is dropped and named."""
-        standing = self._standing
-        if standing.round is None or standing.record is not None:
+        state = self._state
+        if state.round is None or state.record is not None:
             raise InputError(f"round {server_round} was not configured; call configure_train first")
-        standing.round.collect(replies)
-        record = standing.close()
+        state.round.collect(replies)
+        record = state.close()
         for line in guard_lines(record, self.roster.who):
             log(WARNING, "%s", line)
-        return standing.arrays, train_metrics(record)
+        return state.arrays, train_metrics(record)
 
     def configure_evaluate(
         self,
@@ -292,69 +288,72 @@ class FairStrategy(Strategy):
 
         Of the model that the round deploys, and of the current one where that is another.
         """
-        standing = self._standing
-        if standing.record is None:  # a wrapper refused the replies: nothing was aggregated
-            standing.close()
-        standing.adopt(arrays)
-        finished_rounds = standing.server.index
+        state = self._state
+        if state.record is None:  # a wrapper refused the replies: nothing was aggregated
+            state.close()
+        state.adopt(arrays)
+        finished_rounds = state.server.index
         every = self.settings.evaluate_every
         due = every != 0 and finished_rounds % every == 0
         last = finished_rounds >= self.settings.rounds
         if not due and not last:
             return []
-        assert standing.round is not None
-        current = None if self.settings.average is None else standing.arrays
-        tested = self.taking_part.judge(grid, standing.server)
-        standing.round.connection = self.taking_part.connection(grid, finished_rounds - 1, self.ordered)
+        assert state.round is not None
+        current = None if self.settings.average is None else state.arrays
+        tested = self.participation.judge(grid, state.server)
+        state.round.connection = self.participation.connection(grid, finished_rounds - 1, self.ordered)
         asks_ahead = self.trips == 2 or self.private
         if last or not asks_ahead:
-            return standing.round.ask_scores(tested, standing.deployed, current, config)
+            return state.round.ask_scores(tested, state.deployed, current, config)
         weighed_is_sent_as = wire.ARRAYS
         if current is not None and self.settings.weigh_at == "current":
             weighed_is_sent_as = wire.CURRENT
-        following = self._drawn(standing, grid).ids.tolist()
-        return standing.round.ask_scores(tested, standing.deployed, current, config, following, weighed_is_sent_as)
+        following = self._drawn(state, grid).ids.tolist()
+        return state.round.ask_scores(tested, state.deployed, current, config, following, weighed_is_sent_as)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record and end the round: it is written down, with a checkpoint."""
-        standing = self._standing
-        assert standing.round is not None and standing.record is not None
-        scores = standing.round.collect_scores(replies)
-        standing.measured = standing.round.measured
-        standing.ahead = standing.round.ahead
-        took = time.perf_counter() - standing.began
+        state = self._state
+        assert state.round is not None and state.record is not None
+        scores = state.round.collect_scores(replies)
+        state.measured = state.round.measured
+        state.ahead = state.round.ahead
+        took = time.perf_counter() - state.began
         central = None
         if self.evaluate_fn is not None:
-            central = self.evaluate_fn(standing.server.index, standing.deployed)
-        record = self.roster.door.noted(standing.record)
+            central = self.evaluate_fn(state.server.index, state.deployed)
+        record = self.roster.admission.noted(state.record)
         record = dataclasses.replace(record, seconds=took, central=numbers_of(central), **scores)
-        self.taking_part.end_round(record.index)
-        standing.round = None
-        standing.record = None
+        self.participation.end_round(record.index)
+        state.round = None
+        state.record = None
         log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name, self.journal.about.metric))
-        is_last = standing.server.index >= self.settings.rounds
-        self.journal.clients = self.taking_part.newly_met(is_last) or self.journal.clients
-        self.journal.after_round(record, standing.server, self.taking_part.resting.notes())
+        is_last = state.server.index >= self.settings.rounds
+        self.journal.clients = self.participation.newly_met(is_last) or self.journal.clients
+        self.journal.after_round(record, state.server, self.participation.resting.notes())
         return score_metrics(record, self.journal.about.metric)
 
-    def _drawn(self, standing: StrategyState, grid: Grid) -> DrawnClients:
+    def _drawn(self, state: StrategyState, grid: Grid) -> DrawnClients:
         """Who takes part in the server's next round."""
-        drawn = self.taking_part.draw(grid, standing.server)
-        standing.server = self.taking_part.sized(standing.server)
+        drawn = self.participation.draw(grid, state.server)
+        state.server = self.participation.sized(state.server)
         return drawn
 
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
         """Meet the clients, and stand where the run was left."""
         header = None if self.folder is None else self.folder.header()
         earlier_clients = None if header is None else header.clients
-        self.taking_part.resting.recall(self.journal.kept_notes())
-        self.taking_part.begin(grid, earlier_clients)
-        shape = self.roster.shape(arrays)
+        self.participation.resting.recall(self.journal.kept_notes())
+        self.participation.begin(grid, earlier_clients)
+        layout = self.roster.layout(arrays)
         sizes = self.roster.sizes(earlier_clients)
-        server = first_server(self.algorithm, self.settings, shape, arrays, sizes, self.private)
+        server = first_server(self.algorithm, self.settings, layout, arrays, sizes, self.private)
+        caution = guard_caution(server)
+        if caution is not None:
+            log(WARNING, "%s", caution)
         state = self.journal.begin(self._header(len(server.theta)), State(server), self.how, self._about())
-        self._begun = StrategyState(state.server, shape)
-        return self._begun.arrays
+        self._started = StrategyState(state.server, layout)
+        return self._started.arrays
 
     def _about(self) -> RunInfo:
         """As callbacks see them."""

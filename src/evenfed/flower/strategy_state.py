@@ -1,4 +1,4 @@
-"""Where a strategy stands: between rounds the server, within one what is open."""
+"""The state of a strategy: the server between rounds, and the open round."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -12,47 +12,52 @@ from ..core.server import Record, Server
 from ..core.server_step import with_average
 from ..settings import Settings
 from ..simulate.initial_state import new_server
+from .array_layout import ArrayLayout
+from .connection import Connection
+from .fleet_options import RoundClosing
 from .plain import PlainRound
 from .secagg.private import NextRoundSetup, PrivateRound, check_run, with_private_memory
-from .wire import Shape
+from .wire import Task
+
+Round = PlainRound | PrivateRound
 
 
 def first_server(
     algorithm: Algorithm,
     settings: Settings,
-    shape: Shape,
+    layout: ArrayLayout,
     arrays: ArrayRecord,
     sizes: Tensor,
     private: bool,
 ) -> Server:
     """The server before its first round, over clients of these sizes [n]."""
-    travelling = shape.chosen(arrays)
-    theta, buffers = shape.read(travelling)
+    travelling = layout.chosen(arrays)
+    theta, buffers = layout.read(travelling)
     server = new_server(
         algorithm,
         settings,
         theta,
         sizes,
-        layout=shape.layout,
-        buffers=buffers,
+        layout=layout.layout,
+        buffers=dict(buffers),
     )
     if not private:
         return server
     with_data = sizes > 0
     count = settings.drawn(int(with_data.sum()))
-    check_run(count, shape)
+    check_run(count, layout.buffers)
     return with_private_memory(server)
 
 
 class StrategyState:
     """The server and its models as Flower holds them, and the open round."""
 
-    def __init__(self, server: Server, shape: Shape) -> None:
+    def __init__(self, server: Server, layout: ArrayLayout) -> None:
         self.server = server
-        self.shape = shape
-        self.arrays = shape.arrays(server.theta, server.buffers)  # the current model, which clients train
+        self.layout = layout
+        self.arrays = layout.arrays(server.current)  # the current model, which clients train
         self.average_before: Average | None = None  # as it stood before the last round
-        self.round: PlainRound | PrivateRound | None = None
+        self.round: Round | None = None
         self.record: Record | None = None  # of the round, once its step is taken
         self.measured: dict[int, float] = {}  # losses at the model `weighed` of the next round, by client
         self.ahead: NextRoundSetup | None = None  # what a private round has done for the next
@@ -71,7 +76,25 @@ class StrategyState:
     def _arrays_of(self, model: ModelState) -> ArrayRecord:
         if model.theta is self.server.theta:
             return self.arrays
-        return self.shape.arrays(model.theta, model.buffers)
+        return self.layout.arrays(model)
+
+    def plain_round(
+        self,
+        task: Task,
+        connection: Connection,
+        trips: int,
+        closing: RoundClosing,
+    ) -> PlainRound:
+        """Open the next round in the clear."""
+        self.round = PlainRound(self.server, self.layout, task, connection, trips, self.measured, closing)
+        self.measured = {}
+        return self.round
+
+    def private_round(self, task: Task, connection: Connection) -> PrivateRound:
+        """Open the next round of masked sums."""
+        self.round = PrivateRound(self.server, task, connection, self.ahead)
+        self.ahead = None
+        return self.round
 
     def adopt(self, arrays: ArrayRecord) -> None:
         """Go on from the model that Flower holds: a wrapper may have added noise to ours.
@@ -82,9 +105,9 @@ class StrategyState:
             return
         self.measured = {}  # of another model
         self.ahead = None
-        received, buffers = self.shape.read(arrays)
+        received, buffers = self.layout.read(arrays)
         theta = received.to(self.server.theta)
-        server = dataclasses.replace(self.server, theta=theta, buffers=buffers)
+        server = dataclasses.replace(self.server, theta=theta, buffers=dict(buffers))
         if self.average_before is not None:
             server = with_average(server, self.average_before, skipped=False)
         self.server = server
@@ -105,5 +128,5 @@ class StrategyState:
             self.average_before = before  # else the model is still that of an earlier round
         self.server = server
         self.record = record
-        self.arrays = self.shape.arrays(server.theta, server.buffers)
+        self.arrays = self.layout.arrays(server.current)
         return record

@@ -6,11 +6,10 @@ and then the buffers; frozen parameters stay where they are.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from torch import Tensor
 
@@ -21,11 +20,10 @@ from ..core.errors import InputError
 from ..core.naming import described
 from ..core.server import Update
 from ..core.streams import Batching
-from ..core.vector import Layout
 from ..local.optimizer import optimizer_of
 from ..local.training import LocalTraining
 from ..settings import BatchNorm, Settings
-from . import reply_fields
+from .array_layout import ArrayLayout
 
 # kinds of messages
 DESCRIBE = "query.describe"
@@ -43,7 +41,6 @@ METRICS = "metrics"
 
 Values = Mapping[str, Any]  # by name
 Models = Mapping[str, ArrayRecord]  # by the record's name
-Buffers = Mapping[str, Tensor]  # by name
 
 _SEEDS = ("seed", "local_seed")
 PREFIX = "evenfed."  # of a task's fields in the configuration, which wrappers write to as well
@@ -170,105 +167,23 @@ def algorithm_from(text: str) -> Algorithm:
     return get(description["name"], **description["options"])
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Which arrays of a model travel: trained parameters by `layout`, then the buffers named."""
-
-    layout: Layout
-    buffers: tuple[str, ...]
-
-    @classmethod
-    def of(cls, arrays: ArrayRecord, parameters: Iterable[str], buffers: Iterable[str]) -> "Shape":
-        """From the initial model and the names that the clients' model trains and keeps as buffers."""
-        names = tuple(parameters)
-        missing = [name for name in names if name not in arrays]
-        if missing:
-            listed = ", ".join(missing[:3])
-            raise InputError(
-                f"the initial model lacks {listed}, which the clients' model trains; "
-                "start from the state_dict of the same model"
-            )
-        shapes = []
-        for name in names:
-            shape = torch.Size(arrays[name].shape)
-            shapes.append(shape)
-        layout = Layout(names, tuple(shapes))
-        present = tuple(name for name in buffers if name in arrays)
-        return cls(layout, present)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Everything that travels, in its order."""
-        parameters = self.layout.names or ()
-        return (*parameters, *self.buffers)
-
-    def chosen(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Of these arrays, those that travel."""
-        travelling = {name: arrays[name] for name in self.names}
-        return ArrayRecord(travelling)
-
-    def arrays(self, theta: Tensor, buffers: Buffers) -> ArrayRecord:
-        tensors = self.layout.unflatten(theta.detach().cpu())
-        assert isinstance(tensors, dict)
-        for name in self.buffers:
-            tensors[name] = buffers[name].detach().cpu()
-        return ArrayRecord(tensors)
-
-    def read(self, arrays: ArrayRecord) -> tuple[Tensor, dict[str, Tensor]]:
-        """(theta [D], buffers); other names, shapes or non-finite numbers are refused."""
-        unexpected = sorted(set(arrays) ^ set(self.names))
-        if unexpected:
-            listed = ", ".join(unexpected[:3])
-            raise InputError(f"the model has other arrays than was sent ({listed})")
-        tensors = {}
-        for name in self.names:
-            tensors[name] = reply_fields.tensor(name, arrays[name])
-        buffers = {}
-        for name in self.buffers:
-            buffers[name] = tensors.pop(name)
-        for name, tensor in tensors.items():
-            if not tensor.is_floating_point():
-                raise InputError(f"{name} is of type {tensor.dtype}, not a real number")
-        theta = self.layout.flatten(tensors)
-        _check_finite("its parameters", theta)
-        for name, values in buffers.items():
-            _check_finite(name, values)
-        return theta, buffers
-
-
-def _check_finite(name: str, values: Tensor) -> None:
-    if not values.is_floating_point():
-        return
-    if not bool(values.isfinite().all()):
-        raise InputError(f"NaN or infinity in {name}")
-
-
 def update_of(
     reply: Message,
     client: int,
-    shape: Shape,
+    layout: ArrayLayout,
     theta: Tensor,
-    buffers: Buffers,
 ) -> Update:
     """A train reply as the fold takes it; refused where it does not fit the model that was sent."""
     content = reply.content
     model = content.get(ARRAYS)
     if not isinstance(model, ArrayRecord):
         raise InputError("the reply holds no model")
-    trained, trained_buffers = shape.read(model)
-    rows = {}
-    for name, value in trained_buffers.items():
-        shape_received = list(value.shape)
-        shape_sent = list(buffers[name].shape)
-        if shape_received != shape_sent:
-            raise InputError(f"buffer {name} has shape {shape_received}, not {shape_sent}")
-        if value.dtype != buffers[name].dtype:
-            raise InputError(f"buffer {name} is of type {value.dtype}, not {buffers[name].dtype}")
-        rows[name] = value[None]
+    trained, buffers = layout.read(model)
+    rows = {name: values[None] for name, values in buffers.items()}
     snapshot = None
     model_between = content.get(SNAPSHOT)
     if isinstance(model_between, ArrayRecord):
-        kept, _ = shape.read(model_between)
+        kept, _ = layout.read(model_between)
         snapshot = theta - kept.to(theta)
     return Update(
         ids=client,

@@ -18,16 +18,22 @@ from ...core.errors import InputError, check_whole
 from ...core.words import first_of
 from ...simulate.problem import initial_model
 from .. import wire
+from ..array_layout import ArrayLayout
 from ..client import SiteApp
-from ..server import initial_arrays
+from ..logs import quieter
+from ..secagg.private import check_run
+from ..server import AbsentRunError, FairServerApp, initial_arrays
+from ..strategy import FairStrategy
 from .dry_run import DryRun, contexts_of, first_model, order
 from .project import Project, loaded, read_project, why
 
+RESUME = "evenfed.resume"
+SITES = "evenfed.sites"
 OWN_RUN: dict[str, Any] = {  # writes nothing, begins anew, has no nodes with keys, and its losses are seen
     "evenfed.out": False,
-    "evenfed.resume": "",
+    RESUME: "",
     "evenfed.track": "",
-    "evenfed.sites": "",
+    SITES: "",
     "evenfed.private": False,
 }
 OTHERS = "the client app is not evenfed's: each site trained as its app says, and the loss is that of training"
@@ -80,15 +86,41 @@ def check_app(folder: Path, sites: int, run_config: str = "") -> CheckReport:
     if sites > MOST_SITES:
         raise InputError(f"--sites {sites}: at most {MOST_SITES} are tried")
     project = read_project(folder, run_config)
-    with _quietly(), loaded(project) as (client, server):
+    with quieter(logging.ERROR), loaded(project) as (client, server):
         own = isinstance(client, SiteApp)
-        config = {**project.run_config, **OWN_RUN} if own else project.run_config
-        trial = AppTrial(project, client, server, config, contexts_of(sites, config), CheckReport(own))
+        report = CheckReport(own)
+        config = project.run_config
+        strategy = None
+        if isinstance(server, FairServerApp):
+            strategy = _strategy_of(server, config, report)
+            if strategy is None:
+                return report
+        if own:
+            config = {**config, **OWN_RUN}
+        trial = AppTrial(project, client, server, config, contexts_of(sites, config), report, strategy)
         if own:
             trial.of_own_app()
         else:
             trial.of_any_app()
-    return trial.report
+    return report
+
+
+def _strategy_of(server: FairServerApp, config: Mapping[str, Any], report: CheckReport) -> FairStrategy | None:
+    """The strategy that the options as given ask for. What is only on the server's machine becomes a note."""
+    chosen = dict(config)
+    sites = chosen.get(SITES)
+    if isinstance(sites, str) and sites and not Path(sites).exists():
+        report.notes.append(f"sites='{sites}' is not on this machine; the run looks for it on the server")
+        chosen[SITES] = ""
+    try:
+        try:
+            return server.strategy(chosen)
+        except AbsentRunError as error:
+            report.notes.append(f"{error} (the run looks on the server)")
+            return server.strategy({**chosen, RESUME: ""})
+    except Exception as error:
+        report.fault(f"the server app: {error}")
+    return None
 
 
 @dataclass(frozen=True)
@@ -101,6 +133,7 @@ class AppTrial:
     run_config: Mapping[str, Any]
     contexts: Mapping[int, Context]
     report: CheckReport
+    strategy: FairStrategy | None = None  # as the options ask for it, before OWN_RUN replaces some
 
     def of_own_app(self) -> None:
         """evenfed's client app: each site's data first, then the server's model at each site."""
@@ -109,6 +142,7 @@ class AppTrial:
             with self._blaming(node):
                 facts[node] = self._facts(node)
         _check_names(facts, self.report)
+        self._check_private(facts)
         if self.report.faults:
             return  # what the server would say follows from them
         message = self._first(_has_model)
@@ -129,6 +163,16 @@ class AppTrial:
             with self._blaming(node):
                 row = self._whole_training(node, message)
                 self._keep(row)
+
+    def _check_private(self, facts: Mapping[int, wire.Values]) -> None:
+        """What masked sums need of the model and of the number of sites."""
+        strategy = self.strategy
+        if strategy is None or not strategy.private or len(facts) < len(self.contexts):
+            return
+        with_data = sum(known["train"] > 0 for known in facts.values())
+        buffers = next(iter(facts.values()))["buffers"]
+        with self._blaming(None):
+            check_run(strategy.settings.drawn(with_data), buffers)
 
     @contextmanager
     def _blaming(self, node: int | None) -> Iterator[None]:
@@ -193,8 +237,8 @@ class AppTrial:
         measured = self._ask(wire.LOSS, node, content)
         trained = self._ask(wire.TRAIN, node, content)
         arrays = trained.content.array_records[wire.ARRAYS]
-        shape = wire.Shape.of(sent, facts["parameters"], facts["buffers"])
-        shape.read(arrays)  # refuses what the server would drop
+        layout = ArrayLayout.of(sent, facts["parameters"], facts["buffers"])
+        layout.read(arrays)  # refuses what the server would drop
         content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: config})
         evaluated = self._ask(wire.EVALUATE, node, content)
         return Row(
@@ -299,15 +343,3 @@ def _check_names(facts: Mapping[int, wire.Values], report: CheckReport) -> None:
         report.notes.append(f"sites without test examples, which have no accuracy: {listed}")
     elif untested:
         report.notes.append("no site has test examples: there will be no accuracies")
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Flower's log from errors on: what it tells of a run is no news here."""
-    logger = logging.getLogger("flwr")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

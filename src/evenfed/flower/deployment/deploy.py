@@ -13,7 +13,7 @@ from ...core.errors import InputError
 from ...core.files import BESIDE
 from ..no_telemetry import quiet_env
 from . import certificates
-from .templates import filled
+from .new import filled
 
 PORT = 9092  # where Flower's fleet was before 1.41 put all of its services on one port
 BIN = "/opt/evenfed/bin"
@@ -31,6 +31,7 @@ FLEET = (
     "pull-object",
     "confirm-message-received",
 )
+TITLE = "# A federation at "  # of README.md, before the server's address
 SERVER_FILES = {  # name -> template
     "nginx.conf": "nginx.conf",
     "flower-superlink.service": "flower-superlink.service",
@@ -88,6 +89,7 @@ def write_files(out: Path, chosen: DeploymentSpec, force: bool = False) -> list[
     if folder.has("trusted.yaml") and not chosen.signed:
         raise InputError(f"{out} was made with --signed; give that again, or sites would no longer refuse other apps")
     _check_sites(folder, chosen)
+    _check_server(folder, chosen)
     try:
         _check_keys(folder, chosen)
         _write(folder, chosen)
@@ -160,6 +162,19 @@ def _check_sites(folder: OutputFolder, chosen: DeploymentSpec) -> None:
         raise InputError(
             f"--sites leaves out {listed}, of which {folder.path} holds keys; name all sites, or, to drop one, remove "
             "sites/NAME and server/sites/NAME.pub there first"
+        )
+
+
+def _check_server(folder: OutputFolder, chosen: DeploymentSpec) -> None:
+    """Refuse another address: sites would still dial the old one."""
+    if not folder.has("README.md"):
+        return
+    title = folder.read("README.md").decode().partition("\n")[0]
+    server = title.removeprefix(TITLE)
+    if title.startswith(TITLE) and server != chosen.server:
+        raise InputError(
+            f"--server {chosen.server}: the files in {folder.path} are for {server}, which their sites dial; give that "
+            "one, or, to move the server, remove README.md there first and install at every site again"
         )
 
 
@@ -273,6 +288,7 @@ def _words(chosen: DeploymentSpec, site: str = "") -> dict[str, str]:
     return {
         "SERVER": chosen.server,
         "HOST": _bracketed(chosen.host),
+        "COUNT": str(len(chosen.sites)),
         "PORT": str(chosen.port),
         "LISTEN": listen,
         "BIN": chosen.bin,

@@ -1,13 +1,14 @@
 """`evenfed flower new`: a complete Flower app, ready for `flwr run`."""
 
 import importlib.util
+import keyword
 import re
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
 from ...core.errors import InputError
 from ..no_telemetry import quiet_env
-from .templates import filled
 
 FILES = {
     "pyproject.toml": "pyproject.toml",
@@ -25,6 +26,8 @@ def write_app(folder: Path) -> list[Path]:
     module = name.replace("-", "_")
     if not name or not name[0].isalpha():
         raise InputError(f"'{folder.name}' cannot name a Flower app; begin with a letter, e.g. my-app")
+    if keyword.iskeyword(module):
+        raise InputError(f"'{name}' is a keyword of Python, so the app could not be loaded; give another name")
     if importlib.util.find_spec(module) is not None:
         raise InputError(f"'{name}' is the name of an installed Python package; give the folder another name")
     in_use = folder.exists()
@@ -59,3 +62,17 @@ def _texts() -> dict[str, str]:
     texts[".gitignore"] = "runs/\n__pycache__/\n"
     texts["quiet.env"] = quiet_env()
     return texts
+
+
+def filled(text: str, words: Mapping[str, str]) -> str:
+    """The text with whole words in capitals replaced.
+
+    >>> filled("cd NAME && ls NAMES", {"NAME": "wards"})
+    'cd wards && ls NAMES'
+    """
+    any_word = "|".join(words)
+
+    def meaning(word: re.Match[str]) -> str:
+        return words[word[0]]
+
+    return re.sub(rf"\b({any_word})\b", meaning, text)

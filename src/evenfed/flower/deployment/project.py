@@ -1,9 +1,10 @@
 """A Flower app in its folder, read and loaded as Flower does."""
 
+import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args, vali
 from flwr.serverapp import ServerApp
 from flwr.supercore.object_ref import load_app
 
-from ...core.errors import InputError, first_line
+from ...core.errors import InputError, first_line, unknown
+
+PAIR = r"""\S+?=('[^']*'|"[^"]*"|\S+)"""  # as Flower finds them
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,37 @@ def read_project(folder: Path, run_config: str = "") -> Project:
     components = app["components"]
     if "clientapp" not in components or "serverapp" not in components:
         raise InputError(f"{path} names no clientapp and serverapp under [tool.flwr.app.components]")
+    _check_pairs(run_config)
     try:
         config = flatten_dict(app.get("config"))
         overrides = parse_config_args([run_config]) if run_config else {}
-        config = fuse_dicts(config, overrides)
+        wrong = _unknown_key(config, overrides)
+        if wrong is None:
+            config = fuse_dicts(config, overrides)
     except Exception as error:
         raise InputError(
             f"--run-config {run_config!r}: {first_line(error)}; write key=value pairs of keys that are in {path}"
         ) from None
+    if wrong is not None:
+        raise wrong
     return Project(folder.resolve(), dict(components), dict(config))
+
+
+def _check_pairs(run_config: str) -> None:
+    """Refuse what Flower would leave out without a word: text that is no pair, and pairs without a value."""
+    if run_config.endswith(".toml"):
+        return
+    rest = re.sub(PAIR, "", run_config).strip()
+    if rest:
+        raise InputError(f"--run-config {run_config!r}: '{rest}' is no key=value pair; write evenfed.lr=0.05")
+
+
+def _unknown_key(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> InputError | None:
+    """An override of a key that pyproject.toml does not list, with the nearest that it does."""
+    for key in overrides:
+        if key not in config:
+            return unknown("key of --run-config", key, config)
+    return None
 
 
 @contextmanager
@@ -81,7 +106,11 @@ def _component(project: Project, kind: str, wanted: type) -> Any:
     except Exception as error:
         raise InputError(f'{kind} = "{reference}": {why(error, project)}') from None
     if not isinstance(app, wanted):
-        raise InputError(f'{kind} = "{reference}" is a {type(app).__name__}; it must be a {wanted.__name__}')
+        made = type(app)
+        for base in (ClientApp, ServerApp):
+            if isinstance(app, base):
+                made = base
+        raise InputError(f'{kind} = "{reference}" is a {made.__name__}; it must be a {wanted.__name__}')
     return app
 
 

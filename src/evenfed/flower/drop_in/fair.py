@@ -1,6 +1,7 @@
 """A fair algorithm in the place of Flower's FedAvg, over clients that know nothing of evenfed."""
 
 import dataclasses
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,25 +19,23 @@ from ...callbacks import Callbacks
 from ...comparison.analysis.client_history import over
 from ...comparison.variants import Variant
 from ...core.algorithm import Algorithm
-from ...core.errors import InputError
+from ...core.errors import InputError, check_whole
 from ...core.scalars import unwrapped
 from ...core.server import Record, Server
 from ...simulate.state import Run
-from .. import reply_fields, wire
+from .. import fleet_options, reply_fields, wire
 from ..array_layout import BUFFERS
 from ..fleet_options import FleetOptions
 from ..journal import Journal
-from ..log_lines import final_table, guard_lines, round_line
-from ..logs import log
+from ..logs import final_table, guard_caution, guard_lines, log, log_end, round_line
 from ..loop import Loop
 from ..metrics import EvaluateFunction, add_initial, numbers_of, result_of
-from ..reply_fields import aggregated
 from ..sites import Admission
 from .fair_journal import FairJournal, skipped
 from .fair_sampling import FairSampling, check_least, in_fedavgs_words
 from .fair_state import FairState
-from .foreign_clients import ASKED, ForeignClients, LossIn, ReportKeys, check_strangers, server_settings
-from .foreign_replies import ForeignReplies
+from .foreign_clients import ASKED, ForeignClients, LossIn, ReportKeys, check_algorithm, check_entry, server_settings
+from .foreign_replies import ForeignReplies, aggregated_reports
 from .trips import ForeignRound, check_trips
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord] | None
@@ -52,7 +51,8 @@ class Fair(FedAvg):
       replies. It should be the loss of the model as received. Most clients average it while they train; a warning says
       so once, unless `measured_before`. `evenfed.flower.loss_before` and `evenfed.flower.extend` give the right one.
     * `size_from`: the name of its number of training examples (default: `weighted_by_key`).
-    * `score_from`: the name of its score in evaluate replies, within `score_range`.
+    * `score_from`: the name of its score in evaluate replies, within `score_range`. More is better, unless the name
+      holds "loss" or "error"; `score_higher_is_better` says it explicitly.
 
     Other arguments:
 
@@ -89,6 +89,7 @@ class Fair(FedAvg):
         size_from: str | None = None,
         score_from: str = "eval_acc",
         score_range: tuple[float, float] = (0.0, 1.0),
+        score_higher_is_better: bool | None = None,
         loss_in: LossIn = "train",
         measured_before: bool = False,
         trips: int = 2,
@@ -111,6 +112,7 @@ class Fair(FedAvg):
         evaluate_metrics_aggr_fn: Aggregation = None,
         **options: Any,
     ) -> None:
+        check_entry(algorithm)
         super().__init__(
             **in_fedavgs_words(options, fraction_train, fraction_evaluate, min_available_nodes),
             min_train_nodes=min_train_nodes,
@@ -124,37 +126,47 @@ class Fair(FedAvg):
         variant = Variant.of_entry(algorithm)
         self.algorithm = variant.algorithm
         self.label = variant.label
-        self.door = Admission.of(sites)
-        check_least(self, self.door)
-        self._patience = FairSampling(FleetOptions.taken_from(options), self.door)
+        self.admission = Admission.of(sites)
+        check_least(self, self.admission)
+        self._sampling = FairSampling(FleetOptions.taken_from(options), self.admission)
         chosen = {**variant.options, **options}
-        self.settings = server_settings(chosen)
-        check_strangers(self.algorithm, local_steps)
+        self.settings = server_settings(chosen, OPTIONS)
+        check_algorithm(self.algorithm, local_steps)
         check_trips(trips, self.algorithm, self.settings)
-        self.keys = ReportKeys(loss_from, size_from or weighted_by_key, score_from, score_range, loss_in)
+        size_from = size_from or weighted_by_key
+        self.keys = ReportKeys(loss_from, size_from, score_from, score_range, loss_in, score_higher_is_better)
         self.keys.check(trips)
         self.trips = trips
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
-        self.strangers = ForeignClients(self.keys, self.door)
-        self._holding = FairState(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
+        self.clients = ForeignClients(self.keys, self.admission)
+        self._state = FairState(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
-        self._keeping = FairJournal(self.journal, self.strangers, self._holding, self._patience.resting, decisive)
-        flags = (train_metrics_aggr_fn is not None, measured_before, reply_fields.check_tell_errors(tell_errors))
-        self._reader = ForeignReplies(self.algorithm, self.settings, self.keys, self.strangers, weighted_by_key, *flags)
+        self._fair_journal = FairJournal(self.journal, self.clients, self._state, self._sampling.resting, decisive)
+        self._asked_scores: list[int] = []  # positions
+        self._reader = ForeignReplies(
+            self.algorithm,
+            self.settings,
+            self.keys,
+            self.clients,
+            weighted_by_key,
+            keeps_models=train_metrics_aggr_fn is not None,
+            measured_before=reply_fields.check_flag("measured_before", measured_before),
+            tell_errors=reply_fields.check_flag("tell_errors", tell_errors),
+        )
 
     @property
     def server(self) -> Server:
         """What the server holds between rounds."""
-        if self._holding.server is None:
+        if self._state.server is None:
             raise InputError("no client has replied yet; call start(grid, initial_arrays)")
-        return self._holding.server
+        return self._state.server
 
     @property
     def deployed(self) -> ArrayRecord:
         """The model that serves clients: the average if one is kept, else the current one."""
         if self.journal.restored is not None:
-            return self._holding.frame.arrays(self.journal.restored.current)
-        return self._holding.deployed
+            return self._state.layout.arrays(self.journal.restored.current)
+        return self._state.deployed
 
     @property
     def records(self) -> list[Record]:
@@ -165,8 +177,10 @@ class Fair(FedAvg):
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
         log(INFO, "\t│\t├── loss: '%s' of %s replies", self.keys.loss, self.keys.loss_in)
-        log(INFO, "\t│\t├── size: '%s', score: '%s'", self.keys.size, self.keys.score)
-        log(INFO, "\t│\t└── trips per round: %s", self.trips)
+        better = "higher" if self.keys.higher_is_better else "lower"
+        log(INFO, "\t│\t├── size: '%s', score: '%s' (%s is better)", self.keys.size, self.keys.score, better)
+        log(INFO, "\t│\t├── rounds: %s, trips per round: %s", self.rounds or "as given to start", self.trips)
+        log(INFO, "\t│\t└── results: %s", self.journal.folder.path if self.journal.folder else "not kept (no `out`)")
         super().summary()
 
     def start(
@@ -183,29 +197,31 @@ class Fair(FedAvg):
 
         With `average`, the result's arrays and those that `evaluate_fn` gets are of the average.
         """
-        self.rounds = num_rounds
+        began = time.perf_counter()
+        self.rounds = check_whole("num_rounds", num_rounds, 1)
         self.timeout = timeout
         self.evaluate_fn = evaluate_fn
         settings = dataclasses.replace(self.settings, rounds=num_rounds)
         self.journal.run = Run(self.label, self.algorithm, settings)
         self.summary()
-        self._holding.adopt(initial_arrays)
+        self._state.adopt(initial_arrays)
 
         def ask(messages: Iterable[Message]) -> Iterable[Message]:
-            return self._patience.ask(grid, messages, timeout)
+            return self._sampling.ask(grid, messages, timeout)
 
         try:
-            self._reader.losses = self._keeping.stand()
-            result = result_of(self.records)
+            self._reader.losses = self._fair_journal.resume()
+            result = result_of(self.records, self.keys.metric)
+            self._fair_journal.restore_metrics(result)
             if not self.records:
                 add_initial(result, evaluate_fn, initial_arrays)
             loop = Loop(self, grid, self.journal, ask, train_config, evaluate_config)
-            loop.run(self._holding.arrays, result)
+            loop.run(self._state.arrays, result)
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        for line in final_table(self.records, self.strangers.sizes, self.strangers.name, self.keys.metric):
-            log(INFO, "\t%s", line)
+        lines = final_table(self.records, self.clients.sizes, self.clients.name, self.keys.metric)
+        log_end(result, lines, len(self.records), time.perf_counter() - began)
         return result
 
     def configure_train(
@@ -219,26 +235,30 @@ class Fair(FedAvg):
         if self.rounds is None and self.journal.folder is not None:
             raise InputError("`out` needs Fair's own `start`, which knows where a run was left; leave it out here")
         self._began = time.perf_counter()
-        holding = self._holding
-        if holding.adopt(arrays):
+        state = self._state
+        if state.adopt(arrays):
             self._reader.losses = {}  # of another model
-        holding.set_rate(config)
+        state.set_rate(config)
         config[ASKED] = self.keys.loss
         messages = {}
         for message in sorted(self._tasks(server_round, arrays, config, grid), key=RECEIVER):
-            position = self.strangers.place(message.metadata.dst_node_id)
+            position = self.clients.place(message.metadata.dst_node_id)
             messages[position] = message
+        unmeasured: Mapping[int, str] = {}
         if self.trips == 3 or self.keys.loss_in == "evaluate":
-            self._ask_losses(messages, arrays, config, grid)
+            unmeasured = self._ask_losses(messages, arrays, config, grid)
         drawn = sorted(messages)
         known = self._reader.losses
         losses = {position: known[position] for position in drawn if position in known}
         self._reader.losses = {}
         self._round = ForeignRound(drawn, losses)
-        if len(losses) == len(drawn) and drawn and self.strangers.have_sizes(drawn):
-            server = holding.sized(self.strangers.counts())
+        if self.keys.loss_in == "evaluate" and self.algorithm.uses_losses:
+            self._round.leave_out(unmeasured)  # a train reply holds another loss
+        drawn = sorted(self._round.awaited)
+        if self._round.is_measured and self.clients.have_sizes(drawn):
+            server = state.sized(self.clients.counts())
             drawn = self._round.open(server)
-        self._patience.enough = self._patience.closing.updates(len(drawn), measured=len(messages))
+        self._sampling.enough = self._sampling.closing.updates(len(drawn), measured=len(messages))
         return [messages[position] for position in drawn]
 
     def _tasks(
@@ -250,9 +270,9 @@ class Fair(FedAvg):
     ) -> Iterable[Message]:
         """FedAvg's messages to more clients than are needed, where they are oversampled, and to none that rests."""
         least = max(self.min_train_nodes, self.min_available_nodes)
-        awake = self._patience.awake(grid, server_round - 1, least)
+        awake = self._sampling.awake(grid, server_round - 1, least)
         least_as_given = self.min_train_nodes
-        self.min_train_nodes = self._patience.draw(len(list(awake.get_node_ids())), self.fraction_train, least_as_given)
+        self.min_train_nodes = self._sampling.draw(len(list(awake.get_node_ids())), self.fraction_train, least_as_given)
         try:
             return super().configure_train(server_round, arrays, config, awake)
         finally:
@@ -264,32 +284,36 @@ class Fair(FedAvg):
         """Weigh the updates and take the step; what fails or does not fit is dropped and named."""
         round = self._round
         self._round = None
-        holding = self._holding
+        state = self._state
         if round is None:
             raise InputError(f"round {server_round} was not configured; call configure_train first")
-        contents = self._reader.updates(replies, round, holding)
+        contents = self._reader.updates(replies, round, state)
         for position, reason in round.failures.items():
-            log(WARNING, "round %s: %s is dropped: %s", server_round, self.strangers.name(position), reason)
-        if not any(self.strangers.sizes):  # nobody has ever replied
-            self._record = skipped(holding.skipped, len(self.strangers.sizes), round.failures)
-            holding.skipped += 1
+            log(WARNING, "round %s: %s is dropped: %s", server_round, self.clients.name(position), reason)
+        if not any(self.clients.sizes):  # nobody has ever replied
+            self._record = skipped(state.skipped, len(self.clients.sizes), round.failures)
+            state.skipped += 1
             return None, None
-        before = holding.sized(self.strangers.counts())
-        if not self._keeping.has_begun:
-            self._keeping.begin(before)
+        before = state.sized(self.clients.counts())
+        if not self._fair_journal.has_begun:
+            self._fair_journal.begin(before)
+            caution = guard_caution(before)
+            if caution is not None and self.fraction_train == 1:
+                log(WARNING, "%s", caution)
         after, record = round.close(before)
-        holding.go_on(after, record.skipped)
+        state.advance(after, record.skipped)
         self._record = record
-        for line in guard_lines(record, self.strangers.name):
+        for line in guard_lines(record, self.clients.name):
             log(WARNING, "%s", line)
         if not contents:
-            return holding.arrays, None
-        metrics = aggregated(self.train_metrics_aggr_fn, contents, self.weighted_by_key)
+            return state.arrays, None
+        metrics = aggregated_reports(self.train_metrics_aggr_fn, contents, self.weighted_by_key)
+        self._fair_journal.train_metrics = metrics
         metrics["dropped"] = len(record.dropped)
         if not math.isnan(record.objective):
             metrics["objective"] = record.objective
             metrics["worst-loss"] = float(np.nanmax(record.losses))
-        return holding.arrays, metrics
+        return state.arrays, metrics
 
     def configure_evaluate(
         self,
@@ -299,7 +323,7 @@ class Fair(FedAvg):
         grid: Grid,
     ) -> Iterable[Message]:
         """FedAvg's messages, about the model that the round deploys; with one trip after the last round only."""
-        if self._holding.adopt(arrays):
+        if self._state.adopt(arrays):
             self._reader.losses = {}  # of another model
         is_last = self.rounds is None or server_round >= self.rounds
         if self.trips == 1 and not is_last:
@@ -307,40 +331,44 @@ class Fair(FedAvg):
         if self.trips == 2:
             config[ASKED] = self.keys.loss
         least = max(self.min_evaluate_nodes, self.min_available_nodes)
-        awake = self._patience.awake(grid, server_round - 1, least)
+        awake = self._sampling.awake(grid, server_round - 1, least)
         messages = list(super().configure_evaluate(server_round, self.deployed, config, awake))
-        self._patience.enough = self._patience.closing.scores(len(messages))
+        self._asked_scores = [self.clients.place(message.metadata.dst_node_id) for message in messages]
+        self._sampling.enough = self._sampling.closing.scores(len(messages))
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record, and say in a line how the round went."""
-        scores, contents = self._reader.scores(replies, server_round)
+        scores, contents = self._reader.scores(replies, server_round, self._asked_scores)
         metrics = None
         if contents:
-            metrics = aggregated(self.evaluate_metrics_aggr_fn, contents, self.weighted_by_key)
+            metrics = aggregated_reports(self.evaluate_metrics_aggr_fn, contents, self.weighted_by_key)
         if scores and metrics is not None:
-            metrics["worst-score"] = min(scores.values())
+            worst = min if self.keys.higher_is_better else max
+            metrics["worst-score"] = worst(scores.values())
+        self._fair_journal.evaluate_metrics = metrics
         if self._record is not None:
             self._end_round(self._record, scores)
         return metrics
 
     def _end_round(self, record: Record, scores: dict[int, float]) -> None:
         """Complete the record and write it down."""
-        clients = len(self.strangers.sizes)
-        (record,) = over([self.door.noted(record)], clients)
+        clients = len(self.clients.sizes)
+        (record,) = over([self.admission.noted(record)], clients)
         if scores:
-            accuracy = np.full(clients, np.nan)
+            column = np.full(clients, np.nan)
             for position, score in scores.items():
-                accuracy[position] = score
-            record = record.but(accuracy=accuracy)
+                column[position] = score
+            field = "test_losses" if self.keys.metric.is_loss else "accuracy"
+            record = record.but(**{field: column})
         central = None
         if self.evaluate_fn is not None:
             central = numbers_of(self.evaluate_fn(record.index + 1, self.deployed))
         record = record.but(central=central, seconds=time.perf_counter() - self._began)
         self._record = None
-        self._patience.end_round(record.index)
-        log(INFO, "%s", round_line(record, self.rounds, self.strangers.name, self.keys.metric))
-        self._keeping.after_round(record, self._reader.losses)
+        self._sampling.end_round(record.index)
+        log(INFO, "%s", round_line(record, self.rounds, self.clients.name, self.keys.metric))
+        self._fair_journal.after_round(record, self._reader.losses)
 
     def _ask_losses(
         self,
@@ -348,8 +376,8 @@ class Fair(FedAvg):
         arrays: ArrayRecord,
         config: ConfigRecord,
         grid: Grid,
-    ) -> None:
-        """Ask those drawn for the losses that are not known yet."""
+    ) -> dict[int, str]:
+        """Ask those drawn for the losses that are not known yet; returns why some of them remain unknown."""
         kind = MessageType.EVALUATE if self.keys.loss_in == "evaluate" else wire.LOSS
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         questions = []
@@ -357,19 +385,9 @@ class Fair(FedAvg):
             if position not in self._reader.losses:
                 node = message.metadata.dst_node_id
                 questions.append(Message(content, dst_node_id=node, message_type=kind))
-        reasons = {}
-        self._patience.enough = self._patience.closing.losses(len(questions), len(messages) - len(questions))
-        for reply in self._patience.ask(grid, questions, self.timeout):
-            position = self.strangers.place(reply.metadata.src_node_id)
-            try:
-                self._reader.loss(reply, position)
-            except InputError as error:
-                reasons[position] = str(error)
-        for position, reason in reasons.items():
-            log(WARNING, "the loss of %s: %s", self.strangers.name(position), reason)
-        all_failed = len(reasons) == len(questions) > 0
-        if all_failed and self.trips == 3 and self.keys.loss_in == "train":
-            raise InputError(
-                "trips=3: no client answered a question for its loss; let client apps end with app = "
-                "evenfed.flower.extend(app, model=..., data=...), or use trips=2"
-            )
+        self._sampling.enough = self._sampling.closing.losses(len(questions), len(messages) - len(questions))
+        replies = self._sampling.ask(grid, questions, self.timeout)
+        return self._reader.asked_losses(replies, list(messages))
+
+
+OPTIONS = (*inspect.signature(Fair).parameters, *fleet_options.names())  # named where one is misspelt

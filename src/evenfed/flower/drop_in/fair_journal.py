@@ -1,6 +1,7 @@
-"""A run of `Fair` on disk: begun with its first server, gone on with as if its process had not died."""
+"""A run of `Fair` on disk: it begins with the first server, and a later process resumes it."""
 
 import dataclasses
+import json
 import math
 import random
 from collections.abc import Mapping
@@ -9,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import MetricRecord
+from flwr.serverapp.strategy import Result
 from torch import Tensor
 
 from ...comparison.storage.header import Header, Table
+from ...core.files import plain_file
 from ...core.server import Record, Server
 from ...simulate.state import State
 from ..fleet_options import Resting, signed, unsigned
-from ..journal import AboutClients, Journal
+from ..journal import AboutClients, Journal, clients_table
 from .fair_state import FairState
 from .foreign_clients import ForeignClients
 
@@ -30,51 +34,47 @@ _MEASURED = "fair.measured"
 _RANDOM = "fair.random"
 
 
-def clients_of(strangers: ForeignClients) -> dict[str, Any]:
+def clients_of(clients: ForeignClients) -> dict[str, Any]:
     """The clients met so far, as a run's header keeps them."""
-    positions = range(len(strangers.sizes))
-    return {
-        "names": [strangers.name(position) for position in positions],
-        "train": [_whole(size) for size in strangers.sizes],
-        "test": [_whole(strangers.judged_on.get(position, 0.0)) for position in positions],
-        "classes": None,
-        "split_seed": None,
-        "notes": [],
-    }
+    positions = range(len(clients.sizes))
+    names = [clients.name(position) for position in positions]
+    train = [_whole(size) for size in clients.sizes]
+    test = [_whole(clients.judged_on.get(position, 0.0)) for position in positions]
+    return clients_table(names, train, test)
 
 
-def recall(strangers: ForeignClients, notes: Notes) -> None:
+def recall(clients: ForeignClients, notes: Notes) -> None:
     """Know the clients of a checkpoint again, by their nodes."""
-    if strangers.door.listed is None:  # else the list says whose place is whose
+    if clients.admission.listed is None:  # else the list says whose place is whose
         for position, node in enumerate(notes[_NODES].tolist()):
-            strangers.settle(unsigned(node), position)
+            clients.freeze(unsigned(node), position)
     known = notes[_CLIENTS].tolist()
-    strangers.sizes = [size for size, _, _ in known]
+    clients.sizes = [size for size, _, _ in known]
     for position, (_, judged_on, partition) in enumerate(known):
-        strangers.judged_on[position] = judged_on
+        clients.judged_on[position] = judged_on
         if partition >= 0:
-            strangers.partitions[position] = int(partition)
+            clients.partitions[position] = int(partition)
 
 
-def recall_names(strangers: ForeignClients, clients: Table) -> None:
+def recall_names(clients: ForeignClients, table: Table) -> None:
     """The clients of a finished run's header, by their names."""
-    strangers.sizes = [float(size) for size in clients["train"]]
-    strangers.names = list(clients["names"])
+    clients.sizes = [float(size) for size in table["train"]]
+    clients.names = list(table["names"])
 
 
-def notes_of(server: Server, strangers: ForeignClients, measured: Losses) -> dict[str, Tensor]:
+def notes_of(server: Server, clients: ForeignClients, measured: Losses) -> dict[str, Tensor]:
     """What the next round depends on beside the server's own state."""
     nodes = []
-    clients = []
-    for position, size in enumerate(strangers.sizes):
-        node = strangers.nodes.get(position, 0)  # 0: a listed site that was never met
+    rows = []
+    for position, size in enumerate(clients.sizes):
+        node = clients.nodes.get(position, 0)  # 0: a listed site that was never met
         nodes.append(signed(node))
-        judged_on = strangers.judged_on.get(position, 0.0)
-        partition = strangers.partitions.get(position, -1)
-        clients.append((size, judged_on, float(partition)))
+        judged_on = clients.judged_on.get(position, 0.0)
+        partition = clients.partitions.get(position, -1)
+        rows.append((size, judged_on, float(partition)))
     return {
         _NODES: torch.tensor(nodes, dtype=torch.int64),
-        _CLIENTS: torch.tensor(clients, dtype=torch.float64).reshape(-1, 3),
+        _CLIENTS: torch.tensor(rows, dtype=torch.float64).reshape(-1, 3),
         _SIZES: server.sizes,
         _STEPS: server.local_steps,
         _MEASURED: torch.tensor([*measured.items()], dtype=torch.float64).reshape(-1, 2),
@@ -124,6 +124,7 @@ def _set_random_state(state: Tensor) -> None:
 
 
 ENGINE = "flower: clients of their own"
+METRICS = "flower-metrics.jsonl"  # a line per round: the clients' metrics, aggregated
 
 
 @dataclass
@@ -131,27 +132,29 @@ class FairJournal:
     """What of the server and its clients goes into the journal."""
 
     journal: Journal
-    strangers: ForeignClients
-    holding: FairState
+    clients: ForeignClients
+    state: FairState
     resting: Resting
     drawn: Table  # who is asked, and how often
     has_begun: bool = False
+    train_metrics: MetricRecord | None = None  # of the open round, aggregated
+    evaluate_metrics: MetricRecord | None = None
 
-    def stand(self) -> Losses:
+    def resume(self) -> Losses:
         """Where the run was left, if it was begun before; returns the losses known of the current model."""
         journal = self.journal
         if journal.is_finished(self._config()):
-            self.holding.stand(journal.ended_state().server)
-            recall_names(self.strangers, journal.clients)
+            self.state.restore(journal.ended_state().server)
+            recall_names(self.clients, journal.clients)
             return {}
         notes = journal.kept_notes()
         if not notes:
             return {}
-        recall(self.strangers, notes)
+        recall(self.clients, notes)
         self.resting.recall(notes)
-        fresh = self.holding.sized(self.strangers.counts())
+        fresh = self.state.sized(self.clients.counts())
         server, losses = restored(self.begin(fresh))
-        self.holding.stand(server)
+        self.state.restore(server)
         return losses
 
     def begin(self, server: Server) -> State:
@@ -162,7 +165,7 @@ class FairJournal:
             label=self.journal.run.label,
             seed=self.journal.run.settings.seed,
             config=self._config(),
-            clients=clients_of(self.strangers),
+            clients=clients_of(self.clients),
             device="the clients' own",
             metric=about.metric.recorded,
         )
@@ -170,40 +173,76 @@ class FairJournal:
 
     def after_round(self, record: Record, losses: Losses) -> None:
         """Write the round down; one before any client has replied waits until there is a server."""
-        server = self.holding.server
+        server = self.state.server
         if server is None:
+            self.train_metrics = None
+            self.evaluate_metrics = None
             self.journal.postpone(record)
             return
-        self.journal.clients = clients_of(self.strangers)
+        self.journal.clients = clients_of(self.clients)
         self.journal.about = self._about()
-        notes = notes_of(server, self.strangers, losses) | self.resting.notes()
+        notes = notes_of(server, self.clients, losses) | self.resting.notes()
+        self._write_metrics(record.index + 1)
         self.journal.after_round(record, server, notes)
+
+    def _write_metrics(self, number: int) -> None:
+        """Append the open round's metrics; of a round that is run again, the last line counts."""
+        kept = {"train": self.train_metrics, "evaluate": self.evaluate_metrics}
+        self.train_metrics = None
+        self.evaluate_metrics = None
+        folder = self.journal.folder
+        if folder is None:
+            return
+        row: dict[str, Any] = {"round": number}
+        for kind, metrics in kept.items():
+            row[kind] = None if metrics is None else dict(metrics)
+        with plain_file(folder.path / METRICS).open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def restore_metrics(self, result: Result) -> None:
+        """Give the rounds of an earlier process the metrics that they returned."""
+        folder = self.journal.folder
+        if folder is None or not (folder.path / METRICS).is_file():
+            return
+        tables = {"train": result.train_metrics_clientapp, "evaluate": result.evaluate_metrics_clientapp}
+        for line in (folder.path / METRICS).read_text().splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:  # the process died while it wrote
+                continue
+            number = row["round"]
+            if number > len(self.journal.records):
+                continue
+            for kind, table in tables.items():
+                table.pop(number, None)
+                if row[kind] is not None:
+                    table[number] = MetricRecord(row[kind])
 
     def _about(self) -> AboutClients:
         """As callbacks see them."""
-        names = [self.strangers.name(position) for position in range(len(self.strangers.sizes))]
-        return AboutClients(names, self.strangers.keys.metric)
+        names = [self.clients.name(position) for position in range(len(self.clients.sizes))]
+        return AboutClients(names, self.clients.keys.metric)
 
     def _config(self) -> dict[str, Any]:
         """All that decides the result, as far as the server does."""
         run = self.journal.run
-        listed = self.strangers.door.listed
+        listed = self.clients.admission.listed
         places = {} if listed is None else {"sites": len(listed)}
         return {
             "data": {"name": "flower"},
-            "model": {"parameters": len(self.holding.current.theta)},
+            "model": {"parameters": len(self.state.current.theta)},
             "algorithm": run.algorithm.name,
             "hyper_parameters": run.algorithm.describe(),
             "train": run.settings.describe(),
             "fair": {
                 **self.drawn,
                 **places,
-                "loss_from": self.strangers.keys.loss,
-                "loss_in": self.strangers.keys.loss_in,
-                "size_from": self.strangers.keys.size,
-                "score_from": self.strangers.keys.score,
-                "local_steps": self.holding.local_steps,
-                "buffers": list(self.holding.buffers),
+                "loss_from": self.clients.keys.loss,
+                "loss_in": self.clients.keys.loss_in,
+                "size_from": self.clients.keys.size,
+                "score_from": self.clients.keys.score,
+                "local_steps": self.state.local_steps,
+                "buffers": list(self.state.buffers),
             },
             **self.journal.decides,
         }

@@ -1,27 +1,27 @@
 """How `Fair` asks its clients: more than it needs, until enough have answered, and not those that rest."""
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from ...core.errors import InputError
-from ...core.scalars import unwrapped
+from ...core.errors import InputError, check_whole
+from ...core.scalars import is_number, unwrapped
 from ..fleet_options import FleetOptions, Resting, RoundClosing
 from ..messaging import ClosingRule, Responsiveness, replies
 from ..sites import Admission
 
 
 class FairSampling:
-    """The habits of a strategy that draws nodes as FedAvg does."""
+    """The fleet options of a strategy that draws nodes as FedAvg does."""
 
-    def __init__(self, habits: FleetOptions, door: Admission) -> None:
-        self.habits = habits
-        self.door = door
-        self.resting = Resting(habits.rests_after)
-        self.heard = Responsiveness()
+    def __init__(self, fleet_options: FleetOptions, admission: Admission) -> None:
+        self.fleet_options = fleet_options
+        self.admission = admission
+        self.resting = Resting(fleet_options.rests_after)
+        self.responsiveness = Responsiveness()
         self.closing = RoundClosing(1.0, 0, 0)
         self.enough: ClosingRule | None = None  # of the messages that are sent next
 
@@ -32,7 +32,7 @@ class FairSampling:
         timeout: float,
     ) -> Iterator[Message]:
         """The replies as they arrive, until there are enough of them, or the time is over."""
-        return replies(grid, messages, timeout, enough=self.enough, heard=self.heard)
+        return replies(grid, messages, timeout, enough=self.enough, responsiveness=self.responsiveness)
 
     def draw(
         self,
@@ -42,7 +42,7 @@ class FairSampling:
     ) -> int:
         """How many to draw where FedAvg would draw the fraction, or the least."""
         needed = max(int(online * fraction), least)
-        self.closing = self.habits.closing(needed, max(online, needed))
+        self.closing = self.fleet_options.closing(needed, max(online, needed))
         return self.closing.drawn
 
     def awake(
@@ -52,11 +52,11 @@ class FairSampling:
         least: int,
     ) -> "AdmittedGrid":
         """The grid without nodes that may not join, that rest or have cost this round a timeout; see `Awake`."""
-        left_alone = {*self.resting.at(index), *self.heard.silent}
-        return AdmittedGrid(grid, self.door, left_alone, least)
+        left_alone = {*self.resting.at(index), *self.responsiveness.silent}
+        return AdmittedGrid(grid, self.admission, left_alone, least)
 
     def end_round(self, index: int) -> None:
-        self.resting.end_round(index, self.heard)
+        self.resting.end_round(index, self.responsiveness)
 
 
 class AdmittedGrid(Grid):
@@ -65,17 +65,17 @@ class AdmittedGrid(Grid):
     def __init__(
         self,
         grid: Grid,
-        door: Admission,
+        admission: Admission,
         left_alone: Set[int],
         least: int,
     ) -> None:
         self.grid = grid
-        self.door = door
+        self.admission = admission
         self.left_alone = left_alone
         self.least = least
 
     def get_node_ids(self) -> Iterable[int]:
-        online = self.door.admitted(self.grid, self.grid.get_node_ids())
+        online = self.admission.admitted(self.grid, self.grid.get_node_ids())
         awake = [node for node in online if node not in self.left_alone]
         return awake if len(awake) >= self.least else online
 
@@ -125,18 +125,28 @@ def in_fedavgs_words(
         value = unwrapped(options.pop(ours))
         if arguments[theirs] not in (default, value):
             raise InputError(f"{theirs}={arguments[theirs]!r} and {ours}={value!r} mean the same; give one of them")
-        if theirs.startswith("fraction") and not (isinstance(value, float) and 0 <= value <= 1):
+        if theirs.startswith("fraction") and not isinstance(value, float):
             raise InputError(f"{ours}={value!r}: Fair draws as FedAvg does; give a fraction in [0, 1]")
         arguments[theirs] = value
+    _check_fractions(arguments)
     return arguments
 
 
-def check_least(strategy: FedAvg, door: Admission) -> None:
-    """Refuse to wait for more nodes than a list of sites lets in."""
-    if door.listed is None:
+def _check_fractions(arguments: Mapping[str, Any]) -> None:
+    for name in ("fraction_train", "fraction_evaluate"):
+        value = unwrapped(arguments[name])
+        if not is_number(value) or not 0 <= value <= 1:
+            raise InputError(f"{name}={arguments[name]!r}: give a fraction in [0, 1]")
+
+
+def check_least(strategy: FedAvg, admission: Admission) -> None:
+    """Refuse numbers of nodes that are none, and to wait for more nodes than a list of sites lets in."""
+    for name in LEAST:
+        check_whole(name, getattr(strategy, name), 0)
+    if admission.listed is None:
         return
-    sites = len(door.listed)
+    sites = len(admission.listed)
     for name in LEAST:
         number = getattr(strategy, name)
         if number > sites:
-            raise InputError(f"{name}={number}, but {door.listed.path} lists {sites} sites; give {sites} or less")
+            raise InputError(f"{name}={number}, but {admission.listed.path} lists {sites} sites; give {sites} or less")

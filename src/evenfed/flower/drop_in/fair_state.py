@@ -36,15 +36,15 @@ class FairState:
         self.server: Server | None = None
         self.average_before: Average | None = None
         self.skipped = 0  # rounds before there was a server
-        self._frame: ArrayLayout | None = None
+        self._layout: ArrayLayout | None = None
         self._first: ModelState | None = None  # until there is a server
         self._arrays: ArrayRecord | None = None
 
     @property
-    def frame(self) -> ArrayLayout:
+    def layout(self) -> ArrayLayout:
         """Where the arrays of the model lie."""
-        assert self._frame is not None
-        return self._frame
+        assert self._layout is not None
+        return self._layout
 
     @property
     def arrays(self) -> ArrayRecord:
@@ -65,15 +65,15 @@ class FairState:
         """The model that serves clients."""
         if self.server is None or self.settings.average is None:
             return self.arrays
-        return self.frame.arrays(self.server.deployed)
+        return self.layout.arrays(self.server.deployed)
 
     def adopt(self, arrays: ArrayRecord) -> bool:
         """Go on from the model that Flower holds, the first one or ours with noise; whether it is another than ours."""
         if arrays is self._arrays:
             return False
-        if self._frame is None:
-            self._frame = ArrayLayout.of(arrays, self.buffers)
-        model = self._frame.read(arrays)
+        if self._layout is None:
+            self._layout = ArrayLayout.by_pattern(arrays, self.buffers)
+        model = self._layout.read(arrays)
         self._arrays = arrays
         if self.server is None:
             self._first = model
@@ -85,17 +85,17 @@ class FairState:
         self.server = server
         return True
 
-    def stand(self, server: Server) -> None:
+    def restore(self, server: Server) -> None:
         """Where an earlier process left the run."""
         self.server = server
-        self._arrays = self.frame.arrays(server.current)
+        self._arrays = self.layout.arrays(server.current)
 
-    def go_on(self, server: Server, skipped: bool) -> None:
+    def advance(self, server: Server, skipped: bool) -> None:
         """From the server after a round."""
         if self.server is not None and not skipped:
             self.average_before = self.server.average
         self.server = server
-        self._arrays = self.frame.arrays(server.current)
+        self._arrays = self.layout.arrays(server.current)
 
     def update(self, position: int, trained: ModelState) -> Update:
         """What a client's training changed."""
@@ -128,7 +128,7 @@ class FairState:
         counted, oversized = bounded(server.guard, sizes)
         self.server = dataclasses.replace(
             server,
-            layout=self.frame.layout,
+            layout=self.layout.layout,
             sizes=counted,
             memory=self.algorithm.init(counted / counted.sum()),
             oversized=oversized,

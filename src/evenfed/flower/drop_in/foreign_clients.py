@@ -10,12 +10,14 @@ from torch import Tensor
 
 from ...core.algorithm import Algorithm
 from ...core.errors import InputError, check_choice, check_whole, unknown
+from ...core.scalars import is_number, unwrapped
 from ...metrics import ACCURACY, Metric
 from ...settings import Settings
 from .. import reply_fields
 from ..sites import Admission
 
 LossIn = Literal["train", "evaluate"]
+BADNESS = ("loss", "error")  # in the name of a score of which less is better
 # options that concern the server
 SERVERS = ("average", "guard", "lr", "seed", "server_lr", "server_optimizer", "smooth")
 
@@ -35,17 +37,37 @@ class ReportKeys:
     score: str
     score_range: tuple[float, float]
     loss_in: LossIn  # the kind of replies that hold it
+    score_higher_is_better: bool | None = None  # None: unless the score's name speaks of a loss or an error
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Which end of the score is better."""
+        if self.score_higher_is_better is not None:
+            return self.score_higher_is_better
+        name = self.score.lower()
+        return not any(word in name for word in BADNESS)
 
     @property
     def metric(self) -> Metric:
         """What clients are judged by: accuracy, if the score is called so and lies within 0 .. 1."""
-        is_share = self.score_range == (0.0, 1.0) and "acc" in self.score.lower()
-        return ACCURACY if is_share else Metric(name=self.score)
+        is_share = tuple(self.score_range) == (0.0, 1.0) and "acc" in self.score.lower()
+        if is_share and self.higher_is_better:
+            return ACCURACY
+        return Metric(name=self.score, higher_is_better=self.higher_is_better)
 
     def check(self, trips: int) -> None:
+        for option, name in (("loss_from", self.loss), ("size_from", self.size), ("score_from", self.score)):
+            if not isinstance(name, str) or not name:
+                raise InputError(f"{option}={name!r}: give the name of a metric that clients report")
         check_choice("loss_in", self.loss_in, get_args(LossIn))
         if self.loss_in == "evaluate" and trips == 1:
             raise InputError("trips=1 asks for no evaluation, loss_in='evaluate' reads it; use trips=2 or 3")
+        ends = unwrapped(self.score_range)
+        is_pair = isinstance(ends, tuple | list) and len(ends) == 2 and all(map(is_number, ends))
+        if not is_pair or not ends[0] < ends[1]:
+            raise InputError(f"score_range={self.score_range!r}: give the lowest and the highest score, as in (0, 1)")
+        if self.score_higher_is_better is not None:
+            reply_fields.check_flag("score_higher_is_better", self.score_higher_is_better)
 
     def loss_of(self, reply: Message, algorithm: Algorithm) -> tuple[float | None, bool]:
         """A client's loss, and whether it is known to be of the model it received.
@@ -71,12 +93,12 @@ class ReportKeys:
 class ForeignClients:
     """Nodes by position: in the order in which they were first asked, or where a list of sites places them."""
 
-    def __init__(self, keys: ReportKeys, door: Admission) -> None:
+    def __init__(self, keys: ReportKeys, admission: Admission) -> None:
         self.keys = keys
-        self.door = door
+        self.admission = admission
         self.positions: dict[int, int] = {}  # node -> position
         self.nodes: dict[int, int] = {}  # position -> the node that was met there last
-        listed = self.door.listed
+        listed = self.admission.listed
         clients = 0 if listed is None else len(listed)
         self.sizes = [0.0] * clients  # training examples; 0 until the client has told
         self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
@@ -86,20 +108,20 @@ class ForeignClients:
     def place(self, node: int) -> int:
         """The node's position, its own from now on."""
         if node not in self.positions:
-            site = self.door.sites.get(node)
+            site = self.admission.sites.get(node)
             if site is None:
-                self.settle(node, len(self.sizes))
+                self.freeze(node, len(self.sizes))
                 self.sizes.append(0.0)
             else:
-                self.settle(node, site.partition)
+                self.freeze(node, site.partition)
         return self.positions[node]
 
-    def settle(self, node: int, position: int) -> None:
+    def freeze(self, node: int, position: int) -> None:
         self.positions[node] = position
         self.nodes[position] = node
 
     def name(self, position: int) -> str:
-        listed = self.door.listed
+        listed = self.admission.listed
         if listed is not None:
             return listed.name(position)
         if position in self.partitions:
@@ -113,7 +135,7 @@ class ForeignClients:
         values = reply_fields.metrics(reply)
         partition = reply_fields.number(values, PARTITION)
         if partition is not None and partition >= 0:
-            self.door.check_place(reply.metadata.src_node_id, int(partition))
+            self.admission.check_place(reply.metadata.src_node_id, int(partition))
             self.partitions[position] = int(partition)
         if values.get(SIZE) is not None:
             self.set_size(position, reply_fields.size(values, SIZE))
@@ -121,7 +143,7 @@ class ForeignClients:
     def set_size(self, position: int, size: float) -> None:
         """So many training examples, or as many as the list of sites allows."""
         node = self.nodes[position]
-        self.sizes[position] = self.door.believed(node, position, size)
+        self.sizes[position] = self.admission.believed(node, position, size)
 
     def have_sizes(self, positions: Iterable[int]) -> bool:
         return all(self.sizes[position] > 0 for position in positions)
@@ -131,7 +153,16 @@ class ForeignClients:
         return torch.tensor(self.sizes, dtype=torch.float64)
 
 
-def check_strangers(algorithm: Algorithm, local_steps: int | None) -> None:
+def check_entry(algorithm: Any) -> None:
+    """Refuse a first argument that is FedAvg's."""
+    if is_number(algorithm) or algorithm is None:
+        raise InputError(
+            f"Fair({algorithm!r}): the first argument names an algorithm, such as 'semi_vred'; FedAvg's arguments are "
+            "given by name: Fair('semi_vred', fraction_train=...)"
+        )
+
+
+def check_algorithm(algorithm: Algorithm, local_steps: int | None) -> None:
     """Refuse an algorithm that needs more of a client than its loss and its update."""
     name = algorithm.name
     reason = None
@@ -155,15 +186,22 @@ def check_strangers(algorithm: Algorithm, local_steps: int | None) -> None:
         )
 
 
-def server_settings(options: dict[str, Any]) -> Settings:
-    """Of the server; those of the clients' training are not Fair's to choose."""
+def server_settings(options: dict[str, Any], others: Iterable[str]) -> Settings:
+    """Of the server; those of the clients' training are not Fair's to choose. `others`: Fair's own arguments."""
     for name in options:
         if name in SERVERS:
             continue
+        if name == "rounds":
+            raise InputError("rounds is no option of Fair: give num_rounds to start(grid, initial_arrays, num_rounds)")
+        if name == "private":
+            raise InputError(
+                "Fair has no private rounds, which need masks made by evenfed's client app: use "
+                "evenfed.flower.FairStrategy(private=True) with evenfed.flower.client_app"
+            )
         if name in Settings.__dataclass_fields__:
             raise InputError(
                 f"{name} belongs to the clients' training, which Fair leaves to your client app; set it there, or use "
                 "evenfed.flower.FairStrategy with evenfed.flower.client_app"
             )
-        raise unknown("option of Fair", name, SERVERS)
+        raise unknown("option of Fair", name, [*others, *SERVERS])
     return Settings.of({**options, "engine": "flower"})

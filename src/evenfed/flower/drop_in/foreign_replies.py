@@ -1,19 +1,22 @@
-"""What `Fair` hears from clients of other people: updates, losses and scores, each field checked."""
+"""Reads the replies of clients that do not use evenfed: updates, losses and scores, each field checked."""
 
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from logging import WARNING
+from typing import Any
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from ...core.algorithm import Algorithm
 from ...core.errors import InputError
 from ...settings import Settings
 from .. import reply_fields
 from ..logs import log
+from ..reply_fields import MissingMetricError
 from .fair_state import FairState
-from .foreign_clients import LOSS, ForeignClients, ReportKeys
+from .foreign_clients import LOSS, PARTITION, SIZE, ForeignClients, ReportKeys
 from .trips import ForeignRound
 
 DURING = (
@@ -31,7 +34,7 @@ class ForeignReplies:
     algorithm: Algorithm
     settings: Settings
     keys: ReportKeys
-    strangers: ForeignClients
+    clients: ForeignClients
     weighted_by_key: str
     keeps_models: bool  # with the metrics of train replies
     measured_before: bool = False  # the client's own loss is of the model it received
@@ -43,28 +46,45 @@ class ForeignReplies:
         self,
         replies: Iterable[Message],
         round: ForeignRound,
-        holding: FairState,
+        state: FairState,
     ) -> list[RecordDict]:
-        """Give the updates of train replies to the round, and let each reply go; what the usable ones hold beside.
+        """Give the updates of train replies to the round; returns what else the usable replies hold.
 
-        Why others failed, the round keeps.
+        Each reply is released at once. The round keeps the reasons why others failed.
         """
         contents = {}
+        missing = []
+        asked = len(round.awaited)
         for reply in replies:
-            position = self.strangers.positions.get(reply.metadata.src_node_id, -1)
+            position = self.clients.positions.get(reply.metadata.src_node_id, -1)
             if position not in round.awaited:
                 continue
             round.awaited.remove(position)
             try:
-                self._take(reply, position, round, holding)
+                self._take(reply, position, round, state)
             except InputError as error:
                 round.failures[position] = str(error)
+                if isinstance(error, MissingMetricError):
+                    missing.append(error)
                 continue
             contents[position] = self._without_models(reply.content)
             del reply
         for position in round.awaited:
             round.failures[position] = "no reply"
+        if not contents:
+            self.refuse_wrong_name(missing, asked, "train")
         return [contents[position] for position in sorted(contents)]
+
+    def refuse_wrong_name(self, missing: list[MissingMetricError], asked: int, kind: str) -> None:
+        """Stop where most clients report no metric of the given name: the name is wrong, not the clients."""
+        if 2 * len(missing) <= asked:
+            return
+        first = missing[0]
+        option = "size_from" if first.name == self.keys.size else "loss_from"
+        raise InputError(
+            f"no {kind} reply holds '{first.name}', which {option} names; they hold {first.present}: give the right "
+            f"name to Fair({option}=...)"
+        )
 
     def _without_models(self, content: RecordDict) -> RecordDict:
         """What of a train reply is aggregated as metrics; a function of the user's own gets all of it."""
@@ -72,20 +92,29 @@ class ForeignReplies:
             return content
         return RecordDict(dict(content.metric_records))
 
-    def scores(self, replies: Iterable[Message], number: int) -> tuple[dict[int, float], list[RecordDict]]:
+    def scores(
+        self,
+        replies: Iterable[Message],
+        number: int,
+        asked: Iterable[int],
+    ) -> tuple[dict[int, float], list[RecordDict]]:
         """The scores in evaluate replies of a round, by position, and what the usable replies hold."""
         scores: dict[int, float] = {}
         contents = []
+        failures = dict.fromkeys(asked, "no reply")
         for reply in replies:
-            position = self.strangers.place(reply.metadata.src_node_id)
+            position = self.clients.place(reply.metadata.src_node_id)
+            failures.pop(position, None)
             try:
                 score = self._score(reply, position)
             except InputError as error:
-                log(WARNING, "round %s: the score of %s: %s", number, self.strangers.name(position), error)
+                failures[position] = str(error)
                 continue
             contents.append(reply.content)
             if score is not None:
                 scores[position] = score
+        for position, reason in failures.items():
+            log(WARNING, "round %s: %s is not scored: %s", number, self.clients.name(position), reason)
         if contents and not scores:
             self.log_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
         return scores, contents
@@ -95,38 +124,65 @@ class ForeignReplies:
         reply: Message,
         position: int,
         round: ForeignRound,
-        holding: FairState,
+        state: FairState,
     ) -> None:
         """Read a train reply and give its update to the round; refused where any of its fields does not fit."""
         reply_fields.refuse_failure(reply, self.tell_errors)
-        trained = holding.frame.read(reply_fields.model(reply))
+        trained = state.layout.read(reply_fields.model(reply))
         size = self.keys.size_of(reply)
         loss = round.losses.get(position)
-        if loss is None:
+        if loss is None and self.keys.loss_in == "train":
             loss, measured_before = self.keys.loss_of(reply, self.algorithm)
             if self.algorithm.uses_losses and not (measured_before or self.measured_before):
                 self.log_once(DURING.format(loss=self.keys.loss))
-        self.strangers.note(position, reply)
-        is_known = self.strangers.sizes[position] > 0
+        self.clients.note(position, reply)
+        is_known = self.clients.sizes[position] > 0
         is_fixed = self.settings.guarding() is not None  # for the run: what a client said first counts
         if not is_known or not is_fixed:
-            self.strangers.set_size(position, size)
-        round.take(holding.update(position, trained), loss)
+            self.clients.set_size(position, size)
+        round.take(state.update(position, trained), loss)
 
     def _score(self, reply: Message, position: int) -> float | None:
         """The score in an evaluate reply; a loss that comes with it serves the next round."""
         reply_fields.refuse_failure(reply, self.tell_errors)
         score = self.keys.score_of(reply)
-        self._keep_loss(reply, position)
-        with contextlib.suppress(InputError):  # only told, never used
-            judged_on = reply_fields.number(reply_fields.metrics(reply), self.weighted_by_key, least=0)
-            self.strangers.judged_on[position] = judged_on or 0.0
+        self.clients.note(position, reply)
+        if self.settings.average is None:  # else the average was evaluated, which clients do not train
+            with contextlib.suppress(InputError):  # the next round asks for it again
+                self._keep_loss(reply, position)
+        with contextlib.suppress(InputError):  # only shown, never used
+            tested_on = reply_fields.number(reply_fields.metrics(reply), self.weighted_by_key, least=0)
+            self.clients.judged_on[position] = tested_on or 0.0
         return score
 
-    def loss(self, reply: Message, position: int) -> None:
-        """Keep the loss in a reply to a question for it."""
-        reply_fields.refuse_failure(reply, self.tell_errors)
-        self._keep_loss(reply, position)
+    def asked_losses(self, replies: Iterable[Message], drawn: list[int]) -> dict[int, str]:
+        """Keep the losses in replies to questions for them; returns why those of other clients are unknown."""
+        reasons = {position: "no reply with its loss" for position in drawn if position not in self.losses}
+        asked = len(reasons)
+        missing = []
+        for reply in replies:
+            position = self.clients.place(reply.metadata.src_node_id)
+            try:
+                reply_fields.refuse_failure(reply, self.tell_errors)
+                self._keep_loss(reply, position)
+                self.clients.note(position, reply)
+                reasons.pop(position, None)
+            except InputError as error:
+                reasons[position] = str(error)
+                if isinstance(error, MissingMetricError):
+                    missing.append(error)
+        if not self.losses:
+            self.refuse_wrong_name(missing, asked, "evaluate")
+        if self.keys.loss_in == "evaluate":
+            return reasons
+        for position, reason in reasons.items():
+            log(WARNING, "the loss of %s: %s", self.clients.name(position), reason)
+        if len(reasons) == asked > 0:
+            raise InputError(
+                "trips=3: no client answered a question for its loss; let client apps end with app = "
+                "evenfed.flower.extend(app, model=..., data=...), or use trips=2"
+            )
+        return reasons
 
     def log_once(self, text: str) -> None:
         if text not in self.logged:
@@ -134,13 +190,19 @@ class ForeignReplies:
             log(WARNING, "%s", text)
 
     def _keep_loss(self, reply: Message, position: int) -> None:
-        """Keep the loss in an evaluate or query reply, if it is of the model that clients train next."""
-        if self.settings.average is not None and reply.metadata.message_type == MessageType.EVALUATE:
+        """Keep the loss in an evaluate or query reply, which is of the model that clients train next."""
+        is_before_training = self.keys.loss_in == "evaluate" or LOSS in reply_fields.metrics(reply)
+        if not is_before_training:
             return
-        loss = None
-        measured_before = False
-        if self.keys.loss_in == "evaluate" or LOSS in reply_fields.metrics(reply):
-            loss, measured_before = self.keys.loss_of(reply, self.algorithm)
-        self.strangers.note(position, reply)
-        if loss is not None and (measured_before or self.keys.loss_in == "evaluate"):
+        loss, _ = self.keys.loss_of(reply, self.algorithm)
+        if loss is not None:
             self.losses[position] = loss
+
+
+def aggregated_reports(aggregate: Any, contents: list[RecordDict], weighted_by: str) -> MetricRecord:
+    """The clients' metrics as one. Flower's mean of partition ids or of sizes says nothing and is left out."""
+    metrics = reply_fields.aggregated(aggregate, contents, weighted_by)
+    if aggregate is aggregate_metricrecords:
+        for name in (PARTITION, SIZE):
+            metrics.pop(name, None)
+    return metrics

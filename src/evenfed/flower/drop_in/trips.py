@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import torch
 
@@ -89,10 +90,20 @@ class ForeignRound:
         self.held.drawn = torch.tensor(drawn, dtype=torch.int64)
         self.fold: Fold | None = None
 
+    def leave_out(self, reasons: Mapping[int, str]) -> None:
+        """Drop clients before they train."""
+        self.failures.update(reasons)
+        self.awaited -= reasons.keys()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the losses of all those left are known, before they train."""
+        return bool(self.awaited) and self.awaited <= self.losses.keys()
+
     def open(self, server: Server) -> list[int]:
         """With all losses known: who has a weight, and so trains."""
         drawn = self.held.drawn
-        losses = [self.losses[client] for client in drawn.tolist()]
+        losses = [self.losses.get(client, math.nan) for client in drawn.tolist()]
         turn = open_round(server, losses, drawn)
         self.fold = Fold(turn)
         trained: list[int] = turn.plan.ids.tolist()

@@ -92,8 +92,15 @@ def sums_of_round(server: Server) -> int:
 class MaskedSums:
     """Masked sums over the same clients, one after another. Who is lost on the way takes no further part."""
 
-    def __init__(self, server: Server, connection: Connection, clients: Iterable[int]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        connection: Connection,
+        clients: Iterable[int],
+        scores_of: int | None = None,
+    ) -> None:
         self.server = server
+        self.scores_of = scores_of  # the round whose model is scored; None once the server's next round has begun
         self.connection = connection
         self.drawn = sorted(clients)
         self.clients: list[int] = []  # who is left
@@ -132,9 +139,10 @@ class MaskedSums:
                 names.append(self.connection.roster.name(client))
         return names
 
-    def go_on(self, connection: Connection) -> None:
-        """Some time later: who has left takes no further part."""
+    def continue_with(self, connection: Connection) -> None:
+        """In the next round: who has left takes no further part."""
         self.connection = connection
+        self.scores_of = None
         self.courier.ask = connection.replies
         for client in self.clients:
             node = self.node_of[client]
@@ -283,7 +291,10 @@ class MaskedSums:
 
     def _drop(self, client: int, reason: object) -> None:
         self.dropped.append(client)
-        self.connection.log_dropped(self.server.index, client, reason)
+        if self.scores_of is None:
+            self.connection.log_dropped(self.server.index, client, reason)
+        else:
+            self.connection.log_dropped(self.scores_of, client, reason, "not scored")
 
 
 def _ride(further: Requests, requests: Requests) -> None:

@@ -159,11 +159,11 @@ class ClientKeys:
     def check_mask(self, order: wire.Values) -> None:
         """Refuse a second vector under the same mask, and a group that is too small."""
         number = int(order["sum"])
-        taking_part = self._neighbours(order["nodes"])
+        participation = self._neighbours(order["nodes"])
         if not self.keys[number]:
             raise InputError("a second vector under the same mask: refused")
-        if self.node not in taking_part or len(taking_part) < self.threshold:
-            count = len(taking_part)
+        if self.node not in participation or len(participation) < self.threshold:
+            count = len(participation)
             raise InputError(f"a sum over {count} clients, where {self.threshold} are needed: refused")
 
     def masked(
@@ -177,7 +177,7 @@ class ClientKeys:
             with contextlib.suppress(Exception):  # a neighbour's box that cannot be opened: others have its shares
                 self.shares[source] = self._unboxed(source, box)
         number = int(order["sum"])
-        taking_part = self._neighbours(order["nodes"])
+        participation = self._neighbours(order["nodes"])
         count = np.ones(1, dtype=np.uint64)
         of_numbers = mask_crypto.words_of_numbers(numbers)
         of_vector = mask_crypto.words_of_vector(vector)
@@ -186,7 +186,7 @@ class ClientKeys:
         seed = _bytes(self.seeds[number])
         words += mask_crypto.mask_of(seed, size)
         key = _bytes(self.keys[number])
-        for neighbour in taking_part - {self.node}:
+        for neighbour in participation - {self.node}:
             keys = self.public[str(neighbour)]
             public = _bytes(keys[1 + number])
             mask = mask_crypto.pair_mask(key, public, size)
@@ -196,7 +196,7 @@ class ClientKeys:
                 words -= mask
         self.keys[number] = ""
         self.seeds[number] = ""
-        self.asked[str(number)] = sorted(taking_part)
+        self.asked[str(number)] = sorted(participation)
         return words
 
     def opened(self, order: wire.Values) -> dict[str, str]:
@@ -204,8 +204,8 @@ class ClientKeys:
         number = int(order["sum"])
         gave = set(order["gave"])
         absent = set(order["absent"])
-        taking_part = set(self.asked.pop(str(number), ()))
-        if gave & absent or not gave | absent <= taking_part:
+        participation = set(self.asked.pop(str(number), ()))
+        if gave & absent or not gave | absent <= participation:
             raise InputError("shares that do not belong to an open sum: refused")
         if len(gave) < self.threshold:
             count = len(gave)

@@ -5,7 +5,7 @@ this one's update, and its first mean is summed together with this one's scores,
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from logging import INFO, WARNING
 from typing import Any
 
@@ -20,10 +20,12 @@ from ...core.errors import InputError
 from ...core.server import Record, Server
 from ...core.server_step import with_average
 from ...core.sums import number_of_means
+from ...core.words import counted
+from ...settings import Settings
 from .. import wire
 from ..connection import Connection
 from ..logs import log
-from ..wire import Shape, Task, Values
+from ..wire import Task, Values
 from .mask_crypto import Vector
 from .masked_sums import BOTH_SCORES, MEAN, NUMBERS, SCORE, UPDATE, MaskedSums, MaskedTotal, sums_of_round
 from .masking_client import LEAST
@@ -31,8 +33,10 @@ from .masking_server import Session, TooFewClientsError
 from .private_guard import UnusualError, check_mean, stepped, with_usual
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
-    """Refuse an algorithm whose weights do not follow from sums, with its reason."""
+def check_private(algorithm: Algorithm, settings: Settings) -> None:
+    """Refuse an algorithm whose weights do not follow from sums, with its reason, and figures that are not summed."""
+    if settings.metric == "loss":
+        raise InputError("metric='loss' with private=True: only scores are summed, not test losses; leave it out")
     try:
         number_of_means(algorithm)
     except InputError as reason:
@@ -51,16 +55,16 @@ def _private_names() -> list[str]:
     return able
 
 
-def check_run(count: int, shape: Shape) -> None:
+def check_run(count: int, buffers: Sequence[str]) -> None:
     """Refuse what masked sums cannot serve: too few clients per round, models with buffers."""
     if count < LEAST:
         raise InputError(
-            f"private=True with {count} clients per round: from a sum of so few, one learns the other's part; "
+            f"private=True with {counted(count, 'client')} per round: from the sum, each learns the others' part; "
             f"let at least {LEAST} take part"
         )
-    if shape.buffers:
+    if buffers:
         raise InputError(
-            f"private=True with a model that keeps buffers ({shape.buffers[0]}): their averages are not masked; use "
+            f"private=True with a model that keeps buffers ({buffers[0]}): their averages are not masked; use "
             "layers without buffers, such as GroupNorm instead of BatchNorm"
         )
 
@@ -68,9 +72,10 @@ def check_run(count: int, shape: Shape) -> None:
 def with_private_memory(server: Server) -> Server:
     """The server of a private run remembers which round last counted a client, and the sum of the clients' duals."""
     everyone = len(server.sizes)
-    counted = torch.zeros(everyone, dtype=torch.int64)
-    dual_total = torch.zeros(1, dtype=torch.float64)
-    memory = {"counted": counted, "dual_total": dual_total}
+    memory = {
+        "counted": torch.zeros(everyone, dtype=torch.int64),
+        "dual_total": torch.zeros(1, dtype=torch.float64),
+    }
     return with_usual(dataclasses.replace(server, memory=memory, smoothed=None))
 
 
@@ -88,7 +93,6 @@ class PrivateRound:
     def __init__(
         self,
         server: Server,
-        shape: Shape,
         task: Task,
         connection: Connection,
         ahead: NextRoundSetup | None = None,
@@ -122,7 +126,7 @@ class PrivateRound:
         try:
             if known is not None and known.drawn == sorted(clients):
                 self.sums = known
-                known.go_on(self.connection)
+                known.continue_with(self.connection)
             else:
                 self.sums = MaskedSums(self.server, self.connection, clients)
                 self.sums.open(ahead.session)
@@ -211,7 +215,13 @@ class PrivateRound:
         """
         index = self.server.index + 1
         task = dataclasses.replace(self.task, index=index, measure="")
-        judged = sorted(client for client in tested if client in self.connection.nodes)
+        judged = []
+        for client in sorted(tested):
+            if client in self.connection.nodes and not self.connection.is_silent(client):
+                judged.append(client)
+        if len(judged) < LEAST:
+            log(WARNING, "round %s: no scores: %s clients have answered, %s are needed", index, len(judged), LEAST)
+            return []
         is_same = sorted(following) == judged
         is_measured = is_same and number_of_means(self.next_server.algorithm) > 0
         if is_measured:
@@ -243,7 +253,7 @@ class PrivateRound:
 
     def _sums_for_scores(self, tested: list[int], is_measured: bool) -> MaskedSums:
         """Under the next round's keys if its first mean is summed as well, else under this round's if they fit."""
-        sums = MaskedSums(self.next_server, self.connection, tested)
+        sums = MaskedSums(self.next_server, self.connection, tested, scores_of=self.server.index)
         ready = None
         if is_measured:
             ready = self.ahead.session
@@ -263,11 +273,11 @@ class PrivateRound:
         _, length, dual_change = total.numbers
         update: Vector = total.vector / length if length > 0 else 0 * total.vector
         step = torch.from_numpy(update)
-        counted = server.memory["counted"].clone()
-        counted[self.sums.clients] = server.index + 1
+        last_counted = server.memory["counted"].clone()
+        last_counted[self.sums.clients] = server.index + 1
         memory = {
             **server.memory,
-            "counted": counted,
+            "counted": last_counted,
             "dual_total": server.memory["dual_total"] + dual_change,
         }
         remembering = dataclasses.replace(server, memory=memory)
