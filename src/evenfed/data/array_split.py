@@ -1,4 +1,4 @@
-"""How `evenfed.federate` splits rows across clients: its options, and what becomes of small clients."""
+"""How `evenfed.federate` splits rows across clients, and how it treats small clients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
