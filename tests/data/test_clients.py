@@ -23,7 +23,7 @@ from torch.utils.data import (
 import evenfed
 from evenfed import Client, InputError
 from evenfed.clients import client, examples, lazy
-from evenfed.clients.column_names import Heading
+from evenfed.clients.tables import Heading
 from evenfed.simulate.engines.parallel import Parallel
 from evenfed.simulate.problem import EvalRequest, Problem
 

@@ -15,8 +15,7 @@ from ..core.errors import InputError, known_keywords
 from ..core.printable import printable
 from ..trees import Inputs
 from . import data_checks, examples
-from .column_names import Heading
-from .tables import CLASS_NUMBERS, NoTargetError, Target
+from .tables import CLASS_NUMBERS, Heading, NoTargetError, Target
 
 Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
 SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64; uint8 may be an image

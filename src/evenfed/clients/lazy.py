@@ -16,9 +16,8 @@ from ..losses import check_binary_targets
 from ..trees import Inputs
 from . import examples, pooling
 from .client import Client, Pool, Pools, row_starts, tensors
-from .column_names import Heading
 from .population import Clients
-from .tables import Target
+from .tables import Heading, Target
 
 HELD_MB = "EVENFED_HELD_MB"  # environment variable: megabytes of loaded clients kept for reuse
 DEFAULT_MB = 512

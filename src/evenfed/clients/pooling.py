@@ -13,9 +13,9 @@ from .. import trees
 from ..core.errors import InputError
 from ..trees import Inputs
 from .client import Client, Examples, Pool, Pools, like_training, row_starts, tensors
-from .column_names import Heading
 from .data_checks import comes_from
 from .population import Clients, NumberedNames
+from .tables import Heading
 
 ClientsLike = Sequence[Any] | Mapping[str, Any]  # clients, or their training data, which `client_list` knows
 
