@@ -44,7 +44,7 @@ plt.ylabel("weight (lines: FedAvg)")
 plt.show()
 
 # %%
-# And in training, beside FedAvg:
+# And in training, compared with FedAvg:
 
 digits = load_digits()
 split = {"clients": 20, "concentration": 0.2, "test": 0.3, "seed": 3}

@@ -1,4 +1,4 @@
-"""A model of one's own, found because it lies beside the experiment's file."""
+"""Your own model, found because it is in the same folder as the experiment's file."""
 
 import torch
 from torch import Tensor, nn

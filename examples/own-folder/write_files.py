@@ -10,7 +10,7 @@ TEST = 40  # the last images of each client
 
 
 def main() -> None:
-    """Fill the folder `clients` beside this file."""
+    """Fill the folder `clients` in the folder of this file."""
     folder = Path(__file__).parent / "clients"
     folder.mkdir(exist_ok=True)
     digits = load_digits()

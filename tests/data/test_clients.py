@@ -23,7 +23,7 @@ from torch.utils.data import (
 import evenfed
 from evenfed import Client, InputError
 from evenfed.clients import client, examples, lazy
-from evenfed.clients.column_names import Heading
+from evenfed.clients.tables import Heading
 from evenfed.simulate.engines.parallel import Parallel
 from evenfed.simulate.problem import EvalRequest, Problem
 
@@ -516,7 +516,7 @@ def test_mapped_arrays_are_not_read_whole(tmp_path: Path):
         (Client(lambda: (X, Y)), "client 1, train: a function .*without their number; .*size=N"),
         (Client((X, Y), lambda: (X, Y)), "client 1, test: a function .*test_size=N"),
         (Client(lambda: (X, Y), size=-1), "client 1, train: size=-1: give a whole number"),
-        (Client(lambda: (X, Y), size=5), "12 examples were loaded where 5 were announced"),
+        (Client(lambda: (X, Y), size=5), "the function loaded 12 examples, not 5; give evenfed.Client the number"),
         (Client(lambda: (X[:, :2], Y), size=12), r"examples are \[2\] float32.*those of the first client are \[3\]"),
         (Client(lambda: (X, Y + 1), size=12), "targets go from 1 to 2, but the model scores 2 classes"),
     ],

@@ -89,8 +89,8 @@ def test_data_with_targets_of_their_own_need_no_y(data):
     [
         (PAIRS, "foo", "x: target='foo' names a column, but a dataset whose items are tuples has none"),
         ((X, Y), "foo", "x: target='foo' names a column, but a pair has none"),
-        (PAIRS, Y, "y beside a TensorDataset, whose items hold their own targets; leave y out"),
-        (X, None, "y is missing beside a Tensor; give one target for each row of x"),
+        (PAIRS, Y, "y with a TensorDataset, whose items hold their own targets; leave y out"),
+        (X, None, "y is missing for a Tensor; give one target for each row of x"),
     ],
 )
 def test_targets_that_would_not_be_looked_at_are_told(data, y, message):

@@ -303,7 +303,7 @@ BAD = [
     ({"clients": [evenfed.Client((torch.zeros(3, 6), torch.full((3,), 7)))]}, "go up to 7 but the model scores 3"),
     ({"clients": [evenfed.Client((torch.zeros(3, 6), torch.full((3,), -1)))]}, "go down to -1"),
     ({"clients": [evenfed.Client((torch.zeros(3, 5), torch.zeros(3).long()))]}, "fails on a batch"),
-    ({"clients": [((1, 2), (3, 4))]}, r"clients\[0\] is a tuple"),
+    ({"clients": [((1, 2), (3, 4))]}, r"clients\[0\] is a pair"),
     ({"clients": [evenfed.Client((["a"], [1]))]}, "cannot become a tensor"),
     (
         {

@@ -15,8 +15,7 @@ from ..core.errors import InputError, known_keywords
 from ..core.printable import printable
 from ..trees import Inputs
 from . import data_checks, examples
-from .column_names import Heading
-from .tables import CLASS_NUMBERS, NoTargetError, Target
+from .tables import CLASS_NUMBERS, Heading, NoTargetError, Target
 
 Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
 SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64; uint8 may be an image
@@ -49,7 +48,7 @@ class Client:
             self._check_groups()
 
     def _check_size(self, option: str, size: int | None, part: Examples) -> None:
-        """Refuse another size than the data have: only a function needs to be given one."""
+        """Refuse a size that differs from the data's own; only functions need one."""
         if size is None or examples.is_loader(part) or examples.count(part) == size:
             return
         kind = "no data" if part is None else type(part).__name__
@@ -179,7 +178,7 @@ def explain_out_of_memory(data: Inputs) -> Iterator[None]:
 
 
 def like_training(test: Pool, train: Pool) -> Pool | None:
-    """Test examples, if there are any; they must have the training examples' inputs."""
+    """The test examples, None if there are none; their inputs must match the training examples'."""
     if len(test) == 0:
         return None
     tested = trees.names(test.inputs)
@@ -261,7 +260,7 @@ def tensors(
 
 
 def _inputs(values: Any, where: str, dtype: torch.dtype) -> Inputs:
-    """A dict or tuple of tensors or arrays stays one; everything else becomes one tensor."""
+    """Inputs as tensors: a dict or tuple keeps its structure, everything else becomes one tensor."""
     if isinstance(values, Mapping):
         by_name = {}
         for name in values:
@@ -283,7 +282,7 @@ def _inputs(values: Any, where: str, dtype: torch.dtype) -> Inputs:
 
 
 def _targets(values: Any, where: str, dtype: torch.dtype) -> Tensor:
-    """Classes as int64, whatever whole numbers or truth values they are; quantities as floats."""
+    """Whole numbers and truth values as int64 classes; other numbers as floats."""
     if data_checks.is_text(values):
         raise InputError(f"{where} are text; {CLASS_NUMBERS}, e.g. [{{'no': 0, 'yes': 1}}[label] for label in y]")
     targets = _tensor(values, where, dtype)

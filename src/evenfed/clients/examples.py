@@ -38,7 +38,7 @@ Pair = tuple[Any, Any]
 
 
 def pair(part: Any, where: str, target: Target = None) -> Pair:
-    """The inputs and targets of whatever a user gives; `target` names the column (or columns) of a table to predict."""
+    """Inputs and targets of data in any form; `target` names the column (or columns) of a table to predict."""
     table = read(part, where, target)
     return table.inputs, table.targets
 
@@ -101,7 +101,7 @@ def release(values: Any) -> None:
 
 
 def loaded(load: Callable[[], Any], where: str) -> Any:
-    """What the user's function loads."""
+    """Call the user's function."""
     try:
         part = load()
     except Exception as error:  # whatever it may raise
@@ -115,7 +115,7 @@ def loaded(load: Callable[[], Any], where: str) -> Any:
 
 
 def is_pair(part: Any) -> bool:
-    """Whether it is (inputs, targets), without columns to choose from."""
+    """Whether this is (inputs, targets)."""
     return isinstance(part, tuple | list) and len(part) == 2
 
 
@@ -147,7 +147,7 @@ def count(part: Any) -> int | None:
 
 
 def as_tensor(values: Any) -> Tensor:
-    """Without a copy where that is possible: of a mapped array no row is read."""
+    """A tensor, without a copy if possible; rows of a mapped array are not read."""
     if isinstance(values, Tensor):
         return values
     if is_masked(values):
@@ -193,7 +193,7 @@ def _mapped(folder: Path, where: str) -> Table:
 
 
 def _of_loader(loader: "DataLoader[Any]", where: str, target: Target) -> Table:
-    """The loader's dataset, collated by the loader; its batch size and order do not matter here."""
+    """A DataLoader's dataset, collated by the loader; its batch size and order are not used."""
     dataset = loader.dataset
     sampler = loader.sampler
     if isinstance(sampler, SubsetRandomSampler):

@@ -1,4 +1,4 @@
-"""Clients whose data memory does not hold: read when they are used, dropped when others need the room."""
+"""Clients whose data do not fit in memory: they are read when used, and dropped when others need the space."""
 
 import os
 import threading
@@ -16,56 +16,55 @@ from ..losses import check_binary_targets
 from ..trees import Inputs
 from . import examples, pooling
 from .client import Client, Pool, Pools, row_starts, tensors
-from .column_names import Heading
 from .population import Clients
-from .tables import Target
+from .tables import Heading, Target
 
-HELD_MB = "EVENFED_HELD_MB"  # the environment's name for how many megabytes of loaded clients are kept for reuse
-HELD_MB_USUALLY = 512
-TRIED = 8  # examples that stand for all while the model is tried out
+HELD_MB = "EVENFED_HELD_MB"  # environment variable: megabytes of loaded clients kept for reuse
+DEFAULT_MB = 512
+TRIED = 8  # examples on which the model is tried
 
 Loaded = tuple[Inputs, Tensor]
 
 
 def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
-    """Training and test data of all clients: in memory, or read client by client if any of them has to be.
+    """Training and test data of all clients: in memory, or read client by client if any client requires it.
 
     All tables must have the columns of the first one, or of the one that `heading` has seen.
     """
     reason = _why_lazy(clients)
     if reason is None:
         return pooling.pools(clients, dtype, heading)
-    held = LoadedClients(_held_bytes(), heading or Heading())
-    train = LazyPool.over(clients, "train", dtype, held, reason)
+    cache = LoadedClients(_cache_bytes(), heading or Heading())
+    train = LazyPool.of_clients(clients, "train", dtype, cache, reason)
     if train is None:
         raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
-    test = LazyPool.over(clients, "test", dtype, held, reason)
+    test = LazyPool.of_clients(clients, "test", dtype, cache, reason)
     return train, test
 
 
 def why_visited(pool: Pool | None) -> str | None:
-    """Why clients of this pool must be visited one by one, if they must."""
+    """Why clients of this pool must be trained one by one; None if they need not be."""
     if isinstance(pool, LazyPool):
         return pool.reason
     return None
 
 
 def expect_classes(pool: Pool, classes: int) -> None:
-    """Targets are classes below `classes`: clients read later are checked for it."""
+    """Declare that targets are below `classes`; clients that are read later are checked."""
     if isinstance(pool, LazyPool):
-        pool.held.classes = classes
-        pool.check_at_hand()
+        pool.cache.classes = classes
+        pool.check_in_memory()
 
 
 def expect_binary(pool: Pool) -> None:
-    """Targets are 0 and 1, or between them: clients read later are checked for it."""
+    """Declare that targets are between 0 and 1; clients that are read later are checked."""
     if isinstance(pool, LazyPool):
-        pool.held.is_binary = True
-        pool.check_at_hand()
+        pool.cache.is_binary = True
+        pool.check_in_memory()
 
 
 class LoadedClients:
-    """Loaded clients, kept for reuse up to a number of bytes: the one that was used longest ago goes first."""
+    """A cache of loaded clients, limited in bytes: the least recently used is dropped first."""
 
     def __init__(self, limit: int, heading: Heading) -> None:
         self.limit = limit
@@ -77,7 +76,7 @@ class LoadedClients:
         self.lock = threading.Lock()
 
     def get(self, part: "LazyExamples", read: Callable[[], Loaded]) -> Loaded:
-        """The part as it is kept, or as `read` gives it."""
+        """The examples from the cache, or from `read`."""
         with self.lock:
             if part in self.loaded:
                 self.loaded.move_to_end(part)
@@ -98,25 +97,25 @@ class LoadedClients:
 class LazyExamples:
     """One client's training or test examples, as the user gave them."""
 
-    given: Any
+    data: Any
     where: str
     target: Target
     size: int
     is_lazy: bool
 
     def read(self, dtype: torch.dtype, heading: Heading) -> Loaded:
-        """As tensors."""
-        inputs, targets = tensors(self.given, self.where, dtype, self.target, heading)
+        """Load them as tensors."""
+        inputs, targets = tensors(self.data, self.where, dtype, self.target, heading)
         if len(targets) != self.size:
             raise InputError(
-                f"{self.where}: {len(targets)} examples were loaded where {self.size} were announced; give "
+                f"{self.where}: the function loaded {len(targets)} examples, not {self.size}; give "
                 "evenfed.Client the number it loads, as size= (training) or test_size="
             )
         return inputs, targets
 
     def release(self) -> None:
-        """Let go of what was read of a mapped file."""
-        for array in examples.arrays(self.given):
+        """Free the memory of a mapped file's pages."""
+        for array in examples.arrays(self.data):
             examples.release(array)
 
 
@@ -124,34 +123,34 @@ class LazyExamples:
 class LazyPool(Pool):
     """Examples that are read client by client.
 
-    `inputs` and `targets` hold a few examples of one client, on which a model can be tried; `of` gives a client's own.
+    `inputs` and `targets` hold a few examples of one client, enough to try a model on; `of` reads a client's own.
     """
 
     parts: Sequence[LazyExamples]
     dtype: torch.dtype
-    held: LoadedClients
+    cache: LoadedClients
     reason: str
 
     @classmethod
-    def over(
+    def of_clients(
         cls,
         clients: Sequence[Client],
         what: str,
         dtype: torch.dtype,
-        held: LoadedClients,
+        cache: LoadedClients,
         reason: str,
     ) -> "LazyPool | None":
-        """The training or the test examples of all clients; None if nobody has any."""
+        """The training or test examples of all clients; None if there are none."""
         parts = []
         names = pooling.names(clients)
         for name, client in zip(names, clients, strict=True):
-            parts.append(_part(client, f"client {name}, {what}", what, dtype, held.heading))
+            parts.append(_lazy_examples(client, f"client {name}, {what}", what, dtype, cache.heading))
         sizes = torch.tensor([part.size for part in parts])
         with_examples = sizes.nonzero().flatten().tolist()
         if not with_examples:
             return None
         first = parts[with_examples[0]]
-        inputs, targets = first.read(dtype, held.heading)
+        inputs, targets = first.read(dtype, cache.heading)
         few = slice(TRIED)
         pool = cls(
             inputs=trees.rows(inputs, few),
@@ -160,14 +159,14 @@ class LazyPool(Pool):
             sizes=sizes,
             parts=tuple(parts),
             dtype=dtype,
-            held=held,
+            cache=cache,
             reason=reason,
         )
-        pool.check_at_hand()
+        pool.check_in_memory()
         return pool
 
-    def check_at_hand(self) -> None:
-        """Check now the clients whose examples are in memory."""
+    def check_in_memory(self) -> None:
+        """Check the clients whose examples are already in memory."""
         for position, part in enumerate(self.parts):
             if not part.is_lazy:
                 self.of(position)
@@ -176,13 +175,13 @@ class LazyPool(Pool):
         return int(self.sizes.sum())
 
     def of(self, client: int) -> Loaded:
-        """(inputs, targets) of one client, read if they are not at hand."""
+        """(inputs, targets) of one client, read if they are not in memory."""
         if int(self.sizes[client]) == 0:
             return trees.rows(self.inputs, slice(0)), self.targets[:0]
         part = self.parts[client]
 
         def read() -> Loaded:
-            inputs, targets = part.read(self.dtype, self.held.heading)
+            inputs, targets = part.read(self.dtype, self.cache.heading)
             self._check_alike(part, inputs, targets)
             device = self.targets.device
             moved = trees.mapped(lambda tensor: tensor.to(device), inputs)
@@ -190,10 +189,10 @@ class LazyPool(Pool):
 
         if not part.is_lazy:
             return read()
-        return self.held.get(part, read)
+        return self.cache.get(part, read)
 
     def to(self, device: torch.device) -> "LazyPool":
-        """The examples for trials on `device`; clients go there when they are read."""
+        """The few examples on `device`; clients are moved there when they are read."""
         inputs = trees.mapped(lambda tensor: tensor.to(device), self.inputs)
         return replace(self, inputs=inputs, targets=self.targets.to(device))
 
@@ -205,9 +204,9 @@ class LazyPool(Pool):
                 f"{part.where}: examples are {shapes}, but those of the first client are {expected}; give all clients "
                 "the same shapes and types (pad sequences to one length)"
             )
-        if self.held.is_binary:
+        if self.cache.is_binary:
             check_binary_targets(targets, part.where)
-        classes = self.held.classes
+        classes = self.cache.classes
         if classes is None:
             return
         lowest = int(targets.min())
@@ -219,7 +218,7 @@ class LazyPool(Pool):
             )
 
 
-def _part(
+def _lazy_examples(
     client: Client,
     where: str,
     what: str,
@@ -279,10 +278,10 @@ def _nbytes(loaded: Loaded) -> int:
     return trees.nbytes(inputs) + targets.nbytes
 
 
-def _held_bytes() -> int:
-    text = os.environ.get(HELD_MB, str(HELD_MB_USUALLY))
+def _cache_bytes() -> int:
+    text = os.environ.get(HELD_MB, str(DEFAULT_MB))
     try:
         megabytes = float(text)
     except ValueError:
-        raise InputError(f"{HELD_MB}={text!r}: give a number of megabytes, e.g. {HELD_MB_USUALLY}") from None
+        raise InputError(f"{HELD_MB}={text!r}: give a number of megabytes, e.g. {DEFAULT_MB}") from None
     return int(megabytes * 1e6)

@@ -13,9 +13,9 @@ from .. import trees
 from ..core.errors import InputError
 from ..trees import Inputs
 from .client import Client, Examples, Pool, Pools, like_training, row_starts, tensors
-from .column_names import Heading
 from .data_checks import comes_from
 from .population import Clients, NumberedNames
+from .tables import Heading
 
 ClientsLike = Sequence[Any] | Mapping[str, Any]  # clients, or their training data, which `client_list` knows
 
@@ -33,8 +33,8 @@ def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None
     if len(train) == 0:
         raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
     tests = [client.test for client in clients]
-    nothing = train.at(slice(0))
-    test = _pool(tests, clients, "test", dtype, heading, nothing)
+    empty = train.at(slice(0))
+    test = _pool(tests, clients, "test", dtype, heading, empty)
     return train, like_training(test, train)
 
 
@@ -44,7 +44,7 @@ def only_pool(
     dtype: torch.dtype,
     heading: Heading | None = None,
 ) -> Pool:
-    """All training examples of these clients in one pool: of clients that are held out of training."""
+    """All `train` examples of clients that are held out of training, in one pool."""
     parts = [client.train for client in clients]
     pool = _pool(parts, clients, what, dtype, heading or Heading())
     if len(pool) == 0:
@@ -132,7 +132,7 @@ def refuse_shared(clients: Sequence[Client], held_out: Sequence[Client]) -> None
 
 
 def names(clients: Sequence[Client]) -> Sequence[str]:
-    """The clients' names, or their positions; two of one name could not be told apart."""
+    """The clients' names, or their positions; a repeated name is refused."""
     if isinstance(clients, Clients):
         named = clients.names
     elif any(client.name for client in clients):
@@ -163,22 +163,22 @@ def _pool(
     what: str,
     dtype: torch.dtype,
     heading: Heading,
-    nothing: Examples = None,
+    empty: Examples = None,
 ) -> Pool:
-    """The clients' parts, one after another; `nothing` stands for a part that is None."""
-    if nothing is not None:
-        parts = [nothing if part is None else part for part in parts]
+    """The clients' parts, one after another; `empty` replaces a part that is None."""
+    if empty is not None:
+        parts = [empty if part is None else part for part in parts]
     names_columns = any(client.target is not None for client in clients)
-    pool = None if names_columns else _pool_of_alike(parts, what, dtype)
+    pool = None if names_columns else _pool_at_once(parts, what, dtype)
     if pool is None:
-        return _pool_of_any(parts, clients, what, dtype, heading)
+        return _pool_one_by_one(parts, clients, what, dtype, heading)
     return pool
 
 
-def _pool_of_alike(parts: Sequence[Examples], what: str, dtype: torch.dtype) -> Pool | None:
-    """The same where all parts are pairs of tensors or arrays of one form: checked together, not one by one.
+def _pool_at_once(parts: Sequence[Examples], what: str, dtype: torch.dtype) -> Pool | None:
+    """The pool of pairs of tensors or arrays that all have one form, checked together, which is fast.
 
-    None where they are not, or where something is wrong with one of them.
+    None for other parts, and if one of them is wrong.
     """
     sizes: list[int] = []
     inputs: list[Any] = []
@@ -207,7 +207,7 @@ def _pool_of_alike(parts: Sequence[Examples], what: str, dtype: torch.dtype) -> 
 
 
 def _form(values: Any) -> tuple[Any, ...] | None:
-    """What tensors or arrays have in common that can be joined; None of anything else."""
+    """What tensors or arrays must have in common to be joined; None for anything else."""
     kind = type(values)
     if kind is np.ndarray and values.ndim:
         return kind, values.dtype, values.shape[1:]
@@ -225,14 +225,14 @@ def _joined(parts: Sequence[Any]) -> Any:
         return torch.cat(list(parts))
 
 
-def _pool_of_any(
+def _pool_one_by_one(
     parts: Sequence[Examples],
     clients: Sequence[Client],
     what: str,
     dtype: torch.dtype,
     heading: Heading,
 ) -> Pool:
-    """Whatever forms they have, checked one by one: an error names the client."""
+    """The pool of parts of any form, checked one by one: an error names the client."""
     sizes: list[int] = []
     inputs: list[Inputs] = []
     targets: list[Tensor] = []

@@ -11,7 +11,7 @@ from .. import trees
 from ..core.errors import InputError
 from . import examples
 from .client import Client, Examples, Pool, Pools, like_training, row_starts, tensors
-from .column_names import Heading
+from .tables import Heading
 
 
 class NumberedNames(Sequence[str]):

@@ -1,4 +1,4 @@
-"""Archives and compressed files of unknown origin: nothing outside the folder, and no more than fits their size."""
+"""Safe reading of untrusted archives: nothing is written outside the folder, and expansion is limited."""
 
 import bz2
 import gzip
@@ -30,7 +30,7 @@ def room(path: Path) -> int:
 
 
 def check_room(path: Path, expanded: int) -> None:
-    """Refuse a file that would expand to far more than its size explains."""
+    """Refuse a file that expands too far for its size."""
     if expanded > room(path):
         size = path.stat().st_size
         raise InputError(
@@ -40,7 +40,7 @@ def check_room(path: Path, expanded: int) -> None:
 
 
 class BoundedReader:
-    """What a file holds, decompressed as it is read; refused once it is more than the file's size explains."""
+    """A file's content, decompressed while it is read; refused if it expands too far for the file's size."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,8 +84,8 @@ def is_tar(path: Path) -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar file into `folder`; one that reaches outside it, holds links or devices or is huge is refused."""
-    # Python 3.11.4 brought the filter; the check before it refuses aloud what the filter would quietly mend.
+    """Unpack a tar file into `folder`. Refuse paths outside it, links, devices, and too much data."""
+    # The filter exists since Python 3.11.4; the check before it refuses what the filter would silently repair.
     options: dict[str, Any] = {}
     if hasattr(tarfile, "data_filter"):
         options["filter"] = "data"

@@ -1,4 +1,4 @@
-"""How `evenfed.federate` splits rows across clients: its options, and what becomes of small clients."""
+"""How `evenfed.federate` splits rows across clients, and how it treats small clients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,22 +69,23 @@ class ArraySplit:
         if not small:
             return None
         empty = sizes.count(0)
+        untested = small - empty
+        total = len(sizes)
         if self.min_train > 1 or self.min_test > 1:
-            what = f"have fewer than {self.min_train} training or {self.min_test} test examples"
+            minima = f"{self.min_train} training or {self.min_test} test examples"
+            finding = f"{small} of {total} clients have fewer than {minima}"
         elif not empty:
-            what = "got no test example (not scored)"
-        elif small == empty:
-            what = "got no examples (not trained, not scored)"
+            finding = f"{untested} of {total} clients got no test example (not scored)"
+        elif not untested:
+            finding = f"{empty} of {total} clients got no examples (not trained, not scored)"
         else:
-            small -= empty
-            what = f"got no examples and {small} more no test example (not scored)"
-            small = empty
+            finding = f"{empty} of {total} clients got no examples and {untested} more no test example (not scored)"
         cure = "small='drop' leaves them out"
         if self.partition != "natural":
             cure += ", small='redraw' draws again until there are none; or ask for fewer clients"
         if self.partition == "dirichlet":
             cure += " or a larger concentration"
-        return f"{small} of {len(sizes)} clients {what}; {cure}"
+        return f"{finding}; {cure}"
 
 
 def refuse_ignored(partition: str, options: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from .array_split import ArraySplit, drawn_shares, least_tests, refuse_ignored
 from .options import PARTITIONS, DataSettings
 from .partition import Rows
 
-FEWEST_REPEATS = 2  # float targets count as classes if each occurs this often on average: 0.0 and 1.0 of a binary task
+FEWEST_REPEATS = 2  # float targets are classes (0.0 and 1.0) if each occurs this often on average
 
 
 @known_keywords(
@@ -166,7 +166,7 @@ class Examples:
 
 
 def _check_target(x: Any, y: Any) -> None:
-    """Refuse a partition given in place of the targets, and targets beside a data set that has its own."""
+    """Refuse a partition in place of the targets, and targets for a data set that has its own."""
     has_own = isinstance(x, Dataset | DataLoader)
     if isinstance(y, str):
         if y in PARTITIONS and y not in _columns(x):
@@ -174,14 +174,14 @@ def _check_target(x: Any, y: Any) -> None:
     elif y is not None and has_own:
         kind = type(x).__name__
         raise InputError(
-            f"y beside a {kind}, whose items hold their own targets; leave y out, or give x as an array of inputs"
+            f"y with a {kind}, whose items hold their own targets; leave y out, or give x as an array of inputs"
         )
     elif y is None and isinstance(x, Tensor | np.ndarray):
-        raise InputError(f"y is missing beside a {type(x).__name__}; give one target for each row of x")
+        raise InputError(f"y is missing for a {type(x).__name__}; give one target for each row of x")
 
 
 def _columns(x: Any) -> Sequence[str]:
-    """The names of a table's columns; none of what is no table."""
+    """The names of a table's columns; none for other data."""
     if isinstance(x, Mapping):
         return list(x)
     names = getattr(x, "column_names", getattr(x, "columns", ()))
@@ -215,14 +215,14 @@ def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
 
 
 def _refuse_missing(owners: Any, where: str) -> None:
-    """Rows without an owner; together they would look like one more client, called nan."""
+    """Refuse rows without an owner: together they would become a client called nan."""
     missing = data_checks.missing(owners)
     if missing:
         raise InputError(f"{where} has {missing} missing values; fill them or drop those rows")
 
 
 def _labels(targets: Any) -> Rows | None:
-    """The class of each row: whole numbers, also as floats if they repeat; None for sequences and for quantities."""
+    """The class of each row: whole numbers, or floats that are whole and repeat. None for sequences and quantities."""
     values = np.asarray(targets)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]

@@ -1,4 +1,4 @@
-"""What every source yields: arrays, usually mapped from disk, with the natural owner of each row if there is one."""
+"""A data set: arrays, usually mapped from disk, and the natural owner of each row if there is one."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Dataset:
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
-        """[N] the classes; None where there are none: sequences, and numbers to predict."""
+        """[N] the classes; None for sequences and for numbers to predict."""
         if self.targets.ndim > 1 or self.targets.dtype.kind == "f":
             return None
         return self.targets

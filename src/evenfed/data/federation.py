@@ -1,4 +1,4 @@
-"""From a data set to clients: which rows each one holds, gathered once."""
+"""From a data set to clients: choose each client's rows and copy them into pools."""
 
 import mmap
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ class Federation:
         return list(map(self.client, positions))
 
     def client(self, position: int) -> Client:
-        """One of them, with the judged examples as its test."""
+        """One client, with the judged examples as its test data."""
         train = self.train.of(position)
         judged = self.judged.of(position)
         return Client(train, judged, self.names[position])
@@ -129,7 +129,7 @@ def federate(settings: DataSettings) -> Federation:
 
 
 def _judged_rows(split: Split, settings: DataSettings) -> Rows:
-    """Those that accuracy is measured on."""
+    """The rows that accuracy is measured on."""
     return split.validation if settings.judge == "validation" else split.test
 
 
@@ -148,7 +148,7 @@ def _class_counts(data: Dataset, splits: Sequence[Split]) -> NDArray[np.int64] |
 
 
 def _thinned(data: Dataset, settings: DataSettings) -> Dataset:
-    """Only `examples` of the rows, drawn uniformly; natural clients are drawn first and thinned out afterwards."""
+    """At most `examples` of the rows, drawn uniformly. Natural clients are drawn first and thinned later."""
     total = len(data.targets)
     wanted = settings.examples
     if settings.partition == "natural":
@@ -174,7 +174,7 @@ def _thinned(data: Dataset, settings: DataSettings) -> Dataset:
 
 @dataclass(frozen=True)
 class _Draw:
-    """Who holds which rows, by one seed."""
+    """Each client's rows, as drawn with one seed."""
 
     names: list[str]
     splits: list[Split]
@@ -188,7 +188,7 @@ class _Draw:
         return replace(self, names=names, splits=splits)
 
     def noted(self, note: str) -> "_Draw":
-        """The same with one note more."""
+        """The same with another note."""
         return replace(self, notes=(*self.notes, note))
 
 
@@ -222,7 +222,7 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
 
 
 def _small_clients(few: int, total: int, settings: DataSettings, what: str) -> str:
-    """How many clients are small, what that means, and what became of them."""
+    """A note: how many clients are small, in what sense, and what was done with them."""
     train = _less_than(settings.min_train)
     test = _less_than(settings.min_test)
     verb = "has" if few == 1 else "have"
@@ -239,7 +239,7 @@ def _less_than(examples: int) -> str:
 
 
 def _without_unseen(draw: _Draw, settings: DataSettings) -> tuple[_Draw, _Draw]:
-    """The clients that train, and those that never do: drawn with the seed among clients with examples to judge."""
+    """The clients that train and those that never do; the latter are drawn among clients with judged examples."""
     if not settings.unseen:
         return draw, draw.only([])
     total = len(draw.splits)
@@ -293,7 +293,7 @@ def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
 
 
 def _own_test(data: Dataset, rows: Rows, settings: DataSettings) -> Rows:
-    """The rows that a natural client brought as its test data; clients drawn from the pooled rows have none."""
+    """The rows that a natural client supplied as test data; other partitions pool all rows."""
     if data.is_test is None or settings.partition != "natural":
         return rows[:0]
     is_test = data.is_test[rows]
@@ -367,7 +367,7 @@ def _artificial_parts(
 
 
 def _pool(data: Dataset, parts: Parts) -> Pool:
-    """The parts' rows, client after client: the only copy made of the data."""
+    """The parts' rows, client after client. This is the only copy of the data."""
     rows = np.concatenate(parts)
     inputs = torch.from_numpy(_gather(data.inputs, rows))
     targets = torch.from_numpy(_gather(data.targets, rows))
@@ -376,7 +376,7 @@ def _pool(data: Dataset, parts: Parts) -> Pool:
 
 
 def _gather(array: NDArray[Any], rows: Rows) -> NDArray[Any]:
-    """array[rows], read in the file's order one piece at a time: pages are released once they were read."""
+    """array[rows], read piece by piece in the file's order; pages are released after they are read."""
     row_shape = array.shape[1:]
     shape = (len(rows), *row_shape)
     gathered = np.empty(shape, dtype=array.dtype)

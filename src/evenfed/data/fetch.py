@@ -1,4 +1,4 @@
-"""From official files, on the web or on disk, to arrays in the store: checked, unpacked safely, converted."""
+"""Get official files, check them, unpack them safely and convert them to arrays in the store."""
 
 import gzip
 import http.client
@@ -45,7 +45,7 @@ CONVERTERS: dict[str, Converter] = {
 
 
 def fetch(name: str, detail: Verbosity = Verbosity.NORMAL) -> None:
-    """Download the official files of a data set, resuming an earlier call that was stopped, and add them."""
+    """Download the official files of a data set and add them; a stopped download is resumed."""
     source = find(name)
     if not source.files:
         raise InputError(f"data set '{name}' cannot be downloaded: {source.how_to_get}")
@@ -64,7 +64,7 @@ def fetch(name: str, detail: Verbosity = Verbosity.NORMAL) -> None:
 
 
 def add(name: str, path: Path) -> None:
-    """Add a data set from its official archive or from the folder that unpacks to."""
+    """Add a data set from its official archive, or from the unpacked folder."""
     source = find(name)
     if source.bundled:
         raise InputError(f"data set '{name}' cannot be added: {source.how_to_get}")
@@ -81,7 +81,7 @@ def add(name: str, path: Path) -> None:
 
 
 def download(url: str, target: Path, digest: str, progress: Progress) -> None:
-    """Bring `url` to `target`, complete and with that digest; a .part file keeps what arrived if the line breaks."""
+    """Download `url` to `target` and check its digest. A .part file keeps what has arrived, to resume from."""
     part = target.with_name(f"{target.name}.part")
     if target.is_file() and _digest(target, digest) == digest:
         return
@@ -102,7 +102,7 @@ def download(url: str, target: Path, digest: str, progress: Progress) -> None:
 
 
 def _unpacked(source: Source, path: Path, folder: Path) -> Path:
-    """The folder or file to convert: an archive is checked and unpacked, what is unpacked already stays."""
+    """The folder or file to convert: an archive is checked and unpacked first."""
     official = [*source.files, *source.also]
     if path.is_dir():
         for file in official:
@@ -183,7 +183,7 @@ def _address(file: OfficialFile) -> str:
 
 
 def _tell(step: str) -> None:
-    """Of what `--verbose` shows, one line on stderr."""
+    """Print one line of `--verbose` on stderr."""
     print(printable(step), file=sys.stderr)
 
 
@@ -223,7 +223,7 @@ def _download_with_bar(source: Source, file: OfficialFile, target: Path, detail:
 
 
 def _receive_all(url: str, part: Path, progress: Progress) -> None:
-    """Fill the .part file; a line that breaks is taken up again as long as each try brings something."""
+    """Fill the .part file; a broken connection is retried as long as each try receives something."""
     while True:
         before = part.stat().st_size if part.exists() else 0
         total = _receive(url, part, before, progress)
@@ -235,7 +235,7 @@ def _receive_all(url: str, part: Path, progress: Progress) -> None:
 
 
 def _receive(url: str, part: Path, offset: int, progress: Progress) -> int | None:
-    """Append what the server has beyond `offset`; return the file's whole size, None if the server does not say."""
+    """Append the bytes from `offset` on; return the file's total size, None if the server does not send it."""
     headers = {"User-Agent": "evenfed", "Accept-Encoding": "identity"}
     request = urllib.request.Request(url, headers=headers)
     if offset:

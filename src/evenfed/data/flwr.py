@@ -1,4 +1,4 @@
-"""The partitions of `flwr-datasets` as clients. The package itself is not imported: its objects are asked."""
+"""The partitions of `flwr-datasets` as clients. The package itself is not imported."""
 
 from typing import Any
 

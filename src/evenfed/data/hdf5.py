@@ -80,7 +80,7 @@ def read(path: Path, choice: Choice, patience: int = PATIENCE) -> Iterator[Said 
 
 
 def _handed_over(stream: IO[bytes]) -> Iterator[Said | Counts]:
-    """What the other process sends; EOFError if it ends before its last message."""
+    """The messages of the other process; EOFError if it ends before its last message."""
     for line in stream:
         if not line.endswith(b"\n"):
             break
@@ -108,7 +108,7 @@ def _reason(code: int, errors: IO[str]) -> str:
 
 
 def main() -> None:
-    """In the other process: a line of JSON per message."""
+    """Runs in the other process: prints one line of JSON per message."""
     request = json.loads(sys.argv[2])
     patience = request["patience"]
     _bound(resource.RLIMIT_CORE, 0)
@@ -123,7 +123,7 @@ def main() -> None:
 
 
 def _bound(kind: int, amount: int) -> None:
-    """Systems differ in which bounds they keep."""
+    """Set limits on memory and CPU time, as far as the system supports them."""
     _, highest = resource.getrlimit(kind)
     if highest != resource.RLIM_INFINITY:
         amount = min(amount, highest)
@@ -165,7 +165,7 @@ def messages(path: Path, choice: Choice) -> Iterator[tuple[str, Any]]:
 
 
 def _pieces(path: Path, user: str, tokens: Any) -> Iterator[list[str]]:
-    """A few sentences at a time: many may refer to one that is long."""
+    """Yield a few sentences at a time: many may refer to the same long one."""
     for start in range(0, len(tokens), _AT_ONCE):
         sentences: list[str] = []
         for sentence in tokens[start : start + _AT_ONCE]:
@@ -188,7 +188,7 @@ def _users(path: Path, file: Any) -> list[str]:
 
 
 def _inside(path: Path, group: Any, name: str) -> Any:
-    """What a group of the file itself holds; a link could lead to any other file, or round in circles."""
+    """An object inside the file; links are refused, since they may lead to other files or in circles."""
     link = group.get(name, getlink=True)
     if type(link).__name__ != "HardLink":
         raise InputError(

@@ -37,7 +37,7 @@ def check_clients(clients: int, examples: int) -> None:
 
 
 def check_trained(splits: Sequence[Split]) -> None:
-    """Refuse a federation in which nobody has anything to train on."""
+    """Refuse a federation without any training example."""
     if not any(len(split.train) for split in splits):
         raise InputError(
             "no client has a training example; raise data.examples or data.train_fraction, or ask for fewer clients"
@@ -107,7 +107,7 @@ def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> Par
 
 
 def iid(rows: int, clients: int, seed: int) -> Parts:
-    """Everyone the same: a random permutation cut into equal parts."""
+    """The same distribution for everyone: a random permutation cut into equal parts."""
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(rows)
     return np.array_split(shuffled, clients)
@@ -190,7 +190,7 @@ def held_out(
     share: float,
     seed: int,
 ) -> tuple[Rows, Rows]:
-    """Training and test rows: about `share` of each class is for testing, but one row of two or more, and never all.
+    """Training and test rows: about `share` of each class is for testing, at least one row of two, and never all.
 
     >>> train, test = held_out(np.arange(10), np.repeat([0, 1], [8, 2]), 0.5, seed=0)
     >>> len(test), (test >= 8).tolist().count(True)

@@ -1,7 +1,7 @@
 """CIFAR's pickled batches, read without an unpickler: dicts, lists, text, whole numbers and arrays of bytes.
 
 A pickle is a program for a small stack machine, and `pickle` lets it call functions. Here it is only parsed
-(`pickletools.genops`), and this module does the few instructions that such a batch has. Arrays are built last, from
+(`pickletools.genops`), and this module executes the few instructions that such a batch has. Arrays are built last, from
 their bytes, once shape and size are checked.
 """
 
@@ -54,7 +54,7 @@ class _Array:
 
 
 class _NotABatchError(Exception):
-    """What the pickle does that a batch of CIFAR does not."""
+    """The pickle does something that CIFAR's batches do not."""
 
 
 def read_batch(path: Path) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _refusal(path: Path, why: str) -> InputError:
 
 
 class _UnpicklingMachine:
-    """Does the instructions of one pickle."""
+    """Executes the instructions of one pickle."""
 
     def __init__(self) -> None:
         self._stack: list[Any] = []
@@ -103,7 +103,7 @@ class _UnpicklingMachine:
         return self._stack.pop()
 
     def since_mark(self) -> list[Any]:
-        """Take what was put on the stack after the last mark."""
+        """Pop everything above the last mark."""
         values = []
         while self._stack[-1] is not _MARK:
             values.append(self._stack.pop())
@@ -156,7 +156,7 @@ class _UnpicklingMachine:
         self._stack.append(_known(f"{module} {name}"))
 
     def call(self) -> None:
-        """The three calls of a batch; what they would do is done here, not by the functions named."""
+        """The three calls that a batch makes, done here instead of by the functions it names."""
         function, arguments = self.two()
         if function is _RECONSTRUCT and arguments in _EMPTY_ARRAY:
             value: Any = _Array()
@@ -182,7 +182,7 @@ _BYTES = ((b"u1",), ("u1",), (b"|u1",), ("|u1",))
 
 
 def _is_plain(state: Any) -> bool:
-    """Whether a dtype's state says: of this machine's byte order, without fields."""
+    """Whether a dtype's state means plain bytes: no byte order, no fields."""
     if not isinstance(state, tuple):
         return False
     return state[:5] in ((3, b"|", None, None, None), (3, "|", None, None, None))

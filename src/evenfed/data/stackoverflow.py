@@ -49,7 +49,7 @@ def read_stackexchange(source: Path) -> Dataset:
 
 
 def _posts(path: Path) -> Iterator[dict[str, str]]:
-    """The attributes of each row, one at a time: a dump may be larger than memory."""
+    """The attributes of each row, one row at a time: a dump may be larger than memory."""
     with BoundedReader(path) as stream:
         try:
             parsed = ET.iterparse(stream, events=("start", "end"))

@@ -105,7 +105,7 @@ def save(data: Dataset, destination: Path) -> None:
 
 
 def read(name: str) -> Dataset:
-    """The data set of that name, its arrays mapped from disk: nothing is copied, pages come as they are touched."""
+    """The data set of that name, its arrays mapped from disk without a copy."""
     if name == "digits":
         return digits()
     meta = _meta(name)
@@ -150,7 +150,7 @@ def damage(name: str) -> list[str]:
 
 def place(fresh: Path, destination: Path) -> None:
     """Move a finished folder to where it belongs, replacing what was there."""
-    old = _folder_beside(destination, "-old")
+    old = _hidden_sibling(destination, "-old")
     if destination.exists():
         destination.rename(old / "was")
     fresh.rename(destination)
@@ -173,7 +173,7 @@ def digest(stream: io.BufferedIOBase, algorithm: str) -> str:
 
 @contextmanager
 def workplace(prefix: str) -> Iterator[Path]:
-    """A folder inside the cache for work in progress, removed afterwards; leftovers of killed processes go too."""
+    """A temporary folder inside the cache. Leftovers of killed processes are removed, too."""
     root().mkdir(parents=True, exist_ok=True)
     for leftover in root().glob(".*-*"):
         if not leftover.is_dir():
@@ -189,7 +189,7 @@ def workplace(prefix: str) -> Iterator[Path]:
 @contextmanager
 def _all_or_nothing(destination: Path) -> Iterator[Path]:
     destination.parent.mkdir(parents=True, exist_ok=True)
-    fresh = _folder_beside(destination)
+    fresh = _hidden_sibling(destination)
     try:
         yield fresh
         fresh.chmod(0o755)  # mkdtemp's own is for one user; a cache may be shared
@@ -198,7 +198,7 @@ def _all_or_nothing(destination: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _folder_beside(destination: Path, what: str = "") -> Path:
+def _hidden_sibling(destination: Path, what: str = "") -> Path:
     """A new hidden folder on the same disk."""
     path = tempfile.mkdtemp(
         prefix=f".{destination.name}{what}-",
@@ -299,7 +299,7 @@ def _has_keys(table: object, keys: set[str]) -> TypeGuard[dict[str, Any]]:
 
 
 def _check_meta(meta: Mapping[str, Any], path: Path) -> None:
-    """Refuse what has not all that `write` has written."""
+    """Refuse a description that lacks something that `write` writes."""
     is_whole = isinstance(meta.get("classes"), int)
     for key in ("owner_names", "notes"):
         is_whole = is_whole and isinstance(meta.get(key), list)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from .. import losses, scores
 from ..clients.client import Client, Pool
-from ..clients.column_names import Heading
 from ..clients.lazy import pools
 from ..clients.pooling import ClientsLike, client_list, names, only_pool, refuse_shared
+from ..clients.tables import Heading
 from ..core.average import ModelState as ServerModel
 from ..core.choices import function_of
 from ..core.errors import InputError
