@@ -288,3 +288,17 @@ def test_callbacks_on_flower(tmp_path, monkeypatch):
     refused = experiment(early_stopping={}).with_value("train.engine", "flower")
     with pytest.raises(evenfed.InputError, match="early_stopping needs the simulator"):
         run(refused, tmp_path / "other", lambda runs, records, engine: None)
+
+
+def test_a_new_run_does_not_purge_the_log_of_an_earlier_one(tmp_path):
+    pytest.importorskip("tensorboard")
+    for rounds in (3, 1):
+        evenfed.train(model(), clients(), rounds=rounds, callbacks=TensorBoard(tmp_path), **CPU)
+    first = tmp_path / "semi_vred" / "seed-0"
+    assert scalars(first, "fairness/mean")[0] == [1, 2, 3]
+    assert scalars(first.with_name("seed-0-2"), "fairness/mean")[0] == [1]
+    options = {**CPU, "callbacks": TensorBoard(tmp_path), "out": tmp_path / "runs"}
+    for rounds in (1, 2):
+        evenfed.train(model(), clients(), rounds=rounds, **options)
+    assert scalars(first.with_name("seed-0-3"), "fairness/mean")[0] == [1, 2]
+    assert not first.with_name("seed-0-4").exists()

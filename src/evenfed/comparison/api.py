@@ -33,7 +33,7 @@ from .option_warnings import warn_of_options, warn_of_seeds, without_effect
 from .parts import ComparisonPart, held, parts_of, places_in, train_parts
 from .progress import ListenerSink, shown, shown_shares, silence, wanted_detail
 from .result import Comparison, Result
-from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
+from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, refuse_repeated, seed_list
 from .session import train_in, unfinished
 from .storage.conflicts import folder_named, refuse_other_initial
 from .storage.folder import RunFolder
@@ -157,6 +157,8 @@ def compare(
     variants = with_baseline(_variants(algorithms))
     numbers = seed_list(seeds)
     runs, floor = plan_runs(variants, numbers, shared, check_noise_floor(noise_floor))
+    if not isinstance(algorithms, Mapping):  # whose labels are the user's own
+        refuse_repeated(runs)
     subject = _Subject(model, numbers[0], clients, loss, score, unseen, test)
     spreading = None
     own_settings = shared

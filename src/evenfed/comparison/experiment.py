@@ -179,7 +179,11 @@ class Experiment:
             return dataclasses.replace(self, noise_floor=check_noise_floor(value))
         part, dot, key = place.rpartition(".")
         if not dot or not key:
-            raise InputError(f"'{place}' is no place for a value; write part.key=value, e.g. train.lr=0.1")
+            meant = toml_keys.place_of(place)
+            advice = "write part.key=value, e.g. train.lr=0.1"
+            if meant is not None:
+                advice = f"write {meant}={value}"
+            raise InputError(f"'{place}' is no place for a value; {advice}")
         if part.startswith("train."):  # an option of an option: train.optimizer.momentum
             name = part.removeprefix("train.")
             current = getattr(self.train, name, None)

@@ -56,6 +56,18 @@ def check_train(options: Mapping[str, Any]) -> None:
     refuse_unknown("option", options, allowed)
 
 
+def place_of(key: str) -> str | None:
+    """Where a key of a table is set from the command line; None: in no table.
+
+    >>> place_of("rounds"), place_of("concentration")
+    ('train.rounds', 'data.concentration')
+    """
+    for table, keys in (("train", _TRAIN), ("data", _DATA)):
+        if key in keys and key not in _SEEDS:
+            return f"{table}.{key}"
+    return None
+
+
 def _hint(key: str) -> str | None:
     """Where a key belongs that stands at the top; None: nowhere."""
     if key == "seed":

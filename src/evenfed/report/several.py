@@ -80,7 +80,7 @@ def _beside(
             figures = papers[entry.method]
             lines.append(paper_line(entry.label, figures))
     note = joined(
-        f"{first.metric.title.capitalize()} over clients, mean ± spread over seeds.",
+        f"{first.metric.title.capitalize()} over clients, mean ± standard deviation over seeds.",
         floor_note(first),
         left_out,
     )
@@ -205,7 +205,10 @@ def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
         cells = suppression_cells(pooled(rows), late)
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
-    note = f"In % of the clients, mean ± spread over federations and seeds; in brackets the mean {first.metric.change}."
+    note = (
+        "In % of the clients, mean ± standard deviation over federations and seeds; in brackets the mean "
+        f"{first.metric.change}."
+    )
     full_note = joined(note, floor_note(first))
     table = Table(
         name=name_of("suppression", late),

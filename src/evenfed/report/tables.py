@@ -336,7 +336,7 @@ def in_percent(findings: Findings) -> str:
 def spread_of(findings: Findings) -> str:
     seeds = len(findings.seeds)
     if seeds > 1:
-        return f"mean ± spread over {seeds} seeds"
+        return f"mean ± standard deviation over {seeds} seeds"
     return "one seed, so no spread"
 
 

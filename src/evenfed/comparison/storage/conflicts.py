@@ -59,8 +59,8 @@ def refuse_other(folder: RunFolder, config: Mapping[str, Any], settings: Setting
         return
     if settings.rounds < rounds:
         raise InputError(
-            f"{folder.path} was made with another configuration (train.rounds: {rounds} there, {settings.rounds} "
-            f"here); give at least {rounds} rounds, or {ANOTHER_FOLDER}"
+            f"{folder.path} has {rounds} rounds, and {settings.rounds} were asked for; it is kept as it is. Give "
+            f"{rounds} rounds or more (--rounds {rounds}; in Python rounds={rounds}), or {ANOTHER_FOLDER}"
         )
     reason = settings.tied_to_rounds(rounds)
     if reason is None and header.finished and not folder.checkpoints():

@@ -21,11 +21,12 @@ FORMAT_OF_FEW = 1  # where neither rounds nor clients lie in files of their own
 
 @dataclass(frozen=True, order=True)
 class RunProvenance:
-    """When and from which source a run was made."""
+    """When, from which source and by which command a run was made."""
 
     started: str
     version: str
     commit: str  # "": unknown
+    command: str = ""  # as typed; "": unknown
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,9 @@ class Header:
         made = []
         for source in (*self.earlier, self.provenance):
             version = source["versions"]["evenfed"]
-            session = RunProvenance(source["started"], version, source.get("commit") or "")
+            commit = source.get("commit") or ""
+            command = source.get("command") or ""
+            session = RunProvenance(source["started"], version, commit, command)
             made.append(session)
         return made
 
