@@ -22,7 +22,7 @@ from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem, initial_model
 from ..simulate.state import Run
 from . import toml_keys
-from .analysis.configuration import repetitions
+from .analysis.configuration import config_of, repetitions
 from .federations import folder_name
 from .loss_and_score import KEYS, LossAndScore
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
@@ -315,11 +315,7 @@ class Experiment:
     def config(self, run: Run) -> dict[str, Any]:
         """All that decides a run's result. A folder is checked against it before it is written to again."""
         return {
-            "data": self.data.describe(),
-            "model": dict(self.model),
-            "algorithm": run.algorithm.name,
-            "hyper_parameters": run.algorithm.describe(),
-            "train": run.settings.describe(),
+            **config_of(run, self.data.describe(), dict(self.model)),
             **self.objective.describe(),
             **deciding(by_name(self.track)),
         }

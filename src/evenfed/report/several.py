@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..comparison.analysis.entry_figures import METRICS, mean_and_spread
+from ..comparison.analysis.entry_figures import mean_and_spread
 from ..comparison.analysis.findings import BASELINE, Entry, Findings
 from ..comparison.analysis.history import History
 from ..comparison.analysis.intervals import Array, components
 from ..comparison.analysis.side_by_side import differ_in_split_only, names_of, pooled
 from ..comparison.analysis.statistics import Differences
+from ..fairness import FIGURES
 from . import expected
 from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns
@@ -164,13 +165,13 @@ def _figures(
     late: bool,
 ) -> Array:
     """[federations, seeds, metrics] as shown: accuracies in percent."""
-    shape = (len(runs), len(seeds), len(METRICS))
+    shape = (len(runs), len(seeds), len(FIGURES))
     figures = np.zeros(shape)
     for i, by_seed in enumerate(runs):
         for j, seed in enumerate(seeds):
             run = by_seed[seed]
             fairness = run.late_fairness if late else run.fairness
-            for k, metric in enumerate(METRICS):
+            for k, metric in enumerate(FIGURES):
                 figure = getattr(fairness, metric)
                 figures[i, j, k] = run.metric.unit * figure
     return figures

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...core.errors import InputError, check_choice, unknown
+from ...fairness import FIGURES
 from ...metrics import ACCURACY, Metric
-from ..analysis.entry_figures import METRICS
 from .search_space import Grid
 
 BATCH = 12
@@ -41,7 +41,7 @@ class Search:
     def __post_init__(self) -> None:
         check_choice("method", self.method, ("grid", "bayes"))
         check_choice("select-on", self.select_on, ("validation", "test"))
-        check_choice("metric", self.metric, METRICS)
+        check_choice("metric", self.metric, FIGURES)
         _check_positive("trials", self.trials)
         _check_positive("batch", self.batch)
         if not isinstance(self.grid, Mapping):
@@ -49,11 +49,9 @@ class Search:
 
     def rank(self, figures: Figures) -> tuple[float, float]:
         """What is compared: the metric, and the mean where it ties."""
-        sign = self.judged_by.sign
-        mean = sign * figures["mean"]
-        if self.metric == "std":
-            return -figures["std"], mean
-        return sign * figures[self.metric], mean
+        figure = self.judged_by.direction(self.metric) * figures[self.metric]
+        mean = self.judged_by.sign * figures["mean"]
+        return figure, mean
 
 
 @dataclass(frozen=True)

@@ -263,8 +263,7 @@ class Studies:
             mark(experiment),
             _digest(space),
         )
-        is_spread = search.metric == "std"
-        is_upwards = search.judged_by.higher_is_better and not is_spread
+        is_upwards = search.judged_by.direction(search.metric) > 0
         direction = "maximize" if is_upwards else "minimize"
         sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
         try:

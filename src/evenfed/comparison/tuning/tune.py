@@ -16,9 +16,9 @@ from ...core import markup
 from ...core.errors import InputError
 from ...core.tables import changed_fields, without_none
 from ...data import federate
+from ...fairness import FIGURES
 from ...simulate.state import Run
 from ...spread.options import SpreadOptions
-from ..analysis.entry_figures import METRICS
 from ..analysis.history import History
 from ..driver import Group, Sink, Training, drive
 from ..experiment import Experiment
@@ -260,7 +260,7 @@ class _Bench:
             if of_seed is not None:
                 fairness.append(of_seed)
         figures = {}
-        for metric in METRICS:
+        for metric in FIGURES:
             over_seeds = [getattr(of_seed, metric) for of_seed in fairness]
             mean = np.mean(over_seeds)
             figures[metric] = float(mean)

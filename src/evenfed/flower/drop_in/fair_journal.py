@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...comparison.analysis.configuration import config_of
 from ...comparison.storage.header import Header, Table
 from ...core.server import Record, Server
 from ...simulate.state import State
@@ -186,15 +187,11 @@ class FairJournal:
 
     def _config(self) -> dict[str, Any]:
         """All that decides the result, as far as the server does."""
-        run = self.journal.run
         listed = self.strangers.door.listed
         places = {} if listed is None else {"sites": len(listed)}
+        model = {"parameters": len(self.holding.current.theta)}
         return {
-            "data": {"name": "flower"},
-            "model": {"parameters": len(self.holding.current.theta)},
-            "algorithm": run.algorithm.name,
-            "hyper_parameters": run.algorithm.describe(),
-            "train": run.settings.describe(),
+            **config_of(self.journal.run, {"name": "flower"}, model),
             "fair": {
                 **self.drawn,
                 **places,
