@@ -17,10 +17,10 @@ import pytest
 import command
 import evenfed as package
 from evenfed.comparison.experiment import DEMO, Experiment
-from evenfed.comparison.tuning.search import Candidate, Search
+from evenfed.comparison.tuning.search import Search
 from evenfed.comparison.tuning.search_space import LEARNING_RATES, space_of
 from evenfed.comparison.tuning.study import mark
-from evenfed.comparison.tuning.tune import front, tune
+from evenfed.comparison.tuning.tune import tune
 from evenfed.comparison.variants import Variant
 from evenfed.core.algorithm import Algorithm, hyper
 from evenfed.report import tuning as result
@@ -130,11 +130,6 @@ def test_candidates_are_judged_on_validation_rows_only(tmp_path):
         judged = tune(experiment, Search(select_on="test"), tmp_path / "c", lambda done, all: None)
     assert [c.figures for c in plain.candidates] == [c.figures for c in other.candidates]
     assert [c.figures for c in judged.candidates] != [c.figures for c in plain.candidates]
-
-
-def test_the_front_is_what_none_beats_in_both():
-    made = [Candidate("a", {}, {"mean": m, "worst10": w}) for m, w in ((1, 5), (2, 4), (2, 3), (3, 1), (0, 0), (1, 5))]
-    assert [(c.figures["mean"], c.figures["worst10"]) for c in front(made)] == [(1, 5), (1, 5), (2, 4), (3, 1)]
 
 
 @pytest.mark.parametrize(

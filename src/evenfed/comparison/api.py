@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..simulate.initial_models import InitialModels, drawn_by
 from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
 from ..spread.options import SpreadOptions, spread_of
+from ..spread.remote_call import Errand
 from . import fingerprints
 from .analysis.advice import advice_on
 from .analysis.entry_order import read_order, write_order
@@ -198,7 +200,7 @@ def _variants(algorithms: Entries) -> list[Variant]:
 
 @dataclass(frozen=True)
 class _Subject:
-    """What `compare` was given to train, and to judge by."""
+    """What `compare` trains: model, clients, and what they are judged by."""
 
     model: nn.Module | Callable[[], nn.Module]
     first_seed: int
@@ -215,38 +217,25 @@ class _Subject:
         return problem, drawn_by(problem, self.model)
 
 
-@dataclass(frozen=True)
-class _Share:
-    """One part of a comparison, as a worker carries it out."""
-
-    subject: _Subject
-    settings: Settings
-    callbacks: Sequence[Callback]
-    headers: Mapping[str, Header]
-    part: ComparisonPart
-
-    def __call__(self) -> None:
-        problem, drawn = self.subject.under(self.settings)
-        headers = {}
-        for name, header in self.headers.items():
-            headers[name] = dataclasses.replace(header, device=str(problem.device))
-        part = self.part
-        with held(part):
-            train_in(
-                part.root,
-                part.runs,
-                problem,
-                headers,
-                drawn,
-                silence,
-                self.callbacks,
-                part.planned,
-            )
+def _train_part(
+    subject: _Subject,
+    settings: Settings,
+    callbacks: Sequence[Callback],
+    headers: Mapping[str, Header],
+    part: ComparisonPart,
+) -> None:
+    """What a worker does: train the runs of one part, on the device that it was given."""
+    problem, drawn = subject.under(settings)
+    own_headers = {}
+    for name in part.names:
+        own_headers[name] = dataclasses.replace(headers[name], device=str(problem.device))
+    with held(part):
+        train_in(part.root, part.runs, problem, own_headers, drawn, silence, callbacks, part.planned)
 
 
 @dataclass(frozen=True)
 class _Spreading:
-    """Over which workers, and what they are given."""
+    """The workers that train a comparison, and what they need."""
 
     spread: SpreadOptions
     subject: _Subject
@@ -264,14 +253,14 @@ class _Spreading:
         """Have the waiting runs trained."""
         root = root.resolve()
 
-        def share(part: ComparisonPart) -> _Share:
-            own = {name: headers[name] for name in part.names}
-            return _Share(self.subject, self.settings, callbacks, own, part)
+        def errand_of(part: ComparisonPart) -> Errand:
+            own_headers = {name: headers[name] for name in part.names}
+            return partial(_train_part, self.subject, self.settings, callbacks, own_headers, part)
 
         places = places_in(root, self.spread, len(waiting))
         parts = parts_of(root, runs, waiting, len(places))
         with shown_shares(detail) as shares:
-            train_parts(parts, places, share, shares)
+            train_parts(parts, places, errand_of, shares)
 
 
 @dataclass(frozen=True)
