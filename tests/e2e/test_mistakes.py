@@ -59,6 +59,7 @@ def test_bad_experiment_files(case, tmp_path, evenfed):
         (["compare", "--seeds", "a,b"], "seeds="),
         (["compare", "--data", "digitz"], "did you mean 'digits'"),
         (["compare", "--set", "semi_vred"], "write part.key=value"),
+        (["compare", "--algorithms", "semi_vred,semi_vred[beta=0.2]"], "are the same entry"),
         (["compare", "--set", "rounds=5"], "write train.rounds=5"),
         (["compare", "--cluster", "slrm"], "did you mean 'slurm'"),
         (["compare", "--set", "semi_vrad.beta=1"], "did you mean 'semi_vred'"),

@@ -16,13 +16,13 @@ import pytest
 
 import command
 import evenfed as package
+from evenfed.algorithms import FedAvg
 from evenfed.comparison.experiment import DEMO, Experiment
-from evenfed.comparison.tuning.search import Search
-from evenfed.comparison.tuning.search_space import LEARNING_RATES, space_of
+from evenfed.comparison.tuning.search import LEARNING_RATES, Search, space_of
 from evenfed.comparison.tuning.study import mark
 from evenfed.comparison.tuning.tune import tune
 from evenfed.comparison.variants import Variant
-from evenfed.core.algorithm import Algorithm, hyper
+from evenfed.core.algorithm import hyper
 from evenfed.report import tuning as result
 
 pytestmark = pytest.mark.slow
@@ -161,7 +161,7 @@ def test_another_experiment_is_another_search():
 
 
 @dataclass(frozen=True)
-class TwoDials(Algorithm):
+class TwoDials(FedAvg):
     """An algorithm of another package: one hyper-parameter with a grid, one without, one of whole numbers."""
 
     strength: float = hyper(0.5, "of the pull", least=0, reason="it is a part", grid=(0.1, 0.9))

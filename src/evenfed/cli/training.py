@@ -207,8 +207,8 @@ def experiment_of(
     experiment = Experiment.read(path or DEMO)
     if quick:
         experiment = experiment.in_quick_form()
+    entries = {variant.label: variant for variant in experiment.variants}
     if algorithms is not None:
-        entries = {variant.label: variant for variant in experiment.variants}
         variants = parse_list(algorithms, entries)
         labels = [variant.label for variant in variants]
         if BASELINE in entries and BASELINE not in labels:
@@ -227,7 +227,7 @@ def experiment_of(
     experiment = experiment.changed(assignments)
     runs, _ = experiment.runs()
     if algorithms is not None:
-        refuse_repeated(runs)
+        refuse_repeated(runs, from_file=entries)
     cautions = dict.fromkeys(run.settings.caution for run in runs)
     for caution in cautions:
         if caution is not None:

@@ -1,6 +1,7 @@
 """`train` and `compare`: the Python interface for your own model and data."""
 
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,17 +20,16 @@ from ..core.errors import InputError, Interruption
 from ..core.server import Record
 from ..core.verbosity import Verbosity
 from ..losses import LossFunction
-from ..settings import Settings
+from ..settings import Settings, refuse_unknown
 from ..simulate.initial_models import InitialModels, drawn_by
 from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
 from ..spread.options import SpreadOptions, spread_of
 from ..spread.remote_call import Errand
 from . import fingerprints
-from .analysis.advice import advice_on
+from .analysis.entry import advice_on
 from .analysis.entry_order import read_order, write_order
 from .analysis.groups import GroupMetric
-from .arguments import check_arguments
 from .driver import Training, drive
 from .option_warnings import warn_of_options, warn_of_seeds, without_effect
 from .parts import ComparisonPart, held, parts_of, places_in, train_parts
@@ -91,7 +91,7 @@ def train(
             value = options[field.name]
             written = f"{chosen.name}[{field.name}={value}]"
             raise InputError(f"{field.name} belongs to {chosen.name}: write algorithm='{written}'")
-    check_arguments(train, options)
+    _check_arguments(train, options)
     settings = Settings.of({**variant.options, **options})
     if not chosen.uses_losses:
         for option in without_effect(settings):
@@ -151,7 +151,7 @@ def compare(
     for name in ("seed", "batch_seed"):
         if name in options:
             raise InputError(f"compare takes `seeds` (a number or a list), not `{name}`")
-    check_arguments(compare, options)
+    _check_arguments(compare, options)
     spread, device = spread_of(options.get("device"), workers, cluster)
     if spread is not None and device is not None:
         options["device"] = device
@@ -359,3 +359,16 @@ class _Work:
             folder=folder,
             group_metric=GroupMetric.of_problem(problem),
         )
+
+
+def _check_arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse an option that neither the function nor `Settings` has; the error lists those of both."""
+    allowed = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            allowed.append(parameter.name)
+    for field in dataclasses.fields(Settings):
+        is_given_apart = "seeds" in allowed and field.name in ("seed", "batch_seed")
+        if not is_given_apart:
+            allowed.append(field.name)
+    refuse_unknown("option", options, allowed)

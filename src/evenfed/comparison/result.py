@@ -25,7 +25,7 @@ from ..simulate.problem import loaded
 from ..simulate.state import State
 from . import display
 from .analysis import groups
-from .analysis.advice import notes_on
+from .analysis.entry import notes_on
 from .analysis.entry_figures import EntryFigures, row
 from .analysis.entry_order import write_order
 from .analysis.expected import Expected

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,11 +60,16 @@ def plan_runs(
     return runs, floor
 
 
-def refuse_repeated(runs: Sequence[Run]) -> None:
-    """Raise if an entry occurs twice in different spellings; entries with labels of the user's own may be equal."""
+def refuse_repeated(runs: Sequence[Run], from_file: Collection[str] = ()) -> None:
+    """Raise if an entry occurs twice in different spellings; entries with labels of the user's own may be equal.
+
+    `from_file`: labels of an experiment's file, whose entries may equal each other.
+    """
     of_first_seed = [run for run in runs if run.settings.seed == runs[0].settings.seed]
     spelled = [run for run in of_first_seed if _names_its_algorithm(run)]
     for first, second in itertools.combinations(spelled, 2):
+        if first.label in from_file and second.label in from_file:
+            continue
         if first.algorithm == second.algorithm and first.settings == second.settings:
             raise InputError(
                 f"'{first.label}' and '{second.label}' are the same entry: their options are equal; leave one out, or "

@@ -59,7 +59,7 @@ def refuse_other(folder: RunFolder, config: Mapping[str, Any], settings: Setting
         return
     if settings.rounds < rounds:
         raise InputError(
-            f"{folder.path} has {rounds} rounds, and {settings.rounds} were asked for; it is kept as it is. Give "
+            f"{folder.path} has {rounds} rounds and is not cut to {settings.rounds}; nothing was changed. Give "
             f"{rounds} rounds or more (--rounds {rounds}; in Python rounds={rounds}), or {ANOTHER_FOLDER}"
         )
     reason = settings.tied_to_rounds(rounds)

@@ -30,11 +30,10 @@ from ...simulate import checkpoint
 from ...simulate.state import Run, State
 from ..analysis.client_history import over
 from ..analysis.history import History
-from . import client_table, reached, record_json
+from . import client_table, record_json
 from .client_table import resolved
-from .header import Header, Table
+from .header import REACHED, Header, Reached, Table, with_reached
 from .lock import ANOTHER_FOLDER
-from .reached import Reached, with_reached
 from .rounds_file import RoundsFile, chained
 
 
@@ -175,7 +174,7 @@ class RunFolder:
             return
         for file in (self.header_path, self.rounds_path, self.model_path, self.result_path):
             file.unlink(missing_ok=True)
-        for name in (client_table.FILE, reached.FILE):
+        for name in (client_table.FILE, REACHED):
             (self.path / name).unlink(missing_ok=True)
         self.lines.columns.cut(0)
         for file in self.checkpoints().values():
@@ -314,12 +313,12 @@ class RunFolder:
         )
         self._all_lines(finished)
         self._write_header(finished)
-        (self.path / reached.FILE).unlink(missing_ok=True)
+        (self.path / REACHED).unlink(missing_ok=True)
 
     def forget(self, keep: int) -> None:
         """Delete all checkpoints but that of round `keep`; 0: the run is to start anew."""
         if keep == 0:
-            (self.path / reached.FILE).unlink(missing_ok=True)  # first: who had come further would miss checkpoints
+            (self.path / REACHED).unlink(missing_ok=True)  # first: who had come further would miss checkpoints
         for at, path in self.checkpoints().items():
             if at != keep:
                 path.unlink()

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import InputError, first_line
 from ...core.printable import without_passwords
 from ..experiment import Experiment
-from .search import Candidate, Figures, Search, Values
-from .search_space import Choices, Space
+from .search import Candidate, Choices, Figures, Search, Space, Values
 
 if TYPE_CHECKING:
     import optuna

@@ -24,8 +24,7 @@ from ..analysis.history import History
 from ..driver import Group, Sink, Training, drive
 from ..experiment import Experiment
 from ..progress import WorkersProgress
-from .search import Candidate, Figures, Search
-from .search_space import Space, check_grid, space_of, untuned
+from .search import Candidate, Figures, Search, Space, check_grid, space_of, untuned
 from .search_workers import SearchProgress, share_out
 from .study import HEARTBEAT_SECONDS, CandidateTrial, Studies, load_optuna
 
