@@ -69,5 +69,5 @@ def _is_without_chance(settings: Settings, problem: Problem) -> bool:
     is_everyone = settings.drawn(with_data) == with_data
     if not is_one_batch or not is_everyone or settings.augment is not None:
         return False
-    check_training(problem, [settings.batching])  # a model that fails in training mode is told in words
+    check_training(problem, [settings.batching])  # a model that fails in training mode is refused in words
     return not depends_on_chance(problem)

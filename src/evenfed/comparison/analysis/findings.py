@@ -298,7 +298,7 @@ class Findings:
         return replace(self, entries=chosen(self.entries), controls=chosen(self.controls))
 
     def _with(self, change: Callable[[Entry], Entry]) -> "Findings":
-        """The same with every entry changed, wherever it stands."""
+        """The same with every entry changed, controls included."""
 
         def changed(entries: Iterable[Entry]) -> tuple[Entry, ...]:
             return tuple(map(change, entries))

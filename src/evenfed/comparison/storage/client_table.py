@@ -166,7 +166,7 @@ def stored(table: Table, folder: Path, label_counts: NDArray[np.int64] | None = 
         "count": len(clients["names"]),
     }
     if not path.exists() or not _holds(path, reference):
-        with replacing(path) as beside, beside.open("xb") as file:
+        with replacing(path) as unfinished, unfinished.open("xb") as file:
             np.savez_compressed(file, allow_pickle=False, **_arrays(clients.columns))
     return {**clients.rest, **reference}
 

@@ -83,7 +83,10 @@ def refuse_replacing(folder: RunFolder, config: Mapping[str, Any]) -> None:
 
 
 def refuse_other_initial(root: Path, runs: Sequence[Run], headers: Mapping[str, Header]) -> None:
-    """A run that has begun goes on from its checkpoint, whatever model is given now; a new one beside it must not."""
+    """Refuse new runs if those in the folder started from other initial parameters; without new runs, warn.
+
+    A run that has begun resumes from its checkpoint, whatever model is given now.
+    """
     changed = []
     fresh = []
     for run in runs:

@@ -18,7 +18,7 @@ StopRequested = Callable[[], bool]
 
 
 class DiskSink(Sink):
-    """Writes every run to its folder. Rounds go on while the last checkpoint is being written."""
+    """Writes every run to its folder. Training continues while a checkpoint is being written."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class DiskSink(Sink):
     def begin(self, group: Group) -> None:
         if self.stop():
             raise Interruption
-        with _failure_said(self.root):
+        with _write_errors_explained(self.root):
             for training in group:
                 header = self.headers[training.run.name]
                 header = dataclasses.replace(header, engine=training.engine)
@@ -75,7 +75,7 @@ class DiskSink(Sink):
         self._wait()
         everyone = [*ended, *others]
         self._save(self._snapshot(everyone), self._event())
-        with _failure_said(self.root):
+        with _write_errors_explained(self.root):
             for training in ended:
                 self._folder(training).finish(training.state, training.stopped, training.restored)
 
@@ -94,7 +94,7 @@ class DiskSink(Sink):
         self.saving = None
 
     def _snapshot(self, group: Group) -> Group:
-        """The group as it stands now, with the records not written yet; the group itself forgets them."""
+        """A copy of the group with the records not written yet, which are removed from the group itself."""
         copies = []
         for training in group:
             copies.append(dataclasses.replace(training))
@@ -102,7 +102,7 @@ class DiskSink(Sink):
         return copies
 
     def _event(self) -> torch.cuda.Event | None:
-        """Where the device stands now: a copy must wait for it, but not for what is asked of it later."""
+        """Marks the work queued on the device so far: a copy must wait for it, but not for later work."""
         if self.device.type != "cuda":
             return None
         event = torch.cuda.Event()
@@ -111,7 +111,7 @@ class DiskSink(Sink):
 
     def _save(self, group: Group, ready: torch.cuda.Event | None) -> None:
         """All checkpoints of this round before any old one goes: a common round always exists."""
-        with _failure_said(self.root):
+        with _write_errors_explained(self.root):
             with _own_stream(ready, self.device):
                 for training in group:
                     self._folder(training).save(training.records, training.state, training.engine, training.stopped)
@@ -120,7 +120,7 @@ class DiskSink(Sink):
 
 
 @contextmanager
-def _failure_said(root: Path) -> Iterator[None]:
+def _write_errors_explained(root: Path) -> Iterator[None]:
     """A full disk, or a folder that was deleted or made read-only midway, in a sentence."""
     try:
         yield

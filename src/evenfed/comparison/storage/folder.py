@@ -5,7 +5,7 @@ reached.json        seconds, engine and the lines' digest at the last checkpoint
 rounds.jsonl        one line per round: losses, weights and accuracies of every client
 columns.bin         the same of very many clients, which the lines refer to
 clients.npz         their names and sizes, which the header refers to
-checkpoint-<k>.safetensors   the state after k rounds: the run resumes from it, and goes on if given more rounds
+checkpoint-<k>.safetensors   the state after k rounds: the run resumes from it, or is extended
 model.safetensors   the trained model, once the run has ended
 result.safetensors  the state of the round that the model is from, if a callback put back an earlier one
 """
@@ -194,7 +194,7 @@ class RunFolder:
         self._write_header(dataclasses.replace(begun, finished=True, seconds=seconds, lines_digest=digest))
 
     def checkpoints(self) -> dict[int, Path]:
-        """The checkpoints, by the round each stands before."""
+        """The checkpoints by their number of rounds."""
         by_round = {}
         for path in self.path.glob("checkpoint-*"):
             match = re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name)
@@ -283,10 +283,10 @@ class RunFolder:
         if texts:
             self.lines.append(texts)
         digest = chained(header.lines_digest or "", texts)
-        beside = {"lines": digest}
+        texts_to_keep = {"lines": digest}
         if stopped is not None:
-            beside["stopped"] = json.dumps({"reason": stopped, "rounds": header.rounds})
-        checkpoint.save(state, self._checkpoint_path(state), beside)
+            texts_to_keep["stopped"] = json.dumps({"reason": stopped, "rounds": header.rounds})
+        checkpoint.save(state, self._checkpoint_path(state), texts_to_keep)
         seconds = sum(record.seconds for record in records)
         standing = Reached(
             session=len(header.resumed_at),

@@ -123,7 +123,7 @@ class _Entry:
 
 
 def _position(trial: "optuna.trial.FrozenTrial | optuna.Trial") -> int:
-    """Where a candidate stands in the grid; an older version did not say, and took them as they came."""
+    """The position of a candidate in the grid; studies of older versions do not record it."""
     position = trial.user_attrs.get("position")
     return trial.number if position is None else int(position)
 

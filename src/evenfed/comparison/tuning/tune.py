@@ -66,7 +66,7 @@ def tune(
     """Carry out what is left of the search in its database; `listen(finished, all)` is called after each batch.
 
     `listen_to_each` is given every candidate that was trained, before that. `spread`: over which workers, if not in
-    this process; `shares` is told what becomes of them.
+    this process; `shares` shows their progress.
     """
     if spread is None:
         worker = _SearchWorker.of(experiment, search, out)
