@@ -30,10 +30,10 @@ from . import fingerprints
 from .analysis.entry import advice_on
 from .analysis.entry_order import read_order, write_order
 from .analysis.groups import GroupMetric
-from .driver import Training, drive
+from .driver import ListenerSink, Training, drive
 from .option_warnings import warn_of_options, warn_of_seeds, without_effect
 from .parts import ComparisonPart, held, parts_of, places_in, train_parts
-from .progress import ListenerSink, shown, shown_shares, silence, wanted_detail
+from .progress import shown, shown_shares, silence, wanted_detail
 from .result import Comparison, Result
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, refuse_repeated, seed_list
 from .session import train_in, unfinished

@@ -86,6 +86,18 @@ class Sink:
         """A callback raised an error, which ends the training: save what there is."""
 
 
+class ListenerSink(Sink):
+    """Calls a listener after every round."""
+
+    def __init__(self, listen: Listener) -> None:
+        self.listen = listen
+
+    def after_round(self, group: Group) -> None:
+        runs = [training.run for training in group]
+        records = [training.records[-1] for training in group]
+        self.listen(runs, records, group[0].engine)
+
+
 SizedFor = Mapping[EngineKey, Sequence[Run]]
 
 

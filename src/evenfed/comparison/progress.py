@@ -13,7 +13,7 @@ from ..core.server import Record
 from ..core.verbosity import Verbosity
 from ..core.words import counted, first_of
 from ..simulate.state import Run
-from .driver import Group, Listener, Sink
+from .driver import Listener
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -296,18 +296,6 @@ def shown(wanted: bool | None) -> Iterator[Listener]:
         yield progress
     finally:
         progress.stop()
-
-
-class ListenerSink(Sink):
-    """Tells a listener of every round; records stay in memory."""
-
-    def __init__(self, listen: Listener) -> None:
-        self.listen = listen
-
-    def after_round(self, group: Group) -> None:
-        runs = [training.run for training in group]
-        records = [training.records[-1] for training in group]
-        self.listen(runs, records, group[0].engine)
 
 
 def silence(runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:

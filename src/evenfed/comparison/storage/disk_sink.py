@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 
 from ...core.errors import InputError, Interruption
-from ..driver import Group, Listener, Sink, Training
+from ..driver import Group, Listener, ListenerSink, Training
 from .folder import RunFolder
 from .header import Header
 
 StopRequested = Callable[[], bool]
 
 
-class DiskSink(Sink):
+class DiskSink(ListenerSink):
     """Writes every run to its folder. Training continues while a checkpoint is being written."""
 
     def __init__(
@@ -30,10 +30,10 @@ class DiskSink(Sink):
         stop: StopRequested,
         background: ThreadPoolExecutor,
     ) -> None:
+        super().__init__(listen)
         self.root = root
         self.headers = headers
         self.device = device
-        self.listen = listen
         self.checkpoint_seconds = checkpoint_seconds
         self.stop = stop
         self.background = background
@@ -51,9 +51,7 @@ class DiskSink(Sink):
         self.saved_at = time.monotonic()
 
     def after_round(self, group: Group) -> None:
-        runs = [training.run for training in group]
-        records = [training.records[-1] for training in group]
-        self.listen(runs, records, group[0].engine)
+        super().after_round(group)
         idle = self.saving is None or self.saving.done()
         seconds = time.monotonic() - self.saved_at
         due = idle and seconds >= self.checkpoint_seconds
@@ -62,7 +60,8 @@ class DiskSink(Sink):
             snapshot = self._snapshot(group)
             self.saving = self.background.submit(self._save, snapshot, self._event())
             self.saved_at = time.monotonic()
-            ended = group[0].rounds_done == runs[0].settings.rounds
+            first = group[0]
+            ended = first.rounds_done == first.run.settings.rounds
             if self.stop() and not ended:
                 self._wait()
                 raise Interruption
