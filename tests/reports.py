@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from evenfed.comparison.storage.rounds_file import chained
+from evenfed.comparison.tuning.search import Candidate
 
 FLOOR = "fedavg-other-seeds"
 PAIRED_FLOOR = "fedavg-other-batches"
@@ -45,3 +47,16 @@ def put_rounds(run: Path, rounds: list[dict], header: dict | None = None) -> Non
     header = {**header, "lines_digest": chained("", lines)}
     (run / "header.json").write_text(json.dumps(header))
     (run / "rounds.jsonl").write_text("".join(lines))
+
+
+def front(candidates: Sequence[Candidate], sign: int = 1) -> list[Candidate]:
+    """Those that no other candidate beats in both mean and worst10; `sign` is -1 if less is better."""
+
+    def figures(candidate: Candidate) -> np.ndarray:
+        return sign * np.array([candidate.figures["mean"], candidate.figures["worst10"]])
+
+    def beats(one: Candidate, other: Candidate) -> bool:
+        gaps = figures(one) - figures(other)
+        return bool((gaps >= 0).all() and (gaps > 0).any())
+
+    return [each for each in candidates if not any(beats(other, each) for other in candidates)]

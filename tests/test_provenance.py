@@ -37,3 +37,8 @@ def test_the_commit_of_a_tree(tmp_path, monkeypatch):
 
     monkeypatch.setattr(provenance, "_git", too_busy)
     assert commit_of(tmp_path / "second") == f"{commit}-unchecked"
+
+
+def test_a_command_is_kept_as_a_shell_takes_it(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/bin/evenfed", "compare", "--out", "out dir", "--token", "secret"])
+    assert provenance.provenance()["command"] == "evenfed compare --out 'out dir' --token '***'"

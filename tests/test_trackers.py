@@ -11,7 +11,7 @@ import pytest
 import evenfed
 from evenfed.callbacks import Callback, EarlyStopping, MLflow, TensorBoard, WandB, registry, tensorboard
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.runner import run
+from evenfed.comparison.runner import complete
 from test_callbacks import CPU, clients, model
 
 ROUNDS = 6
@@ -39,7 +39,7 @@ def experiment(**track) -> Experiment:
 
 
 def carried_out(out: Path, **track):
-    return run(experiment(**track), out, lambda runs, records, engine: None)
+    return complete(experiment(**track), out, lambda runs, records, engine: None)
 
 
 @pytest.fixture
@@ -276,15 +276,29 @@ def test_callbacks_on_flower(tmp_path, monkeypatch):
     monkeypatch.setattr(simulation, "simulate", lambda serve, app, clients, gpu: serve(LocalGrid(app, clients)))
     monkeypatch.setitem(registry.BY_NAME, "stopping", Stopping)
     planned = experiment(stopping={}).with_value("train.engine", "flower")
-    run(planned, tmp_path, lambda runs, records, engine: None)
+    complete(planned, tmp_path, lambda runs, records, engine: None)
     assert Stopping.ended == [("fedavg", 2), ("semi_vred", 2)]
     for label in ("fedavg", "semi_vred"):
         folder = tmp_path / "tracked" / label / "seed-0"
         header = json.loads((folder / "header.json").read_text())
         assert header["finished"] and header["stopped"] == "enough" and (folder / "model.safetensors").exists()
         assert len((folder / "rounds.jsonl").read_text().splitlines()) == 2
-    run(planned, tmp_path, lambda runs, records, engine: None)  # nothing is left to do
+    complete(planned, tmp_path, lambda runs, records, engine: None)  # nothing is left to do
     assert len(Stopping.ended) == 2
     refused = experiment(early_stopping={}).with_value("train.engine", "flower")
     with pytest.raises(evenfed.InputError, match="early_stopping needs the simulator"):
-        run(refused, tmp_path / "other", lambda runs, records, engine: None)
+        complete(refused, tmp_path / "other", lambda runs, records, engine: None)
+
+
+def test_a_new_run_does_not_purge_the_log_of_an_earlier_one(tmp_path):
+    pytest.importorskip("tensorboard")
+    for rounds in (3, 1):
+        evenfed.train(model(), clients(), rounds=rounds, callbacks=TensorBoard(tmp_path), **CPU)
+    first = tmp_path / "semi_vred" / "seed-0"
+    assert scalars(first, "fairness/mean")[0] == [1, 2, 3]
+    assert scalars(first.with_name("seed-0-2"), "fairness/mean")[0] == [1]
+    options = {**CPU, "callbacks": TensorBoard(tmp_path), "out": tmp_path / "runs"}
+    for rounds in (1, 2):
+        evenfed.train(model(), clients(), rounds=rounds, **options)
+    assert scalars(first.with_name("seed-0-3"), "fairness/mean")[0] == [1, 2]
+    assert not first.with_name("seed-0-4").exists()

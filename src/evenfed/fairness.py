@@ -96,6 +96,10 @@ class Fairness:
         return markup.table("Fairness", heads, [row])
 
 
+FIGURES = tuple(figure.name for figure in dataclasses.fields(Fairness))
+LOWER_IS_BETTER = frozenset({"std"})  # of the figures, whatever clients are judged by
+
+
 @dataclass(frozen=True)
 class Inequality:
     """How unequal the figures of n clients are, in the field's other measures (docs/metrics.md has the formulas).

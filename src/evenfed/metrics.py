@@ -8,7 +8,7 @@ from .core.decimals import rounded
 from .core.errors import InputError
 from .core.server import Record
 from .core.sparse import StoredNumbers
-from .fairness import Fairness, Vector
+from .fairness import LOWER_IS_BETTER, Fairness, Vector
 
 _ACCURACY = "accuracy"
 _LOSS = "loss"
@@ -83,6 +83,14 @@ class Metric:
     def sign(self) -> int:
         """+1 if more is better, -1 if less is."""
         return 1 if self.higher_is_better else -1
+
+    def direction(self, figure: str) -> int:
+        """+1 if more is better of a figure over clients, -1 if less is, as always of `std`.
+
+        >>> ACCURACY.direction("worst10"), ACCURACY.direction("std"), LOSS.direction("mean")
+        (1, -1, -1)
+        """
+        return -1 if figure in LOWER_IS_BETTER else self.sign
 
     @property
     def is_share(self) -> bool:

@@ -106,7 +106,8 @@ def test_fedprox_is_fedavg_with_a_pull():
     for variant in (Variant.parse("fedprox[mu=0.1]"), Variant.of("FedProx", {"mu": 0.1})):
         assert variant.algorithm == FedAvg() and variant.options == {"prox": 0.1}
     assert variant.changed("mu", 0.3).options == {"prox": 0.3} and variant.label == "FedProx"
-    results = compared(["fedprox[mu=0.7]", "fedavg[prox=0.7,local_epochs=3]", "fedprox[mu=0.7,local_epochs=3]"]).results
+    entries = ["fedprox[mu=0.7]", "fedavg[prox=0.7,local_epochs=3]", "fedprox[mu=0.7,local_epochs=3]"]
+    results = compared({f"own {number}": entry for number, entry in enumerate(entries)}).results
     plain, prox, same = (results[label][0].model.weight for label in list(results)[1:])
     assert torch.equal(prox, same) and not torch.equal(prox, plain)
     with pytest.raises(InputError, match=r"write e.g. fedprox\[mu=0.1\]"):
@@ -124,7 +125,8 @@ def test_a_registered_algorithm_is_known_by_name(registry):
     @evenfed.register(name="other_way")
     @dataclass(frozen=True)
     class OtherWay(Algorithm):
-        pass
+        def objective(self, losses, shares):
+            return losses.max()
 
     assert list(compared(["other-way"]).results) == ["fedavg", "other-way"] and OtherWay.name == "other_way"
 
@@ -289,6 +291,9 @@ def test_an_objective_beside_a_plan_must_be_one_number():
 def test_a_class_without_hyper_parameters_needs_no_decorator():
     class Bare(Algorithm):
         reference = "nobody"
+
+        def objective(self, losses, shares):
+            return losses.max()
 
     assert list(compared([Bare]).results) == ["fedavg", "bare"]
 

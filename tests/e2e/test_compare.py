@@ -110,7 +110,7 @@ def test_another_configuration_is_refused_with_the_difference_named(tmp_path, ev
         (["--set", "vred.beta=0.9"], "hyper_parameters.beta: 0.2 there, 0.9 here"),
         (["--set", "train.lr=0.3"], "train.lr: 0.1 there, 0.3 here"),
         (["--set", "data.seed=4"], "data.seed: 0 there, 4 here"),
-        (["--rounds", "1"], "train.rounds: 2 there, 1 here"),
+        (["--rounds", "1"], "has 2 rounds and is not cut to 1"),
     ]:
         refused = evenfed(*call, *changed)
         assert refused.returncode == 2 and told in refused.stderr and "Traceback" not in refused.stderr

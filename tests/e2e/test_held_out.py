@@ -10,7 +10,7 @@ import torch
 import evenfed
 from evenfed import InputError
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.runner import run
+from evenfed.comparison.runner import complete, findings_of
 from evenfed.data import DataSettings, federate
 from evenfed.report.document import Report
 from worked_example import federation, small_model
@@ -65,7 +65,8 @@ def test_too_many_are_refused() -> None:
 
 def test_an_experiment_judges_them_apart_and_the_report_has_their_table(tmp_path: Path) -> None:
     experiment = Experiment.of(TABLES, "held")
-    findings = run(experiment, tmp_path, quietly)
+    complete(experiment, tmp_path, quietly)
+    findings = findings_of(experiment, tmp_path)
     history = findings.baseline.histories[0]
     assert history.unseen is not None
     record = history.records[-1]
@@ -77,10 +78,10 @@ def test_an_experiment_judges_them_apart_and_the_report_has_their_table(tmp_path
     assert table.lines[0].cells[0].value == pytest.approx(100 * np.mean(record.unseen))
     assert table.title == "Clients never trained on (3), last round"
     with pytest.raises(InputError, match=r"data.unseen: 3 there, None here"):
-        run(experiment.changed(["data.unseen=0"]), tmp_path, quietly)
+        complete(experiment.changed(["data.unseen=0"]), tmp_path, quietly)
     on_flower = experiment.changed(["train.engine=flower"])
     with pytest.raises(InputError, match=r"data.unseen=3 needs the simulator; leave it out"):
-        run(dataclasses.replace(on_flower, name="flower"), tmp_path, quietly)
+        complete(dataclasses.replace(on_flower, name="flower"), tmp_path, quietly)
 
 
 def test_the_command_line_shows_them_with_full(tmp_path: Path, evenfed) -> None:

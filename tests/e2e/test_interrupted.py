@@ -42,6 +42,6 @@ def test_a_comparison(press, evenfed, times, told):
 
 
 def test_a_search(press, evenfed):
-    press(tune._Bench, "carry_out", 1)
+    press(tune._CandidateTrainer, "train", 1)
     done = evenfed("tune", *SMALLEST)
     assert done.returncode == 130 and "what is not saved yet is lost" in done.stderr and "evenfed tune" in done.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from evenfed import InputError
 from evenfed.comparison.experiment import Experiment
-from evenfed.comparison.runner import run
+from evenfed.comparison.runner import complete, findings_of
 from evenfed.comparison.tuning.tune import tables
 from evenfed.core.server import Record
 from evenfed.data import federate
@@ -54,7 +54,8 @@ def experiment(folder: Path, objective: str, whole: bool = False) -> Experiment:
 
 
 def carried_out(experiment: Experiment, out: Path) -> list[Record]:
-    findings = run(experiment, out, lambda runs, records, engine: None)
+    complete(experiment, out, lambda runs, records, engine: None)
+    findings = findings_of(experiment, out)
     (folder,) = (out / experiment.name / "semi_vred").iterdir()
     assert json.loads((folder / "header.json").read_text())["finished"]
     return list(findings.entries[1].histories[0].records)

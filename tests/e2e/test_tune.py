@@ -16,13 +16,13 @@ import pytest
 
 import command
 import evenfed as package
+from evenfed.algorithms import FedAvg
 from evenfed.comparison.experiment import DEMO, Experiment
-from evenfed.comparison.tuning.search import Candidate, Search
-from evenfed.comparison.tuning.search_space import LEARNING_RATES, space_of
+from evenfed.comparison.tuning.search import LEARNING_RATES, Search, space_of
 from evenfed.comparison.tuning.study import mark
-from evenfed.comparison.tuning.tune import front, tune
+from evenfed.comparison.tuning.tune import tune
 from evenfed.comparison.variants import Variant
-from evenfed.core.algorithm import Algorithm, hyper
+from evenfed.core.algorithm import hyper
 from evenfed.report import tuning as result
 
 pytestmark = pytest.mark.slow
@@ -132,11 +132,6 @@ def test_candidates_are_judged_on_validation_rows_only(tmp_path):
     assert [c.figures for c in judged.candidates] != [c.figures for c in plain.candidates]
 
 
-def test_the_front_is_what_none_beats_in_both():
-    made = [Candidate("a", {}, {"mean": m, "worst10": w}) for m, w in ((1, 5), (2, 4), (2, 3), (3, 1), (0, 0), (1, 5))]
-    assert [(c.figures["mean"], c.figures["worst10"]) for c in front(made)] == [(1, 5), (1, 5), (2, 4), (3, 1)]
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -166,7 +161,7 @@ def test_another_experiment_is_another_search():
 
 
 @dataclass(frozen=True)
-class TwoDials(Algorithm):
+class TwoDials(FedAvg):
     """An algorithm of another package: one hyper-parameter with a grid, one without, one of whole numbers."""
 
     strength: float = hyper(0.5, "of the pull", least=0, reason="it is a part", grid=(0.1, 0.9))

@@ -13,13 +13,13 @@ import pytest
 from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
 from evenfed.comparison.tuning.search import Candidate
-from evenfed.comparison.tuning.tune import front
 from evenfed.metrics import ACCURACY, LOSS
 from evenfed.report import charts
 from evenfed.report.charts import clients, differences, labels, trade_off, tuning
 from evenfed.report.charts.axes import Axis, Extent
 from evenfed.report.charts.saving import save, save_changed
 from evenfed.report.charts.theme import DARK, is_own, looks
+from reports import front
 
 AREA = labels.Box(0, 0, 640, 420)
 

@@ -352,6 +352,19 @@ def test_a_page_says_how_to_make_it_again(report, small):
     assert in_memory["commands"] == [] and str(small) not in json.dumps(in_memory["provenance"])
 
 
+def test_a_page_shows_the_commands_of_all_its_runs(edited):
+    def later(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred":
+            header["command"] = "/bin/evenfed compare --algorithms fedavg,vred --out 'out dir'"
+            header["started"] = "2099-01-01T00:00:00+00:00"
+
+    folder = edited(later)
+    content, _ = contents.of_report(Report.of_findings([read(folder)], beside_paper=False)).describe()
+    first, second, report = content["commands"]
+    assert first.startswith("evenfed compare --algorithms fedavg,vred,semi_vred")
+    assert second == "evenfed compare --algorithms fedavg,vred --out 'out dir'" and report.startswith("evenfed report")
+
+
 def test_without_the_package_that_draws_there_are_tables_and_a_sentence(small, evenfed, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     runtime.runtime.cache_clear()

@@ -1,8 +1,10 @@
 """The Python interface as a researcher uses it, and every way to misuse it."""
 
+import copy
 import json
 import math
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from evenfed.algorithms import SemiVRed
 from evenfed.comparison.analysis.history import History
 from evenfed.comparison.runs import seed_list
 from evenfed.core import streams
+from evenfed.core.algorithm import Algorithm
 from evenfed.core.guard import Guard
 from evenfed.fairness import Fairness, Suppression, moved, oscillation
 from evenfed.scores import top1
@@ -507,6 +510,53 @@ def test_compare_refuses_what_makes_no_sense():
     ]:
         with pytest.raises(evenfed.InputError, match=told):
             evenfed.compare(**{"model": small_model(), "clients": federation(), "rounds": 1, **CPU, **given})
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ["semi_vred", "Semi-VRed"],
+        ["semi_vred", "semi_vred[beta=0.2]"],
+        ["vred", "fedavg[lr=0.1]"],
+        ["fedprox[mu=0.1]", "fedavg[prox=0.1]"],
+        [evenfed.algorithms.SemiVRed(beta=1), "semi_vred[beta=1]"],
+    ],
+)
+def test_an_entry_in_two_spellings_is_refused(spellings):
+    options = {"rounds": 1, "lr": 0.1, "seeds": 1, "device": "cpu"}
+    with pytest.raises(evenfed.InputError, match=r"'.*' and '.*' are the same entry"):
+        evenfed.compare(linear, federation(), spellings, **options)
+    labelled = dict(zip(["one", "two"], spellings, strict=True))
+    assert {"one", "two"} <= set(evenfed.compare(linear, federation(), labelled, **options))
+
+
+@dataclass(frozen=True)
+class Nothing(Algorithm):
+    name = "nothing"
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"alg": "fedavg"}, "no key 'algorithm' .its keys: alg"),
+        (Nothing, "so it trains FedAvg"),
+        (Nothing(), "so it trains FedAvg"),
+    ],
+)
+def test_an_entry_that_names_no_algorithm_is_refused(entry, told):
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.train(linear(), federation(), entry, rounds=1, **CPU)
+
+
+def test_a_function_that_keeps_its_module_is_told_also_with_batches():
+    module = linear()
+    options = {"seeds": 2, "rounds": 1, "batch_size": 2, "noise_floor": False, **CPU}
+    with pytest.warns(UserWarning, match="returns the same module every time"):
+        evenfed.compare(lambda: module, federation(), ["fedavg"], **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evenfed.compare(linear, federation(), ["fedavg"], **options)
+        evenfed.compare(lambda: copy.deepcopy(module), federation(), ["fedavg"], **options)  # a pretrained one
 
 
 def linear():

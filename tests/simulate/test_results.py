@@ -70,11 +70,12 @@ def test_a_printed_comparison_is_a_short_table(compared):
     for label in ("fedavg", "semi_vred[smooth=0.5]", "ditto", "fedavg, other batches"):
         assert sum(line.startswith(label) for line in text.splitlines()) == (2 if label == "fedavg" else 1)
     mean = f"{100 * compared.rows[0].late['mean'][0]:.1f}"
-    assert mean in text and "3 rounds, 5 clients" in text
+    assert mean in text and "3 rounds, 5 clients, 4 scored" in text  # one of them has no test data
+    assert "±: the standard deviation over seeds" in text.replace("\n", " ")
 
 
 def test_a_printed_result_is_two_lines_of_figures_and_its_repr_is_one(ditto):
-    assert repr(ditto) == "<Result: ditto, seed 0: 3 rounds, 5 clients>"
+    assert repr(ditto) == "<Result: ditto, seed 0: 3 rounds, 5 clients, 4 scored>"
     lines = str(ditto).splitlines()
     assert len(lines) == 6 and f"{100 * ditto.fairness.mean:.1f}" in lines[-2]
 

@@ -166,6 +166,7 @@ def test_where_work_is_spread_to():
         (("cuda:0,cuda:1", None, "auto"), "give one of them"),
         ((None, 0, None), "workers=0: give a whole number, at least 1"),
         ((None, 10**12, None), "give at most 10000"),
+        ((None, None, "slrm:partition=gpu"), "did you mean 'slurm'"),
         ((None, None, ""), "give auto or the address of a Ray cluster, or slurm"),
         ((None, None, "slurm:partion=gpu"), "did you mean 'partition'"),
         ((None, None, "slurm:time=soon"), "time is a whole number"),

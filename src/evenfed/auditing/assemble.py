@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..comparison.analysis.findings import BASELINE, Entry, Findings
+from ..comparison.analysis.findings import BASELINE, Entry, Findings, Origin
 from ..comparison.analysis.history import History
-from ..comparison.analysis.origin import Origin
 from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES
 from ..comparison.storage.header import Header
 from ..core.errors import InputError, unknown

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..comparison.analysis.findings import Findings
-from ..comparison.analysis.origin import Origin
+from ..comparison.analysis.findings import Findings, Origin
 from ..core.errors import InputError, check_choice, check_text, check_whole
 from ..core.words import counted
 from ..metrics import Metric

@@ -1,6 +1,5 @@
 """End a run once the clients it should serve no longer gain."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +9,9 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_choice, check_whole
 from ..core.scalars import is_number, unwrapped
-from ..fairness import Fairness
+from ..fairness import FIGURES
 from ..simulate.local_norms import LocalNorms
 from .progress import Callback, Progress
-
-METRICS = tuple(field.name for field in dataclasses.fields(Fairness))
-_LOWER_IS_BETTER = ("std",)
 
 
 class EarlyStopping(Callback):
@@ -37,7 +33,7 @@ class EarlyStopping(Callback):
         restore_best: bool = True,
         min_delta: float = 0.0,
     ) -> None:
-        check_choice("metric of EarlyStopping", metric, METRICS)
+        check_choice("metric of EarlyStopping", metric, FIGURES)
         patience = check_whole("patience", patience, 1)
         min_delta = unwrapped(min_delta)
         if not isinstance(restore_best, bool):
@@ -145,9 +141,7 @@ class EarlyStopping(Callback):
 
     def _upwards(self, progress: Progress, value: float) -> float:
         """As a number of which more is better, and back."""
-        if self.metric in _LOWER_IS_BETTER:
-            return -value
-        return progress.problem.metric.sign * value
+        return progress.problem.metric.direction(self.metric) * value
 
 
 def _is_extra(progress: Progress) -> bool:

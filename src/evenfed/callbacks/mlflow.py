@@ -35,7 +35,7 @@ class MLflow(Callback):
     `experiment`: MLflow's experiment, made if it is missing.
     `clients_every`: rounds between tables of all clients (artifacts `clients/round-*.csv`); the last round has one.
 
-    A run that resumes goes on in its MLflow run; rounds that it has already are not written twice.
+    A resumed run continues its MLflow run; no round is written twice.
     """
 
     def __init__(

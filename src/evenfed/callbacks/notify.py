@@ -1,4 +1,4 @@
-"""Callbacks told of a round, wherever the run takes place."""
+"""Calls callbacks after a round, in the simulator and on Flower."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from .progress import Callback, Progress
 
 
 def tell(callbacks: Sequence[Callback], progress: Progress) -> list[Exception]:
-    """Everyone is told, whatever another does; the errors they raised. StopIteration is none: it ends that run."""
+    """Call them all and return the errors they raised. StopIteration is no error: it ends the run."""
     errors: list[Exception] = []
     for callback in callbacks:
         try:

@@ -49,7 +49,7 @@ class Progress:
     ) -> None:
         self.run = run
         self.problem = problem
-        self.state = state  # where the run stands
+        self.state = state  # after the last round
         self.folder = folder  # of this run on disk, if it has one
         self.stopped: str | None = None  # why the run was asked to end early
         self.restored: State | None = None  # an earlier round's, whose model is the run's result
@@ -112,7 +112,7 @@ class Progress:
         return loaded(self.problem.model, self.server.layout, self.server.deployed)
 
     def stop(self, reason: str = "stopped by a callback") -> None:
-        """End this run after this round. Other runs go on."""
+        """End this run after this round, for good; other runs continue."""
         self.stopped = reason
 
     @property
@@ -142,7 +142,7 @@ class Progress:
 
 
 class Callback:
-    """What is told how runs advance. Override what you need; nothing is called but these four."""
+    """Base class of callbacks. Override any of these four methods; no other is called."""
 
     def start(self, runs: Sequence[Progress]) -> None:
         """Before the first round of runs that advance together. A resumed run has `round` above 0."""

@@ -1,6 +1,7 @@
 """TensorBoard: one log per run, clients as histograms."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ class TensorBoard(Callback):
     """Writes every run to `folder`/LABEL/seed-K; show it with `tensorboard --logdir folder`.
 
     Without a folder, each run's log goes to `tensorboard` in the run's own folder on disk. A run that resumes
-    goes on in its log: what was logged after its checkpoint is purged.
+    continues its log: what was logged after its checkpoint is purged. A new run in the same `folder` has a log of its
+    own, seed-K-2 and so on.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
@@ -59,10 +61,29 @@ class TensorBoard(Callback):
 
     def _place(self, run: Progress) -> Path:
         if self.folder is not None:
-            return self.folder / run.label / f"seed-{run.seed}"
+            first = self.folder / run.label / f"seed-{run.seed}"
+            return _newest(first) if run.round else _free(first)
         if run.folder is None:
             raise InputError("TensorBoard: no folder to write to; give TensorBoard('logs')")
         return run.folder / "tensorboard"
+
+
+def _logs(first: Path) -> Iterator[Path]:
+    """The places of the first log of an entry and a seed, the second and so on."""
+    yield first
+    for number in itertools.count(2):
+        yield first.with_name(f"{first.name}-{number}")
+
+
+def _free(first: Path) -> Path:
+    """The first place without a log."""
+    return next(place for place in _logs(first) if not place.exists())
+
+
+def _newest(first: Path) -> Path:
+    """The last place with a log: a resumed run continues there."""
+    existing = list(itertools.takewhile(Path.exists, _logs(first)))
+    return existing[-1] if existing else first
 
 
 def _cell(value: Any) -> str:

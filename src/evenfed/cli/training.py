@@ -13,7 +13,7 @@ from ..comparison.experiment import DEMO, Experiment
 from ..comparison.federations import comparison_in, expanded
 from ..comparison.progress import live, progress_page, shown_shares
 from ..comparison.runner import Introduction, complete, complete_by_workers, take_over
-from ..comparison.runs import seed_list
+from ..comparison.runs import refuse_repeated, seed_list
 from ..comparison.tuning.search import Candidate
 from ..comparison.tuning.tune import Tuned
 from ..comparison.variants import parse_list, value_of, with_baseline
@@ -209,8 +209,8 @@ def experiment_of(
     experiment = Experiment.read(path or DEMO)
     if quick:
         experiment = experiment.in_quick_form()
+    entries = {variant.label: variant for variant in experiment.variants}
     if algorithms is not None:
-        entries = {variant.label: variant for variant in experiment.variants}
         variants = parse_list(algorithms, entries)
         labels = [variant.label for variant in variants]
         if BASELINE in entries and BASELINE not in labels:
@@ -228,6 +228,8 @@ def experiment_of(
     experiment = replace(experiment, train=train)
     experiment = experiment.changed(assignments)
     runs, _ = experiment.runs()
+    if algorithms is not None:
+        refuse_repeated(runs, from_file=entries)
     cautions = dict.fromkeys(run.settings.caution for run in runs)
     for caution in cautions:
         if caution is not None:

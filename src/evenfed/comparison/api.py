@@ -1,9 +1,11 @@
 """`train` and `compare`: the Python interface for your own model and data."""
 
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +20,22 @@ from ..core.errors import InputError, Interruption
 from ..core.server import Record
 from ..core.verbosity import Verbosity
 from ..losses import LossFunction
-from ..settings import Settings
+from ..settings import Settings, refuse_unknown
 from ..simulate.initial_models import InitialModels, drawn_by
 from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
 from ..spread.options import SpreadOptions, spread_of
+from ..spread.remote_call import Errand
 from . import fingerprints
-from .analysis.advice import advice_on
+from .analysis.entry import advice_on
 from .analysis.entry_order import read_order, write_order
 from .analysis.groups import GroupMetric
-from .arguments import check_arguments
-from .driver import Training, drive
+from .driver import ListenerSink, Training, drive
 from .option_warnings import warn_of_options, warn_of_seeds, without_effect
 from .parts import ComparisonPart, held, parts_of, places_in, train_parts
-from .progress import ListenerSink, shown, shown_shares, silence, wanted_detail
+from .progress import shown, shown_shares, silence, wanted_detail
 from .result import Comparison, Result
-from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
+from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, refuse_repeated, seed_list
 from .session import train_in, unfinished
 from .storage.conflicts import folder_named, refuse_other_initial
 from .storage.folder import RunFolder
@@ -91,7 +93,7 @@ def train(
             value = options[field.name]
             written = f"{chosen.name}[{field.name}={value}]"
             raise InputError(f"{field.name} belongs to {chosen.name}: write algorithm='{written}'")
-    check_arguments(train, options)
+    _check_arguments(train, options)
     settings = Settings.of({**variant.options, **options})
     if not chosen.uses_losses:
         for option in without_effect(settings):
@@ -151,7 +153,7 @@ def compare(
     for name in ("seed", "batch_seed"):
         if name in options:
             raise InputError(f"compare takes `seeds` (a number or a list), not `{name}`")
-    check_arguments(compare, options)
+    _check_arguments(compare, options)
     spread, device = spread_of(options.get("device"), workers, cluster)
     if spread is not None and device is not None:
         options["device"] = device
@@ -159,6 +161,8 @@ def compare(
     variants = with_baseline(_variants(algorithms))
     numbers = seed_list(seeds)
     runs, floor = plan_runs(variants, numbers, shared, check_noise_floor(noise_floor))
+    if not isinstance(algorithms, Mapping):  # whose labels are the user's own
+        refuse_repeated(runs)
     subject = _Subject(model, numbers[0], clients, loss, score, unseen, test)
     spreading = None
     own_settings = shared
@@ -198,7 +202,7 @@ def _variants(algorithms: Entries) -> list[Variant]:
 
 @dataclass(frozen=True)
 class _Subject:
-    """What `compare` was given to train, and to judge by."""
+    """What `compare` trains: model, clients, and what they are judged by."""
 
     model: nn.Module | Callable[[], nn.Module]
     first_seed: int
@@ -215,38 +219,25 @@ class _Subject:
         return problem, drawn_by(problem, self.model)
 
 
-@dataclass(frozen=True)
-class _Share:
-    """One part of a comparison, as a worker carries it out."""
-
-    subject: _Subject
-    settings: Settings
-    callbacks: Sequence[Callback]
-    headers: Mapping[str, Header]
-    part: ComparisonPart
-
-    def __call__(self) -> None:
-        problem, drawn = self.subject.under(self.settings)
-        headers = {}
-        for name, header in self.headers.items():
-            headers[name] = dataclasses.replace(header, device=str(problem.device))
-        part = self.part
-        with held(part):
-            train_in(
-                part.root,
-                part.runs,
-                problem,
-                headers,
-                drawn,
-                silence,
-                self.callbacks,
-                part.planned,
-            )
+def _train_part(
+    subject: _Subject,
+    settings: Settings,
+    callbacks: Sequence[Callback],
+    headers: Mapping[str, Header],
+    part: ComparisonPart,
+) -> None:
+    """What a worker does: train the runs of one part, on the device that it was given."""
+    problem, drawn = subject.under(settings)
+    own_headers = {}
+    for name in part.names:
+        own_headers[name] = dataclasses.replace(headers[name], device=str(problem.device))
+    with held(part):
+        train_in(part.root, part.runs, problem, own_headers, drawn, silence, callbacks, part.planned)
 
 
 @dataclass(frozen=True)
 class _Spreading:
-    """Over which workers, and what they are given."""
+    """The workers that train a comparison, and what they need."""
 
     spread: SpreadOptions
     subject: _Subject
@@ -264,14 +255,14 @@ class _Spreading:
         """Have the waiting runs trained."""
         root = root.resolve()
 
-        def share(part: ComparisonPart) -> _Share:
-            own = {name: headers[name] for name in part.names}
-            return _Share(self.subject, self.settings, callbacks, own, part)
+        def errand_of(part: ComparisonPart) -> Errand:
+            own_headers = {name: headers[name] for name in part.names}
+            return partial(_train_part, self.subject, self.settings, callbacks, own_headers, part)
 
         places = places_in(root, self.spread, len(waiting))
         parts = parts_of(root, runs, waiting, len(places))
         with shown_shares(detail) as shares:
-            train_parts(parts, places, share, shares)
+            train_parts(parts, places, errand_of, shares)
 
 
 @dataclass(frozen=True)
@@ -370,3 +361,16 @@ class _Work:
             folder=folder,
             group_metric=GroupMetric.of_problem(problem),
         )
+
+
+def _check_arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse an option that neither the function nor `Settings` has; the error lists those of both."""
+    allowed = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            allowed.append(parameter.name)
+    for field in dataclasses.fields(Settings):
+        is_given_apart = "seeds" in allowed and field.name in ("seed", "batch_seed")
+        if not is_given_apart:
+            allowed.append(field.name)
+    refuse_unknown("option", options, allowed)

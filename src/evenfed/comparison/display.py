@@ -18,13 +18,33 @@ if TYPE_CHECKING:
     from ..report.table import Table
 
 
-def title_of_comparison(entries: int, seeds: int, rounds: int, clients: int, late: int) -> str:
+SPREAD_NOTE = "±: the standard deviation over seeds (with their number in the denominator, as in the paper)."
+
+
+def clients_in_words(clients: int, histories: Sequence[History]) -> str:
+    """How many clients there are, and how many of them the figures are of, if these are fewer.
+
+    Without test data, with one class for an AUC, or not drawn for evaluation, a client has no figure.
+    """
+    words = counted(clients, "client")
+    scored = set()
+    for history in histories:
+        if history.final is not None and history.lost is None:
+            scored.add(len(history.metric.known(history.final)))
+    if not scored or scored == {clients}:
+        return words
+    fewest = min(scored)
+    most = max(scored)
+    return f"{words}, {fewest} scored" if fewest == most else f"{words}, {fewest} to {most} scored"
+
+
+def title_of_comparison(entries: int, seeds: int, rounds: int, clients: str, late: int) -> str:
     """What was compared, and over how many last rounds figures are averaged."""
     parts = [
         counted(entries, "entry", "entries"),
         counted(seeds, "seed"),
         counted(rounds, "round"),
-        counted(clients, "client"),
+        clients,
     ]
     return f"{', '.join(parts)}; average of the last {counted(late, 'round')}"
 

@@ -71,7 +71,7 @@ Listener = Callable[[Sequence[Run], Sequence[Record], str], None]  # the runs, a
 
 
 class Sink:
-    """Is told how a group of runs advances. This one does nothing: records stay with their `Training`."""
+    """Called as a group of runs advances. This one does nothing: records stay with their `Training`."""
 
     def begin(self, group: Group) -> None:
         """Before the first round of this group."""
@@ -84,6 +84,18 @@ class Sink:
 
     def failed(self, group: Group) -> None:
         """A callback raised an error, which ends the training: save what there is."""
+
+
+class ListenerSink(Sink):
+    """Calls a listener after every round."""
+
+    def __init__(self, listen: Listener) -> None:
+        self.listen = listen
+
+    def after_round(self, group: Group) -> None:
+        runs = [training.run for training in group]
+        records = [training.records[-1] for training in group]
+        self.listen(runs, records, group[0].engine)
 
 
 SizedFor = Mapping[EngineKey, Sequence[Run]]
@@ -163,7 +175,7 @@ def _advance(group: Group, problem: Problem, engine: Engine, watched: "CallbackS
 
 @dataclass(frozen=True)
 class CallbackSink:
-    """Tells the callbacks first, then the sink: what a callback notes belongs to the round's checkpoint."""
+    """Calls the callbacks before the sink, so that what they keep is part of the round's checkpoint."""
 
     problem: Problem
     engine: Engine | None  # None: nothing can be evaluated here
@@ -179,7 +191,7 @@ class CallbackSink:
             training.state = progress.state
 
     def after_round(self, group: Group) -> None:
-        """An error is raised once everyone was told of the round: no tracker misses one."""
+        """Call all callbacks before an error of one is raised: no tracker misses a round."""
         errors: list[Exception] = []
         with self._saved(group):
             for training in group:

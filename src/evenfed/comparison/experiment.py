@@ -22,7 +22,7 @@ from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem, initial_model
 from ..simulate.state import Run
 from . import toml_keys
-from .analysis.configuration import repetitions
+from .analysis.configuration import config_of, repetitions
 from .federations import folder_name
 from .loss_and_score import KEYS, LossAndScore
 from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
@@ -181,7 +181,11 @@ class Experiment:
             return dataclasses.replace(self, noise_floor=check_noise_floor(value))
         part, dot, key = place.rpartition(".")
         if not dot or not key:
-            raise InputError(f"'{place}' is no place for a value; write part.key=value, e.g. train.lr=0.1")
+            meant = toml_keys.place_of(place)
+            advice = "write part.key=value, e.g. train.lr=0.1"
+            if meant is not None:
+                advice = f"write {meant}={value}"
+            raise InputError(f"'{place}' is no place for a value; {advice}")
         if part.startswith("train."):  # an option of an option: train.optimizer.momentum
             name = part.removeprefix("train.")
             current = getattr(self.train, name, None)
@@ -313,11 +317,7 @@ class Experiment:
     def config(self, run: Run) -> dict[str, Any]:
         """All that decides a run's result. A folder is checked against it before it is written to again."""
         return {
-            "data": self.data.describe(),
-            "model": dict(self.model),
-            "algorithm": run.algorithm.name,
-            "hyper_parameters": run.algorithm.describe(),
-            "train": run.settings.describe(),
+            **config_of(run, self.data.describe(), dict(self.model)),
             **self.objective.describe(),
             **deciding(by_name(self.track)),
         }

@@ -14,6 +14,7 @@ from ..core.naming import is_known_by_class_only, name_of
 from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem
 from ..simulate.state import Run
+from .analysis.configuration import config_of
 from .storage.client_table import client_table
 from .storage.header import Header, Table, as_rows
 
@@ -79,17 +80,6 @@ def warn_of_hidden_values(problem: Problem) -> None:
                 "function",
                 stacklevel=4,
             )
-
-
-def config_of(run: Run, data: Table, model: Table) -> dict[str, Any]:
-    """All that decides a run's result, in the form of `Experiment.config`."""
-    return {
-        "data": data,
-        "model": model,
-        "algorithm": run.algorithm.name,
-        "hyper_parameters": run.algorithm.describe(),
-        "train": run.settings.describe(),
-    }
 
 
 def clients_of(problem: Problem) -> Table:

@@ -9,7 +9,7 @@ PerSeed = TypeVar("PerSeed")
 
 
 class Labelled(Mapping[str, list[PerSeed]]):
-    """What a `Mapping` needs; an unknown label is told the nearest one."""
+    """A `Mapping` of results; the error about an unknown label names the nearest one."""
 
     results: dict[str, list[PerSeed]]
 

@@ -33,16 +33,25 @@ def warn_of_options(runs: Sequence[Run], clients: ClientsLike) -> None:
 
 
 def warn_of_seeds(runs: Sequence[Run], problem: Problem, drawn: InitialModels | None) -> None:
-    """Where every seed trains FedAvg in the same way: the seeds are then no sample."""
+    """Where seeds start from the same module by mistake, or all train FedAvg in the same way."""
     of_baseline = [run.settings for run in runs if run.label == BASELINE]
     seeds = [settings.seed for settings in of_baseline]
-    if len(seeds) < 2 or not _is_without_chance(of_baseline[0], problem):
+    if len(seeds) < 2:
         return
     if drawn is not None:
-        first = drawn(seeds[0])
-        second = drawn(seeds[1])
-        if not torch.equal(first, second):
+        for seed in seeds[:2]:
+            drawn.problem(seed)  # keeps the model that it makes
+        if not torch.equal(drawn(seeds[0]), drawn(seeds[1])):
             return
+        if drawn.is_one_module:
+            warnings.warn(
+                "model() returns the same module every time, so all seeds start from the same parameters; make a new "
+                "one in it, such as lambda: MyModel(), or give the module itself",
+                stacklevel=3,
+            )
+            return
+    if not _is_without_chance(of_baseline[0], problem):
+        return
     warnings.warn(
         f"all {len(seeds)} seeds give the same FedAvg run: they start from the same model, and every client is one "
         "batch. They show nothing about chance; give a function that makes another model for each seed, such as "
@@ -60,5 +69,5 @@ def _is_without_chance(settings: Settings, problem: Problem) -> bool:
     is_everyone = settings.drawn(with_data) == with_data
     if not is_one_batch or not is_everyone or settings.augment is not None:
         return False
-    check_training(problem, [settings.batching])  # a model that fails in training mode is told in words
+    check_training(problem, [settings.batching])  # a model that fails in training mode is refused in words
     return not depends_on_chance(problem)

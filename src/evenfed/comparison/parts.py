@@ -173,7 +173,7 @@ def train_parts(
 
 
 class _Watched(DispatchObserver):
-    """Shows how far the parts are, by the checkpoints in their runs' folders."""
+    """Shows the progress of the parts, read from the checkpoints in their runs' folders."""
 
     def __init__(self, parts: Sequence[ComparisonPart], shares: WorkersProgress) -> None:
         self.parts = parts

@@ -1,4 +1,4 @@
-"""How far runs are, on stderr: a bar in a terminal, one line that is rewritten in a notebook, else plain lines."""
+"""Progress on stderr: a bar in a terminal, one line in a notebook, else a line for every tenth of the rounds."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from ..core.server import Record
 from ..core.verbosity import Verbosity
 from ..core.words import counted, first_of
 from ..simulate.state import Run
-from .driver import Group, Listener, Sink
+from .driver import Listener
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,8 +23,8 @@ _LABELS_SHOWN = 4
 _NOTEBOOK_SECONDS = 0.2  # between two versions of a notebook's line
 
 
-class _Unread:
-    """A stream whose reader may go away, a closed pipe or terminal: the computation must outlive it."""
+class _ForgivingStream:
+    """A stream that ignores write errors: training continues after its pipe or terminal is closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -43,16 +43,16 @@ class _Unread:
 
 
 def progress_page() -> "Console":
-    """Where progress is shown."""
+    """The console on stderr that shows progress."""
     from rich.console import Console
 
-    stream = cast(TextIO, _Unread(sys.stderr))
+    stream = cast(TextIO, _ForgivingStream(sys.stderr))
     is_terminal = sys.stderr.isatty()  # lines for a file or a pipe are not broken
     return Console(file=stream, highlight=False, force_jupyter=False, soft_wrap=not is_terminal)
 
 
 class RoundsCounter:
-    """Counts rounds of all runs that advance together. `talks`: say what runs and how before the first round."""
+    """Shows the rounds of runs that train together. `talks`: first print which runs train, and on which engine."""
 
     def __init__(self, page: "Console", talks: bool = True) -> None:
         self.page = page
@@ -136,7 +136,7 @@ def _bar(page: "Console") -> "Progress":
     )
 
 
-class _Detailed(RoundsCounter):
+class _VerboseCounter(RoundsCounter):
     """Also a line for every round of every run: losses before training, scores where the round was evaluated."""
 
     def __call__(
@@ -168,8 +168,8 @@ def _ranged(name: str, values: NDArray[np.float64]) -> str:
     return f", {name} {mean:.4f} (clients: {lowest:.4f} to {highest:.4f})"
 
 
-class _Rewritten(RoundsCounter):
-    """One line of a notebook's output, written again and again."""
+class _NotebookCounter(RoundsCounter):
+    """One line in a notebook, rewritten in place."""
 
     printed_at = 0.0
     width = 0
@@ -189,19 +189,19 @@ class _Rewritten(RoundsCounter):
 
 
 class WorkersProgress:
-    """Rounds of all runs that workers train, whoever trains them; sayings of workers between. This one is silent."""
+    """Progress of runs that workers train: rounds done, and messages about the workers. This one shows nothing."""
 
     def begin(self, rounds: int, runs: int, parts: int) -> None:
-        """So many rounds are left, of so many runs in so many parts."""
+        """Before the first worker starts: what is left to train."""
 
     def tell(self, done: int) -> None:
-        """So many of them are done."""
+        """`done` of these rounds are done."""
 
     def say(self, line: str, detail: bool = False) -> None:
-        """A line of its own. `detail`: only for those who want to see everything."""
+        """Print a message. `detail`: only with --verbose."""
 
 
-class _ShownShares(WorkersProgress):
+class _ShownWorkersProgress(WorkersProgress):
     """A bar in a terminal, else a line for every tenth."""
 
     def __init__(self, page: "Console", detail: Verbosity) -> None:
@@ -254,7 +254,7 @@ def shown_shares(detail: Verbosity) -> Iterator[WorkersProgress]:
     if detail is Verbosity.QUIET:
         yield WorkersProgress()
         return
-    shares = _ShownShares(progress_page(), detail)
+    shares = _ShownWorkersProgress(progress_page(), detail)
     try:
         yield shares
     finally:
@@ -262,7 +262,7 @@ def shown_shares(detail: Verbosity) -> Iterator[WorkersProgress]:
 
 
 def wanted_detail(wanted: bool | None) -> Verbosity:
-    """How much a call from Python says; None: as much as usual if someone is there to see it."""
+    """How much a call from Python prints. None: progress in terminals and notebooks, nothing elsewhere."""
     if wanted is None:
         wanted = _in_notebook() or _is_terminal()
     return Verbosity.NORMAL if wanted else Verbosity.QUIET
@@ -274,7 +274,7 @@ def live(detail: Verbosity = Verbosity.NORMAL) -> Iterator[Listener]:
     if detail is Verbosity.QUIET:
         yield silence
         return
-    kind = _Detailed if detail is Verbosity.VERBOSE else RoundsCounter
+    kind = _VerboseCounter if detail is Verbosity.VERBOSE else RoundsCounter
     progress = kind(progress_page())
     try:
         yield progress
@@ -284,7 +284,7 @@ def live(detail: Verbosity = Verbosity.NORMAL) -> Iterator[Listener]:
 
 @contextmanager
 def shown(wanted: bool | None) -> Iterator[Listener]:
-    """Progress of a call from Python while the block runs; None: if someone is there to see it."""
+    """Progress of a call from Python while the block runs. None: in terminals and notebooks only."""
     notebook = _in_notebook()
     if wanted is None:
         wanted = notebook or _is_terminal()
@@ -292,23 +292,11 @@ def shown(wanted: bool | None) -> Iterator[Listener]:
         yield silence
         return
     page = progress_page()
-    progress = _Rewritten(page, talks=False) if notebook else RoundsCounter(page, talks=False)
+    progress = _NotebookCounter(page, talks=False) if notebook else RoundsCounter(page, talks=False)
     try:
         yield progress
     finally:
         progress.stop()
-
-
-class ListenerSink(Sink):
-    """Tells a listener of every round; records stay in memory."""
-
-    def __init__(self, listen: Listener) -> None:
-        self.listen = listen
-
-    def after_round(self, group: Group) -> None:
-        runs = [training.run for training in group]
-        records = [training.records[-1] for training in group]
-        self.listen(runs, records, group[0].engine)
 
 
 def silence(runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:

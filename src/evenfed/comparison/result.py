@@ -1,6 +1,7 @@
 """What `train` and `compare` give back: a finished run, and the runs of a comparison."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,7 @@ from ..simulate.problem import loaded
 from ..simulate.state import State
 from . import display
 from .analysis import groups
-from .analysis.advice import notes_on
+from .analysis.entry import notes_on
 from .analysis.entry_figures import EntryFigures, row
 from .analysis.entry_order import write_order
 from .analysis.expected import Expected
@@ -238,9 +239,9 @@ class Result:
 
     @property
     def _title(self) -> str:
-        clients = len(self.client_names)
         rounds = counted(len(self.records), "round")
-        return f"{self.label}, seed {self.seed}: {rounds}, {counted(clients, 'client')}"
+        clients = display.clients_in_words(len(self.client_names), [self.history])
+        return f"{self.label}, seed {self.seed}: {rounds}, {clients}"
 
     def _table(self) -> "Table":
         notes = []
@@ -320,10 +321,10 @@ class Comparison(Labelled[Result]):
             raise InputError(f"FedAvg was not trained with the seeds of {label}; compare them with the same seeds")
         per_seed = []
         for run, fedavg in zip(_histories(results), fedavgs, strict=True):
-            own = run.last_figures
-            base = fedavg.last_figures
-            if own is not None and base is not None:
-                per_seed.append(Suppression.of(own, base, run.metric.higher_is_better))
+            figures = run.last_figures
+            baseline = fedavg.last_figures
+            if figures is not None and baseline is not None:
+                per_seed.append(Suppression.of(figures, baseline, run.metric.higher_is_better))
         return per_seed
 
     def _fedavgs(self, results: Sequence[Result]) -> list[History] | None:
@@ -336,10 +337,7 @@ class Comparison(Labelled[Result]):
     @property
     def every(self) -> list[Result]:
         """All results, the noise floor's last."""
-        every: list[Result] = []
-        for results in self.results.values():
-            every += results
-        return every + self.floor
+        return [*itertools.chain(*self.results.values()), *self.floor]
 
     def to_pandas(self) -> "pandas.DataFrame":
         """One row per entry, seed, round (from 1) and client: loss, weight, accuracy, test_loss.
@@ -387,8 +385,9 @@ class Comparison(Labelled[Result]):
         first = self.every[0]
         seeds = len(next(iter(self.results.values())))
         late = min(first.history.last_rounds, rounds)
-        title = display.title_of_comparison(len(self), seeds, rounds, len(first.client_names), late)
-        notes = []
+        clients = display.clients_in_words(len(first.client_names), _histories(self.every))
+        title = display.title_of_comparison(len(self), seeds, rounds, clients, late)
+        notes = [display.SPREAD_NOTE] if seeds > 1 else []
         for label, results in self.results.items():
             notes += notes_on(label, _histories(results))
         if self.folder is not None:

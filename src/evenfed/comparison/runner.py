@@ -21,6 +21,7 @@ from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from ..spread.options import SpreadOptions
+from ..spread.remote_call import Errand
 from .analysis.configuration import differences
 from .analysis.findings import Findings
 from .driver import Listener, closed
@@ -40,15 +41,6 @@ Introduction = Callable[[Federation], None]
 
 def _nothing(federation: Federation) -> None:
     pass
-
-
-def run(experiment: Experiment, out: Path, listen: Listener, introduce: Introduction = _nothing) -> Findings:
-    """Carry out what is left of the experiment's runs in `out`, and read the findings of all of them.
-
-    `introduce` is given the clients before the first round, if anything is left to train.
-    """
-    complete(experiment, out, listen, introduce)
-    return findings_of(experiment, out)
 
 
 def complete(experiment: Experiment, out: Path, listen: Listener, introduce: Introduction = _nothing) -> None:
@@ -107,11 +99,11 @@ def complete_by_workers(
         for root, (experiment, waiting) in left_to_do.items():
             parts += parts_of(root, _runs_of(experiment), waiting, parts_each)
 
-        def share(part: ComparisonPart) -> _Share:
+        def errand_of(part: ComparisonPart) -> Errand:
             experiment, _ = left_to_do[part.root]
-            return _Share(experiment, part)
+            return functools.partial(_train_part, experiment, part)
 
-        train_parts(parts, places, share, shares)
+        train_parts(parts, places, errand_of, shares)
 
 
 def _refuse_flower(experiment: Experiment) -> None:
@@ -119,18 +111,11 @@ def _refuse_flower(experiment: Experiment) -> None:
         raise InputError("engine='flower' has workers of its own; leave out --workers and --cluster, or use 'parallel'")
 
 
-@dataclass(frozen=True)
-class _Share:
-    """One part of an experiment, as a worker carries it out."""
-
-    experiment: Experiment
-    part: ComparisonPart
-
-    def __call__(self) -> None:
-        part = self.part
-        with held(part):
-            federation = federate(self.experiment.data)
-            _run_here(self.experiment, federation, part.runs, part.root, silence, part.planned)
+def _train_part(experiment: Experiment, part: ComparisonPart) -> None:
+    """What a worker does: train the runs of one part."""
+    with held(part):
+        federation = federate(experiment.data)
+        _run_here(experiment, federation, part.runs, part.root, silence, part.planned)
 
 
 def _waiting(experiment: Experiment, root: Path) -> list[Run]:

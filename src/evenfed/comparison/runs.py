@@ -1,7 +1,8 @@
 """The runs of a comparison: entries x seeds, and FedAvg once more for the noise floor."""
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,31 @@ def plan_runs(
             for label in _floor_labels(noise_floor, settings):
                 floor += _repeated(label, variant, settings, seeds)
     return runs, floor
+
+
+def refuse_repeated(runs: Sequence[Run], from_file: Collection[str] = ()) -> None:
+    """Raise if an entry occurs twice in different spellings; entries with labels of the user's own may be equal.
+
+    `from_file`: labels of an experiment's file, whose entries may equal each other.
+    """
+    of_first_seed = [run for run in runs if run.settings.seed == runs[0].settings.seed]
+    spelled = [run for run in of_first_seed if _names_its_algorithm(run)]
+    for first, second in itertools.combinations(spelled, 2):
+        if first.label in from_file and second.label in from_file:
+            continue
+        if first.algorithm == second.algorithm and first.settings == second.settings:
+            raise InputError(
+                f"'{first.label}' and '{second.label}' are the same entry: their options are equal; leave one out, or "
+                "give each a label of its own, in Python {'my label': 'vred'}"
+            )
+
+
+def _names_its_algorithm(run: Run) -> bool:
+    """Whether the label is the algorithm's name, in some spelling, and not one of the user's own."""
+    try:
+        return Variant.parse(run.label).algorithm == run.algorithm
+    except InputError:
+        return False
 
 
 def _floor_labels(choice: NoiseFloorChoice, fedavg: Settings) -> Sequence[str]:

@@ -51,7 +51,7 @@ def train_in(
     callbacks: Sequence[Callback] = (),
     planned: Sequence[Run] = (),
 ) -> None:
-    """Train runs from where their folders left them; usually all stand at the same round and share the engine.
+    """Train runs from the last checkpoints in their folders; usually all are of one round and share the engine.
 
     `headers`: by the run's name. `planned`: the runs that engines are sized for, if others train some of them.
     Raises `Interruption` after a Ctrl-C, when all is on disk.
@@ -64,7 +64,7 @@ def train_in(
     for group in together.values():
         starts = _starts(root, [training.run for training in group])
         for training, at in zip(group, starts, strict=True):
-            _stand(training, RunFolder.of(root, training.run), at)
+            _resume(training, RunFolder.of(root, training.run), at)
     with stop_requested() as stop, ThreadPoolExecutor(1) as background:
         disk = DiskSink(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
         drive(trainings, disk, callbacks, _by_engine(planned, problem, drawn))
@@ -79,8 +79,8 @@ def _by_engine(runs: Sequence[Run], problem: Problem, drawn: InitialModels | Non
     return sharing
 
 
-def _stand(training: Training, folder: RunFolder, at: int) -> None:
-    """Put a run where its folder left it after round `at`, and clear away what is of later rounds."""
+def _resume(training: Training, folder: RunFolder, at: int) -> None:
+    """Load a run's state after round `at` from its folder, and delete what later rounds have left there."""
     rounds = training.run.settings.rounds
     training.folder = folder.path
     training.state = folder.resumed(training.state, at)
@@ -92,38 +92,38 @@ def _stand(training: Training, folder: RunFolder, at: int) -> None:
 
 
 def _starts(root: Path, runs: Sequence[Run]) -> list[int]:
-    """The round at which each run resumes; those that were trained together go on together.
+    """The round at which each run resumes. Runs that were trained together resume together.
 
     Who shares a stack may change a result's last bits. Runs of one session started it at the same round. A run that
     has lost its checkpoints starts again without the others.
     """
-    sessions: dict[_Session, list[_Standing]] = {}
+    sessions: dict[_Session, list[_SavedRounds]] = {}
     for run in runs:
         folder = RunFolder.of(root, run)
         header = folder.header()
-        standing = _Standing(run.name, set(folder.sound_checkpoints()))
+        saved_run = _SavedRounds(run.name, set(folder.sound_checkpoints()))
         session = None
-        is_lost = not standing.rounds and header is not None and header.seconds > 0
+        is_lost = not saved_run.rounds and header is not None and header.seconds > 0
         if header is not None and not is_lost:
             started_at = header.resumed_at[-1] if header.resumed_at else 0
             session = (header.finished, started_at)
-        sessions.setdefault(session, []).append(standing)
+        sessions.setdefault(session, []).append(saved_run)
     starts: dict[str, int] = {}
     for together in sessions.values():
-        saved = [standing.rounds for standing in together]
+        saved = [saved_run.rounds for saved_run in together]
         common = set.intersection(*saved)
-        for standing in together:
+        for saved_run in together:
             start = 0
             if all(saved):
-                newest = max(standing.rounds)
+                newest = max(saved_run.rounds)
                 start = max(common, default=newest)
-            starts[standing.run] = start
+            starts[saved_run.run] = start
     return [starts[run.name] for run in runs]
 
 
 @dataclass(frozen=True)
-class _Standing:
-    """A run by its name, and the rounds it has checkpoints of."""
+class _SavedRounds:
+    """The rounds that a run has checkpoints of."""
 
     run: str
     rounds: set[int]

@@ -1,4 +1,4 @@
-"""The keys of an experiment's file: those of its top and of its tables, and where a misplaced one belongs."""
+"""The keys of an experiment's file and of its tables, and the right place of a misplaced key."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ _SEEDS = ("seed", "batch_seed")  # of one run; an experiment has several
 
 
 def check_top(keys: Iterable[str]) -> None:
-    """Refuse what is no key of the experiment. A key of one of its tables is told that table's name."""
+    """Refuse unknown keys at the top of the file. For a key of one of the tables, the error names the table."""
     for key in keys:
         if key not in _TOP:
             raise unknown("key of the experiment", key, _TOP, _hint(key))
@@ -56,8 +56,20 @@ def check_train(options: Mapping[str, Any]) -> None:
     refuse_unknown("option", options, allowed)
 
 
+def place_of(key: str) -> str | None:
+    """Where a key of a table is set from the command line; None: in no table.
+
+    >>> place_of("rounds"), place_of("concentration")
+    ('train.rounds', 'data.concentration')
+    """
+    for table, keys in (("train", _TRAIN), ("data", _DATA)):
+        if key in keys and key not in _SEEDS:
+            return f"{table}.{key}"
+    return None
+
+
 def _hint(key: str) -> str | None:
-    """Where a key belongs that stands at the top; None: nowhere."""
+    """The table that a misplaced key belongs in; None if it is in no table."""
     if key == "seed":
         return "did you mean 'seeds' (of the runs), or 'seed' of the table [data] (of the split)?"
     tables = []

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..algorithms import find, plain
 from ..core.algorithm import Algorithm, build, check_declared
+from ..core.class_checks import overridden
 from ..core.errors import InputError
 from ..core.scalars import unwrapped
 from ..core.tables import changed_fields
@@ -89,6 +90,7 @@ class Variant:
         algorithm = build(method.algorithm, hyper_parameters)
         if label is None:
             label = _label(algorithm.name, {**changed_fields(algorithm), **options})
+        _check_hooks(type(algorithm))
         return cls(label, algorithm, options)
 
     @classmethod
@@ -169,6 +171,12 @@ class ParsedAlgorithm:
         """From the table's `algorithm`: a name with or without options in brackets, a class, or an instance."""
         named = "" if label is None else _split(label)[0]
         algorithm = table.get("algorithm", named)
+        if algorithm == "":
+            keys = ", ".join(map(str, table)) or "none"
+            raise InputError(
+                f"an entry has no key 'algorithm' (its keys: {keys}); add it, e.g. "
+                "{'algorithm': 'semi_vred', 'smooth': 0.25}"
+            )
         if isinstance(algorithm, Algorithm):
             values = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
             return cls(type(algorithm), values, plain(named) == _FEDPROX)
@@ -178,8 +186,6 @@ class ParsedAlgorithm:
         if not isinstance(algorithm, str):
             raise _no_algorithm(algorithm)
         name, values = _split(algorithm)
-        if not name:
-            raise InputError("an entry has no algorithm; add one, e.g. {'algorithm': 'semi_vred', 'smooth': 0.25}")
         if plain(name) == _FEDPROX:
             return cls(find("fedavg"), values, is_fedprox=True)
         return cls(find(name), values)
@@ -258,6 +264,15 @@ def value_of(text: str) -> Any:
             return None
         return text.strip()
     return table["value"]
+
+
+def _check_hooks(cls: type[Algorithm]) -> None:
+    """Refuse a class that changes nothing: whatever its name says, it would train FedAvg."""
+    if not set(overridden(cls, Algorithm)) - {"describe"}:
+        raise InputError(
+            f"{cls.__name__} gives neither `objective` nor another method of Algorithm, so it trains FedAvg; write one "
+            "(see docs/own-algorithm.md), or name fedavg"
+        )
 
 
 def _check_grid(label: str, dials: Any, fixed: Options) -> None:

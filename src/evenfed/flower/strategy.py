@@ -14,6 +14,7 @@ from torch import nn
 
 from ..callbacks import Callbacks
 from ..callbacks.progress import RunInfo
+from ..comparison.analysis.configuration import config_of
 from ..comparison.storage.folder import RunFolder
 from ..comparison.storage.header import Header
 from ..comparison.variants import Variant
@@ -370,13 +371,7 @@ class FairStrategy(Strategy):
         """All that decides the result, but for the model, which clients know."""
         if self.header is not None:
             return dict(self.header.config)
-        config = {
-            "data": {"name": "flower"},
-            "algorithm": self.algorithm.name,
-            "hyper_parameters": self.algorithm.describe(),
-            "train": self.settings.describe(),
-            **self.journal.decides,
-        }
+        config = {**config_of(self.journal.run, {"name": "flower"}), **self.journal.decides}
         if self.private:
             config["private"] = True
         if self._privacy is not None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.analysis.entry_figures import METRICS, EntryFigures
+from ..comparison.analysis.entry_figures import EntryFigures
 from ..comparison.analysis.findings import BASELINE, Entry, Findings
-from ..comparison.analysis.intervals import LOWER_IS_BETTER
 from ..comparison.analysis.statistics import Differences
+from ..fairness import FIGURES, LOWER_IS_BETTER
 from . import paper
 from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
 from .table import Cell, Column, Line, MeansAndSpreads, Table
@@ -326,7 +326,7 @@ def _rival(
 def paper_line(label: str, figures: MeansAndSpreads | None) -> Line:
     """The paper's line in a table of all metrics; no figures: the algorithm diverged there."""
     cells = []
-    for metric in METRICS:
+    for metric in FIGURES:
         cell = Cell(verdict="diverged")
         if figures is not None:
             value, spread = figures[metric]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.analysis.entry_figures import METRICS
 from ..comparison.analysis.findings import Entry, Findings
+from ..fairness import FIGURES
 from .columns import METRIC_COLUMNS, directed
 from .table import Cell, Column, Line, Table
 from .tables import measured_on, spread_of
@@ -34,7 +34,7 @@ def _unseen(findings: Findings) -> Table:
             if run.unseen is not None:
                 known.append(dataclasses.asdict(run.unseen))
         cells = []
-        for name in METRICS:
+        for name in FIGURES:
             values = [figures[name] for figures in known]
             cells.append(Cell.over_seeds(values, unit))
         lines.append(_line(entry, cells))

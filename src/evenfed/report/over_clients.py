@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..comparison.analysis.findings import Entry, Findings
-from ..comparison.analysis.intervals import LOWER_IS_BETTER, Difference
+from ..comparison.analysis.intervals import Difference
 from ..fairness import Vector, mean_of_first
 from .table import Cell, Column, Line, Table
 from .tables import name_of, when
@@ -76,7 +76,7 @@ def _difference(findings: Findings, pair: Vector, metric: str) -> Difference:
         high=judged_by.unit * float(high),
         metric=metric,
         seeds=1,
-        higher_is_better=higher_is_better and metric not in LOWER_IS_BETTER,
+        higher_is_better=judged_by.direction(metric) > 0,
     )
 
 

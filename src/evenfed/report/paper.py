@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..comparison.analysis.entry_figures import METRICS
 from ..comparison.analysis.findings import BASELINE, Entry, Findings
-from ..comparison.analysis.intervals import LOWER_IS_BETTER
 from ..core.errors import InputError
+from ..fairness import FIGURES, LOWER_IS_BETTER
 from .table import MeansAndSpreads
 from .tables import title
 
@@ -137,7 +136,7 @@ def claims(paper: Numbers) -> list[Claim]:
     >>> [str(c) for c in claims(numbers("CIFAR-10")) if c.loser is None][:4]
     ['TERM best, mean', 'TERM best, std', 'Semi-VRed best, worst', 'Semi-VRed best, worst 10 %']
     """
-    orderings = [_best(paper, metric) for metric in METRICS]
+    orderings = [_best(paper, metric) for metric in FIGURES]
     for method in reversed(NAMES):
         orderings.append(_between(paper, method, BASELINE, "mean"))
         orderings.append(_between(paper, method, BASELINE, "worst10"))

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..comparison.analysis.entry_figures import METRICS, mean_and_spread
+from ..comparison.analysis.entry_figures import mean_and_spread
 from ..comparison.analysis.findings import BASELINE, Entry, Findings
 from ..comparison.analysis.history import History
 from ..comparison.analysis.intervals import Array, components
 from ..comparison.analysis.side_by_side import differ_in_split_only, names_of, pooled
 from ..comparison.analysis.statistics import Differences
+from ..fairness import FIGURES
 from . import expected
 from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns
@@ -80,7 +81,7 @@ def _beside(
             figures = papers[entry.method]
             lines.append(paper_line(entry.label, figures))
     notes = definitions(
-        f"{first.metric.title.capitalize()} over clients, mean ± spread over seeds.",
+        f"{first.metric.title.capitalize()} over clients, mean ± standard deviation over seeds.",
         *floor_notes(first),
         left_out,
     )
@@ -163,13 +164,13 @@ def _figures(
     late: bool,
 ) -> Array:
     """[federations, seeds, metrics] as shown: accuracies in percent."""
-    shape = (len(runs), len(seeds), len(METRICS))
+    shape = (len(runs), len(seeds), len(FIGURES))
     figures = np.zeros(shape)
     for i, by_seed in enumerate(runs):
         for j, seed in enumerate(seeds):
             run = by_seed[seed]
             fairness = run.late_fairness if late else run.fairness
-            for k, metric in enumerate(METRICS):
+            for k, metric in enumerate(FIGURES):
                 figure = getattr(fairness, metric)
                 figures[i, j, k] = run.metric.unit * figure
     return figures
@@ -204,7 +205,10 @@ def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
         cells = suppression_cells(pooled(rows), late)
         line = Line(entry.label, cells, control=entry.is_control)
         lines.append(line)
-    note = f"In % of the clients, mean ± spread over federations and seeds; in brackets the mean {first.metric.change}."
+    note = (
+        "In % of the clients, mean ± standard deviation over federations and seeds; "
+        f"in brackets the mean {first.metric.change}."
+    )
     table = Table(
         name=name_of("suppression", late),
         title=f"Clients against FedAvg over {len(comparisons)} federations, {when(first, late)}",

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.analysis.entry_figures import LASTING, METRICS, EntryFigures
+from ..comparison.analysis.entry_figures import LASTING, EntryFigures
 from ..comparison.analysis.findings import Findings, seeds_named
 from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
+from ..fairness import FIGURES
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .fit import fit_notes, short_fit_notes
 from .table import Cell, Column, Line, MeansAndSpreads, Table
@@ -113,7 +114,7 @@ def measured(
     return cell
 
 
-def metric_cells(row: EntryFigures, late: bool, metrics: Sequence[str] = METRICS) -> list[Cell]:
+def metric_cells(row: EntryFigures, late: bool, metrics: Sequence[str] = FIGURES) -> list[Cell]:
     """Those figures of one entry."""
     cells = []
     for metric in metrics:
@@ -357,7 +358,7 @@ def in_percent(findings: Findings) -> str:
 def spread_of(findings: Findings) -> str:
     seeds = len(findings.seeds)
     if seeds > 1:
-        return f"mean ± spread over {seeds} seeds"
+        return f"mean ± standard deviation over {seeds} seeds"
     return "one seed, so no spread"
 
 

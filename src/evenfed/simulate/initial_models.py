@@ -31,6 +31,11 @@ class InitialModels:
         module = self._made(seed)
         return theta_of(self.problems[0], module)
 
+    @property
+    def is_one_module(self) -> bool:
+        """Whether the function returns a module that it keeps, and makes none."""
+        return initial_model(self.make, 0) is initial_model(self.make, 0)
+
     def problem(self, seed: int) -> Problem:
         """The problem with this seed's frozen parameters and buffers."""
         if seed not in self.starts:

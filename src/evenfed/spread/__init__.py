@@ -1,4 +1,4 @@
-"""Work spread over the GPUs of a machine, a Ray cluster or SLURM jobs; what is lost with a worker is done by another.
+"""Workers on the GPUs of a machine, a Ray cluster or SLURM. If one is lost, another resumes its work.
 
-This room knows nothing of runs: an errand is a function without arguments, which goes on where the last one stopped.
+The package knows nothing of runs: an errand is a function without arguments that can be interrupted and called again.
 """

@@ -39,14 +39,14 @@ class WorkerSlot(Protocol):
 
 
 class DispatchObserver:
-    """Is told how the errands stand. This one says nothing."""
+    """Follows the errands. This one shows nothing."""
 
     def standing(self, errand: int) -> int:
-        """How far an errand is; grows as it advances."""
+        """A number that grows as the errand advances."""
         return 0
 
     def started(self, errand: int, place: str) -> None:
-        """An errand has begun, or goes on after a loss."""
+        """An errand has begun, or resumes after its worker was lost."""
 
     def lost(self, errand: int, place: str, why: str) -> None:
         """A worker is gone; its errand is handed out again."""

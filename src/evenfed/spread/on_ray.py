@@ -24,7 +24,7 @@ def ray_places(spread: SpreadOptions) -> list[WorkerSlot]:
     options = {
         "num_cpus": 1 if gpus else min(most, share),
         "num_gpus": 1 if gpus else 0,
-        "max_retries": 0,  # a loss is told to this process, which hands out the errand again
+        "max_retries": 0,  # this process learns of a loss and hands out the errand again
     }
     places: list[WorkerSlot] = []
     for number in range(1, workers + 1):

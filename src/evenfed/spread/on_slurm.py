@@ -1,4 +1,4 @@
-"""Workers as SLURM jobs, by submitit: one job each. A job at its time limit is queued again, and goes on."""
+"""Workers as SLURM jobs, by submitit: one job each. A job at its time limit is queued again and resumes."""
 
 from dataclasses import dataclass
 from pathlib import Path

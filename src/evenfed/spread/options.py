@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from ..core.errors import InputError, check_whole, unknown
+from ..core.errors import InputError, check_whole, nearest, unknown
 
 ALL_GPUS = "cuda:all"
 SLURM = "slurm"
 MOST_WORKERS = 10_000
 SLURM_JOBS = 8  # at most, unless `workers` says how many
+_CLUSTERS = ("auto", SLURM)
 _GPU = re.compile(r"cuda:(\d+)")
 _SLURM_OPTIONS = {
     "partition": str,
@@ -104,6 +105,9 @@ def _on_cluster(cluster: Any, workers: int | None) -> SpreadOptions:
     if not isinstance(cluster, str) or not cluster.strip():
         raise InputError(f"cluster={cluster!r}: give auto or the address of a Ray cluster, or {SLURM}")
     name, _, written = cluster.partition(":")
+    is_address = written.isdigit() or "//" in written
+    if name not in _CLUSTERS and not is_address and nearest(name, _CLUSTERS):
+        raise unknown("cluster", name, [*_CLUSTERS, "HOST:PORT of a Ray cluster"])
     if name != SLURM:
         return SpreadOptions(workers=workers, cluster=cluster)
     return SpreadOptions(workers=workers, cluster=SLURM, slurm=_slurm_options(written))

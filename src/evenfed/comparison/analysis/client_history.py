@@ -1,4 +1,4 @@
-"""How each client fared over the rounds of a run."""
+"""What a run did for each client, over its rounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ...metrics import ACCURACY, Metric
 
 @dataclass(frozen=True)
 class ClientHistory:
-    """One number per client in each array; NaN where none is known."""
+    """One number per client in each array; NaN where it is unknown."""
 
     loss: Vector  # the last one that the client reported, before a round
     figure: Vector  # the last one that it was judged by, after a round
@@ -33,18 +33,18 @@ class ClientHistory:
         loss = np.full(clients, np.nan)
         figure = np.full(clients, np.nan)
         weight = np.zeros(clients)
-        hidden = np.zeros(clients, dtype=bool)  # a weight that was the client's alone to know
+        hidden = np.zeros(clients, dtype=bool)  # weights that only the client knew, as in private runs
         rounds = np.zeros(clients)
         dropped = np.zeros(clients)
         clipped = np.zeros(clients)
         for record in records:
             losses = record.losses
             weights = record.weights
-            met = slice(len(losses))  # clients that the run had met by then
+            registered = slice(len(losses))  # clients of that round
             _newer(loss, losses)
-            rounds[met] += ~np.isnan(losses)
-            weight[met] += np.nan_to_num(weights)
-            hidden[met] |= np.isnan(weights)
+            rounds[registered] += ~np.isnan(losses)
+            weight[registered] += np.nan_to_num(weights)
+            hidden[registered] |= np.isnan(weights)
             dropped[list(record.dropped)] += 1
             held_back = {clip.client for clip in record.clipped}
             clipped[sorted(held_back)] += 1
@@ -58,7 +58,7 @@ class ClientHistory:
 
 
 def over(records: Sequence[Record], clients: int) -> list[Record]:
-    """The records over all clients of a run; those that it met later are unknown in earlier rounds."""
+    """Extends each record to all clients of the run, with NaN for clients not yet registered in that round."""
     return [_widened(record, clients) for record in records]
 
 
@@ -79,7 +79,7 @@ def _widened(record: Record, clients: int) -> Record:
 
 
 def _newer(column: Vector, values: Vector) -> None:
-    """Put the values that are known in place of earlier ones; a client that came later is not among earlier values."""
+    """Replace earlier values by those known now; clients that registered later have no entry in `values`."""
     first = column[: len(values)]
     known = ~np.isnan(values)
     first[known] = values[known]

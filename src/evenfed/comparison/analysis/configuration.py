@@ -1,11 +1,24 @@
-"""Configurations of runs beside each other: where they differ, and which repeat another."""
+"""The configurations of runs: what is in one, where two differ, and which repeat another."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-Configuration = Mapping[str, Any]  # all that decides a run's result, as `Experiment.config` writes it
+from ...simulate.state import Run
+
+Configuration = Mapping[str, Any]  # all that decides a run's result, as `config_of` writes it
 Labelled = Mapping[str, Configuration]
+
+
+def config_of(run: Run, data: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """All that decides a run's result. `model`: None where only clients know it."""
+    config: dict[str, Any] = {"data": data}
+    if model is not None:
+        config["model"] = model
+    config["algorithm"] = run.algorithm.name
+    config["hyper_parameters"] = run.algorithm.describe()
+    config["train"] = run.settings.describe()
+    return config
 
 
 def without(config: Configuration, *options: str) -> Configuration:

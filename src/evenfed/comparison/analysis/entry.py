@@ -1,6 +1,6 @@
-"""An entry: the finished runs of one row of a comparison, one per seed."""
+"""An entry: the finished runs of one row of a comparison, one per seed, and what to say of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,7 +13,6 @@ from ...core.errors import InputError
 from ...core.server import Record
 from ...fairness import Vector
 from ...metrics import Metric
-from .advice import advice_on
 from .configuration import Configuration
 from .expected import Fit
 from .history import History
@@ -176,3 +175,36 @@ class Entry:
         for seed, run in self.runs.items():
             runs[seed] = replace(run, records=list(map(change, run.records)))
         return replace(self, runs=runs)
+
+
+def advice_on(label: str, runs: Sequence[History]) -> str | None:
+    """What to try, from the first run that broke down; if none did, from the first that oscillates."""
+    for run in _broken(runs) or runs:
+        sentence = run.advice(label)
+        if sentence is not None:
+            return sentence
+    return None
+
+
+def notes_on(label: str, runs: Sequence[History]) -> list[str]:
+    """What a reader of an entry's figures should know: runs that broke down; FedAvg's, which are all the same."""
+    notes = []
+    if len(runs) > 1 and label == "fedavg" and are_equal(runs):
+        notes.append("All seeds gave the same FedAvg run: they are one observation and show nothing about chance.")
+    sentence = broken_runs(label, runs)
+    if sentence is not None:
+        notes.append(sentence)
+    return notes
+
+
+def broken_runs(label: str, runs: Sequence[History]) -> str | None:
+    """How many runs broke down, and how the first of them did; None if none did."""
+    broken = _broken(runs)
+    if not broken:
+        return None
+    first = broken[0]
+    return f"{label} broke down in {len(broken)} of {len(runs)} runs: {first.breakdown}."
+
+
+def _broken(runs: Sequence[History]) -> list[History]:
+    return [run for run in runs if run.breakdown is not None]

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...fairness import Fairness, Suppression
+from ...fairness import Suppression
 from ...metrics import ACCURACY, Metric
 from .expected import Fit
 from .history import History
 
 Figures = Mapping[str, tuple[float, float]]  # name -> (mean over seeds, spread over seeds)
 
-METRICS = tuple(metric.name for metric in dataclasses.fields(Fairness))
 LASTING = "lasting10"  # the worst 10 % of the clients' averages over the last rounds, not of each round's accuracies
 EXPECTED = "expected_"  # before a metric's name: of expected accuracies
 

@@ -1,7 +1,7 @@
 """The findings of a comparison: its finished runs by entry and seed, and what they add up to."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,21 @@ from .entry import Entry
 from .entry_figures import EntryFigures, row
 from .history import History
 from .identical_runs import are_equal
-from .origin import Origin
 
 __all__ = ["BASELINE", "Entry", "Findings", "seeds_named"]
 
 BASELINE = "fedavg"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where audited results come from: another system, of which only the clients' figures are known."""
+
+    facts: tuple[str, ...]  # what was read, and as what
+    groups: Mapping[str, str] = field(default_factory=dict)  # of clients, by name
+    has_sizes: bool = False  # whether it is known on how many examples clients were judged
+    source: Mapping[str, str] = field(default_factory=dict)  # the file: its name, size, hash and date
+    command: str = ""  # that audits it again; empty if it is no file
 
 
 @dataclass(frozen=True)
@@ -288,7 +298,7 @@ class Findings:
         return replace(self, entries=chosen(self.entries), controls=chosen(self.controls))
 
     def _with(self, change: Callable[[Entry], Entry]) -> "Findings":
-        """The same with every entry changed, wherever it stands."""
+        """The same with every entry changed, controls included."""
 
         def changed(entries: Iterable[Entry]) -> tuple[Entry, ...]:
             return tuple(map(change, entries))

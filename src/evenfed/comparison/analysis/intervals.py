@@ -12,7 +12,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-LOWER_IS_BETTER = frozenset({"std"})  # whatever clients are judged by
+from ...fairness import LOWER_IS_BETTER
+
 FEWEST_FEDERATIONS = 3  # that an interval over federations needs: with two it is 9 times their distance
 _ROUNDING = 1e-9  # points; less is arithmetic, not a difference
 

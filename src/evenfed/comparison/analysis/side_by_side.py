@@ -1,4 +1,4 @@
-"""Comparisons beside each other: which entries they share, and whether they differ in the federation alone."""
+"""Several comparisons in one report: the entries they share, and whether they differ only in the federation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ FlatSettings = dict[str, Any]  # by place, such as `data.seed`
 
 
 def check(comparisons: Sequence[Findings]) -> None:
-    """Refuse comparisons that cannot be put beside each other."""
+    """Refuse comparisons that one report cannot cover."""
     folders = []
     tasks = []
     for findings in comparisons:
@@ -105,7 +105,7 @@ def in_common(comparisons: Sequence[Findings]) -> list[Findings]:
 
 
 def _meaning(findings: Findings, label: str) -> str | None:
-    """The method, and how it is set beside the FedAvg of the same comparison; None if there is no such entry."""
+    """The method and where its settings differ from FedAvg's in the same comparison; None without such an entry."""
     if label not in findings.rows:
         return None
     entry = findings.named(label)

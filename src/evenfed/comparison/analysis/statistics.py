@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...fairness import LOWER_IS_BETTER
 from ..runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
 from .findings import Findings
-from .intervals import FEWEST_FEDERATIONS, LOWER_IS_BETTER, Array, Difference, Interval, over_federations, over_seeds
+from .intervals import FEWEST_FEDERATIONS, Array, Difference, Interval, over_federations, over_seeds
 from .noise_floor import Chance, NoiseFloor, RunFigures
 
 LabelAndSeed = tuple[str, int]  # of a run

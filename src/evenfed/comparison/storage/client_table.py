@@ -1,6 +1,6 @@
-"""Who holds how much, as a run's header says it; of very many clients in a file of its own, clients.npz.
+"""The table of clients in a run's header: names and numbers of examples. Large tables have a file, clients.npz.
 
-The file is written once. The header holds its checksum, the rest of the table, and the number of clients.
+The file is written once. The header then holds its checksum, the number of clients and the rest of the table.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from ...core.errors import DamageError
 from ...core.files import plain_file, replacing
 
 Table = Mapping[str, Any]
-MOST_INLINE = 5000  # clients whose names and sizes stand in the header itself
+MOST_INLINE = 5000  # clients whose names and sizes are in the header itself
 FILE = "clients.npz"
 _MOST_BYTES = 20_000  # of one client: its name, and numbers of examples of a thousand classes, twice
 _NUMBERS = ("train", "test", "classes", "judged_classes")
@@ -28,7 +28,7 @@ _NAMES = "names_as_json"
 
 
 class ManyClients(Mapping[str, Any]):
-    """A table of clients with its columns in arrays."""
+    """A table of clients whose columns are arrays, not lists."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ManyClients(Mapping[str, Any]):
 
     @cached_property
     def digest(self) -> str:
-        """Of all columns."""
+        """A hash of all columns."""
         return _digest(_arrays(self.columns))
 
     def __getitem__(self, key: str) -> Any:
@@ -76,8 +76,8 @@ class ManyClients(Mapping[str, Any]):
     __hash__ = None  # type: ignore[assignment]
 
 
-class _Stored(ManyClients):
-    """The same, in a file that is read when a column is asked for."""
+class _TableInFile(ManyClients):
+    """A table in a file, which is read when a column is first used."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ _ADVICE = "make the same comparison again in another folder"
 
 
 def many(table: Table) -> ManyClients:
-    """A table of lists as one of arrays."""
+    """A table of lists as a table of arrays."""
     columns = {"names": table["names"]}
     for name in _NUMBERS:
         numbers = table.get(name)
@@ -127,7 +127,7 @@ def client_table(
     notes: Sequence[str] = (),
     unseen: Sequence[str] = (),
 ) -> Table:
-    """Names, numbers of training and judged examples, and of each class, of every client; and how they were drawn.
+    """The table: each client's name, its numbers of training and test examples and of each class, and the split.
 
     `unseen`: the names of clients that never train.
     """
@@ -150,12 +150,12 @@ def client_table(
 
 
 def stored(table: Table, folder: Path, label_counts: NDArray[np.int64] | None = None) -> Table | None:
-    """What refers to the file of very many clients, which is written unless it is there; None for fewer.
+    """Write the file of a large table, unless it exists; returns the reference to it, None for a small table.
 
-    `label_counts` [n, classes] of the examples that clients are judged on go to the file too.
+    `label_counts` [n, classes] of the examples that clients are judged on are stored in the file too.
     """
     path = folder / FILE
-    if isinstance(table, _Stored) and table.path == path:
+    if isinstance(table, _TableInFile) and table.path == path:
         return {**table.rest, **table.reference}
     if len(table["names"]) <= MOST_INLINE:
         return None
@@ -166,21 +166,21 @@ def stored(table: Table, folder: Path, label_counts: NDArray[np.int64] | None = 
         "count": len(clients["names"]),
     }
     if not path.exists() or not _holds(path, reference):
-        with replacing(path) as beside, beside.open("xb") as file:
+        with replacing(path) as unfinished, unfinished.open("xb") as file:
             np.savez_compressed(file, allow_pickle=False, **_arrays(clients.columns))
     return {**clients.rest, **reference}
 
 
 def resolved(table: Table, folder: Path) -> Table:
-    """The table of a header that was read from `folder`."""
+    """The table of a header in `folder`: a reference is replaced by the table in its file."""
     if "sha256" not in table:
         return table
     reference = {key: table[key] for key in ("file", "sha256", "count")}
-    return _Stored(folder / FILE, reference, _without(table, reference))
+    return _TableInFile(folder / FILE, reference, _without(table, reference))
 
 
 def _without(table: Table, keys: Collection[str]) -> Table:
-    """The rest of a table."""
+    """The table without these keys."""
     rest = {}
     for key, value in table.items():
         if key not in keys:
@@ -189,7 +189,7 @@ def _without(table: Table, keys: Collection[str]) -> Table:
 
 
 def inline(table: Table) -> Table:
-    """The table with all columns as lists, whatever their number."""
+    """The table with lists as columns, however long."""
     if not isinstance(table, ManyClients):
         return table
     lists = {}
@@ -202,7 +202,7 @@ def inline(table: Table) -> Table:
 
 
 def _read(path: Path, clients: int) -> dict[str, NDArray[Any]]:
-    """The arrays of a file, unless they are larger than those of so many clients can be."""
+    """The arrays of a file; refused if they are larger than this number of clients can need."""
     with plain_file(path).open("rb") as handle, ZipFile(handle) as archive:
         size = sum(member.file_size for member in archive.infolist())
         if size > _MOST_BYTES * (clients + 1):
@@ -213,15 +213,15 @@ def _read(path: Path, clients: int) -> dict[str, NDArray[Any]]:
 
 
 def _holds(path: Path, reference: Table) -> bool:
-    """Whether the file has this content already."""
+    """Whether the file has the content that the reference names."""
     try:
-        return bool(_Stored(path, reference, {}).columns)
+        return bool(_TableInFile(path, reference, {}).columns)
     except DamageError:
         return False
 
 
 def _arrays(columns: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Columns as a file holds them: names as JSON, and none where they are positions."""
+    """Columns as arrays for the file: names as JSON, left out if they are just positions."""
     arrays = {}
     for name in _NUMBERS:
         if columns[name] is not None:
@@ -234,7 +234,7 @@ def _arrays(columns: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _columns(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """What `_arrays` wrote."""
+    """The columns that `_arrays` has written."""
     names: Sequence[str] = NumberedNames(len(arrays["train"]))
     if _NAMES in arrays:
         names = json.loads(arrays[_NAMES].tobytes())

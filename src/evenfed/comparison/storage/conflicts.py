@@ -59,8 +59,8 @@ def refuse_other(folder: RunFolder, config: Mapping[str, Any], settings: Setting
         return
     if settings.rounds < rounds:
         raise InputError(
-            f"{folder.path} was made with another configuration (train.rounds: {rounds} there, {settings.rounds} "
-            f"here); give at least {rounds} rounds, or {ANOTHER_FOLDER}"
+            f"{folder.path} has {rounds} rounds and is not cut to {settings.rounds}; nothing was changed. Give "
+            f"{rounds} rounds or more (--rounds {rounds}; in Python rounds={rounds}), or {ANOTHER_FOLDER}"
         )
     reason = settings.tied_to_rounds(rounds)
     if reason is None and header.finished and not folder.checkpoints():
@@ -83,7 +83,10 @@ def refuse_replacing(folder: RunFolder, config: Mapping[str, Any]) -> None:
 
 
 def refuse_other_initial(root: Path, runs: Sequence[Run], headers: Mapping[str, Header]) -> None:
-    """A run that has begun goes on from its checkpoint, whatever model is given now; a new one beside it must not."""
+    """Refuse new runs if those in the folder started from other initial parameters; without new runs, warn.
+
+    A run that has begun resumes from its checkpoint, whatever model is given now.
+    """
     changed = []
     fresh = []
     for run in runs:

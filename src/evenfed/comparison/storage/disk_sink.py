@@ -10,15 +10,15 @@ from pathlib import Path
 import torch
 
 from ...core.errors import InputError, Interruption
-from ..driver import Group, Listener, Sink, Training
+from ..driver import Group, Listener, ListenerSink, Training
 from .folder import RunFolder
 from .header import Header
 
 StopRequested = Callable[[], bool]
 
 
-class DiskSink(Sink):
-    """Writes every run to its folder. Rounds go on while the last checkpoint is being written."""
+class DiskSink(ListenerSink):
+    """Writes every run to its folder. Training continues while a checkpoint is being written."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class DiskSink(Sink):
         stop: StopRequested,
         background: ThreadPoolExecutor,
     ) -> None:
+        super().__init__(listen)
         self.root = root
         self.headers = headers
         self.device = device
-        self.listen = listen
         self.checkpoint_seconds = checkpoint_seconds
         self.stop = stop
         self.background = background
@@ -43,7 +43,7 @@ class DiskSink(Sink):
     def begin(self, group: Group) -> None:
         if self.stop():
             raise Interruption
-        with _failure_said(self.root):
+        with _write_errors_explained(self.root):
             for training in group:
                 header = self.headers[training.run.name]
                 header = dataclasses.replace(header, engine=training.engine)
@@ -51,9 +51,7 @@ class DiskSink(Sink):
         self.saved_at = time.monotonic()
 
     def after_round(self, group: Group) -> None:
-        runs = [training.run for training in group]
-        records = [training.records[-1] for training in group]
-        self.listen(runs, records, group[0].engine)
+        super().after_round(group)
         idle = self.saving is None or self.saving.done()
         seconds = time.monotonic() - self.saved_at
         due = idle and seconds >= self.checkpoint_seconds
@@ -62,7 +60,8 @@ class DiskSink(Sink):
             snapshot = self._snapshot(group)
             self.saving = self.background.submit(self._save, snapshot, self._event())
             self.saved_at = time.monotonic()
-            ended = group[0].rounds_done == runs[0].settings.rounds
+            first = group[0]
+            ended = first.rounds_done == first.run.settings.rounds
             if self.stop() and not ended:
                 self._wait()
                 raise Interruption
@@ -75,7 +74,7 @@ class DiskSink(Sink):
         self._wait()
         everyone = [*ended, *others]
         self._save(self._snapshot(everyone), self._event())
-        with _failure_said(self.root):
+        with _write_errors_explained(self.root):
             for training in ended:
                 self._folder(training).finish(training.state, training.stopped, training.restored)
 
@@ -94,7 +93,7 @@ class DiskSink(Sink):
         self.saving = None
 
     def _snapshot(self, group: Group) -> Group:
-        """The group as it stands now, with the records not written yet; the group itself forgets them."""
+        """A copy of the group with the records not written yet, which are removed from the group itself."""
         copies = []
         for training in group:
             copies.append(dataclasses.replace(training))
@@ -102,7 +101,7 @@ class DiskSink(Sink):
         return copies
 
     def _event(self) -> torch.cuda.Event | None:
-        """Where the device stands now: a copy must wait for it, but not for what is asked of it later."""
+        """Marks the work queued on the device so far: a copy must wait for it, but not for later work."""
         if self.device.type != "cuda":
             return None
         event = torch.cuda.Event()
@@ -111,7 +110,7 @@ class DiskSink(Sink):
 
     def _save(self, group: Group, ready: torch.cuda.Event | None) -> None:
         """All checkpoints of this round before any old one goes: a common round always exists."""
-        with _failure_said(self.root):
+        with _write_errors_explained(self.root):
             with _own_stream(ready, self.device):
                 for training in group:
                     self._folder(training).save(training.records, training.state, training.engine, training.stopped)
@@ -120,7 +119,7 @@ class DiskSink(Sink):
 
 
 @contextmanager
-def _failure_said(root: Path) -> Iterator[None]:
+def _write_errors_explained(root: Path) -> Iterator[None]:
     """A full disk, or a folder that was deleted or made read-only midway, in a sentence."""
     try:
         yield

@@ -5,7 +5,7 @@ reached.json        seconds, engine and the lines' digest at the last checkpoint
 rounds.jsonl        one line per round: losses, weights and accuracies of every client
 columns.bin         the same of very many clients, which the lines refer to
 clients.npz         their names and sizes, which the header refers to
-checkpoint-<k>.safetensors   the state after k rounds: the run resumes from it, and goes on if given more rounds
+checkpoint-<k>.safetensors   the state after k rounds: the run resumes from it, or is extended
 model.safetensors   the trained model, once the run has ended
 result.safetensors  the state of the round that the model is from, if a callback put back an earlier one
 """
@@ -30,11 +30,10 @@ from ...simulate import checkpoint
 from ...simulate.state import Run, State
 from ..analysis.client_history import over
 from ..analysis.history import History
-from . import client_table, reached, record_json
+from . import client_table, record_json
 from .client_table import resolved
-from .header import Header, Table
+from .header import REACHED, Header, Reached, Table, with_reached
 from .lock import ANOTHER_FOLDER
-from .reached import Reached, with_reached
 from .rounds_file import RoundsFile, chained
 
 
@@ -175,7 +174,7 @@ class RunFolder:
             return
         for file in (self.header_path, self.rounds_path, self.model_path, self.result_path):
             file.unlink(missing_ok=True)
-        for name in (client_table.FILE, reached.FILE):
+        for name in (client_table.FILE, REACHED):
             (self.path / name).unlink(missing_ok=True)
         self.lines.columns.cut(0)
         for file in self.checkpoints().values():
@@ -195,7 +194,7 @@ class RunFolder:
         self._write_header(dataclasses.replace(begun, finished=True, seconds=seconds, lines_digest=digest))
 
     def checkpoints(self) -> dict[int, Path]:
-        """The checkpoints, by the round each stands before."""
+        """The checkpoints by their number of rounds."""
         by_round = {}
         for path in self.path.glob("checkpoint-*"):
             match = re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name)
@@ -284,10 +283,10 @@ class RunFolder:
         if texts:
             self.lines.append(texts)
         digest = chained(header.lines_digest or "", texts)
-        beside = {"lines": digest}
+        texts_to_keep = {"lines": digest}
         if stopped is not None:
-            beside["stopped"] = json.dumps({"reason": stopped, "rounds": header.rounds})
-        checkpoint.save(state, self._checkpoint_path(state), beside)
+            texts_to_keep["stopped"] = json.dumps({"reason": stopped, "rounds": header.rounds})
+        checkpoint.save(state, self._checkpoint_path(state), texts_to_keep)
         seconds = sum(record.seconds for record in records)
         standing = Reached(
             session=len(header.resumed_at),
@@ -314,12 +313,12 @@ class RunFolder:
         )
         self._all_lines(finished)
         self._write_header(finished)
-        (self.path / reached.FILE).unlink(missing_ok=True)
+        (self.path / REACHED).unlink(missing_ok=True)
 
     def forget(self, keep: int) -> None:
         """Delete all checkpoints but that of round `keep`; 0: the run is to start anew."""
         if keep == 0:
-            (self.path / reached.FILE).unlink(missing_ok=True)  # first: who had come further would miss checkpoints
+            (self.path / REACHED).unlink(missing_ok=True)  # first: who had come further would miss checkpoints
         for at, path in self.checkpoints().items():
             if at != keep:
                 path.unlink()

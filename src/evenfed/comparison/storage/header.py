@@ -1,15 +1,19 @@
 """The header of a run: what was run, on which clients, where and when. Only this module knows the file's keys."""
 
 import dataclasses
+import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...core.errors import InputError
+from ...core.errors import DamageWarning, InputError
+from ...core.files import plain_file, replace_text
 from ...core.sparse import MANY
 from ...settings import Settings
 from . import client_table, provenance, schema
@@ -17,15 +21,17 @@ from . import client_table, provenance, schema
 Table = Mapping[str, Any]
 FORMAT = 2  # of run folders; a header without a number is older
 FORMAT_OF_FEW = 1  # where neither rounds nor clients lie in files of their own
+REACHED = "reached.json"
 
 
 @dataclass(frozen=True, order=True)
 class RunProvenance:
-    """When and from which source a run was made."""
+    """When, from which source and by which command a run was made."""
 
     started: str
     version: str
     commit: str  # "": unknown
+    command: str = ""  # as typed; "": unknown
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,9 @@ class Header:
         made = []
         for source in (*self.earlier, self.provenance):
             version = source["versions"]["evenfed"]
-            session = RunProvenance(source["started"], version, source.get("commit") or "")
+            commit = source.get("commit") or ""
+            command = source.get("command") or ""
+            session = RunProvenance(source["started"], version, commit, command)
             made.append(session)
         return made
 
@@ -198,6 +206,41 @@ def as_rows(label_counts: Tensor | NDArray[np.int64] | None) -> list[str] | None
     if label_counts is None:
         return None
     return [" ".join(map(str, row)) for row in label_counts.tolist()]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """reached.json: how far a run has come since its header was written, which is not written again meanwhile."""
+
+    session: int  # the number of the session it was written in, from 1
+    seconds: float  # of the rounds that are kept
+    engine: str | None
+    lines_digest: str | None
+
+    def write(self, folder: Path) -> None:
+        """Replace the last one."""
+        text = json.dumps(dataclasses.asdict(self))
+        replace_text(folder / REACHED, text + "\n")
+
+
+def with_reached(header: Header, folder: Path) -> Header:
+    """The header of a run under way as it would be written now."""
+    path = folder / REACHED
+    if header.finished or not path.exists():
+        return header
+    try:
+        standing = Reached(**json.loads(plain_file(path).read_text()))
+    except (ValueError, TypeError):
+        warnings.warn(f"{path} is damaged, and not needed: it is left out", DamageWarning, stacklevel=3)
+        return header
+    if standing.session != len(header.resumed_at):
+        return header  # of an earlier session, whose rounds the header counts
+    return dataclasses.replace(
+        header,
+        seconds=standing.seconds,
+        engine=standing.engine,
+        lines_digest=standing.lines_digest,
+    )
 
 
 _FIELDS = {f.name for f in dataclasses.fields(Header)} - {"provenance", "extra"}

@@ -42,7 +42,7 @@ def locked(folder: Path, shared: bool = False) -> Iterator[None]:
 
 
 def _remove_if_alone(folder: Path) -> None:
-    """The lock's file, if nothing else was written beside it."""
+    """Remove the lock's file if the folder holds nothing else."""
     with suppress(OSError):  # the folder may be gone
         if os.listdir(folder) == [LOCK]:
             (folder / LOCK).unlink()

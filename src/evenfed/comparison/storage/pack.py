@@ -106,8 +106,8 @@ def _write(runs: list[RunFolder], folder: Path, target: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     packed = target / PACKED
     with (
-        replacing(packed) as beside,
-        lzma.open(beside, "wb", preset=9) as out,
+        replacing(packed) as unfinished,
+        lzma.open(unfinished, "wb", preset=9) as out,
         tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
         for run in runs:

@@ -3,6 +3,7 @@
 import functools
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,10 +39,10 @@ def provenance() -> dict[str, Any]:
 
 
 def _command() -> str:
-    """As typed, without tokens and passwords."""
+    """As a shell takes it, without tokens and passwords."""
     program = Path(sys.argv[0]).name
     words = words_without_passwords([program, *sys.argv[1:]])
-    return " ".join(words)
+    return shlex.join(words)
 
 
 def _cpu() -> str:

@@ -96,7 +96,7 @@ class _Run:
 
 @dataclass
 class _Reader:
-    """Brings runs beside each other, and collects a sentence for each thing that has to be left out."""
+    """Arranges runs as entries, and collects a sentence for each run that has to be left out."""
 
     folder: Path  # as errors name it
     needs_figures: bool = True

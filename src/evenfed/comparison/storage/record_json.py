@@ -1,7 +1,7 @@
 """A round's record as JSON that every reader takes: arrays as lists, NaN as null.
 
 Of many clients, a field says whose numbers it holds: {"clients": n, "ids": [...], "values": [...], "rest": null}. Long
-lists lie in a file of columns, and their places stand in the line.
+lists lie in a file of columns, and the line holds their places.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Where a run stands, from its folder alone: no model, data or client is needed."""
+"""The state of a run from its folder alone, without model, data or clients."""
 
 import torch
 

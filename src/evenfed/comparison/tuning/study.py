@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import InputError, first_line
 from ...core.printable import without_passwords
 from ..experiment import Experiment
-from .search import Candidate, Figures, Search, Values
-from .search_space import Choices, Space
+from .search import Candidate, Choices, Figures, Search, Space, Values
 
 if TYPE_CHECKING:
     import optuna
@@ -124,7 +123,7 @@ class _Entry:
 
 
 def _position(trial: "optuna.trial.FrozenTrial | optuna.Trial") -> int:
-    """Where a candidate stands in the grid; an older version did not say, and took them as they came."""
+    """The position of a candidate in the grid; studies of older versions do not record it."""
     position = trial.user_attrs.get("position")
     return trial.number if position is None else int(position)
 
@@ -263,8 +262,7 @@ class Studies:
             mark(experiment),
             _digest(space),
         )
-        is_spread = search.metric == "std"
-        is_upwards = search.judged_by.higher_is_better and not is_spread
+        is_upwards = search.judged_by.direction(search.metric) > 0
         direction = "maximize" if is_upwards else "minimize"
         sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
         try:

@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,14 @@ from ...core import markup
 from ...core.errors import InputError
 from ...core.tables import changed_fields, without_none
 from ...data import federate
+from ...fairness import FIGURES
 from ...simulate.state import Run
 from ...spread.options import SpreadOptions
-from ..analysis.entry_figures import METRICS
 from ..analysis.history import History
 from ..driver import Group, Sink, Training, drive
 from ..experiment import Experiment
 from ..progress import WorkersProgress
-from .search import Candidate, Figures, Search
-from .search_space import Space, check_grid, space_of, untuned
+from .search import Candidate, Figures, Search, Space, check_grid, space_of, untuned
 from .search_workers import SearchProgress, share_out
 from .study import HEARTBEAT_SECONDS, CandidateTrial, Studies, load_optuna
 
@@ -66,53 +66,45 @@ def tune(
     """Carry out what is left of the search in its database; `listen(finished, all)` is called after each batch.
 
     `listen_to_each` is given every candidate that was trained, before that. `spread`: over which workers, if not in
-    this process; `shares` is told what becomes of them.
+    this process; `shares` shows their progress.
     """
     if spread is None:
-        desk = _Desk.opened(experiment, search, out)
-        desk.work(listen, listen_to_each)
+        worker = _SearchWorker.of(experiment, search, out)
+        worker.train_all(listen, listen_to_each)
     else:
         train = dataclasses.replace(experiment.train, device="cpu")  # workers train, each on its own device
-        desk = _Desk.opened(dataclasses.replace(experiment, train=train), search, out)
+        worker = _SearchWorker.of(dataclasses.replace(experiment, train=train), search, out)
         share_out(
             out=out,
             spread=spread,
-            studies=desk.studies,
-            errand_of=lambda name: _Share(experiment, search, out.resolve(), name),
-            watcher=SearchProgress(desk.studies, listen, listen_to_each, shares),
+            studies=worker.studies,
+            errand_of=lambda name: partial(_take_part, experiment, search, out.resolve(), name),
+            watcher=SearchProgress(worker.studies, listen, listen_to_each, shares),
         )
     left = {}
     for variant in experiment.variants:
-        values = untuned(variant, desk.spaces[variant.label])
+        values = untuned(variant, worker.spaces[variant.label])
         if values:
             left[variant.label] = values
-    return _choose(desk.studies.candidates(), experiment, desk.studies.search, left)
+    return _choose(worker.studies.candidates(), experiment, worker.studies.search, left)
+
+
+def _take_part(experiment: Experiment, search: Search, out: Path, errand: str) -> None:
+    """A worker's part of a search: whatever no one else trains. `errand`: the name it is started again under."""
+    worker = _SearchWorker.of(experiment, search, out, errand)
+    worker.train_all(lambda finished, total: None, None)
 
 
 @dataclass(frozen=True)
-class _Share:
-    """A worker's part of a search: whatever no one else works on. `name`: under which it is started again."""
+class _SearchWorker:
+    """One process that takes part in a search."""
 
-    experiment: Experiment
-    search: Search
-    out: Path
-    name: str
-
-    def __call__(self) -> None:
-        desk = _Desk.opened(self.experiment, self.search, self.out, self.name)
-        desk.work(lambda finished, total: None, None)
-
-
-@dataclass(frozen=True)
-class _Desk:
-    """What one process needs to take part in a search."""
-
-    bench: "_Bench"
+    trainer: "_CandidateTrainer"
     studies: Studies
     spaces: dict[str, Space]
 
     @classmethod
-    def opened(cls, experiment: Experiment, search: Search, out: Path, errand: str | None = None) -> "_Desk":
+    def of(cls, experiment: Experiment, search: Search, out: Path, errand: str | None = None) -> "_SearchWorker":
         optuna = load_optuna()
         judge = experiment.data.judge
         if judge != "test":
@@ -122,20 +114,20 @@ class _Desk:
             )
         check_grid(search.grid, experiment.variants)
         out.mkdir(parents=True, exist_ok=True)
-        bench = _Bench(_with_validation(experiment, search), search)
-        search = dataclasses.replace(search, judged_by=bench.problem.metric)
-        spaces = bench.spaces()
+        trainer = _CandidateTrainer(_with_validation(experiment, search), search)
+        search = dataclasses.replace(search, judged_by=trainer.problem.metric)
+        spaces = trainer.spaces()
         studies = Studies(
             optuna=optuna,
-            experiment=bench.experiment,
+            experiment=trainer.experiment,
             search=search,
             spaces=spaces,
             out=out,
             errand=errand,
         )
-        return cls(bench, studies, spaces)
+        return cls(trainer, studies, spaces)
 
-    def work(
+    def train_all(
         self,
         listen: Callable[[int, int], None],
         listen_to_each: Callable[[Candidate], None] | None,
@@ -143,7 +135,7 @@ class _Desk:
         """Train batches until none is left."""
         for batch in self.studies.batches():
             try:
-                figures = self.bench.carry_out(batch)
+                figures = self.trainer.train(batch)
             except BaseException:
                 for job in batch:
                     job.put_back()
@@ -155,16 +147,6 @@ class _Desk:
                     listen_to_each(candidate)
             finished, total = self.studies.progress()
             listen(finished, total)
-
-
-def front(candidates: Sequence[Candidate], sign: int = 1) -> list[Candidate]:
-    """Those that no other candidate beats in both mean and worst10, by their mean; `sign` is -1 if less is better."""
-    unbeaten = []
-    for candidate in candidates:
-        is_beaten = any(_beats(other, candidate, sign) for other in candidates)
-        if not is_beaten:
-            unbeaten.append(candidate)
-    return sorted(unbeaten, key=lambda candidate: candidate.figures["mean"])
 
 
 def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
@@ -203,8 +185,8 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
     return content
 
 
-class _Bench:
-    """One federation on which batches of candidates are trained together."""
+class _CandidateTrainer:
+    """Trains batches of candidates on the federation of a search."""
 
     def __init__(self, experiment: Experiment, search: Search) -> None:
         federation = dataclasses.replace(federate(experiment.data), unseen=None)  # nothing is chosen by them
@@ -223,7 +205,7 @@ class _Bench:
             spaces[variant.label] = space_of(variant, self.kind, self.grid)
         return spaces
 
-    def carry_out(self, batch: Sequence[CandidateTrial]) -> list[Figures]:
+    def train(self, batch: Sequence[CandidateTrial]) -> list[Figures]:
         """Train all candidates of the batch with all seeds together; each one's figures."""
         experiment = self.experiment
         variants = {variant.label: variant for variant in experiment.variants}
@@ -260,7 +242,7 @@ class _Bench:
             if of_seed is not None:
                 fairness.append(of_seed)
         figures = {}
-        for metric in METRICS:
+        for metric in FIGURES:
             over_seeds = [getattr(of_seed, metric) for of_seed in fairness]
             mean = np.mean(over_seeds)
             figures[metric] = float(mean)
@@ -268,7 +250,7 @@ class _Bench:
 
 
 class _Heartbeat(Sink):
-    """Marks the candidates as being worked on, now and then."""
+    """Notes in the database from time to time that the candidates are still in training."""
 
     def __init__(self, batch: Sequence[CandidateTrial]) -> None:
         self.batch = batch
@@ -307,14 +289,3 @@ def _choose(
         for key, value in best.values.items():
             experiment = experiment.with_value(f"{label}.{key}", value)
     return Tuned(candidates, chosen, experiment, search, left)
-
-
-def _beats(one: Candidate, other: Candidate, sign: int) -> bool:
-    """At least as good in both mean and worst10, and better in one of them."""
-    mean = sign * one.figures["mean"]
-    worst = sign * one.figures["worst10"]
-    other_mean = sign * other.figures["mean"]
-    other_worst = sign * other.figures["worst10"]
-    is_as_good = mean >= other_mean and worst >= other_worst
-    is_better = mean > other_mean or worst > other_worst
-    return is_as_good and is_better

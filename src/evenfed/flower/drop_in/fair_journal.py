@@ -14,6 +14,7 @@ from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 from torch import Tensor
 
+from ...comparison.analysis.configuration import config_of
 from ...comparison.storage.header import Header, Table
 from ...core.files import plain_file
 from ...core.server import Record, Server
@@ -225,15 +226,11 @@ class FairJournal:
 
     def _config(self) -> dict[str, Any]:
         """All that decides the result, as far as the server does."""
-        run = self.journal.run
         listed = self.clients.admission.listed
         places = {} if listed is None else {"sites": len(listed)}
+        model = {"parameters": len(self.state.current.theta)}
         return {
-            "data": {"name": "flower"},
-            "model": {"parameters": len(self.state.current.theta)},
-            "algorithm": run.algorithm.name,
-            "hyper_parameters": run.algorithm.describe(),
-            "train": run.settings.describe(),
+            **config_of(self.journal.run, {"name": "flower"}, model),
             "fair": {
                 **self.drawn,
                 **places,

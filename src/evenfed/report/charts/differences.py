@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from ...comparison.analysis.intervals import LOWER_IS_BETTER
 from ...comparison.analysis.statistics import Differences
 from ..tables import judged_by, measured_on, title, when
 from .axes import Axis, Extent
@@ -135,8 +134,7 @@ def _spec(differences: Differences) -> Spec:
     metrics = judged_by(late=not findings.is_of_one_round)
     for position, metric in enumerate(metrics):
         heading = title(metric)
-        is_less_better = metric in LOWER_IS_BETTER or not findings.metric.higher_is_better
-        sign = -1 if is_less_better else 1
+        sign = findings.metric.direction(metric)
         y_axis = {"labels": False, "ticks": False, "domain": False, "grid": False}
         if position % _COLUMNS == 0:
             y_axis = names_axis(names, domain=False)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...comparison.analysis.entry_figures import METRICS
 from ...comparison.tuning.search import Candidate
 from ...comparison.tuning.tune import Tuned
 from ...core.printable import printable
+from ...fairness import FIGURES
 from ...metrics import Metric
 from ..charts import tuning as pareto
 from ..columns import METRIC_COLUMNS, directed
@@ -66,8 +66,7 @@ def _verdict(tuned: Tuned, folder: Path) -> Verdict:
     by = search.metric
 
     def rank(candidate: Candidate) -> float:
-        is_upwards = by != "std" and metric.higher_is_better
-        return candidate.figures[by] if is_upwards else -candidate.figures[by]
+        return metric.direction(by) * candidate.figures[by]
 
     best = max(tuned.chosen.values(), key=rank)
     reached = level(metric, metric.unit * best.figures[by])
@@ -109,7 +108,7 @@ def _candidates(tuned: Tuned) -> Table:
     metric = tuned.search.judged_by
     lines = []
     for candidate in tuned.candidates:
-        cells = _cells(metric, candidate, METRICS)
+        cells = _cells(metric, candidate, FIGURES)
         lines.append(Line(candidate.label, cells, values_of(candidate)))
     table = Table(
         name="candidates",

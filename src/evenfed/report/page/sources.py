@@ -70,16 +70,16 @@ def commands(comparisons: Sequence[Findings], in_memory: bool) -> list[str]:
         return []
     every: dict[str, None] = {}
     for findings in comparisons:
-        typed = _typed(findings)
-        if typed:
-            every[typed] = None
+        for run in findings.made:
+            if run.command:
+                every[_typed(run.command)] = None
     page = _report(comparisons)
     every[page] = None
     return list(every)
 
 
-def _typed(findings: Findings) -> str:
-    command = findings.header.provenance.get("command") or ""
+def _typed(command: str) -> str:
+    """A command that was recorded, as a reader types it."""
     _, _, arguments = command.partition(" ")
     if arguments.startswith(_OURS):
         command = f"evenfed {arguments}"
