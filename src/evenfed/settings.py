@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -19,7 +19,7 @@ from .core.naming import StoredFunction, described
 from .core.scalars import is_number, unwrap_fields
 from .core.server import OptimizerFactory, WeighAt, check_weigh_at
 from .core.streams import Batching
-from .local.optimizer import OptimizerChoice, optimizer_of
+from .local.optimizer import SGD, OptimizerChoice, optimizer_of
 from .local.schedule import LARGEST_FACTOR, ScheduleChoice, check_schedule, schedule_of
 from .local.training import LocalTraining
 
@@ -81,11 +81,8 @@ class Settings:
         is_number = _is_finite(self.prox)
         if not is_number or not 0 <= self.prox <= LARGEST_FACTOR:
             raise InputError(f"prox={self.prox!r}: give a finite number of at least 0, at most {LARGEST_FACTOR:g}")
-        smooth = self.smooth
-        if smooth is not None:
-            _check_positive("smooth", smooth)
-            if smooth > 1:
-                raise InputError(f"smooth={smooth} is out of range; give a number in (0, 1], or leave it out")
+        if self.smooth is not None:
+            _check_share("smooth", self.smooth)
         if self.average is not None:
             check_decay(self.average)
         check_weigh_at(self.weigh_at, self.average)
@@ -153,12 +150,18 @@ class Settings:
         return _number_of("evaluate_participation", self.evaluate_participation, eligible, "test")
 
     @property
-    def caution(self) -> str | None:
-        """What may not be meant: one client is written like a fraction."""
+    def cautions(self) -> list[str]:
+        """Options that may not be meant."""
+        cautions = []
         participation = self.participation
         if isinstance(participation, int) and participation == 1:
-            return "participation=1 is one client per round; everyone is 1.0"
-        return None
+            cautions.append("participation=1 is one client per round; everyone is 1.0")
+        if self.drop_last and self.batch_size is None:
+            cautions.append("drop_last has no effect without batch_size: each client is one whole batch")
+        optimizer = optimizer_of(self.optimizer)
+        if isinstance(optimizer, SGD) and optimizer.momentum >= 1:
+            cautions.append(f"momentum={optimizer.momentum} makes every step longer than the last; usual is 0.9")
+        return cautions
 
     @property
     def batching(self) -> Batching:
@@ -341,6 +344,14 @@ def extended(choice: Any, option: str, value: Any) -> dict[str, Any]:
     return table
 
 
+def cautions_of(every: Iterable[Settings]) -> list[str]:
+    """The cautions of several runs' settings, each once."""
+    cautions: dict[str, None] = {}
+    for settings in every:
+        cautions.update(dict.fromkeys(settings.cautions))
+    return list(cautions)
+
+
 def _torch_optimizers() -> dict[str, type]:
     """The classes of torch.optim that step on a gradient of any shape, by their names in lower case."""
     others = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
@@ -358,6 +369,11 @@ def _is_finite(value: Any) -> bool:
 def _check_positive(name: str, value: Any) -> None:
     if not _is_finite(value) or not 0 < value <= LARGEST_FACTOR:
         raise InputError(f"{name}={value!r}: give a finite number above 0, at most {LARGEST_FACTOR:g}")
+
+
+def _check_share(name: str, value: Any) -> None:
+    if not _is_finite(value) or not 0 < value <= 1:
+        raise InputError(f"{name}={value!r}: give a number above 0, at most 1, or leave it out")
 
 
 def _check_participation(name: str, value: Any) -> None:

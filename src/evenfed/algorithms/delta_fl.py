@@ -34,12 +34,13 @@ class DeltaFL(Algorithm):
         if not self.exact:
             kept = torch.where(kept_tail(losses, shares, self.alpha), shares, 0.0)
             return kept / kept.sum()
-        worst_first = losses.argsort(descending=True)
-        own = shares[worst_first]
-        before = own.cumsum(0) - own
-        left = (self.alpha - before).clamp(min=0)
-        taken = torch.minimum(own, left)
-        return torch.zeros_like(shares).scatter(0, worst_first, taken / taken.sum())
+        levels, level = losses.unique(return_inverse=True)  # clients of equal loss share what is left, by size
+        masses = torch.zeros_like(levels).index_add(0, level, shares)
+        worse = masses.sum() - masses.cumsum(0)
+        left = (self.alpha - worse).clamp(min=0)
+        kept = (left / masses).clamp(max=1)
+        taken = shares * kept[level]
+        return taken / taken.sum()
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         return self._tail(losses.detach(), shares) @ losses

@@ -18,6 +18,7 @@ from .column_names import Heading
 
 Examples = Any  # a pair (inputs, targets), or another form that `examples.pair` knows
 SMALL_INTEGERS = (torch.int8, torch.int16, torch.int32)  # these become int64
+UNSIGNED_INTEGERS = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,6 +212,8 @@ def tensors(
         heading.check(table.columns, where)
     inputs = _inputs(table.inputs, f"{where} inputs", dtype)
     targets = _tensor(table.targets, f"{where} targets", dtype)
+    if targets.dtype in UNSIGNED_INTEGERS:  # as inputs they are images, which stay bytes
+        targets = targets.long()
     answers = len(targets)
     for name, tensor in zip(trees.names(inputs), trees.leaves(inputs), strict=True):
         count = len(tensor)

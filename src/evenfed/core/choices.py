@@ -1,10 +1,11 @@
 """What a user chooses by name: a class and its options, or a function of outputs and targets."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from .errors import InputError, unknown
+from .errors import InputError, shown, unknown
 
 Kind = TypeVar("Kind", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -36,7 +37,7 @@ def kind_and_options(
         ways = f"a name ({names}), or a table such as {example}"
         if otherwise is not None:
             ways = f"a name ({names}), a table such as {example}, or {otherwise}"
-        raise InputError(f"{what}={choice!r}: give {ways}")
+        raise InputError(f"{what}={shown(choice)}: give {ways}")
     options = dict(choice)
     name = str(options.pop("name"))
     kind = kinds.get(name.lower())
@@ -51,13 +52,17 @@ def kind_and_options(
 
 def check_options(what: str, kind: type, options: Iterable[str]) -> None:
     """Refuse an option that the class does not take, and name the nearest that it does."""
-    allowed = []
-    for parameter in inspect.signature(kind).parameters:
-        if parameter not in _GIVEN_APART:
-            allowed.append(parameter)
+    allowed = _options_of(kind)
     for option in options:
         if option not in allowed:
             raise unknown(f"option of {what}", option, allowed)
+
+
+@functools.cache
+def _options_of(kind: type) -> list[str]:
+    """What the class takes by keyword; cached, for it is asked in every round."""
+    parameters = inspect.signature(kind).parameters
+    return [name for name in parameters if name not in _GIVEN_APART]
 
 
 def function_of(
@@ -71,10 +76,17 @@ def function_of(
     <built-in function abs>
     """
     if isinstance(choice, str):
-        if choice not in named:
+        name = choice.lower()
+        if name not in named:
             raise unknown(what, choice, named)
-        return named[choice]
+        return named[name]
+    if isinstance(choice, type):
+        kind = choice.__name__
+        raise InputError(
+            f"{what}={kind} is a class; give an instance that returns one value per example, "
+            f"{kind}(reduction='none'), or one of the names {', '.join(named)}"
+        )
     if choice is not None and not callable(choice):
         names = ", ".join(named)
-        raise InputError(f"{what}={choice!r}: give a function of (outputs, targets), or one of {names}")
+        raise InputError(f"{what}={shown(choice)}: give a function of (outputs, targets), or one of {names}")
     return choice

@@ -52,6 +52,22 @@ def check_names(cls: type, root: type) -> None:
             )
 
 
+def check_signatures(cls: type, root: type) -> None:
+    """Refuse a hook that does not take the arguments it will be called with."""
+    for base in _below(root, cls):
+        for name in hooks(root):
+            hook = vars(base).get(name)
+            if not inspect.isfunction(hook):
+                continue
+            expected = inspect.signature(vars(root)[name])
+            _, *arguments = expected.parameters
+            try:
+                inspect.signature(hook).bind(None, *arguments)
+            except TypeError as error:
+                listed = ", ".join(["self", *arguments])
+                raise InputError(f"{base.__name__}.{name} is called as {name}({listed}): {error}") from None
+
+
 def hooks(root: type) -> list[str]:
     """The methods that a class below `root` may give."""
     methods = []

@@ -237,6 +237,9 @@ class Fold:
             return REFUSED if is_refused else NOTHING
         if math.isnan(survived):
             return NOT_FINITE
+        is_bounded = self.server.guard is not None  # a guard cannot cap weights without a positive sum
+        if self.server.algorithm.any_sum and bool(self.arrived.all()) and not is_bounded:
+            return None
         return "the clients that replied have no positive weight left"
 
     def _stepped(self, survived: float, losses_at: LossesAt | None) -> tuple[Server, Tensor, tuple[Clip, ...]]:
@@ -245,17 +248,18 @@ class Fold:
         plan = self.plan
         round = self.turn.round
         arrived = self.arrived
-        rescue = float(plan.weights.sum()) / survived
-        if server.guard is not None:
-            rescue = min(rescue, server.guard.rescue)
+        rescue = 1.0
         if not bool(arrived.all()):
+            rescue = float(plan.weights.sum()) / survived
+            if server.guard is not None:
+                rescue = min(rescue, server.guard.rescue)
             plan = restricted(plan, arrived, rescue)
             round = among(round, plan.ids)
         outweighed: tuple[Clip, ...] = ()
         if self.needs == "gram":
             applied, step, server, outweighed = self._mixed(round, plan)
         else:
-            applied, step = self._scaled(round, plan)
+            applied, step = self._scaled(round, plan, rescue)
         server = moved(server, step)
         snapshot = self.snapshot
         if plan.probe is not None and snapshot is not None:
@@ -297,7 +301,7 @@ class Fold:
         if check.drifts is not None:
             self.drifts[check.positions] = check.drifts.cpu()
 
-    def _scaled(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor]:
+    def _scaled(self, round: Round, plan: Plan, rescue: float) -> tuple[Tensor, Tensor]:
         """Applied weights [k] and the step Delta [D] from the sum of the updates."""
         arrived = self.arrived
         factor = 1.0
@@ -305,9 +309,6 @@ class Fold:
             sq_norms = self.norms[arrived].square()
             algorithm = self.server.algorithm
             factor = algorithm.rescale(round, plan, sq_norms)
-        folded = self.plan.weights[arrived].sum()
-        wanted = plan.weights.sum()
-        rescue = float(wanted / folded)
         scale = factor * rescue
         step = self.total * scale
         applied = plan.weights * factor

@@ -25,6 +25,7 @@ from .engines.precision import arithmetic
 from .engines.reference import Reference
 from .engines.stackability import check_training
 from .evaluation import Scores
+from .faults import naming_clients
 from .initial_state import eligible_count, first_models, new_server
 from .local_norms import LocalNorms
 from .problem import DrawnModels, Engine, EvalRequest, Problem, Task
@@ -132,7 +133,7 @@ def advance(
     """
     if leaders is None:
         leaders = range(len(runs))
-    with arithmetic(runs[0].settings.precision):
+    with arithmetic(runs[0].settings.precision), naming_clients(problem):
         while True:
             result = fitting(lambda: _advance(runs, states, problem, engine, panel, leaders))
             if result is not None:

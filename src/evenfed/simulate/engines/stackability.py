@@ -49,6 +49,8 @@ def _obstacle(problem: Problem) -> str | None:
     obstacle = _why_not_vectorised(problem)
     if obstacle not in (None, RANDOM):
         return obstacle
+    if _depends_on_calls(problem):
+        return "it gives the same batch other outputs at every call (it counts calls, or keeps what it has seen)"
     sees = _examples_see_each_other(problem)
     if obstacle is None:  # a model that draws random numbers never gives the same loss twice in training
         sees = sees or _sees_examples_behind(problem)
@@ -147,6 +149,20 @@ def _sees_examples_behind(problem: Problem) -> bool:
 
     whole = losses(len(y))
     return any(_differ(whole[:count], losses(count)) for count in range(1, len(y)))
+
+
+def _depends_on_calls(problem: Problem) -> bool:
+    """Whether a second pass over the same examples, in evaluation mode, gives other losses."""
+    probe = copy.deepcopy(problem.model).eval()
+    x, y = problem.train.at(slice(4))
+    losses = []
+    devices = [problem.device] if problem.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        for _ in range(2):
+            torch.manual_seed(0)  # random numbers of the model's own are no obstacle here
+            outputs = trees.outputs(probe, x)
+            losses.append(per_example(problem.loss(outputs, y)))
+    return _differ(*losses)
 
 
 def _examples_see_each_other(problem: Problem) -> bool:
