@@ -1,5 +1,6 @@
 """The Python interface as a researcher uses it, and every way to misuse it."""
 
+import dataclasses
 import json
 import math
 import warnings
@@ -431,6 +432,11 @@ def test_numpy_scalars_in_entries_and_seeds():
     for wrong in (np.array([0.5]), np.array([[0]]), np.array([]), np.int64(0), np.array([1, 1]), np.True_):
         with pytest.raises(evenfed.InputError, match="give a number of seeds"):
             seed_list(wrong)
+
+
+def test_every_setting_is_explained():
+    for field in dataclasses.fields(evenfed.Settings):
+        assert f"* `{field.name}`:" in evenfed.Settings.__doc__
 
 
 def test_compare_lists_its_own_arguments_unless_it_guesses_one():

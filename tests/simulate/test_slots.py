@@ -214,14 +214,14 @@ def test_what_torch_does_not_mix_is_told_with_the_way_out(monkeypatch):
 
     problem = Problem.of(small_model(), federation(), evenfed.Settings(batch_size=4, device="cpu"))
     orders = [Task(0, 0, problem.theta, torch.arange(1), local(0.05))]
-    monkeypatch.setattr(slots, "Step", refuse)
+    monkeypatch.setattr(slots, "SlotStep", refuse)
     with pytest.raises(
         evenfed.InputError, match=r"not be computed in bf16 \(expected m1.*dtype\); use precision='tf32'"
     ):
         list(Slots(problem, 1, "bf16").train(orders))
     with pytest.raises(RuntimeError, match="expected m1"):
         list(Slots(problem, 1).train(orders))
-    monkeypatch.setattr(slots, "Measure", refuse)
+    monkeypatch.setattr(slots, "EvaluationGraph", refuse)
     with pytest.raises(evenfed.InputError, match="computed in bf16"):
         Slots(problem, 1, "bf16").losses([EvalRequest(problem.theta, torch.arange(1), problem.buffers)])
 

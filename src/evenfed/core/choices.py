@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .errors import InputError, shown, unknown
@@ -90,3 +91,60 @@ def function_of(
         names = ", ".join(named)
         raise InputError(f"{what}={shown(choice)}: give a function of (outputs, targets), or one of {names}")
     return choice
+
+
+_OTHER_NAMES = {  # what others call an option
+    "learning_rate": "lr",
+    "step_size": "lr",
+    "eta": "lr",
+    "epochs": "local_epochs",
+    "epoch": "local_epochs",
+    "steps": "local_steps",
+    "fraction_fit": "participation",
+    "max_grad_norm": "clip",
+    "mu": "prox",
+    "proximal_mu": "prox",
+    "server_learning_rate": "server_lr",
+}
+_OF_OPTIMIZER = {  # options of the clients' optimiser: one that has them
+    "momentum": "sgd",
+    "weight_decay": "sgd",
+    "nesterov": "sgd",
+    "dampening": "sgd",
+    "betas": "adam",
+    "amsgrad": "adam",
+}
+
+
+def refuse_unknown(kind: str, options: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    """Refuse an option that is not allowed. One that has another name elsewhere is told its name here."""
+    for name, value in options.items():
+        if name not in allowed:
+            raise unknown(kind, name, allowed, _hint(name, value, allowed))
+
+
+def _hint(name: str, value: Any, allowed: Sequence[str]) -> str | None:
+    """What to give instead of an option that other libraries have; None: none that is known has it."""
+    if name in _OTHER_NAMES and _OTHER_NAMES[name] in allowed:
+        return f"did you mean '{_OTHER_NAMES[name]}'?"
+    if name in _OF_OPTIMIZER:
+        kind = _OF_OPTIMIZER[name]
+        in_toml = f'{{name = "{kind}", {name} = {json.dumps(value, default=str)}}}'
+        in_python = {"name": kind, name: value}
+        return f"give it to the optimizer: optimizer = {in_toml}, in Python optimizer={in_python}."
+    return None
+
+
+def extended(choice: Any, option: str, value: Any) -> dict[str, Any]:
+    """A choice by name, or by a table, with one more of its options set.
+
+    >>> extended("sgd", "momentum", 0.9)
+    {'name': 'sgd', 'momentum': 0.9}
+    """
+    table: dict[str, Any] = {}
+    if isinstance(choice, Mapping):
+        table.update(choice)
+    elif choice is not None:
+        table["name"] = choice
+    table[option] = value
+    return table
