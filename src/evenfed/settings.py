@@ -45,7 +45,7 @@ class Settings:
 
     * `lr`: learning rate of the clients' optimiser.
     * `lr_schedule`: a name, {"name": ..., options}, or a function from the round to a factor of `lr`.
-    * `optimizer`: "sgd", "adam", "adamw", or {"name": ..., options of torch.optim, "keep": True}.
+    * `optimizer`: "sgd", "adam", "adamw", "rmsprop", "adagrad", or {"name": ..., options of torch.optim}.
     * `batch_size`: examples per local step; None: the whole client in one batch.
     * `local_epochs`: passes over a client's data per round.
     * `local_steps`: steps per round, in place of `local_epochs`; batches cycle through the data.

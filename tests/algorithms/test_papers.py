@@ -324,12 +324,12 @@ def test_fedmgda_around_the_shares():
 
 
 def test_fedfv_projections():
-    from evenfed.core.maths import off_conflict
+    from evenfed.core.maths import project_off_conflicts
 
     gram, rows = DELTAS @ DELTAS.T, torch.eye(3).double()
-    off_third = off_conflict(rows[1:2], rows[2], gram, torch.tensor([True]))
+    off_third = project_off_conflicts(rows[1:2], rows[2], gram, torch.tensor([True]))
     assert close(off_third @ DELTAS, [[0.5, 0.5]])
-    off_second = off_conflict(rows[2:3], rows[1], gram, torch.tensor([True]))
+    off_second = project_off_conflicts(rows[2:3], rows[1], gram, torch.tensor([True]))
     assert close(off_second @ DELTAS, [[0.5, 0.0]])
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
-from ..core.maths import kept_tail
+from ..core.maths import upper_tail_mask
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class DeltaFL(Algorithm):
     """
 
     reference = "Laguel et al., 2021 (simplicial-fl)"
-    not_private = "it trains the clients above a quantile of the losses, which no sum of them tells"
+    not_private = "it trains the clients above a quantile of the losses, which no sum of losses gives"
     alpha: float = hyper(
         0.5,
         "tail mass kept",
@@ -32,7 +32,7 @@ class DeltaFL(Algorithm):
 
     def _tail(self, losses: Tensor, shares: Tensor) -> Tensor:
         if not self.exact:
-            kept = torch.where(kept_tail(losses, shares, self.alpha), shares, 0.0)
+            kept = torch.where(upper_tail_mask(losses, shares, self.alpha), shares, 0.0)
             return kept / kept.sum()
         levels, level = losses.unique(return_inverse=True)  # clients of equal loss share what is left, by size
         masses = torch.zeros_like(levels).index_add(0, level, shares)

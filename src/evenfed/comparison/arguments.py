@@ -5,7 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..settings import Settings, refuse_unknown
+from ..core.choices import refuse_unknown
+from ..settings import Settings
 
 
 def check_arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Classes of algorithms as they are written: mistakes that Python itself would not tell.
+"""Mistakes in an algorithm's class that Python does not report.
 
-An instance is made again from its fields, in every run and from every folder. So whatever a class keeps elsewhere is
-lost without a word.
+Every run, and every folder that is read back, makes a new instance from the dataclass fields. A value stored anywhere
+else would be lost silently.
 """
 
 import dataclasses

@@ -13,7 +13,17 @@ from .clipping import ArrivedUpdates, Clipping, lengths_of
 from .errors import InputError
 from .guard import Clip
 from .maths import gram_matrix
-from .open_round import NOT_FINITE, NOTHING, REFUSED, LossesAt, OpenRound, among, blamed, objective, restricted
+from .open_round import (
+    NOT_FINITE,
+    NOTHING,
+    REFUSED,
+    LossesAt,
+    OpenRound,
+    clients_at_fault,
+    objective,
+    plan_of_received,
+    round_of,
+)
 from .server import PastUpdates, Record, Server, Update
 from .server_step import is_finite, moved, with_average
 from .sparse import per_client
@@ -220,7 +230,7 @@ class Fold:
             dropped=(*turn.dropped, *lost),
             skipped=reason is not None,
             reason=reason,
-            caused_by=blamed(turn, reason, arrived, self.norms),
+            caused_by=clients_at_fault(turn, reason, arrived, self.norms),
             clipped=tuple(clipped),
         )
         server = dataclasses.replace(server, index=server.index + 1)
@@ -253,8 +263,8 @@ class Fold:
             rescue = float(plan.weights.sum()) / survived
             if server.guard is not None:
                 rescue = min(rescue, server.guard.rescue)
-            plan = restricted(plan, arrived, rescue)
-            round = among(round, plan.ids)
+            plan = plan_of_received(plan, arrived, rescue)
+            round = round_of(round, plan.ids)
         outweighed: tuple[Clip, ...] = ()
         if self.needs == "gram":
             applied, step, server, outweighed = self._mixed(round, plan)
@@ -350,8 +360,7 @@ class Fold:
         count = len(plan.ids)
         outweighed: tuple[Clip, ...] = ()
         if server.guard is not None and algorithm.sums_to_one:  # the others bound the step by its length
-            sizes = server.sizes[plan.ids].double()
-            shares = sizes / sizes.sum()
+            shares = server.shares_of(plan.ids)
             current = mixture[:count]
             remembered = mixture[count:]
             capped, outweighed = server.guard.outweighing(plan.ids, current, shares)

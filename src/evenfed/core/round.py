@@ -144,8 +144,7 @@ def _guarded_plan(server: Server, plan: Plan, memory: Memory) -> tuple[Plan, Mem
     """The plan and what is remembered of it, no client above its cap."""
     guard = server.guard
     assert guard is not None
-    taking_part = server.sizes[plan.ids].double()
-    shares = taking_part / taking_part.sum()
+    shares = server.shares_of(plan.ids)
     weights, clipped = guard.outweighing(plan.ids, plan.weights, shares)
     memory = guard.capped_mixture(memory, server.algorithm.mixture, server.sizes)
     return dataclasses.replace(plan, weights=weights), memory, clipped
@@ -175,14 +174,13 @@ def _smooth(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tens
 
 
 def _round_of(server: Server, ids: Tensor, losses: Tensor) -> Round:
-    taking_part = server.sizes[ids].double()
     index = server.index
     rng = streams.generator(server.seed, index, streams.PLANNING)
     return Round(
         index=index,
         ids=ids,
         losses=losses,
-        shares=taking_part / taking_part.sum(),
+        shares=server.shares_of(ids),
         population=server.everyone.shares,
         local_steps=server.local_steps,
         lr=server.round_lr,

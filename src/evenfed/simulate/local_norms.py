@@ -128,7 +128,7 @@ class LocalNorms:
                 starts=starts,
                 snapshot_steps=snapshot_steps,
                 buffers=self.statistics(task.buffers or {}, client),
-                moments=optimizer_states.of(moments, ids),
+                moments=optimizer_states.select(moments, ids),
             )
             tasks.append(own)
         return tasks

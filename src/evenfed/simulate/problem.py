@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from .. import losses, scores
+from .. import losses, scores, trees
 from ..clients.client import Client, Pool
 from ..clients.column_names import Heading
 from ..clients.lazy import pools
@@ -158,10 +158,14 @@ class Problem:
             probe.check_score(self.score)
         return pool
 
-    def under(self, batch_norm: BatchNorm) -> "Problem":
+    def with_batch_norm(self, batch_norm: BatchNorm) -> "Problem":
         """The same, with BatchNorm layers treated so."""
         evaluated = evaluated_modules(self.model, batch_norm)
         return dataclasses.replace(self, evaluated=evaluated)
+
+    def first_inputs(self, count: int) -> trees.Inputs:
+        """The first training examples, to try something out."""
+        return trees.rows(self.train.inputs, slice(count))
 
     def in_training(self, model: nn.Module) -> nn.Module:
         """`model`, put into training mode, except for the layers that stay in evaluation mode."""

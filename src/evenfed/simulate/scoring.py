@@ -33,8 +33,8 @@ def score(states: Sequence[State], problem: Problem, engine: Engine, ids: Tensor
     judged = []
     current = []
     for state in states:
-        judged.append(state.judged(ids))
-        current.append(state.current(ids))
+        judged.append(state.score_request(ids))
+        current.append(state.current_request(ids))
     answers = _answers([*judged, *current], problem, engine)
     scores = []
     for k, state in enumerate(states):

@@ -129,7 +129,7 @@ def _changing_buffer(problem: Problem) -> str | None:
     probe = problem.in_training(copy.deepcopy(problem.model))
     before = {name: buffer.clone() for name, buffer in probe.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        trees.call(probe, _first(problem, 2))
+        trees.call(probe, problem.first_inputs(2))
     for name, buffer in probe.named_buffers():
         if not torch.equal(buffer, before[name]):
             return name
@@ -169,17 +169,14 @@ def _examples_see_each_other(problem: Problem) -> bool:
     """Whether a batch gives other losses than its examples one by one. Clients could then not be measured together."""
     probe = copy.deepcopy(problem.model).eval()
     x, y = problem.train.at(slice(4))
-    alone = []
-    with torch.no_grad():
-        outputs = trees.outputs(probe, x)
-        together = per_example(problem.loss(outputs, y))
-        for i in range(len(y)):
-            one = slice(i, i + 1)
-            outputs = trees.outputs(probe, trees.rows(x, one))
-            loss = problem.loss(outputs, y[one])
-            alone.append(per_example(loss))
-    one_by_one = torch.cat(alone)
-    return _differ(together, one_by_one)
+
+    def losses(rows: slice) -> Tensor:
+        with torch.no_grad():
+            outputs = trees.outputs(probe, trees.rows(x, rows))
+            return per_example(problem.loss(outputs, y[rows]))
+
+    one_by_one = [losses(slice(i, i + 1)) for i in range(len(y))]
+    return _differ(losses(slice(len(y))), torch.cat(one_by_one))
 
 
 def _differ(losses: Tensor, others: Tensor) -> bool:
@@ -197,7 +194,7 @@ def draws_random_numbers(problem: Problem) -> bool:
     probe = problem.in_training(copy.deepcopy(problem.model))
     with torch.no_grad(), torch.random.fork_rng(devices=[]), Masks(_any_key(problem)):
         before = torch.get_rng_state()
-        trees.call(probe, _first(problem, 2))
+        trees.call(probe, problem.first_inputs(2))
         return not torch.equal(before, torch.get_rng_state())
 
 
@@ -205,7 +202,7 @@ def depends_on_chance(problem: Problem) -> bool:
     """Whether two passes in training differ: by dropout, or by random numbers of the model's own."""
     if draws_random_numbers(problem):
         return True
-    x = _first(problem, _PASSED)
+    x = problem.first_inputs(_PASSED)
     targets = problem.train.targets[:_PASSED]
     losses = []
     for key in (0, 1):
@@ -216,10 +213,6 @@ def depends_on_chance(problem: Problem) -> bool:
             loss = problem.loss(outputs, targets)
         losses.append(loss)
     return not torch.equal(*losses)
-
-
-def _first(problem: Problem, examples: int) -> trees.Inputs:
-    return trees.rows(problem.train.inputs, slice(examples))
 
 
 def check_training(problem: Problem, batchings: Sequence[Batching]) -> None:
@@ -240,7 +233,7 @@ def check_training(problem: Problem, batchings: Sequence[Batching]) -> None:
     remedy = _remedy_of_singles(problem, batchings)
     if remedy is None:
         return
-    error = _training_error(problem, _first(problem, 1))
+    error = _training_error(problem, problem.first_inputs(1))
     if error is not None:
         raise InputError(f"{remedy} (on one example the model cannot train: {first_line(error)})") from None
 
