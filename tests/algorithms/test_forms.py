@@ -299,6 +299,12 @@ def test_weights_that_are_not_finite_from_the_start_are_told():
         compared([cls])
 
 
+def test_an_objective_that_falls_with_the_losses_is_told():
+    cls = own(Algorithm, objective=lambda self, losses, shares: -(shares @ losses))
+    with pytest.warns(UserWarning, match="broke down.* Try an objective that grows with the clients' losses"):
+        compared([cls])
+
+
 def test_a_model_function_that_takes_arguments_is_told():
     for make in (lambda seed: torch.nn.Linear(4, 3), torch.nn.Linear):
         with pytest.raises(InputError, match="model cannot be called without arguments"):

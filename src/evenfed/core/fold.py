@@ -14,6 +14,7 @@ from .errors import InputError
 from .guard import Clip
 from .maths import gram_matrix
 from .open_round import (
+    NO_WEIGHT,
     NOT_FINITE,
     NOTHING,
     REFUSED,
@@ -250,7 +251,7 @@ class Fold:
         is_bounded = self.server.guard is not None  # a guard cannot cap weights without a positive sum
         if self.server.algorithm.any_sum and bool(self.arrived.all()) and not is_bounded:
             return None
-        return "the clients that replied have no positive weight left"
+        return NO_WEIGHT
 
     def _stepped(self, survived: float, losses_at: LossesAt | None) -> tuple[Server, Tensor, tuple[Clip, ...]]:
         """The server after the step, the applied weights of those that arrived, and whose weight was capped."""

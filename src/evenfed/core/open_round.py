@@ -13,6 +13,7 @@ from .server import Server
 
 NOTHING = "no finite loss and update came back"
 REFUSED = "the guard left out every update"
+NO_WEIGHT = "the clients that replied have no positive weight left"
 NOT_FINITE = "the step would leave a model that is not finite"
 
 LossesAt = Callable[[Tensor, Tensor], Tensor]
