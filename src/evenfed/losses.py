@@ -35,11 +35,11 @@ def values(functions: Functions, outputs: Tensor, targets: Tensor) -> Tensor:
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Per-example (and per-position) cross entropy of class scores [b, classes, ...].
 
-    As torch has it, written out: under vmap torch's own form imports its compiler, which takes two seconds.
+    As torch has it, written out on a CPU: under vmap torch's own form imports its compiler, which takes two seconds.
     """
     shape = outputs.shape
     are_classes = targets.dtype == torch.int64 and targets.shape == (*shape[:1], *shape[2:])
-    if not are_classes:  # likelihoods of classes, or what torch refuses
+    if not are_classes or not outputs.is_cpu:  # likelihoods of classes, what torch refuses, or a GPU
         return F.cross_entropy(outputs, targets, reduction="none")
     counts = targets != _IGNORED
     classes = torch.where(counts, targets, 0)

@@ -502,3 +502,21 @@ def test_a_model_that_counts_its_calls_is_said_to():
 
     made = clients(positive, count=6)
     assert "other outputs at every call" in evenfed.train(Counting(4, 2), made, **CPU).engine
+
+
+@pytest.mark.parametrize("positions", [(), (4,)])
+def test_cross_entropy_is_torchs_to_the_bit(positions):
+    torch.manual_seed(0)
+    targets = torch.randint(0, 5, (3, 6, *positions))
+    targets[0, 0] = -100  # torch leaves it out
+    by_torch = functools.partial(F.cross_entropy, reduction="none")
+    results = []
+    for loss in (by_torch, losses.cross_entropy):
+        outputs = torch.randn(3, 6, 5, *positions, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        stacked = torch.func.vmap(loss)(outputs, targets)
+        results.append((stacked, *torch.autograd.grad(stacked.square().sum(), outputs)))
+        assert torch.equal(stacked[1], loss(outputs[1], targets[1]))
+    assert all(torch.equal(wanted, ours) for wanted, ours in zip(*results, strict=True))
+    likelihoods = torch.full((6, 5), 0.2)
+    outputs_of = torch.randn(6, 5)
+    assert torch.equal(by_torch(outputs_of, likelihoods), losses.cross_entropy(outputs_of, likelihoods))
