@@ -330,7 +330,7 @@ class Server:
         return self.lr * self.lr_schedule(self.index)
 
     def shares_of(self, ids: Tensor) -> Tensor:
-        """[k] the sizes of these clients, divided by their sum (float64)."""
+        """[k] the sizes of these clients (ids, or True for each), divided by their sum (float64)."""
         sizes = self.sizes[ids].double()
         return sizes / sizes.sum()
 

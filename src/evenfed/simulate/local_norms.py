@@ -166,8 +166,7 @@ class LocalNorms:
         """The server with the average of the layers that have trained; counters are those of the busiest client."""
         if not self.trained.any():
             return server
-        sizes = server.sizes[self.trained].double()
-        shares = (sizes / sizes.sum()).to(self.parameters.device)
+        shares = server.shares_of(self.trained).to(self.parameters.device)
 
         def average(rows: Tensor) -> Tensor:
             chosen = rows[self.trained.to(rows.device)]
