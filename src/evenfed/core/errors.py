@@ -9,7 +9,7 @@ from .printable import printable
 
 _ALIKE = 0.6  # of difflib's ratio; below it, names that share a few letters pass for a misspelling
 _LONGEST_SHOWN = 80  # characters
-_FEW = 8  # names that an error lists although it guesses one
+_FEW = 20  # names that an error lists although it guesses one
 _TOO_LARGE = 1 << 63  # the first number that 64 bits with a sign do not hold
 
 
