@@ -73,6 +73,7 @@ def _area(values: NDArray[np.float64], is_positive: NDArray[np.bool_]) -> float:
 AUROC = Metric(auroc, name="AUROC", whole_client=True)
 NAMED: dict[str, LossFunction | Metric] = {
     "top1": top1,
+    "accuracy": top1,  # its usual name
     "binary": binary,
     "auroc": AUROC,
 }
@@ -80,9 +81,10 @@ NAMED: dict[str, LossFunction | Metric] = {
 
 def named(name: str) -> LossFunction | Metric:
     """The score of this name."""
-    if name not in NAMED:
+    chosen = NAMED.get(name.lower())
+    if chosen is None:
         raise unknown("score", name, NAMED)
-    return NAMED[name]
+    return chosen
 
 
 def counts_right_answers(score: LossFunction | None) -> bool:

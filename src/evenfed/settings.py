@@ -2,9 +2,8 @@
 
 import dataclasses
 import functools
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,14 +11,14 @@ import torch
 
 from .augment import AugmentationChoice, augmentation_of, table_of
 from .core.average import check_decay
-from .core.choices import kind_and_options
-from .core.errors import InputError, check_choice, check_whole, unknown
+from .core.choices import kind_and_options, refuse_unknown
+from .core.errors import InputError, check_choice, check_whole
 from .core.guard import Guard, GuardChoice
 from .core.naming import StoredFunction, described
 from .core.scalars import is_number, unwrap_fields
 from .core.server import OptimizerFactory, WeighAt, check_weigh_at
 from .core.streams import Batching
-from .local.optimizer import OptimizerChoice, optimizer_of
+from .local.optimizer import SGD, OptimizerChoice, optimizer_of
 from .local.schedule import LARGEST_FACTOR, ScheduleChoice, check_schedule, schedule_of
 from .local.training import LocalTraining
 
@@ -33,37 +32,82 @@ ServerOptimizer = str | Mapping[str, Any] | Callable[..., torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of a run. Those in `VARIANT` may differ between the entries of a comparison."""
+    """Options of a run. Those in `VARIANT` may differ between the entries of a comparison.
+
+    Length and data of a run:
+
+    * `rounds`: communication rounds.
+    * `participation`: clients per round; a float is a fraction of them (1.0: everyone), an int their number.
+    * `seed`: of the initial model, batches and participation.
+    * `batch_seed`: of batches, dropout and augmentation alone; None: `seed`.
+
+    Local training:
+
+    * `lr`: learning rate of the clients' optimiser.
+    * `lr_schedule`: a name, {"name": ..., options}, or a function from the round to a factor of `lr`.
+    * `optimizer`: "sgd", "adam", "adamw", "rmsprop", "adagrad", or {"name": ..., options of torch.optim}.
+    * `batch_size`: examples per local step; None: the whole client in one batch.
+    * `local_epochs`: passes over a client's data per round.
+    * `local_steps`: steps per round, in place of `local_epochs`; batches cycle through the data.
+    * `drop_last`: leave out a pass's short last batch, unless it is the only one.
+    * `augment`: a name, {"name": ..., options}, or a function of (batch, draw): see `evenfed.augment`.
+    * `clip`: largest gradient norm of a local step; None: no limit.
+    * `prox`: FedProx's mu, which pulls each local model towards the incoming one.
+    * `batch_norm`: "shared"; "local": each client keeps its own layers (FedBN); "frozen": statistics do not change.
+    * `start`: "common", or "own": each client draws its own model before round 0.
+
+    Server:
+
+    * `server_lr`: factor of the server's step; below 1 it damps.
+    * `server_optimizer`: a name of torch.optim, {"name": ..., options}, or a function that makes one from parameters.
+    * `smooth`: weights come from (1 - a) * old + a * new losses with this a; None: from the new losses alone.
+    * `average`: deploy the mean of all models so far, each weighing this much less than the next; None: the last.
+    * `weigh_at`: "current", or "average": losses that set the weights are those of the average.
+    * `guard`: "on", "off", or a table of numbers; None: on in Flower, off in the simulator.
+
+    Evaluation:
+
+    * `metric`: what clients are judged by, "accuracy" (the score) or "loss"; None: accuracy if there is a score.
+    * `evaluate_every`: rounds between evaluations; 0: only after the last round.
+    * `evaluate_participation`: clients evaluated, a fraction or a number: the same ones every time.
+    * `last_rounds`: averages over the end of a run cover the evaluations of this many rounds.
+
+    Machine:
+
+    * `engine`: "parallel", "reference" (plain and slow, to compare with), or "flower" (`evenfed compare`).
+    * `device`: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+    * `precision`: of the parallel engine's matrix products on a GPU: "fp32", "tf32" or "bf16"; parameters stay fp32.
+    """
 
     rounds: int = 100
-    lr: float = 0.05  # of the clients' optimiser
-    lr_schedule: ScheduleChoice = "constant"  # a name, {"name": ..., options}, or round -> factor of lr
-    optimizer: OptimizerChoice = "sgd"  # the clients': sgd, adam, adamw, or {"name": ..., torch.optim's options, keep}
-    clip: float | None = None  # the longest gradient of a client's step
-    batch_size: int | None = None  # None: the whole client in one batch
+    lr: float = 0.05
+    lr_schedule: ScheduleChoice = "constant"
+    optimizer: OptimizerChoice = "sgd"
+    clip: float | None = None
+    batch_size: int | None = None
     local_epochs: int = 1
-    local_steps: int | None = None  # instead of local_epochs: batches go on over the client's data
-    augment: AugmentationChoice = None  # a name, {"name": ..., options}, or (batch, draw) -> batch: evenfed.augment
-    drop_last: bool = False  # leave out a pass's short last batch, unless it is the only one
-    seed: int = 0  # of the initial model, batches and participation
-    batch_seed: int | None = None  # of batches, dropout and augmentation alone; None: that is `seed` too
-    participation: float | int = 1.0  # a float is a fraction of the clients, an int their number
-    prox: float = 0.0  # FedProx's pull of the local model towards the incoming one
-    server_lr: float = 1.0  # below 1 it damps
-    server_optimizer: ServerOptimizer = None  # torch.optim name, {"name": ..., options}, or params -> optimiser
-    smooth: float | None = None  # weigh by (1 - a) old + a new loss; None: by the new loss alone
-    average: float | None = None  # deploy the mean of all models so far, each counting this much less than the next
-    weigh_at: WeighAt = "current"  # average: weigh by the losses of the average
-    guard: GuardChoice = None  # on, off, or a table of numbers; None: on in Flower, off in the simulator
-    start: Start = "common"  # own: each client draws its own model before round 0
-    batch_norm: BatchNorm = "shared"  # local: each client keeps its own (FedBN); frozen: statistics stay as they are
+    local_steps: int | None = None
+    augment: AugmentationChoice = None
+    drop_last: bool = False
+    seed: int = 0
+    batch_seed: int | None = None
+    participation: float | int = 1.0
+    prox: float = 0.0
+    server_lr: float = 1.0
+    server_optimizer: ServerOptimizer = None
+    smooth: float | None = None
+    average: float | None = None
+    weigh_at: WeighAt = "current"
+    guard: GuardChoice = None
+    start: Start = "common"
+    batch_norm: BatchNorm = "shared"
     engine: EngineName = "parallel"
-    device: str = "auto"  # cuda if there is one, else cpu
-    precision: Precision = "fp32"  # of the parallel engine's products on a GPU; parameters are kept in full
-    metric: MetricName | None = None  # what clients are judged by; None: accuracy (the score), or loss without one
-    evaluate_every: int = 1  # rounds; 0: at the end only
-    evaluate_participation: float | int = 1.0  # a fraction of the clients, or their number: the same ones every time
-    last_rounds: int = 20  # averages over the end of a run cover the evaluations of this many rounds
+    device: str = "auto"
+    precision: Precision = "fp32"
+    metric: MetricName | None = None
+    evaluate_every: int = 1
+    evaluate_participation: float | int = 1.0
+    last_rounds: int = 20
 
     def __post_init__(self) -> None:
         unwrap_fields(self)
@@ -81,11 +125,8 @@ class Settings:
         is_number = _is_finite(self.prox)
         if not is_number or not 0 <= self.prox <= LARGEST_FACTOR:
             raise InputError(f"prox={self.prox!r}: give a finite number of at least 0, at most {LARGEST_FACTOR:g}")
-        smooth = self.smooth
-        if smooth is not None:
-            _check_positive("smooth", smooth)
-            if smooth > 1:
-                raise InputError(f"smooth={smooth} is out of range; give a number in (0, 1], or leave it out")
+        if self.smooth is not None:
+            _check_share("smooth", self.smooth)
         if self.average is not None:
             check_decay(self.average)
         check_weigh_at(self.weigh_at, self.average)
@@ -153,12 +194,18 @@ class Settings:
         return _number_of("evaluate_participation", self.evaluate_participation, eligible, "test")
 
     @property
-    def caution(self) -> str | None:
-        """What may not be meant: one client is written like a fraction."""
+    def cautions(self) -> list[str]:
+        """Options that may not be meant."""
+        cautions = []
         participation = self.participation
         if isinstance(participation, int) and participation == 1:
-            return "participation=1 is one client per round; everyone is 1.0"
-        return None
+            cautions.append("participation=1 is one client per round; everyone is 1.0")
+        if self.drop_last and self.batch_size is None:
+            cautions.append("drop_last has no effect without batch_size: each client is one whole batch")
+        optimizer = optimizer_of(self.optimizer)
+        if isinstance(optimizer, SGD) and optimizer.momentum >= 1:
+            cautions.append(f"momentum={optimizer.momentum} makes every step longer than the last; usual is 0.9")
+        return cautions
 
     @property
     def batching(self) -> Batching:
@@ -284,61 +331,12 @@ VARIANT = (
 )
 
 
-_OTHER_NAMES = {  # what others call an option
-    "learning_rate": "lr",
-    "step_size": "lr",
-    "eta": "lr",
-    "epochs": "local_epochs",
-    "epoch": "local_epochs",
-    "steps": "local_steps",
-    "fraction_fit": "participation",
-    "max_grad_norm": "clip",
-    "mu": "prox",
-    "proximal_mu": "prox",
-    "server_learning_rate": "server_lr",
-}
-_OF_OPTIMIZER = {  # options of the clients' optimiser: one that has them
-    "momentum": "sgd",
-    "weight_decay": "sgd",
-    "nesterov": "sgd",
-    "dampening": "sgd",
-    "betas": "adam",
-    "amsgrad": "adam",
-}
-
-
-def refuse_unknown(kind: str, options: Mapping[str, Any], allowed: Sequence[str]) -> None:
-    """Refuse an option that is not allowed. One that has another name elsewhere is told its name here."""
-    for name, value in options.items():
-        if name not in allowed:
-            raise unknown(kind, name, allowed, _hint(name, value, allowed))
-
-
-def _hint(name: str, value: Any, allowed: Sequence[str]) -> str | None:
-    """What to give instead of an option that other libraries have; None: none that is known has it."""
-    if name in _OTHER_NAMES and _OTHER_NAMES[name] in allowed:
-        return f"did you mean '{_OTHER_NAMES[name]}'?"
-    if name in _OF_OPTIMIZER:
-        kind = _OF_OPTIMIZER[name]
-        in_toml = f'{{name = "{kind}", {name} = {json.dumps(value, default=str)}}}'
-        in_python = {"name": kind, name: value}
-        return f"give it to the optimizer: optimizer = {in_toml}, in Python optimizer={in_python}."
-    return None
-
-
-def extended(choice: Any, option: str, value: Any) -> dict[str, Any]:
-    """A choice by name, or by a table, with one more of its options set.
-
-    >>> extended("sgd", "momentum", 0.9)
-    {'name': 'sgd', 'momentum': 0.9}
-    """
-    table: dict[str, Any] = {}
-    if isinstance(choice, Mapping):
-        table.update(choice)
-    elif choice is not None:
-        table["name"] = choice
-    table[option] = value
-    return table
+def cautions_of(every: Iterable[Settings]) -> list[str]:
+    """The cautions of several runs' settings, each once."""
+    cautions: dict[str, None] = {}
+    for settings in every:
+        cautions.update(dict.fromkeys(settings.cautions))
+    return list(cautions)
 
 
 def _torch_optimizers() -> dict[str, type]:
@@ -358,6 +356,11 @@ def _is_finite(value: Any) -> bool:
 def _check_positive(name: str, value: Any) -> None:
     if not _is_finite(value) or not 0 < value <= LARGEST_FACTOR:
         raise InputError(f"{name}={value!r}: give a finite number above 0, at most {LARGEST_FACTOR:g}")
+
+
+def _check_share(name: str, value: Any) -> None:
+    if not _is_finite(value) or not 0 < value <= 1:
+        raise InputError(f"{name}={value!r}: give a number above 0, at most 1, or leave it out")
 
 
 def _check_participation(name: str, value: Any) -> None:

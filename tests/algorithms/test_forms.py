@@ -279,6 +279,40 @@ def test_an_objective_whose_gradient_cannot_be_taken_is_told(objective, told):
             use()
 
 
+@pytest.mark.parametrize(
+    ("name", "hook", "signature"),
+    [
+        ("objective", lambda self, losses: losses.mean(), r"objective\(self, losses, shares\): too many"),
+        ("plan", lambda self, round: None, r"plan\(self, round, memory\)"),
+        ("local_loss", lambda self, loss, extra: loss, r"local_loss\(self, loss\): missing a required"),
+    ],
+)
+def test_a_hook_that_does_not_take_its_arguments_is_told(name, hook, signature):
+    cls = own(Algorithm, **{name: hook})
+    for use in (lambda: compared([cls]), lambda: check_algorithm(cls())):
+        with pytest.raises(InputError, match=rf"\.{name} is called as {signature}"):
+            use()
+    assert own(Algorithm, objective=lambda self, *parts: parts[0].mean())()
+
+
+def test_weights_that_are_not_finite_from_the_start_are_told():
+    cls = own(Algorithm, objective=lambda self, losses, shares: (shares * (losses - 1e9).sqrt()).sum())
+    with pytest.raises(InputError, match="mine: the weights are not finite in round 1, from finite losses"):
+        compared([cls])
+
+
+def test_an_objective_that_falls_with_the_losses_is_told():
+    cls = own(Algorithm, objective=lambda self, losses, shares: -(shares @ losses))
+    with pytest.warns(UserWarning, match="broke down.* Try an objective that grows with the clients' losses"):
+        compared([cls])
+
+
+def test_a_model_function_that_takes_arguments_is_told():
+    for make in (lambda seed: torch.nn.Linear(4, 3), torch.nn.Linear):
+        with pytest.raises(InputError, match="model cannot be called without arguments"):
+            evenfed.compare(make, [evenfed.Client((torch.ones(2, 4), torch.zeros(2).long()))], ["fedavg"])
+
+
 def test_an_objective_beside_a_plan_must_be_one_number():
     def plan(self, round, memory):
         return Plan(round.ids, round.shares), memory

@@ -218,6 +218,34 @@ def test_delta_fl_keeps_all_clients_tied_at_the_threshold():
     assert close(exactly.weights, (300 / 1000, 400 / 1000, 300 / 1000))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "losses", "alpha", "weights"),
+    [
+        ([10, 10, 10, 10], [1, 1, 0, 0], 0.3, (0.5, 0.5, 0, 0)),
+        ([10, 30, 20, 40], [1, 1, 1, 1], 0.2, (0.1, 0.3, 0.2, 0.4)),
+        ([10, 30, 20, 40], [1, 2, 1, 0], 0.45, (0.05 / 0.45, 0.3 / 0.45, 0.1 / 0.45, 0)),
+    ],
+)
+def test_exact_delta_fl_divides_what_is_left_among_tied_clients_by_size(sizes, losses, alpha, weights):
+    algorithm = DeltaFL(alpha=alpha, exact=True)
+    for order in (list(range(4)), [3, 1, 0, 2]):
+        server = evenfed.Server.start(algorithm, torch.zeros(1), [sizes[i] for i in order], lr=0.1)
+        plan = evenfed.open_round(server, [float(losses[i]) for i in order]).plan
+        planned = dict(zip(plan.ids.tolist(), plan.weights.tolist(), strict=True))
+        assert [planned.get(place, 0) for place in range(4)] == pytest.approx([weights[i] for i in order])
+
+
+def test_climb_takes_a_step_whose_weights_sum_to_less_than_nothing():
+    server, _ = example_round(CLIMB())
+    server = dataclasses.replace(server, memory={"dual": torch.tensor([0.0, 0.0, 9.0]).double()})
+    turn = evenfed.open_round(server, LOSSES[:2], torch.tensor([0, 1]))
+    assert close(turn.plan.weights, (-1, -1))
+    after, record = evenfed.close_round(turn, [evenfed.Update(i, torch.ones(2).double()) for i in (0, 1)])
+    assert not record.skipped and close(after.params, (server.params + 2).tolist())
+    _, record = evenfed.close_round(turn, [evenfed.Update(0, torch.ones(2).double())])
+    assert record.skipped  # the planned total cannot be restored
+
+
 def test_climb_second_round():
     server, _ = example_round(CLIMB(epsilon=0.1, lr_dual=1))
     assert close(server.memory["dual"], (0.24444444, 0, 0))
@@ -296,12 +324,12 @@ def test_fedmgda_around_the_shares():
 
 
 def test_fedfv_projections():
-    from evenfed.core.maths import off_conflict
+    from evenfed.core.maths import project_off_conflicts
 
     gram, rows = DELTAS @ DELTAS.T, torch.eye(3).double()
-    off_third = off_conflict(rows[1:2], rows[2], gram, torch.tensor([True]))
+    off_third = project_off_conflicts(rows[1:2], rows[2], gram, torch.tensor([True]))
     assert close(off_third @ DELTAS, [[0.5, 0.5]])
-    off_second = off_conflict(rows[2:3], rows[1], gram, torch.tensor([True]))
+    off_second = project_off_conflicts(rows[2:3], rows[1], gram, torch.tensor([True]))
     assert close(off_second @ DELTAS, [[0.5, 0.0]])
 
 

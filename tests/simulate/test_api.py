@@ -1,6 +1,7 @@
 """The Python interface as a researcher uses it, and every way to misuse it."""
 
 import copy
+import dataclasses
 import json
 import math
 import warnings
@@ -338,7 +339,7 @@ BAD = [
     ({"epochs": 2}, "did you mean 'local_epochs'"),
     (
         {"momentum": 0.9},
-        r"optimizer = \{name = \"sgd\", momentum = 0.9\}, in Python optimizer=\{'name': 'sgd', 'momentum': 0.9\}\. All",
+        r"optimizer = \{name = \"sgd\", momentum = 0.9\}, in Python optimizer=\{'name': 'sgd', 'momentum': 0.9\}\.$",
     ),
     ({"nesterov": True}, r"nesterov = true\}, in Python optimizer=\{'name': 'sgd', 'nesterov': True\}"),
     ({"progres": False}, "did you mean 'progress'"),
@@ -436,10 +437,17 @@ def test_numpy_scalars_in_entries_and_seeds():
             seed_list(wrong)
 
 
-def test_compare_lists_its_own_arguments():
-    with pytest.raises(evenfed.InputError, match="did you mean 'noise_floor'") as refused:
+def test_every_setting_is_explained():
+    for field in dataclasses.fields(evenfed.Settings):
+        assert f"* `{field.name}`:" in evenfed.Settings.__doc__
+
+
+def test_compare_lists_its_own_arguments_unless_it_guesses_one():
+    with pytest.raises(evenfed.InputError, match=r"did you mean 'noise_floor'\?$"):
         evenfed.compare(small_model(), federation(), noise_flor=False)
-    allowed = str(refused.value).partition("Allowed: ")[2].split(", ")
+    with pytest.raises(evenfed.InputError, match="'temperature'") as refused:
+        evenfed.compare(small_model(), federation(), temperature=1)
+    allowed = str(refused.value).partition("allowed: ")[2].split(", ")
     assert {"seeds", "workers", "loss", "lr"} <= set(allowed) and "seed" not in allowed
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 
 import numpy as np
 import pytest
@@ -94,6 +95,27 @@ def hit_rate(out, y):
     return (out.argmax(1) == y).float().mean()
 
 
+def one_hot(x):
+    return F.one_hot(positive(x), 3)
+
+
+def swapped(y, out):
+    return F.cross_entropy(out, y, reduction="none")
+
+
+def nan_loss(out, y):
+    return own_row(out, y) * torch.nan
+
+
+class InPlace(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+
+    def forward(self, x):
+        x += 1
+        return super().forward(x)
+
+
 BAD = {
     "broadcast loss": (logit, total, {"loss": squared}, r"loss gave \[8, 8\] for 8 examples.*\[8, 1\].*targets \[8\]"),
     "torch's broadcast loss": (logit, total, {"loss": nn.MSELoss(reduction="none")}, r"losses\.mse"),
@@ -122,6 +144,36 @@ BAD = {
     "classes last, many": (Sequences, lambda x: 4 * (x > 0).long(), {}, r"\[8, 4, 5\].*movedim\(-1, 1\)"),
     "a batch of one loses its axis": (Squeezed, total, {"loss": squared}, r"squeeze\(-1\)"),
     "a column of classes": (lambda: nn.Linear(4, 3), lambda x: positive(x)[:, None], {}, r"give y\.squeeze\(1\)"),
+    "one-hot whole numbers": (lambda: nn.Linear(4, 3), one_hot, {}, r"give the class numbers: y\.argmax\(1\)"),
+    "one-hot for a named loss": (lambda: nn.Linear(4, 3), one_hot, {"loss": "cross_entropy"}, r"y\.argmax\(1\)"),
+    "numbers from three outputs": (lambda: nn.Linear(4, 3), positive, {"loss": "mse"}, "for classes leave `loss` out"),
+    "a binary loss of two outputs": (
+        lambda: nn.Linear(4, 2),
+        positive,
+        {"loss": "binary"},
+        "takes one logit per example",
+    ),
+    "swapped arguments": (lambda: nn.Linear(4, 3), positive, {"loss": swapped}, r"it takes \(targets, outputs\)"),
+    "a class of torch": (
+        lambda: nn.Linear(4, 2),
+        positive,
+        {"loss": nn.CrossEntropyLoss},
+        "is a class; give an instance",
+    ),
+    "a mean of torch": (
+        lambda: nn.Linear(4, 2),
+        positive,
+        {"loss": nn.CrossEntropyLoss()},
+        "loss='cross_entropy' does",
+    ),
+    "a loss of NaN": (lambda: nn.Linear(4, 1), total, {"loss": nan_loss}, "loss is not finite for any of 8 training"),
+    "an augmentation of another shape": (
+        lambda: nn.Linear(4, 2),
+        positive,
+        {"augment": lambda batch, draw: batch[:, :2]},
+        r"what augment makes, inputs \[2\] float32 of \[4\]",
+    ),
+    "a model that writes to its inputs": (InPlace, positive, {}, "changes its inputs in place"),
     "no gradient": (lambda: nn.Linear(4, 2), positive, {"loss": scores.top1}, "no gradient"),
 }
 
@@ -339,3 +391,132 @@ def test_models_with_batch_norm_and_dropout_pass_the_checks():
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
     result = evenfed.train(model, clients(positive), batch_size=3, **CPU)
     assert result.accuracy is not None
+
+
+@ENGINES
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("token", [12, -1])
+def test_an_example_that_the_model_fails_on_is_named_with_its_client(engine, part, token):
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 2))
+    made = []
+    for k in range(5):
+        parts = {}
+        for name in ("train", "test"):
+            tokens = torch.randint(0, 10, (40, 3))
+            if k == 3 and name == part:
+                tokens[35, 1] = token
+            parts[name] = (tokens, torch.randint(0, 2, (40,)))
+        made.append(evenfed.Client(**parts, name=f"site{k}"))
+    told = rf"client site3, {part}: the model fails on example 35 \(IndexError.* must lie in 0 .. 9"
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.train(model, made, engine=engine, **CPU)
+
+
+def test_an_error_that_no_example_causes_stays_what_it_is():
+    calls = []
+
+    def loss(out, y):
+        calls.append(1)
+        if len(calls) == trained_at:
+            raise OverflowError("once")
+        return F.cross_entropy(out, y, reduction="none")
+
+    trained_at = -1
+    evenfed.train(nn.Linear(4, 2), clients(positive), loss=loss, engine="reference", **CPU)
+    trained_at = len(calls)  # the last call of the same run
+    calls.clear()
+    with pytest.raises(OverflowError, match="once"):
+        evenfed.train(nn.Linear(4, 2), clients(positive), loss=loss, engine="reference", **CPU)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.uint16])
+def test_class_numbers_of_any_whole_type_are_taken(kind):
+    result = evenfed.train(nn.Linear(4, 2), clients(lambda x: positive(x).to(kind)), score="accuracy", **CPU)
+    assert result.accuracy is not None
+
+
+def test_targets_beyond_the_classes_name_their_client():
+    made = clients(positive)
+    x, y = made[2].train
+    made[2] = evenfed.Client((x, y + 4), name="odd")
+    with pytest.raises(evenfed.InputError, match="client odd, train: targets go up to 5 but the model scores 2"):
+        evenfed.train(nn.Linear(4, 2), made, **CPU)
+    made[2] = evenfed.Client((x, y - 3), name="odd")
+    with pytest.raises(evenfed.InputError, match="client odd, train: targets go down to -"):
+        evenfed.train(nn.Linear(4, 2), made, **CPU)
+
+
+def ending(model, make):
+    with torch.no_grad():
+        make(model[-1])
+    return model
+
+
+PROBABILITIES = {
+    "sigmoid": (lambda: nn.Sequential(logit(), nn.Sigmoid()), "binary", True),
+    "softmax": (lambda: nn.Sequential(nn.Linear(4, 2), nn.Softmax(1)), None, True),
+    "one logit": (logit, "binary", False),
+    "small outputs around a half": (
+        lambda: ending(nn.Sequential(nn.Linear(4, 1)), lambda last: (last.weight.zero_(), last.bias.fill_(0.5))),
+        "binary",
+        False,
+    ),
+    "a last layer of zeros": (
+        lambda: ending(nn.Sequential(nn.Linear(4, 2)), lambda last: (last.weight.zero_(), last.bias.zero_())),
+        None,
+        False,
+    ),
+    "a ReLU at the end": (lambda: nn.Sequential(nn.Linear(4, 2), nn.ReLU()), None, False),
+    "log-probabilities": (lambda: nn.Sequential(nn.Linear(4, 2), nn.LogSoftmax(1)), None, False),
+}
+
+
+@pytest.mark.parametrize("case", PROBABILITIES)
+def test_a_softmax_or_sigmoid_at_the_end_of_the_model_is_noticed(case):
+    make, loss, is_told = PROBABILITIES[case]
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = make()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            evenfed.train(model, clients(positive), loss=loss, **CPU)
+        assert any("softmax or a sigmoid" in str(warning.message) for warning in caught) == is_told
+
+
+def test_options_without_effect_and_steps_that_grow_are_warned_of():
+    for options, told in (
+        ({"drop_last": True}, "drop_last has no effect without batch_size"),
+        ({"optimizer": {"name": "sgd", "momentum": 1.5}}, "momentum=1.5 makes every step longer"),
+    ):
+        with pytest.warns(UserWarning, match=told):
+            evenfed.train(nn.Linear(4, 2), clients(positive), **options, **CPU)
+
+
+def test_a_model_that_counts_its_calls_is_said_to():
+    class Counting(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) * (1 + self.calls % 7)
+
+    made = clients(positive, count=6)
+    assert "other outputs at every call" in evenfed.train(Counting(4, 2), made, **CPU).engine
+
+
+@pytest.mark.parametrize("positions", [(), (4,)])
+def test_cross_entropy_is_torchs_to_the_bit(positions):
+    torch.manual_seed(0)
+    targets = torch.randint(0, 5, (3, 6, *positions))
+    targets[0, 0] = -100  # torch leaves it out
+    by_torch = functools.partial(F.cross_entropy, reduction="none")
+    results = []
+    for loss in (by_torch, losses.cross_entropy):
+        outputs = torch.randn(3, 6, 5, *positions, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        stacked = torch.func.vmap(loss)(outputs, targets)
+        results.append((stacked, *torch.autograd.grad(stacked.square().sum(), outputs)))
+        assert torch.equal(stacked[1], loss(outputs[1], targets[1]))
+    assert all(torch.equal(wanted, ours) for wanted, ours in zip(*results, strict=True))
+    likelihoods = torch.full((6, 5), 0.2)
+    outputs_of = torch.randn(6, 5)
+    assert torch.equal(by_torch(outputs_of, likelihoods), losses.cross_entropy(outputs_of, likelihoods))

@@ -1,6 +1,8 @@
 """Two engines, one result: for every algorithm, model kind, stack size and number of stacked runs."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -204,6 +206,7 @@ def test_tracing_changes_nothing(monkeypatch):
     runs = [Run("semi_vred", evenfed.algorithms.SemiVRed(), settings)]
     eager = run(lambda p: Stacked(p, 64), runs, problem)
     monkeypatch.setattr(tracing, "PAYS_OFF_AFTER", 2)
+    monkeypatch.setattr(tracing, "PAYS_OFF_WITH_COMPILER", 2)
     engines = []
 
     def traced(p):
@@ -214,6 +217,17 @@ def test_tracing_changes_nothing(monkeypatch):
     assert engines[0].traced[None].traces and engines[0].shared_values[(problem.loss,)].traces
     assert torch.equal(eager[0][0], replayed[0][0])
     assert all((a[0].losses == b[0].losses)[[0, 2, 3, 4]].all() for a, b in zip(eager[1], replayed[1], strict=True))
+
+
+def test_a_short_run_on_a_cpu_does_not_import_torchs_compiler():
+    script = """
+import sys, torch, evenfed
+clients = [evenfed.Client((torch.randn(9, 4), torch.randint(0, 3, (9,)))) for _ in range(5)]
+evenfed.train(torch.nn.Linear(4, 3), clients, rounds=70, device="cpu", progress=False)
+print([name for name in ("sympy", "torch._dynamo", "torch._inductor") if name in sys.modules])
+"""
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[]"
 
 
 def problem_of(model, clients=None, **options) -> Problem:

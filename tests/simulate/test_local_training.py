@@ -34,8 +34,12 @@ OPTIMIZERS = [
     {"name": "adam", "betas": [0.7, 0.9], "eps": 1e-3, "weight_decay": 0.1, "amsgrad": True},
     {"name": "adamw"},
     {"name": "AdamW", "weight_decay": 0.3, "amsgrad": True},
+    {"name": "rmsprop"},
+    {"name": "rmsprop", "alpha": 0.8, "eps": 1e-3, "momentum": 0.7, "centered": True, "weight_decay": 0.1},
+    {"name": "adagrad", "lr_decay": 0.2, "weight_decay": 0.1},
 ]
 CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+CLASSES |= {"rmsprop": torch.optim.RMSprop, "adagrad": torch.optim.Adagrad}
 
 
 def clients(sizes=(9, 6, 2)):
@@ -186,7 +190,7 @@ def test_algorithms_see_the_learning_rate_of_the_round(algorithm):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"optimizer": "adagrad"}, r"unknown optimizer 'adagrad'.*sgd, adam, adamw"),
+        ({"optimizer": "lion"}, r"unknown optimizer 'lion'.*sgd, adam, adamw, rmsprop, adagrad"),
         ({"optimizer": {"name": "adam", "momentum": 0.9}}, r"unknown option of optimizer adam 'momentum'.*betas"),
         ({"optimizer": {"name": "sgd", "lr": 0.1}}, r"an option of its own; give lr=0.1"),
         ({"optimizer": {"name": "sgd", "momentum": -1}}, r"momentum=-1; give a finite number of at least 0"),
@@ -194,7 +198,7 @@ def test_algorithms_see_the_learning_rate_of_the_round(algorithm):
         ({"optimizer": {"name": "adam", "betas": [0.9, 1]}}, r"betas=1; give a number of at least 0 and below 1"),
         ({"optimizer": {"name": "adam", "betas": 0.9}}, r"betas=0.9; give two numbers"),
         ({"optimizer": {"name": "sgd", "keep": 1}}, r"keep=1; give true or false"),
-        ({"optimizer": 3}, r"optimizer=3: give a name \(sgd, adam, adamw\)"),
+        ({"optimizer": 3}, r"optimizer=3: give a name \(sgd, adam, adamw, rmsprop, adagrad\)"),
         ({"clip": 0}, r"clip=0: give a finite number above 0"),
         ({"local_steps": 0}, r"local_steps=0: give a whole number, at least 1"),
         ({"local_steps": 5, "local_epochs": 2}, r"give one of them"),

@@ -36,6 +36,9 @@ def train(model=None, clients=CLIENTS, **options):
         ({"server_optimizer": torch.optim.LBFGS}, "LBFGS cannot take a step.*without a closure"),
         ({"server_optimizer": lambda p: torch.optim.SparseAdam(p)}, "SparseAdam cannot take a step.*dense gradient"),
         ({"server_optimizer": 5}, "server_optimizer=5: give a name"),
+        ({"optimizer": torch.optim.SGD([torch.ones(1)], lr=1)}, "optimizer=<SGD>: give a name"),
+        ({"smooth": 0}, "smooth=0: give a number above 0, at most 1"),
+        ({"lrr": 1}, r"did you mean 'lr'\?$"),
         ({"server_optimizer": {"name": "adam", "lr": 1}}, "give server_lr=1"),
         ({"optimizer": {"name": "adam", "lr": 1}}, "give lr=1"),
         ({"loss": lambda outputs, targets: outputs.argmax(1)}, "loss has no gradient with respect to the outputs"),
@@ -45,6 +48,7 @@ def train(model=None, clients=CLIENTS, **options):
     ],
 )
 def test_options(options, told):
+    torch.manual_seed(0)
     with pytest.raises(InputError, match=told):
         train(**options)
 

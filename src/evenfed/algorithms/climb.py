@@ -13,9 +13,14 @@ class CLIMB(Algorithm):
     """Uniform mean loss, with every client's loss held within ε of the mean by a dual variable λ_i ≥ 0.
 
     min (1/n) Σ f_i  s.t.  f_i − f̄ ≤ ε;  w_i = (1 + λ_i − mean λ) / m,  λ_i ← clip(λ_i + γ (f_i − f̄ − ε)/n, 0, 100)
+
+    With partial participation the weights sum to 1 in expectation only. In one round their sum may be zero or negative;
+    the step is then taken as defined, away from the drawn clients' optima. A smaller step γ, or more clients per round,
+    prevents it.
     """
 
     reference = "Shen et al., 2022"
+    any_sum = True
     epsilon: float = hyper(
         0.1, "margin above the mean", least=0, reason="it is a margin", fedavg="∞ (uniform)", grid=(0.01, 0.1, 0.5, 1.0)
     )
@@ -25,7 +30,7 @@ class CLIMB(Algorithm):
         least=0,
         reason="a negative step would reward violations",
         fedavg="0 (uniform FedAvg)",
-        danger="a weight turns negative once mean λ exceeds λ_i + 1",
+        danger="a weight turns negative once mean λ exceeds λ_i + 1; with few clients per round even their sum may",
     )
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
-from ..core.maths import kept_tail
+from ..core.maths import upper_tail_mask
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class DeltaFL(Algorithm):
     """
 
     reference = "Laguel et al., 2021 (simplicial-fl)"
-    not_private = "it trains the clients above a quantile of the losses, which no sum of them tells"
+    not_private = "it trains the clients above a quantile of the losses, which no sum of losses gives"
     alpha: float = hyper(
         0.5,
         "tail mass kept",
@@ -32,14 +32,15 @@ class DeltaFL(Algorithm):
 
     def _tail(self, losses: Tensor, shares: Tensor) -> Tensor:
         if not self.exact:
-            kept = torch.where(kept_tail(losses, shares, self.alpha), shares, 0.0)
+            kept = torch.where(upper_tail_mask(losses, shares, self.alpha), shares, 0.0)
             return kept / kept.sum()
-        worst_first = losses.argsort(descending=True)
-        own = shares[worst_first]
-        before = own.cumsum(0) - own
-        left = (self.alpha - before).clamp(min=0)
-        taken = torch.minimum(own, left)
-        return torch.zeros_like(shares).scatter(0, worst_first, taken / taken.sum())
+        levels, level = losses.unique(return_inverse=True)  # clients of equal loss share what is left, by size
+        masses = torch.zeros_like(levels).index_add(0, level, shares)
+        worse = masses.sum() - masses.cumsum(0)
+        left = (self.alpha - worse).clamp(min=0)
+        kept = (left / masses).clamp(max=1)
+        taken = shares * kept[level]
+        return taken / taken.sum()
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         return self._tail(losses.detach(), shares) @ losses

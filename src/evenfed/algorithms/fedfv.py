@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..core.algorithm import Algorithm, Memory, Plan, Round, hyper
-from ..core.maths import off_conflict, stretched
+from ..core.maths import project_off_conflicts, rescaled_to_norm_of
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class FedFV(Algorithm):
         projected = rows[:m].clone()
         for j in ascending:  # the original δ_j, one after another, for all i at once
             others = movable & (index != j)
-            projected = off_conflict(projected, rows[j], gram, others)
+            projected = project_off_conflicts(projected, rows[j], gram, others)
         mean = projected.mean(0, keepdim=True)
         if round.index + 1 >= self.tau:
             for age in reversed(range(self.tau)):
                 conflicts = gram @ mean[0] < 0
                 opposed = conflicts & (ages == age)
                 together = rows[opposed].sum(0)
-                mean = off_conflict(mean, together, gram, opposed.any())
+                mean = project_off_conflicts(mean, together, gram, opposed.any())
         plain_mean = rows[:m].mean(0)
-        return stretched(mean[0], plain_mean, gram), memory
+        return rescaled_to_norm_of(mean[0], plain_mean, gram), memory

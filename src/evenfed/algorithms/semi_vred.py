@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..core.algorithm import Algorithm, Mean, PrivateInputs, PrivatePart, hyper
-from ..core.maths import capped
+from ..core.maths import capped_beta
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class SemiVRed(Algorithm):
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         mean = shares @ losses
         excess = (losses - mean).clamp(min=0)
-        beta = capped(self.beta, self.safe, spread=shares @ excess)
+        beta = capped_beta(self.beta, self.safe, spread=shares @ excess)
         return mean + beta * shares @ excess**2
 
     def private(self, own: PrivateInputs, mean: Mean) -> PrivatePart:
         mean_loss = mean(own.loss)
         excess = (own.loss - mean_loss).clamp(min=0)
         s = mean(excess).clamp(min=0)
-        beta = capped(self.beta, self.safe, spread=s)
+        beta = capped_beta(self.beta, self.safe, spread=s)
         weight = 1 + 2 * beta * (excess - s)
         objective = mean_loss + beta * excess**2
         return PrivatePart(weight, objective)

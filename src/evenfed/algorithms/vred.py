@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..core.algorithm import Algorithm, Mean, Memory, PrivateInputs, PrivatePart, WeightTerms, hyper
 from ..core.errors import InputError
-from ..core.maths import capped
+from ..core.maths import capped_beta
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class VRed(Algorithm):
 
     def objective(self, losses: Tensor, shares: Tensor) -> Tensor:
         mean = shares @ losses
-        beta = capped(self.beta, self.safe, spread=mean - losses.min())
+        beta = capped_beta(self.beta, self.safe, spread=mean - losses.min())
         return mean + beta * shares @ (losses - mean) ** 2
 
     def terms(self, ids: Tensor, losses: Tensor, sizes: Tensor, memory: Memory) -> WeightTerms:
@@ -43,7 +43,7 @@ class VRed(Algorithm):
         if self.safe is not None:
             raise InputError(
                 "vred with `safe` cannot run with private=True: its bound needs the smallest loss, which no sum of "
-                "losses tells. Leave `safe` out, or use semi_vred, whose bound is a sum"
+                "losses gives. Leave `safe` out, or use semi_vred, whose bound is a sum"
             )
         mean_loss = mean(own.loss)
         gap = own.loss - mean_loss

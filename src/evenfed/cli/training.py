@@ -29,6 +29,7 @@ from ..report.document import Report
 from ..report.files import PAGE, prepare, write_page, write_report, write_search_page
 from ..report.tables import brief, summary
 from ..report.write import FORMATS, pages, terminal
+from ..settings import cautions_of
 from ..spread.options import SpreadOptions
 from .console import NOT_DRAWN, console, say
 
@@ -43,7 +44,7 @@ def prints_the_same(experiment: Experiment) -> bool:
     if experiment.track:
         return False
     runs, _ = experiment.runs()
-    has_cautions = any(planned.settings.caution is not None for planned in runs)
+    has_cautions = any(planned.settings.cautions for planned in runs)
     are_built_in = all(planned.algorithm.name in BUILT_IN for planned in runs)
     return are_built_in and not has_cautions
 
@@ -230,8 +231,6 @@ def experiment_of(
     runs, _ = experiment.runs()
     if algorithms is not None:
         refuse_repeated(runs, from_file=entries)
-    cautions = dict.fromkeys(run.settings.caution for run in runs)
-    for caution in cautions:
-        if caution is not None:
-            say(f"evenfed: {caution}")
+    for caution in cautions_of(run.settings for run in runs):
+        say(f"evenfed: {caution}")
     return experiment

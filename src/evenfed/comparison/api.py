@@ -16,11 +16,12 @@ from ..callbacks import Callback, Callbacks, callback_list
 from ..callbacks.registry import deciding
 from ..clients.pooling import ClientsLike
 from ..core.algorithm import Algorithm
+from ..core.choices import refuse_unknown
 from ..core.errors import InputError, Interruption
 from ..core.server import Record
 from ..core.verbosity import Verbosity
 from ..losses import LossFunction
-from ..settings import Settings, refuse_unknown
+from ..settings import Settings
 from ..simulate.initial_models import InitialModels, drawn_by
 from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from .. import models, trees
 from ..callbacks.registry import Chosen, by_name, chosen, deciding
 from ..clients.client import Pool
+from ..core.choices import extended
 from ..core.errors import InputError, check_choice, unknown
 from ..core.files import plain_file
 from ..data import DataSettings, Federation
 from ..experiments import located, named_after
-from ..settings import VARIANT, Settings, extended
+from ..settings import VARIANT, Settings
 from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem, initial_model
 from ..simulate.state import Run

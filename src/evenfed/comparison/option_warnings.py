@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from ..clients.pooling import ClientsLike
-from ..settings import Settings
+from ..settings import Settings, cautions_of
 from ..simulate.engines.stackability import check_training, depends_on_chance
 from ..simulate.initial_models import InitialModels
 from ..simulate.problem import Problem
@@ -26,9 +26,9 @@ def without_effect(settings: Settings) -> list[str]:
 
 def warn_of_options(runs: Sequence[Run], clients: ClientsLike) -> None:
     """Once of each option that may not be meant."""
-    cautions = dict.fromkeys(run.settings.caution for run in runs)
-    for caution in cautions:
-        if caution is not None and len(clients) > 1:
+    for caution in cautions_of(run.settings for run in runs):
+        is_of_participation = caution.startswith("participation")
+        if len(clients) > 1 or not is_of_participation:
             warnings.warn(caution, stacklevel=3)
 
 

@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..core.choices import refuse_unknown
 from ..core.errors import InputError, unknown
 from ..data import DataSettings
-from ..settings import Settings, refuse_unknown
+from ..settings import Settings
 from . import loss_and_score
 
 _TOP = (

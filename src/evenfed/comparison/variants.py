@@ -10,11 +10,12 @@ from typing import Any
 
 from ..algorithms import find, plain
 from ..core.algorithm import Algorithm, build, check_declared
+from ..core.choices import refuse_unknown
 from ..core.class_checks import overridden
 from ..core.errors import InputError
 from ..core.scalars import unwrapped
 from ..core.tables import changed_fields
-from ..settings import VARIANT, Settings, refuse_unknown
+from ..settings import VARIANT, Settings
 
 _ENTRY = re.compile(r"\s*(?P<name>[^\[\]]+?)\s*(?:\[(?P<options>.*)\])?\s*")
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")

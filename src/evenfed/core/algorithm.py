@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .class_checks import check_fields, check_names
+from .class_checks import check_fields, check_names, check_signatures
 from .errors import InputError, unknown
 from .scalars import unwrapped
 
@@ -125,6 +125,7 @@ class Algorithm:
     needs: ClassVar[Literal["weights", "norms", "gram"]] = "weights"  # what must be known of the updates
     uses_losses: ClassVar[bool] = True  # whether `plan` or `mix` looks at the losses (so smoothing acts)
     sums_to_one: ClassVar[bool] = True  # whether the weights do under full participation
+    any_sum: ClassVar[bool] = False  # whether a step is also defined for weights that sum to zero or less
     needs_path: ClassVar[bool] = False  # whether `mix` looks at the clients' lr and local steps; `rescale` does at lr
     least_loss: ClassVar[float] = -math.inf  # below it the weights are not defined
     mixture: ClassVar[str | None] = None  # the entry of memory that spreads all weight over the clients
@@ -281,6 +282,7 @@ def check_declared(cls: type[Algorithm]) -> None:
     """Refuse a class that would not train what it seems to say."""
     check_fields(cls, Algorithm)
     check_names(cls, Algorithm)
+    check_signatures(cls, Algorithm)
 
 
 def build(cls: type[Algorithm], options: Mapping[str, Any]) -> Algorithm:

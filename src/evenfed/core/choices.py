@@ -1,10 +1,12 @@
 """What a user chooses by name: a class and its options, or a function of outputs and targets."""
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from .errors import InputError, unknown
+from .errors import InputError, shown, unknown
 
 Kind = TypeVar("Kind", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -36,7 +38,7 @@ def kind_and_options(
         ways = f"a name ({names}), or a table such as {example}"
         if otherwise is not None:
             ways = f"a name ({names}), a table such as {example}, or {otherwise}"
-        raise InputError(f"{what}={choice!r}: give {ways}")
+        raise InputError(f"{what}={shown(choice)}: give {ways}")
     options = dict(choice)
     name = str(options.pop("name"))
     kind = kinds.get(name.lower())
@@ -51,13 +53,17 @@ def kind_and_options(
 
 def check_options(what: str, kind: type, options: Iterable[str]) -> None:
     """Refuse an option that the class does not take, and name the nearest that it does."""
-    allowed = []
-    for parameter in inspect.signature(kind).parameters:
-        if parameter not in _GIVEN_APART:
-            allowed.append(parameter)
+    allowed = _options_of(kind)
     for option in options:
         if option not in allowed:
             raise unknown(f"option of {what}", option, allowed)
+
+
+@functools.cache
+def _options_of(kind: type) -> list[str]:
+    """What the class takes by keyword; cached, for it is asked in every round."""
+    parameters = inspect.signature(kind).parameters
+    return [name for name in parameters if name not in _GIVEN_APART]
 
 
 def function_of(
@@ -71,10 +77,74 @@ def function_of(
     <built-in function abs>
     """
     if isinstance(choice, str):
-        if choice not in named:
+        name = choice.lower()
+        if name not in named:
             raise unknown(what, choice, named)
-        return named[choice]
+        return named[name]
+    if isinstance(choice, type):
+        kind = choice.__name__
+        raise InputError(
+            f"{what}={kind} is a class; give an instance that returns one value per example, "
+            f"{kind}(reduction='none'), or one of the names {', '.join(named)}"
+        )
     if choice is not None and not callable(choice):
         names = ", ".join(named)
-        raise InputError(f"{what}={choice!r}: give a function of (outputs, targets), or one of {names}")
+        raise InputError(f"{what}={shown(choice)}: give a function of (outputs, targets), or one of {names}")
     return choice
+
+
+_OTHER_NAMES = {  # what others call an option
+    "learning_rate": "lr",
+    "step_size": "lr",
+    "eta": "lr",
+    "epochs": "local_epochs",
+    "epoch": "local_epochs",
+    "steps": "local_steps",
+    "fraction_fit": "participation",
+    "max_grad_norm": "clip",
+    "mu": "prox",
+    "proximal_mu": "prox",
+    "server_learning_rate": "server_lr",
+}
+_OF_OPTIMIZER = {  # options of the clients' optimiser: one that has them
+    "momentum": "sgd",
+    "weight_decay": "sgd",
+    "nesterov": "sgd",
+    "dampening": "sgd",
+    "betas": "adam",
+    "amsgrad": "adam",
+}
+
+
+def refuse_unknown(kind: str, options: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    """Refuse an option that is not allowed. One that has another name elsewhere is told its name here."""
+    for name, value in options.items():
+        if name not in allowed:
+            raise unknown(kind, name, allowed, _hint(name, value, allowed))
+
+
+def _hint(name: str, value: Any, allowed: Sequence[str]) -> str | None:
+    """What to give instead of an option that other libraries have; None: none that is known has it."""
+    if name in _OTHER_NAMES and _OTHER_NAMES[name] in allowed:
+        return f"did you mean '{_OTHER_NAMES[name]}'?"
+    if name in _OF_OPTIMIZER:
+        kind = _OF_OPTIMIZER[name]
+        in_toml = f'{{name = "{kind}", {name} = {json.dumps(value, default=str)}}}'
+        in_python = {"name": kind, name: value}
+        return f"give it to the optimizer: optimizer = {in_toml}, in Python optimizer={in_python}."
+    return None
+
+
+def extended(choice: Any, option: str, value: Any) -> dict[str, Any]:
+    """A choice by name, or by a table, with one more of its options set.
+
+    >>> extended("sgd", "momentum", 0.9)
+    {'name': 'sgd', 'momentum': 0.9}
+    """
+    table: dict[str, Any] = {}
+    if isinstance(choice, Mapping):
+        table.update(choice)
+    elif choice is not None:
+        table["name"] = choice
+    table[option] = value
+    return table

@@ -1,7 +1,7 @@
-"""Classes of algorithms as they are written: mistakes that Python itself would not tell.
+"""Mistakes in an algorithm's class that Python does not report.
 
-An instance is made again from its fields, in every run and from every folder. So whatever a class keeps elsewhere is
-lost without a word.
+Every run, and every folder that is read back, makes a new instance from the dataclass fields. A value stored anywhere
+else would be lost silently.
 """
 
 import dataclasses
@@ -50,6 +50,22 @@ def check_names(cls: type, root: type) -> None:
                 f"{base.__name__}.{name}: evenfed {use} of this name; did you mean '{meant}'? If it is a helper of "
                 f"yours, begin its name with an underscore: _{name}"
             )
+
+
+def check_signatures(cls: type, root: type) -> None:
+    """Refuse a hook that does not take the arguments it will be called with."""
+    for base in _below(root, cls):
+        for name in hooks(root):
+            hook = vars(base).get(name)
+            if not inspect.isfunction(hook):
+                continue
+            expected = inspect.signature(vars(root)[name])
+            _, *arguments = expected.parameters
+            try:
+                inspect.signature(hook).bind(None, *arguments)
+            except TypeError as error:
+                listed = ", ".join(["self", *arguments])
+                raise InputError(f"{base.__name__}.{name} is called as {name}({listed}): {error}") from None
 
 
 def hooks(root: type) -> list[str]:

@@ -1,7 +1,7 @@
 """The guard's part in a fold: updates that are too long are shortened or left out as they arrive.
 
-What is usual comes from the rounds before, so an update is judged, folded and freed at once. Only before that is known,
-in a run's first round, do updates wait: until enough have arrived, in memory or, if they are large, in a file.
+The usual length is known from earlier rounds, so each update is checked, folded and freed as soon as it arrives. In the
+first round it is not known yet: updates wait, in memory or (if large) in a file, until enough have arrived.
 
 An update grows with the number of local steps, about as their square root at first and less later. So lengths are
 compared per square root of the steps, and per learning rate, which may change from round to round.

@@ -10,6 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 from .printable import printable
 
 _ALIKE = 0.6  # of difflib's ratio; below it, names that share a few letters pass for a misspelling
+_LONGEST_SHOWN = 80  # characters
+_FEW = 20  # names that an error lists although it guesses one
 _TOO_LARGE = 1 << 63  # the first number that 64 bits with a sign do not hold
 
 P = ParamSpec("P")
@@ -41,7 +43,7 @@ def unknown(
     allowed: Iterable[str],
     hint: str | None = None,
 ) -> InputError:
-    """An unknown name, with the nearest valid one. `hint`: a sentence in its place.
+    """An unknown name, with the nearest valid one, else with all of them. `hint`: a sentence in place of the guess.
 
     >>> print(unknown("algorithm", "semivred", ["fedavg", "semi_vred"]))
     unknown algorithm 'semivred'; did you mean 'semi_vred'? Allowed: fedavg, semi_vred
@@ -53,6 +55,8 @@ def unknown(
         hint = f"did you mean '{closest}'?"
     if hint is None:
         return InputError(f"unknown {kind} '{given}'; allowed: {choices}")
+    if len(names) > _FEW:
+        return InputError(f"unknown {kind} '{given}'; {hint}")
     return InputError(f"unknown {kind} '{given}'; {hint} Allowed: {choices}")
 
 
@@ -107,6 +111,18 @@ def first_line(error: BaseException) -> str:
     text = str(error).strip()
     line, _, _ = text.partition("\n")
     return line
+
+
+def shown(value: Any) -> str:
+    """A refused value in an error: as Python writes it, or its type if that is long.
+
+    >>> shown(3), shown(list(range(100)))
+    ('3', '<list>')
+    """
+    text = repr(value)
+    if len(text) <= _LONGEST_SHOWN and "\n" not in text:
+        return text
+    return f"<{type(value).__name__}>"
 
 
 def check_whole(name: str, value: Any, least: int) -> int:

@@ -13,7 +13,18 @@ from .clipping import ArrivedUpdates, Clipping, lengths_of
 from .errors import InputError
 from .guard import Clip
 from .maths import gram_matrix
-from .open_round import NOT_FINITE, NOTHING, REFUSED, LossesAt, OpenRound, among, blamed, objective, restricted
+from .open_round import (
+    NO_WEIGHT,
+    NOT_FINITE,
+    NOTHING,
+    REFUSED,
+    LossesAt,
+    OpenRound,
+    clients_at_fault,
+    objective,
+    plan_of_received,
+    round_of,
+)
 from .server import PastUpdates, Record, Server, Update
 from .server_step import is_finite, moved, with_average
 from .sparse import per_client
@@ -220,7 +231,7 @@ class Fold:
             dropped=(*turn.dropped, *lost),
             skipped=reason is not None,
             reason=reason,
-            caused_by=blamed(turn, reason, arrived, self.norms),
+            caused_by=clients_at_fault(turn, reason, arrived, self.norms),
             clipped=tuple(clipped),
         )
         server = dataclasses.replace(server, index=server.index + 1)
@@ -237,7 +248,10 @@ class Fold:
             return REFUSED if is_refused else NOTHING
         if math.isnan(survived):
             return NOT_FINITE
-        return "the clients that replied have no positive weight left"
+        is_bounded = self.server.guard is not None  # a guard cannot cap weights without a positive sum
+        if self.server.algorithm.any_sum and bool(self.arrived.all()) and not is_bounded:
+            return None
+        return NO_WEIGHT
 
     def _stepped(self, survived: float, losses_at: LossesAt | None) -> tuple[Server, Tensor, tuple[Clip, ...]]:
         """The server after the step, the applied weights of those that arrived, and whose weight was capped."""
@@ -245,17 +259,18 @@ class Fold:
         plan = self.plan
         round = self.turn.round
         arrived = self.arrived
-        rescue = float(plan.weights.sum()) / survived
-        if server.guard is not None:
-            rescue = min(rescue, server.guard.rescue)
+        rescue = 1.0
         if not bool(arrived.all()):
-            plan = restricted(plan, arrived, rescue)
-            round = among(round, plan.ids)
+            rescue = float(plan.weights.sum()) / survived
+            if server.guard is not None:
+                rescue = min(rescue, server.guard.rescue)
+            plan = plan_of_received(plan, arrived, rescue)
+            round = round_of(round, plan.ids)
         outweighed: tuple[Clip, ...] = ()
         if self.needs == "gram":
             applied, step, server, outweighed = self._mixed(round, plan)
         else:
-            applied, step = self._scaled(round, plan)
+            applied, step = self._scaled(round, plan, rescue)
         server = moved(server, step)
         snapshot = self.snapshot
         if plan.probe is not None and snapshot is not None:
@@ -297,7 +312,7 @@ class Fold:
         if check.drifts is not None:
             self.drifts[check.positions] = check.drifts.cpu()
 
-    def _scaled(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor]:
+    def _scaled(self, round: Round, plan: Plan, rescue: float) -> tuple[Tensor, Tensor]:
         """Applied weights [k] and the step Delta [D] from the sum of the updates."""
         arrived = self.arrived
         factor = 1.0
@@ -305,9 +320,6 @@ class Fold:
             sq_norms = self.norms[arrived].square()
             algorithm = self.server.algorithm
             factor = algorithm.rescale(round, plan, sq_norms)
-        folded = self.plan.weights[arrived].sum()
-        wanted = plan.weights.sum()
-        rescue = float(wanted / folded)
         scale = factor * rescue
         step = self.total * scale
         applied = plan.weights * factor
@@ -349,8 +361,7 @@ class Fold:
         count = len(plan.ids)
         outweighed: tuple[Clip, ...] = ()
         if server.guard is not None and algorithm.sums_to_one:  # the others bound the step by its length
-            sizes = server.sizes[plan.ids].double()
-            shares = sizes / sizes.sum()
+            shares = server.shares_of(plan.ids)
             current = mixture[:count]
             remembered = mixture[count:]
             capped, outweighed = server.guard.outweighing(plan.ids, current, shares)

@@ -10,6 +10,7 @@ from torch import Tensor
 Vector = NDArray[np.float64]
 
 _HUGE = 1e8  # beside such numbers 1 is rounded away
+_CONVERGED = 1e-11  # change of a mixture in one iteration
 _TINY = 1e-300  # keeps a quotient finite where its divisor is zero
 
 
@@ -69,7 +70,6 @@ def least_norm_mixture(
     gram: Tensor,
     low: Tensor,
     high: Tensor,
-    tolerance: float = 1e-11,
 ) -> Tensor:
     """argmin x'Gx over the simplex with low <= x <= high: accelerated projected gradient with restarts."""
     g = gram.numpy()
@@ -86,7 +86,7 @@ def least_norm_mixture(
         descended = y - scaled @ y
         x_next = project_box_simplex(descended, bottom, top)
         change = y - x_next
-        if np.abs(change).max() < tolerance:
+        if np.abs(change).max() < _CONVERGED:
             return torch.from_numpy(x_next)
         step = x_next - x
         if change @ step > 0:
@@ -100,7 +100,7 @@ def least_norm_mixture(
     return torch.from_numpy(x)
 
 
-def kept_tail(losses: Tensor, shares: Tensor, mass: float) -> Tensor:
+def upper_tail_mask(losses: Tensor, shares: Tensor, mass: float) -> Tensor:
     """[n] bool: the clients at or above the share-weighted (1 - mass) quantile of the losses."""
     ordered, by_loss = losses.sort()
     cumulative = shares[by_loss].cumsum(0)
@@ -111,7 +111,7 @@ def kept_tail(losses: Tensor, shares: Tensor, mass: float) -> Tensor:
     return losses >= ordered[quantile]
 
 
-def capped(beta: float, safe: float | None, spread: Tensor) -> Tensor:
+def capped_beta(beta: float, safe: float | None, spread: Tensor) -> Tensor:
     """`beta`, held below `safe` times beta_max = 1 / (2 spread), past which a weight turns negative."""
     wanted = torch.as_tensor(beta, dtype=spread.dtype)
     if safe is None:
@@ -121,7 +121,7 @@ def capped(beta: float, safe: float | None, spread: Tensor) -> Tensor:
     return torch.minimum(wanted, limit)
 
 
-def off_conflict(
+def project_off_conflicts(
     vectors: Tensor,
     other: Tensor,
     gram: Tensor,
@@ -141,7 +141,7 @@ def off_conflict(
     return vectors - projections
 
 
-def stretched(mixture: Tensor, model: Tensor, gram: Tensor) -> Tensor:
+def rescaled_to_norm_of(mixture: Tensor, model: Tensor, gram: Tensor) -> Tensor:
     """The mixture at the length of another, `model`; zero where it has no length of its own."""
     length = _length(mixture, gram)
     if not length > 0:

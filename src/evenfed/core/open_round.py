@@ -1,4 +1,4 @@
-"""An open round, between its losses and its updates."""
+"""An open round: losses are known and weights planned; updates are still to come."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from .server import Server
 
 NOTHING = "no finite loss and update came back"
 REFUSED = "the guard left out every update"
+NO_WEIGHT = "the clients that replied have no positive weight left"
 NOT_FINITE = "the step would leave a model that is not finite"
 
 LossesAt = Callable[[Tensor, Tensor], Tensor]
@@ -39,10 +40,11 @@ class OpenRound:
         return table
 
 
-def blamed(turn: OpenRound, reason: str | None, arrived: Tensor, norms: Tensor) -> tuple[int, ...]:
-    """Clients for whose missing or unusable update a round was skipped.
+def clients_at_fault(turn: OpenRound, reason: str | None, arrived: Tensor, norms: Tensor) -> tuple[int, ...]:
+    """Clients whose missing or unusable update made the round be skipped.
 
-    Where others replied, those that took the positive weight with them; where all did, the one with the longest update.
+    If some replies are missing: the missing clients with positive weight. If none is missing: the client with the
+    longest update.
     """
     if reason is None:
         return ()
@@ -59,15 +61,15 @@ def blamed(turn: OpenRound, reason: str | None, arrived: Tensor, norms: Tensor) 
     return tuple(culprits.tolist())
 
 
-def restricted(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
+def plan_of_received(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
     """The plan of those whose update arrived, rescaled to the planned total."""
     ids = plan.ids[arrived]
     weights = plan.weights[arrived] * rescue
     return dataclasses.replace(plan, ids=ids, weights=weights)
 
 
-def among(round: Round, ids: Tensor) -> Round:
-    """The round as if only `ids` had taken part."""
+def round_of(round: Round, ids: Tensor) -> Round:
+    """The round as if only `ids` had taken part: shares are renormalised."""
     taking_part = torch.isin(round.ids, ids)
     ids = round.ids[taking_part]
     losses = round.losses[taking_part]

@@ -40,6 +40,8 @@ from .guard import Clip, clips
 from .open_round import LossesAt, OpenRound
 from .server import Record, Server, Update
 
+_SHOWN = 5  # losses in an error
+
 
 def open_round(
     server: Server,
@@ -81,6 +83,7 @@ def open_round(
             plan, memory, outweighing = _guarded_plan(server, plan, memory)
             clipped += outweighing
         server = dataclasses.replace(server, memory=memory)
+        _check_first_weights(server, plan, weighing)
         needs_everyone = algorithm.needs == "gram" or plan.personal is not None
         if not needs_everyone:
             plan = _without_idle(plan)
@@ -92,6 +95,17 @@ def open_round(
         counted=counted,
         dropped=tuple(dropped),
         clipped=tuple(clipped),
+    )
+
+
+def _check_first_weights(server: Server, plan: Plan, losses: Tensor) -> None:
+    """Refuse an algorithm that gives no finite weights from the start; in later rounds the record says so."""
+    if server.index > 0 or bool(plan.weights.isfinite().all()):
+        return
+    shown = ", ".join(f"{loss:.3g}" for loss in losses[:_SHOWN].tolist())
+    raise InputError(
+        f"{server.algorithm.name}: the weights are not finite in round 1, from finite losses ({shown}, ...); mend its "
+        "formula (the logarithm or the root of a negative number, a division by 0)"
     )
 
 
@@ -130,8 +144,7 @@ def _guarded_plan(server: Server, plan: Plan, memory: Memory) -> tuple[Plan, Mem
     """The plan and what is remembered of it, no client above its cap."""
     guard = server.guard
     assert guard is not None
-    taking_part = server.sizes[plan.ids].double()
-    shares = taking_part / taking_part.sum()
+    shares = server.shares_of(plan.ids)
     weights, clipped = guard.outweighing(plan.ids, plan.weights, shares)
     memory = guard.capped_mixture(memory, server.algorithm.mixture, server.sizes)
     return dataclasses.replace(plan, weights=weights), memory, clipped
@@ -161,14 +174,13 @@ def _smooth(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tens
 
 
 def _round_of(server: Server, ids: Tensor, losses: Tensor) -> Round:
-    taking_part = server.sizes[ids].double()
     index = server.index
     rng = streams.generator(server.seed, index, streams.PLANNING)
     return Round(
         index=index,
         ids=ids,
         losses=losses,
-        shares=taking_part / taking_part.sum(),
+        shares=server.shares_of(ids),
         population=server.everyone.shares,
         local_steps=server.local_steps,
         lr=server.round_lr,

@@ -1,8 +1,8 @@
 """Sums of updates whose weights are not known yet, for rounds in which losses come with the updates.
 
-Some weights are one combination, the same for all clients, of numbers that each client has by itself
-(`Algorithm.terms`). Then the updates are added up once per number and freed. When all losses are known, the plan's
-weights tell the combination.
+weight_i = sum_k c_k * term_ik: the terms of a client (`Algorithm.terms`) are known when its update arrives, the
+coefficients c only when all losses are. So sum_i term_ik * update_i is kept for each k, the updates are freed, and the
+sums are combined at the end.
 """
 
 import math

@@ -329,6 +329,16 @@ class Server:
             return self.lr
         return self.lr * self.lr_schedule(self.index)
 
+    def shares_of(self, ids: Tensor) -> Tensor:
+        """[k] the sizes of these clients (ids, or True for each), divided by their sum (float64)."""
+        sizes = self.sizes[ids].double()
+        return sizes / sizes.sum()
+
+    @property
+    def clients_with_data(self) -> int:
+        """How many clients can be drawn."""
+        return len(self.everyone.eligible)
+
     def draw(self, count: int) -> Tensor:
         """Ids of this round's participants: `count` clients with data, uniformly, from the run's own seed."""
         drawn = streams.sample(self.seed, self.index, self.everyone.eligible, count)

@@ -1,4 +1,4 @@
-"""Numbers of clients of whom few have one: kept for those alone, and written out for everyone when asked for."""
+"""One number per client where most clients have none: only the others are stored; the full array is made on demand."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

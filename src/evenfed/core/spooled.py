@@ -1,4 +1,4 @@
-"""Updates that wait: in memory up to a number of bytes, beyond that in a temporary file."""
+"""Waiting updates: kept in memory up to a number of bytes, beyond that in a temporary file."""
 
 import os
 import tempfile

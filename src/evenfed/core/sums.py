@@ -1,7 +1,8 @@
 """Private rounds: an algorithm's method `private`, carried out one masked sum at a time.
 
-A client does not wait inside `private` for a mean. It is asked once per sum, is told the means known so far, and runs
-the method again up to the next one: what it passes to `mean` there is what it adds to the sum.
+`private` calls `mean` several times, and each mean needs a sum over all clients. The client does not block in that
+call. Instead the server asks once per sum and sends the means known so far. The client runs `private` again with these
+means up to the first unknown one; the value passed to `mean` there is its contribution to that sum.
 """
 
 from collections.abc import Sequence

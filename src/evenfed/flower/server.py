@@ -15,8 +15,9 @@ from ..callbacks.registry import by_name
 from ..callbacks.registry import chosen as trackers
 from ..comparison.storage.folder import RunFolder
 from ..comparison.variants import Variant
+from ..core.choices import extended
 from ..core.errors import InputError, unknown
-from ..settings import Settings, extended
+from ..settings import Settings
 from ..simulate.problem import initial_model
 from . import fleet_options
 from .client import ModelFunction

@@ -170,8 +170,8 @@ class FairStrategy(Strategy):
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
         settings = dataclasses.replace(self.settings, guard=self.settings.guarding() or "off")
         log(INFO, "\t├──> %s", settings)
-        if self.settings.caution is not None:
-            log(WARNING, "%s", self.settings.caution)
+        for caution in self.settings.cautions:
+            log(WARNING, "%s", caution)
         place = self.folder.path if self.folder else "not kept (no `out`)"
         log(INFO, "\t└──> results: %s", place)
 

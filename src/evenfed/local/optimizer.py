@@ -187,7 +187,7 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with a weight decay of its own, beside the gradient."""
+    """Adam with weight decay that is not part of the gradient."""
 
     name = "adamw"
     weight_decay: float = 0.01
@@ -203,10 +203,94 @@ class AdamW(Adam):
         return step + self.weight_decay * theta
 
 
-OPTIMIZERS: dict[str, type[SGD] | type[Adam]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """Each entry of the gradient over the root of a running mean of its squares."""
+
+    name = "rmsprop"
+    alpha: float = 0.99
+    eps: float = 1e-8
+    momentum: float = 0.0
+    centered: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("alpha", self.alpha)
+        self._check("eps", self.eps)
+        self._check("momentum", self.momentum)
+        self._check_flag("centered")
+
+    @property
+    def moments(self) -> int:
+        return 1 + int(self.centered) + int(self.momentum > 0)
+
+    def direction(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        moments: Sequence[Tensor],
+        taken: Tensor,
+    ) -> Tensor:
+        if self.weight_decay:
+            gradient = gradient + self.weight_decay * theta
+        square, *others = moments
+        entering = (1 - self.alpha) * gradient * gradient
+        square.copy_(self.alpha * square + entering)
+        variance = square
+        if self.centered:
+            mean = others.pop(0)
+            mean.copy_(self.alpha * mean + (1 - self.alpha) * gradient)
+            variance = square - mean * mean
+        direction = gradient / (variance.sqrt() + self.eps)
+        if not self.momentum:
+            return direction
+        (velocity,) = others
+        velocity.copy_(self.momentum * velocity + direction)
+        return velocity.clone()
 
 
-def optimizer_of(choice: OptimizerChoice) -> SGD | Adam:
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """Each entry of the gradient over the root of the sum of its squares so far."""
+
+    name = "adagrad"
+    lr_decay: float = 0.0
+    eps: float = 1e-10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("lr_decay", self.lr_decay)
+        self._check("eps", self.eps)
+
+    @property
+    def moments(self) -> int:
+        return 1
+
+    def direction(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        moments: Sequence[Tensor],
+        taken: Tensor,
+    ) -> Tensor:
+        if self.weight_decay:
+            gradient = gradient + self.weight_decay * theta
+        (total,) = moments
+        total.copy_(total + gradient * gradient)
+        decay = (1 + self.lr_decay * taken).to(gradient)
+        return gradient / (total.sqrt() + self.eps) / decay
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "sgd": SGD,
+    "adam": Adam,
+    "adamw": AdamW,
+    "rmsprop": RMSprop,
+    "adagrad": Adagrad,
+}
+
+
+def optimizer_of(choice: OptimizerChoice) -> Optimizer:
     """From a name, or a table with a name and options.
 
     >>> optimizer_of({"name": "sgd", "momentum": 0.9})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ..augment import Augmentation
 from ..core.streams import Batching
-from .optimizer import SGD, Adam
+from .optimizer import SGD, Optimizer
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class LocalTraining:
     lr: float  # of this round
     batching: Batching = field(default_factory=Batching)
     prox: float = 0.0  # pull towards the incoming model
-    optimizer: SGD | Adam = field(default_factory=SGD)
+    optimizer: Optimizer = field(default_factory=SGD)
     clip: float | None = None  # the longest gradient of a client's step
     augment: Augmentation | None = None
 

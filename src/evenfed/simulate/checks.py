@@ -1,6 +1,7 @@
 """Model, loss and score tried on a few examples before round 1: one number per example, or an error with the cure."""
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +20,12 @@ from ..clients.lazy import expect_binary, expect_classes
 from ..core.errors import InputError, first_line
 from ..losses import LossFunction, cross_entropy, per_example, takes_logits
 from ..metrics import Metric
+from ..trees import Inputs
+from . import remedies
 from .layers.recurrent import wherever_weights_lie
+from .target_checks import check_binary_pool, check_class_targets, highest_target, scores_classes
 
+_SCALES = (-10.0, 1000.0)  # of a model's parameters
 EXAMPLES = 8  # tried together, then one by one
 
 
@@ -29,6 +34,7 @@ class ProblemProbe:
     """A few examples, and what the model makes of them in evaluation mode."""
 
     what: str  # training or test
+    inputs: Inputs
     outputs: Any  # a tensor; for a loss of one's own also a dict or tuple of tensors
     targets: Tensor
 
@@ -40,6 +46,7 @@ class ProblemProbe:
         spread = torch.linspace(0, available - 1, count)
         rows = spread.long().to(pool.targets.device)
         inputs, targets = pool.at(rows)
+        given = trees.mapped(Tensor.clone, inputs)
         with _quietly(), torch.no_grad(), wherever_weights_lie():
             probed = copy.deepcopy(model).eval()
             try:
@@ -52,9 +59,10 @@ class ProblemProbe:
                     f"the model fails on a batch of {count} {what} inputs {trees.shapes(inputs)}: {_text(error)}; give "
                     "data of the shape and type your model takes"
                 ) from error
+        _check_unchanged(given, inputs)
         _check_dependence(trained)
         _check_rows(outputs, alone, count)
-        return cls(what, outputs, targets)
+        return cls(what, inputs, outputs, targets)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -72,17 +80,23 @@ class ProblemProbe:
         has_gradient = any(tensor.requires_grad for tensor in tree_leaves(outputs))
         if has_gradient and not values.requires_grad:
             raise InputError("loss has no gradient with respect to the outputs; give one that torch can differentiate")
-        if not self._are_examples_own(loss, values) and self._could_broadcast:
-            raise self._mixed("loss")
+        could_broadcast = remedies.could_broadcast(self.outputs, self.targets)
+        if could_broadcast and not self._are_examples_own(loss, values):
+            raise self._mixed("loss", loss)
+        if not bool(values.isfinite().any()) and self._is_finite:
+            raise InputError(
+                f"loss is not finite for any of {len(self)} {self.what} examples, although outputs and targets are; "
+                "mend its formula (the logarithm of a negative number, a division by 0)"
+            )
 
     def check_score(self, score: LossFunction) -> None:
         """One number per example, which the other examples of a batch do not change."""
         values = self._values("score", score, self.outputs)
         if not self._are_examples_own(score, values):
-            raise self._mixed("score")
+            raise self._mixed("score", score)
 
-    def check_classes(self, highest: int) -> None:
-        """Outputs that cross entropy takes, for targets up to `highest`."""
+    def check_classes(self, highest: int, whose: str) -> None:
+        """Outputs that cross entropy takes, for targets up to `highest`, of the examples `whose` they are."""
         if not isinstance(self.outputs, Tensor):
             kind = type(self.outputs).__name__
             raise InputError(
@@ -90,7 +104,7 @@ class ProblemProbe:
                 "one, or an object or dict with `logits`, or give a `loss` that takes what your model returns"
             )
         shape = self.outputs.shape
-        if self._has_classes_last:
+        if remedies.has_classes_last(self.outputs, self.targets):
             raise InputError(
                 f"{self.shapes}: cross entropy takes scores [examples, classes, positions]; return "
                 "outputs.movedim(-1, 1) from the model, or give a loss that does so"
@@ -104,8 +118,29 @@ class ProblemProbe:
         classes = shape[1]
         if highest >= classes:
             raise InputError(
-                f"targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. {classes - 1}"
+                f"{whose}: targets go up to {highest} but the model scores {classes} classes; keep them in 0 .. "
+                f"{classes - 1}, or give the model more outputs"
             )
+
+    def warn_of_probabilities(self, model: nn.Module, loss: LossFunction) -> None:
+        """Where the model seems to end in a softmax or a sigmoid, which the loss applies by itself."""
+        takes_scores = loss is cross_entropy or isinstance(loss, nn.CrossEntropyLoss) or takes_logits(loss)
+        if not takes_scores or not _within_unit(self.outputs):
+            return
+        for scale in _SCALES:  # other parameters move other outputs out of the unit interval
+            scaled = copy.deepcopy(model).eval()
+            with _quietly(), torch.no_grad(), wherever_weights_lie():
+                for parameter in scaled.parameters():
+                    parameter.mul_(scale)
+                outputs = trees.outputs(scaled, self.inputs)
+            if not _within_unit(outputs):
+                return
+        warnings.warn(
+            "the model's outputs lie between 0 and 1, as after a softmax or a sigmoid, and the loss applies its own; "
+            "end the model with the layer before it (no nn.Softmax, no nn.Sigmoid), or give a loss that takes "
+            "probabilities",
+            stacklevel=2,
+        )
 
     def _values(self, name: str, function: LossFunction, outputs: Any) -> Tensor:
         """Of all examples; refused if their shape is not that of one number (or one per position) for each."""
@@ -115,6 +150,9 @@ class ProblemProbe:
         count = len(self)
         if values.ndim == 0:
             cure = "it must return one loss per example (reduction='none')"
+            shipped = losses.name_of(function)
+            if shipped is not None:
+                cure += f"; loss='{shipped}' does"
             if name == "score":
                 cure = "it must return one number per example, not their mean"
             raise InputError(f"{name} gave one number for {count} examples; {cure}")
@@ -126,7 +164,7 @@ class ProblemProbe:
             broadcast = ": every output met every target"
         raise InputError(
             f"{name} gave {list(values.shape)} for {count} examples and {list(alone.shape)} for one ({self.shapes})"
-            f"{broadcast}; it must return one {name} per example: {self._cure(name)}"
+            f"{broadcast}; it must return one {name} per example: {self._cure(name, function)}"
         )
 
     def _called(self, name: str, function: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
@@ -134,7 +172,10 @@ class ProblemProbe:
             with _quietly():
                 values = function(outputs, targets)
         except Exception as error:
-            raise InputError(f"{name} fails on a batch ({self.shapes}): {_text(error)}; {self._cure(name)}") from error
+            cure = self._cure(name, function)
+            if self._are_swapped(function):
+                cure = "it takes (targets, outputs); give a function of (outputs, targets), in this order"
+            raise InputError(f"{name} fails on a batch ({self.shapes}): {_text(error)}; {cure}") from error
         if not isinstance(values, Tensor):
             kind = type(values).__name__
             raise InputError(f"{name} gave a {kind}; it must return a tensor with one {name} per example")
@@ -154,73 +195,49 @@ class ProblemProbe:
         together = per_example(values.detach())
         return torch.allclose(together, one_by_one, rtol=1e-3, atol=1e-4, equal_nan=True)
 
-    def _mixed(self, name: str) -> InputError:
+    @property
+    def _is_finite(self) -> bool:
+        tensors = [*tree_leaves(self.outputs), self.targets]
+        return all(bool(tensor.isfinite().all()) for tensor in tensors)
+
+    def _mixed(self, name: str, function: LossFunction) -> InputError:
         return InputError(
             f"the {name} of an example changes with the other examples of its batch ({self.shapes}); it must depend on "
-            f"its own output and target alone: {self._cure(name)}"
+            f"its own output and target alone: {self._cure(name, function)}"
         )
 
-    @property
-    def _could_broadcast(self) -> bool:
-        """Whether outputs and targets have other shapes that torch would stretch to each other."""
-        if not isinstance(self.outputs, Tensor):
-            return False
-        shape = self.outputs.shape
-        target_shape = self.targets.shape
-        if shape == target_shape:
-            return False
+    def _cure(self, name: str, function: LossFunction) -> str:
+        return remedies.remedy(name, function, self.outputs, self.targets)
+
+    def _are_swapped(self, function: LossFunction) -> bool:
+        """Whether a function that fails takes (targets, outputs)."""
         try:
-            torch.broadcast_shapes(shape, target_shape)
-        except RuntimeError:
+            with _quietly():
+                values = function(self.targets, self.outputs)
+        except Exception:
             return False
-        return True
+        return isinstance(values, Tensor) and values.ndim > 0 and len(values) == len(self)
 
-    @property
-    def _has_classes_last(self) -> bool:
-        if not isinstance(self.outputs, Tensor):
-            return False
-        shape = self.outputs.shape
-        wanted = (shape[0], *shape[2:])
-        target_shape = self.targets.shape
-        fits_classes_last = target_shape == shape[:-1]
-        return len(shape) > 2 and fits_classes_last and target_shape != wanted
 
-    @property
-    def _has_column_of_classes(self) -> bool:
-        """Whether targets [b, 1] are class numbers, for outputs [b, classes]."""
-        if not isinstance(self.outputs, Tensor) or self.targets.is_floating_point():
-            return False
-        shape = self.outputs.shape
-        target_shape = self.targets.shape
-        has_classes = len(shape) == 2 and shape[1] > 1
-        has_column = len(target_shape) == 2 and target_shape[1] == 1
-        return has_classes and has_column
+def _within_unit(outputs: Any) -> bool:
+    """Whether all numbers lie between 0 and 1, and not all are 0."""
+    if not isinstance(outputs, Tensor) or outputs.is_complex():
+        return False
+    is_inside = (outputs >= 0) & (outputs <= 1)
+    return bool(is_inside.all()) and bool((outputs != 0).any())
 
-    def _cure(self, name: str) -> str:
-        """What to change, from the shapes and types of outputs and targets."""
-        outputs = self.outputs
-        targets = self.targets
-        if self._has_classes_last:
-            return (
-                "classes lie on the last axis, and cross entropy takes them on axis 1: use outputs.movedim(-1, 1) "
-                "in the model or in the loss"
-            )
-        if self._has_column_of_classes:
-            return (
-                f"targets are a column {list(targets.shape)}, and classes are numbers [{len(targets)}], one per "
-                "example: give y.squeeze(1)"
-            )
-        if isinstance(outputs, Tensor) and losses.aligned(outputs, targets) is not outputs:
-            shipped = "evenfed.losses.mse and evenfed.losses.binary take"
-            if name == "score":
-                shipped = "evenfed.scores.binary takes"
-            return (
-                "give outputs and targets one shape (end the model with nn.Flatten(0), or reshape the targets); "
-                f"{shipped} either"
-            )
-        if name == "loss" and not targets.is_floating_point():
-            return "if it takes numbers instead of classes, give float targets, or use evenfed.losses.binary"
-        return f"give outputs and targets of the shape and type that your {name} takes"
+
+def check_factory(make: Callable[[], nn.Module]) -> None:
+    """Refuse a function that makes models but takes arguments."""
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        raise InputError(
+            f"model cannot be called without arguments ({error}); give a function such as lambda: MyModel(4, 3). The "
+            "seed is set before each call"
+        ) from None
+    except ValueError:  # no signature to read
+        return
 
 
 def check_parameters(model: nn.Module) -> None:
@@ -264,6 +281,16 @@ def _some(outputs: Any, rows: slice) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor[rows], outputs)
 
 
+def _check_unchanged(given: Inputs, inputs: Inputs) -> None:
+    """Refuse a model that writes to its inputs: the next round would train on other data."""
+    for before, after in zip(trees.leaves(given), trees.leaves(inputs), strict=True):
+        if not torch.equal(before, after):
+            raise InputError(
+                "the model changes its inputs in place, and with them the data of later rounds; write x = x + 1, not "
+                "x += 1, and give a first layer inplace=False"
+            )
+
+
 def _check_dependence(outputs: Any) -> None:
     """Refuse outputs that no parameter has a part in: nothing could be learnt."""
     tensors = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
@@ -298,10 +325,6 @@ def _shape(tensor: Tensor) -> str:
     return f"{list(tensor.shape)} ({kind})"
 
 
-def _part_of_client(names: Sequence[str], part: str, client: int) -> str:
-    return f"client {names[client]}, {part}"
-
-
 def checked_functions(
     model: nn.Module,
     train: Pool,
@@ -312,30 +335,36 @@ def checked_functions(
     whole_client: Metric | None,
 ) -> tuple[LossFunction, LossFunction | None]:
     """The loss and the score, tried on a few examples of each kind: what cannot be right is refused."""
+    chosen = loss or cross_entropy
     pools = []
     probes = []
     highest = -1
-    for what, pool in (("training", train), ("test", judged)):
+    whose_highest = ""
+    for what, part, pool in (("training", "train", train), ("test", "test", judged)):
         if pool is None or len(pool.targets) == 0:
             continue
+        whose = partial(_part_of_client, client_names, part)
         if scores_classes(loss, pool):
-            check_class_targets(pool)
-            highest = max(highest, int(pool.targets.max()))
-        pools.append(pool)
+            check_class_targets(pool, whose)
+            own_highest, owner = highest_target(pool, whose)
+            if own_highest > highest:
+                highest = own_highest
+                whose_highest = owner
+        pools.append((pool, whose))
         probes.append(ProblemProbe.of(model, pool, what))
-    chosen = loss or cross_entropy
-    for pool, probe in zip(pools, probes, strict=True):
+    for (pool, whose), probe in zip(pools, probes, strict=True):
         if scores_classes(loss, pool):
-            probe.check_classes(highest)
+            probe.check_classes(highest, whose_highest)
             expect_classes(pool, probe.outputs.shape[1])
         probe.check_loss(chosen)
         if takes_logits(chosen):
-            part = "train" if probe.what == "training" else "test"
-            check_binary_pool(pool, partial(_part_of_client, client_names, part))
+            check_binary_pool(pool, whose)
             expect_binary(pool)
     if probes:
         last = probes[-1]  # of test data if there are any
-        scores.check_targets(score or whole_client, chosen, last.outputs, pools[-1].targets)
+        last_pool, _ = pools[-1]
+        scores.check_targets(score or whole_client, chosen, last.outputs, last_pool.targets)
+        probes[0].warn_of_probabilities(model, chosen)
     if whole_client is not None:
         return chosen, None
     if score is None and probes:
@@ -346,39 +375,5 @@ def checked_functions(
     return chosen, score
 
 
-def scores_classes(loss: LossFunction | None, pool: Pool) -> bool:
-    """Whether targets are classes; cross entropy by name also takes the likelihoods of classes."""
-    if loss is None:
-        return True
-    return loss is cross_entropy and pool.targets.dtype == torch.int64
-
-
-def check_class_targets(pool: Pool) -> None:
-    dtype = pool.targets.dtype
-    if dtype != torch.int64:
-        kind = str(dtype).removeprefix("torch.")
-        raise InputError(
-            f"targets are {kind}; cross entropy takes whole class numbers (int64): convert them, or give `loss` for "
-            'another kind of target ("mse" for numbers, "binary" for 0 or 1)'
-        )
-    lowest = int(pool.targets.min())
-    if lowest < 0:
-        raise InputError(
-            f"targets go down to {lowest}; class numbers start at 0 (to leave some out, give a loss and a score of "
-            "your own)"
-        )
-
-
-def check_binary_pool(pool: Pool, where: Callable[[int], str]) -> None:
-    """Refuse a pool with targets that are neither 0 nor 1 nor between them; `where` names a client's examples."""
-    targets = pool.targets
-    is_beyond = losses.beyond_unit(targets)
-    wrong = is_beyond.reshape(len(targets), -1).any(1)
-    if not bool(wrong.any()):
-        return
-    first_wrong = int(wrong.nonzero()[0])
-    ends = pool.sizes.cumsum(0)
-    client = int(torch.searchsorted(ends, first_wrong, right=True))
-    start = int(pool.starts[client])
-    end = int(ends[client])
-    losses.check_binary_targets(targets[start:end], where(client))
+def _part_of_client(names: Sequence[str], part: str, client: int) -> str:
+    return f"client {names[client]}, {part}"

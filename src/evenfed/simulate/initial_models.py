@@ -1,4 +1,4 @@
-"""The initial models that a function draws, one for each seed, and what belongs to a seed beside them."""
+"""The initial models that a function makes, one per seed, with their frozen parameters and buffers."""
 
 import copy
 import dataclasses
@@ -12,10 +12,10 @@ from .problem import Model, Problem, buffers_of, initial_model, theta_of
 
 
 class InitialModels:
-    """The models that a function makes, one for each seed, as vectors of the problem's trained parameters.
+    """The models that a function makes, one per seed, as vectors of trained parameters.
 
-    Frozen parameters and buffers belong to the seed too. Seeds in which these are the same (a pretrained base) share a
-    problem, and with it an engine; the others get a problem of their own.
+    Frozen parameters and buffers can differ between seeds too. Seeds with equal ones (a pretrained base) share a
+    problem and its engine; a seed with others gets its own problem.
     """
 
     def __init__(self, problem: Problem, make: Callable[[], nn.Module]) -> None:

@@ -128,7 +128,7 @@ class LocalNorms:
                 starts=starts,
                 snapshot_steps=snapshot_steps,
                 buffers=self.statistics(task.buffers or {}, client),
-                moments=optimizer_states.of(moments, ids),
+                moments=optimizer_states.select(moments, ids),
             )
             tasks.append(own)
         return tasks
@@ -166,8 +166,7 @@ class LocalNorms:
         """The server with the average of the layers that have trained; counters are those of the busiest client."""
         if not self.trained.any():
             return server
-        sizes = server.sizes[self.trained].double()
-        shares = (sizes / sizes.sum()).to(self.parameters.device)
+        shares = server.shares_of(self.trained).to(self.parameters.device)
 
         def average(rows: Tensor) -> Tensor:
             chosen = rows[self.trained.to(rows.device)]

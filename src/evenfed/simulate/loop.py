@@ -19,12 +19,13 @@ from ..core.server import OptimizerStates, Record, Server, Update
 from ..core.server_step import with_average
 from . import evaluation, optimizer_states, scoring, shared_training
 from .engines.augmenting import check_augmentation
-from .engines.memory import fitting
+from .engines.memory import none_if_out_of_memory
 from .engines.parallel import Parallel
 from .engines.precision import arithmetic
 from .engines.reference import Reference
 from .engines.stackability import check_training
 from .evaluation import Scores
+from .faults import naming_clients
 from .initial_state import eligible_count, first_models, new_server
 from .local_norms import LocalNorms
 from .problem import DrawnModels, Engine, EvalRequest, Problem, Task
@@ -39,7 +40,7 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     `runs` may be more than this process trains: whoever trains some of them does so as if it trained all.
     """
     settings = runs[0].settings
-    problem = problem.under(settings.batch_norm)
+    problem = problem.with_batch_norm(settings.batch_norm)
     if settings.engine == "flower":
         raise InputError(
             "engine='flower' is for `evenfed compare` and evenfed.flower.FairStrategy; here give parallel or reference"
@@ -89,7 +90,7 @@ def start(
     )
     optimizer_states.check_room(settings, server)
     firsts = first_models(settings, len(sizes), drawn)
-    moments = optimizer_states.before(settings, server)
+    moments = optimizer_states.initial(settings, server)
     norms = LocalNorms.before(settings, run.algorithm, problem, server)
     return State(server, firsts=firsts, moments=moments, norms=norms)
 
@@ -132,9 +133,9 @@ def advance(
     """
     if leaders is None:
         leaders = range(len(runs))
-    with arithmetic(runs[0].settings.precision):
+    with arithmetic(runs[0].settings.precision), naming_clients(problem):
         while True:
-            result = fitting(lambda: _advance(runs, states, problem, engine, panel, leaders))
+            result = none_if_out_of_memory(lambda: _advance(runs, states, problem, engine, panel, leaders))
             if result is not None:
                 return result
             if not engine.shrink():
@@ -181,7 +182,7 @@ class _Part:
             snapshot_steps=plan.snapshot_steps,
             buffers=server.buffers,
             local_loss=local_loss,
-            moments=optimizer_states.of(self.moments, plan.ids),
+            moments=optimizer_states.select(self.moments, plan.ids),
         )
 
     def tasks(self) -> Iterator[tuple[Task, Callable[[Update], None]]]:
@@ -201,7 +202,7 @@ class _Part:
         """A client's update goes into the fold, the state of its optimiser into the table."""
         self.fold.add(update)
         if self.moments is not None:
-            optimizer_states.store(self.moments, update)
+            optimizer_states.write(self.moments, update)
 
     def store_personal(self, task: Task, update: Update) -> None:
         """A client's own model after training; a result that is not finite is discarded."""
@@ -299,15 +300,15 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     questions = []
     for run, state in zip(runs, states, strict=True):
         server = state.server
-        count = run.settings.drawn(len(server.everyone.eligible))
+        count = run.settings.drawn(server.clients_with_data)
         participants = server.draw(count)
-        questions.append(state.weighed(participants))
+        questions.append(state.loss_request(participants))
     parts = []
     for k, losses in enumerate(engine.losses(questions)):
         state = states[k]
         turn = open_round(state.server, losses, questions[k].ids)
         personal, owns = _personal_models(state, turn)
-        moments = optimizer_states.copied(state.moments)
+        moments = optimizer_states.copy(state.moments)
         norms = None if state.norms is None else state.norms.copied()
         fold = Fold(turn)
         part = _Part(runs[k], state, turn, fold, personal, owns, moments, norms)

@@ -1,4 +1,4 @@
-"""What is kept per client: the state of optimisers from round to round, and whether memory holds the rest."""
+"""The clients' optimiser states between rounds, and checks that memory holds what a run keeps per client."""
 
 import os
 
@@ -12,7 +12,7 @@ from ..settings import Settings
 SHARE_OF_MEMORY = 0.5  # that states may take, with the copy that a round writes to
 
 
-def before(settings: Settings, server: Server) -> OptimizerStates | None:
+def initial(settings: Settings, server: Server) -> OptimizerStates | None:
     """The states [n, ...] before round 0; None where nothing is kept. Refused where memory would not hold them."""
     optimizer = settings.local(0).optimizer
     if not optimizer.keep or optimizer.moments == 0:
@@ -40,7 +40,7 @@ def check_room(settings: Settings, server: Server) -> None:
     vectors = 0
     reason = ""
     if algorithm.needs == "gram":
-        vectors = 2 * settings.drawn(len(server.everyone.eligible))  # and a copy of those that arrived
+        vectors = 2 * settings.drawn(server.clients_with_data)  # and a copy of those that arrived
         reason = f"needs the updates of all {vectors // 2} clients of a round at once"
         advice = "lower participation, use a smaller model, or an algorithm whose updates are folded one by one"
     if algorithm.personal() is not None:
@@ -63,22 +63,22 @@ def memory_of(device: torch.device) -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def copied(moments: OptimizerStates | None) -> OptimizerStates | None:
-    """A table that a round may write to."""
+def copy(moments: OptimizerStates | None) -> OptimizerStates | None:
+    """A copy that a round may write to."""
     if moments is None:
         return None
     return OptimizerStates(moments.values.clone(), moments.taken.clone())
 
 
-def of(moments: OptimizerStates | None, ids: Tensor) -> OptimizerStates | None:
+def select(moments: OptimizerStates | None, ids: Tensor) -> OptimizerStates | None:
     """The states of some clients, in their order."""
     if moments is None:
         return None
     return OptimizerStates(moments.values[ids], moments.taken[ids])
 
 
-def store(table: OptimizerStates, update: Update) -> None:
-    """What training has left of the clients' states; one that is not finite is discarded."""
+def write(table: OptimizerStates, update: Update) -> None:
+    """Write the states after training into the table; one that is not finite is discarded."""
     left = update.moments
     assert left is not None
     ids = update.ids

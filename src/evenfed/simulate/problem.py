@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from .. import losses, scores
+from .. import losses, scores, trees
 from ..clients.client import Client, Pool
 from ..clients.lazy import pools
 from ..clients.pooling import ClientsLike, client_list, names, only_pool, refuse_shared
@@ -24,15 +24,9 @@ from ..local.training import LocalTraining
 from ..losses import Functions, LossFunction, per_example
 from ..metrics import ACCURACY, LOSS, Metric
 from ..settings import BatchNorm, Settings
-from .checks import (
-    ProblemProbe,
-    check_binary_pool,
-    check_class_targets,
-    check_parameters,
-    checked_functions,
-    scores_classes,
-)
+from .checks import ProblemProbe, check_factory, check_parameters, checked_functions
 from .module_modes import evaluated_modules, put_in_training
+from .target_checks import check_binary_pool, check_class_targets, scores_classes
 from .totals import class_count, client_means, label_counts
 
 Score = LossFunction | Metric | str  # a function, a metric with its direction, or a name
@@ -150,25 +144,33 @@ class Problem:
         """The pool on the device, after model, loss and score were tried on it."""
         pool = pool.to(self.device)
         probe = ProblemProbe.of(self.model, pool, what)
+
+        def whose(client: int) -> str:
+            return f"{what} examples of client {client}"
+
         if scores_classes(None if default_loss else self.loss, pool):
-            check_class_targets(pool)
-            probe.check_classes(int(pool.targets.max()))
+            check_class_targets(pool, whose)
+            probe.check_classes(int(pool.targets.max()), f"{what} examples")
         probe.check_loss(self.loss)
         if losses.takes_logits(self.loss):
-            check_binary_pool(pool, lambda client: f"{what} examples of client {client}")
+            check_binary_pool(pool, whose)
         score = self.score or self.whole_client
         scores.check_targets(score, self.loss, probe.outputs, pool.targets)
         if self.score is not None:
             probe.check_score(self.score)
         return pool
 
-    def under(self, batch_norm: BatchNorm) -> "Problem":
+    def with_batch_norm(self, batch_norm: BatchNorm) -> "Problem":
         """The same, with BatchNorm layers treated so."""
         evaluated = evaluated_modules(self.model, batch_norm)
         return dataclasses.replace(self, evaluated=evaluated)
 
+    def first_inputs(self, count: int) -> trees.Inputs:
+        """The first training examples, to try something out."""
+        return trees.rows(self.train.inputs, slice(count))
+
     def in_training(self, model: nn.Module) -> nn.Module:
-        """A copy of the problem's model, put into training mode: all of it but what the user set apart."""
+        """`model`, put into training mode, except for the layers that stay in evaluation mode."""
         return put_in_training(model, self.evaluated)
 
     @property
@@ -225,6 +227,7 @@ def _trained(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _module(model: object) -> nn.Module:
+    """The torch module to train; what is none, or cannot be trained, is refused."""
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise InputError(f"model is a {kind}; give a torch.nn.Module")
@@ -350,6 +353,7 @@ def initial_model(model: Model, seed: int) -> nn.Module:
     if not callable(model):
         kind = type(model).__name__
         raise InputError(f"model is a {kind}; give a torch.nn.Module or a function that makes one")
+    check_factory(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = model()

@@ -13,6 +13,7 @@ from ..settings import Settings
 from . import evaluation
 from .engines.precision import arithmetic
 from .evaluation import Scores
+from .faults import naming_clients
 from .problem import Engine, EvalRequest, Problem
 from .state import Run, State
 
@@ -32,8 +33,8 @@ def score(states: Sequence[State], problem: Problem, engine: Engine, ids: Tensor
     judged = []
     current = []
     for state in states:
-        judged.append(state.judged(ids))
-        current.append(state.current(ids))
+        judged.append(state.score_request(ids))
+        current.append(state.current_request(ids))
     answers = _answers([*judged, *current], problem, engine)
     scores = []
     for k, state in enumerate(states):
@@ -92,6 +93,6 @@ def evaluated(
     measured = (record.test_losses, record.unseen_losses, record.global_loss)
     if any(losses is not None for losses in measured):
         return record
-    with arithmetic(run.settings.precision):
+    with arithmetic(run.settings.precision), naming_clients(problem):
         (scored,) = score([state], problem, engine, panel(problem, run.settings))
     return with_scores(record, scored)

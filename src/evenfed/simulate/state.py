@@ -1,4 +1,4 @@
-"""A run, and where it stands between two rounds."""
+"""A run, its state between two rounds, and whether training has diverged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,10 +7,14 @@ import torch
 from torch import Tensor
 
 from ..core.algorithm import Algorithm
-from ..core.server import OptimizerStates, Server
+from ..core.open_round import NOT_FINITE, NOTHING
+from ..core.server import OptimizerStates, Record, Server
 from ..settings import Settings
 from .local_norms import LocalNorms
 from .problem import EvalRequest
+
+DIVERGED = "diverged"  # how the reason begins
+_FEW = 3  # clients: what as many of them report is no accident
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Run:
 
 @dataclass(frozen=True)
 class State:
-    """Where a run stands between two rounds: all that a checkpoint must hold."""
+    """The state of a run between two rounds: everything a checkpoint stores."""
 
     server: Server
     personal: Tensor | None = None  # [n, D] each client's own model (Ditto)
@@ -47,19 +51,34 @@ class State:
             return theta
         return torch.where(self.owns[:, None], self.personal, theta)
 
-    def weighed(self, ids: Tensor) -> EvalRequest:
-        """At which losses are measured before a round."""
+    def loss_request(self, ids: Tensor) -> EvalRequest:
+        """The models whose losses set the weights of the next round."""
         model = self.server.weighed
         models = model.theta if self.firsts is None else self.firsts
         return EvalRequest(models, ids, model.buffers, self.norms)
 
-    def judged(self, ids: Tensor) -> EvalRequest:
-        """By which clients are judged after a round."""
+    def score_request(self, ids: Tensor) -> EvalRequest:
+        """The models that clients are evaluated on after a round."""
         return EvalRequest(self.serving(), ids, self.server.deployed.buffers, self.norms)
 
-    def current(self, ids: Tensor) -> EvalRequest | None:
+    def current_request(self, ids: Tensor) -> EvalRequest | None:
         """The model that clients train on, where another one is deployed."""
         server = self.server
         if server.average is None:
             return None
         return EvalRequest(self._own_or(server.theta), ids, server.buffers, self.norms)
+
+
+def divergence(state: State, record: Record) -> str | None:
+    """Why a simulated run ends after this round; None if it continues.
+
+    Either the step would make the model non-finite (with a guard the round is skipped instead, and the next one may
+    succeed), or no drawn client reported a finite loss and update.
+    """
+    number = record.index + 1
+    if record.reason == NOT_FINITE and state.server.guard is None:
+        return f"{DIVERGED} in round {number}: {NOT_FINITE}"
+    enough = min(_FEW, state.server.clients_with_data)
+    if record.reason == NOTHING and len(record.dropped) >= enough:
+        return f"{DIVERGED} in round {number}: {NOTHING}"
+    return None

@@ -1,4 +1,4 @@
-"""What the values of examples come to: over each client, and over each class."""
+"""Per-example values added up: means per client, totals per class."""
 
 import torch
 from torch import Tensor
@@ -7,12 +7,12 @@ from ..clients.client import Pool
 from ..clients.lazy import why_visited
 
 MOST_CLASSES = 1000
-MANY_ROWS = 2000  # of a matrix, which torch adds more slowly than so many numbers of each column
-MOST_COUNTS = 200_000  # numbers of examples by client and class that are kept
+MANY_ROWS = 2000  # from here on torch adds a matrix faster column by column
+MOST_COUNTS = 200_000  # entries of a table of examples per client and class
 
 
 def client_means(values: Tensor, sizes: Tensor) -> Tensor:
-    """[n, ...] the mean of each client's values, which lie client after client."""
+    """[n, ...] the mean of each client's values, which are stored client after client."""
     clients = torch.arange(len(sizes))
     owners = clients.repeat_interleave(sizes).to(values.device)
     rest = values.shape[1:]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...core.open_round import NO_WEIGHT
 from ...core.server import Record
 from ...core.sparse import SparseNumbers, StoredNumbers
 from ...fairness import Vector, mean_correlation, moved, oscillation
@@ -176,6 +177,8 @@ def _lost_clients(evaluated: Sequence[Record]) -> bool:
 
 def remedies(records: Sequence[Record], shares: Vector) -> str:
     """What to try with a run that broke down; options of re-weighting have no effect where weights are FedAvg's."""
+    if records and records[0].reason == NO_WEIGHT and not records[0].dropped:
+        return "an objective that grows with the clients' losses: its weights sum to zero or less from the start"
     replied = [_among_those_who_replied(record) for record in records]
     if moved_weight(replied, shares) > _UNMOVED:
         return f"smooth=0.25, a smaller fairness strength, {_SMALLER_STEPS}{_of_units(records)}"

@@ -11,7 +11,7 @@ from ...core.server import Record
 from ...core.sparse import StoredNumbers
 from ...fairness import OSCILLATES_BELOW, Fairness, Vector
 from ...metrics import ACCURACY, LOSS, Metric
-from ...simulate.divergence import DIVERGED
+from ...simulate.state import DIVERGED
 from . import diagnostics
 from .expected import Expected, Fit, LabelCounts, SpreadParts, expected_accuracies
 

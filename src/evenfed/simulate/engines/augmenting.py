@@ -1,5 +1,6 @@
 """Augmentation as engines apply it, tried out before the first round."""
 
+import copy
 from collections.abc import Iterable
 from functools import partial
 
@@ -12,6 +13,7 @@ from ...augment import Augmentation
 from ...core.errors import InputError, first_line
 from ...core.streams import AUGMENTATION, HashedNumbers
 from ...trees import Inputs
+from ..layers.recurrent import wherever_weights_lie
 from ..problem import Problem
 
 
@@ -41,6 +43,20 @@ def check_augmentation(problem: Problem, augment: Augmentation) -> None:
         raise InputError(
             f"augment made {examples} examples of {trees.length(inputs)}; it must return a batch of the same length"
         )
+    _check_model_takes(problem, inputs, changed)
+
+
+def _check_model_takes(problem: Problem, inputs: Inputs, changed: Inputs) -> None:
+    """Refuse a batch of another shape or type than the model takes."""
+    probe = copy.deepcopy(problem.model).eval()
+    try:
+        with torch.no_grad(), wherever_weights_lie():
+            trees.call(probe, changed)
+    except Exception as error:
+        raise InputError(
+            f"the model fails on what augment makes, inputs {trees.shapes(changed)} of {trees.shapes(inputs)} "
+            f"({first_line(error)}); it must return the batch in a shape and type that the model takes"
+        ) from error
 
 
 def why_not_stacked(problem: Problem, augments: Iterable[Augmentation]) -> str | None:

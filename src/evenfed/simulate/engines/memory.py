@@ -17,7 +17,7 @@ from ..problem import Problem, private_copy
 Made = TypeVar("Made")
 
 
-def fitting(make: Callable[[], Made]) -> Made | None:
+def none_if_out_of_memory(make: Callable[[], Made]) -> Made | None:
     """What `make` makes. None if the device runs out of memory, once everything it allocated is freed."""
     try:
         return make()

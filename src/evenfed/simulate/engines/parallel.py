@@ -164,12 +164,12 @@ def _useful_workers(model: nn.Module, jobs: int) -> int:
 
 
 def _forward_flops(problem: Problem) -> int:
+    """Of one example."""
     from torch.utils.flop_counter import FlopCounterMode  # brings Triton along: a second that most runs can spare
 
-    """Of one example."""
     probe = copy.deepcopy(problem.model).eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        trees.call(probe, _first(problem, 1))
+        trees.call(probe, problem.first_inputs(1))
     return int(counter.get_total_flops())
 
 
@@ -177,10 +177,6 @@ def _width(problem: Problem, batchings: Sequence[Batching]) -> int:
     """Examples in the longest batch."""
     sizes = problem.train.sizes.numpy()
     return max(batching.width(sizes) for batching in batchings)
-
-
-def _first(problem: Problem, examples: int) -> trees.Inputs:
-    return trees.rows(problem.train.inputs, slice(examples))
 
 
 def _has(model: nn.Module, *kinds: type) -> bool:

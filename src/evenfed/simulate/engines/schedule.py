@@ -84,14 +84,6 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.first)
 
-    @property
-    def useful(self) -> float:
-        """The share of slots that are not idle."""
-        if len(self) == 0:
-            return 1.0
-        is_busy = self.count > 0
-        return float(is_busy.mean())
-
 
 def _places(steps: Integers, slots: int) -> list[_Place]:
     """Each job of so many steps in the slot that falls free first."""

@@ -71,7 +71,7 @@ class SlotRound:
         self.incoming = [task.theta[columns] for task in tasks]
         self.deltas: dict[int, Tensor] = {}
         self.snapshots: dict[int, Tensor] = {}
-        self.moments = [optimizer_states.copied(task.moments) for task in tasks]
+        self.moments = [optimizer_states.copy(task.moments) for task in tasks]
         self.unfinished = np.bincount(self.jobs.task, minlength=len(tasks))
         self.snapshot_events = self._snapshot_events()
 

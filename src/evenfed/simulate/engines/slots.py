@@ -22,7 +22,7 @@ from ...settings import Precision
 from ..problem import EvalRequest, EvalResult, LocalLoss, Problem, Task, Updates
 from ..totals import add_by_class
 from .evaluation_graph import EvaluationGraph
-from .memory import DeviceInputs, Made, fitting
+from .memory import DeviceInputs, Made, none_if_out_of_memory
 from .network import SlotModel
 from .schedule import Schedule
 from .slot_round import Scheduled, SlotRound
@@ -197,7 +197,7 @@ class Slots(Vectorised):
     def _fitting(self, make: Callable[[], Made]) -> Made | None:
         """None if memory is too small. Types that a model mixes and torch refuses in bf16 are an input error."""
         try:
-            return fitting(make)
+            return none_if_out_of_memory(make)
         except RuntimeError as error:
             if not self.network.is_rounded:
                 raise

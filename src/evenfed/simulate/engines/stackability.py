@@ -49,6 +49,8 @@ def _obstacle(problem: Problem) -> str | None:
     obstacle = _why_not_vectorised(problem)
     if obstacle not in (None, RANDOM):
         return obstacle
+    if _depends_on_calls(problem):
+        return "it gives the same batch other outputs at every call (it counts calls, or keeps what it has seen)"
     sees = _examples_see_each_other(problem)
     if obstacle is None:  # a model that draws random numbers never gives the same loss twice in training
         sees = sees or _sees_examples_behind(problem)
@@ -127,7 +129,7 @@ def _changing_buffer(problem: Problem) -> str | None:
     probe = problem.in_training(copy.deepcopy(problem.model))
     before = {name: buffer.clone() for name, buffer in probe.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        trees.call(probe, _first(problem, 2))
+        trees.call(probe, problem.first_inputs(2))
     for name, buffer in probe.named_buffers():
         if not torch.equal(buffer, before[name]):
             return name
@@ -149,21 +151,32 @@ def _sees_examples_behind(problem: Problem) -> bool:
     return any(_differ(whole[:count], losses(count)) for count in range(1, len(y)))
 
 
+def _depends_on_calls(problem: Problem) -> bool:
+    """Whether a second pass over the same examples, in evaluation mode, gives other losses."""
+    probe = copy.deepcopy(problem.model).eval()
+    x, y = problem.train.at(slice(4))
+    losses = []
+    devices = [problem.device] if problem.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        for _ in range(2):
+            torch.manual_seed(0)  # random numbers of the model's own are no obstacle here
+            outputs = trees.outputs(probe, x)
+            losses.append(per_example(problem.loss(outputs, y)))
+    return _differ(*losses)
+
+
 def _examples_see_each_other(problem: Problem) -> bool:
     """Whether a batch gives other losses than its examples one by one. Clients could then not be measured together."""
     probe = copy.deepcopy(problem.model).eval()
     x, y = problem.train.at(slice(4))
-    alone = []
-    with torch.no_grad():
-        outputs = trees.outputs(probe, x)
-        together = per_example(problem.loss(outputs, y))
-        for i in range(len(y)):
-            one = slice(i, i + 1)
-            outputs = trees.outputs(probe, trees.rows(x, one))
-            loss = problem.loss(outputs, y[one])
-            alone.append(per_example(loss))
-    one_by_one = torch.cat(alone)
-    return _differ(together, one_by_one)
+
+    def losses(rows: slice) -> Tensor:
+        with torch.no_grad():
+            outputs = trees.outputs(probe, trees.rows(x, rows))
+            return per_example(problem.loss(outputs, y[rows]))
+
+    one_by_one = [losses(slice(i, i + 1)) for i in range(len(y))]
+    return _differ(losses(slice(len(y))), torch.cat(one_by_one))
 
 
 def _differ(losses: Tensor, others: Tensor) -> bool:
@@ -181,7 +194,7 @@ def draws_random_numbers(problem: Problem) -> bool:
     probe = problem.in_training(copy.deepcopy(problem.model))
     with torch.no_grad(), torch.random.fork_rng(devices=[]), Masks(_any_key(problem)):
         before = torch.get_rng_state()
-        trees.call(probe, _first(problem, 2))
+        trees.call(probe, problem.first_inputs(2))
         return not torch.equal(before, torch.get_rng_state())
 
 
@@ -189,7 +202,7 @@ def depends_on_chance(problem: Problem) -> bool:
     """Whether two passes in training differ: by dropout, or by random numbers of the model's own."""
     if draws_random_numbers(problem):
         return True
-    x = _first(problem, _PASSED)
+    x = problem.first_inputs(_PASSED)
     targets = problem.train.targets[:_PASSED]
     losses = []
     for key in (0, 1):
@@ -200,10 +213,6 @@ def depends_on_chance(problem: Problem) -> bool:
             loss = problem.loss(outputs, targets)
         losses.append(loss)
     return not torch.equal(*losses)
-
-
-def _first(problem: Problem, examples: int) -> trees.Inputs:
-    return trees.rows(problem.train.inputs, slice(examples))
 
 
 def check_training(problem: Problem, batchings: Sequence[Batching]) -> None:
@@ -224,7 +233,7 @@ def check_training(problem: Problem, batchings: Sequence[Batching]) -> None:
     remedy = _remedy_of_singles(problem, batchings)
     if remedy is None:
         return
-    error = _training_error(problem, _first(problem, 1))
+    error = _training_error(problem, problem.first_inputs(1))
     if error is not None:
         raise InputError(f"{remedy} (on one example the model cannot train: {first_line(error)})") from None
 

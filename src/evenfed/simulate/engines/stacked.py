@@ -293,7 +293,7 @@ class Stack:
             ids = torch.from_numpy(jobs.client[own])
             moments = None
             if self.tasks[which].moments is not None:
-                moments = optimizer_states.of(self.moments, original[own])
+                moments = optimizer_states.select(self.moments, original[own])
             update = Update(ids, deltas[own], snapshot, moments=moments)
             yield which, update
 

@@ -1,0 +1,123 @@
+"""An error of the model, the loss or the score on some client's data: it names the client and the example.
+
+The first examples were tried before round 1. What fails later lies in the data of one client, which is searched for
+only once something has failed.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from .. import trees
+from ..clients.client import Pool
+from ..core.errors import InputError, first_line
+from ..losses import Functions
+from ..losses import values as values_of
+from ..trees import Inputs
+from .layers.recurrent import wherever_weights_lie
+from .problem import Problem, private_copy
+
+_ROWS_AT_ONCE = 1024
+_OF_A_GPU = "device-side assert"  # after it, a GPU carries out nothing any more
+
+Measure = Callable[[Inputs, Tensor], object]
+
+
+@contextmanager
+def naming_clients(problem: Problem) -> Iterator[None]:
+    """Errors that come from one client's data name it; all others pass as they are."""
+    try:
+        yield
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if _OF_A_GPU in str(error):
+            raise InputError(
+                "a GPU met an index out of range, so some input or target is beyond what the model takes; run once "
+                "with device='cpu', which names the client"
+            ) from error
+        fault = first_fault(problem)
+        if fault is None:
+            raise
+        raise InputError(fault) from error
+
+
+def first_fault(problem: Problem) -> str | None:
+    """The first client on whose examples the model fails, the example if there is one, and the error."""
+    model = private_copy(problem.model).eval()
+    names = problem.client_names
+    scored: Functions = (problem.loss,)
+    if problem.score is not None:
+        scored = (problem.loss, problem.score)
+    pools = [
+        (problem.train, (problem.loss,), lambda client: f"client {names[client]}, train"),
+        (problem.judged, scored, lambda client: f"client {names[client]}, test"),
+        (problem.unseen, scored, lambda client: f"unseen client {client}"),
+        (problem.test, scored, lambda client: "test"),
+    ]
+    for pool, functions, whose in pools:
+        if pool is None:
+            continue
+        measure = _measure_of(model, functions)
+        for client in pool.sizes.nonzero().flatten().tolist():
+            fault = _fault_of(pool, client, measure)
+            if fault is not None:
+                where, error = fault
+                cure = _cure(model, error)
+                return f"{whose(client)}: the model fails{where} ({type(error).__name__}: {first_line(error)}); {cure}"
+    return None
+
+
+def _measure_of(model: nn.Module, functions: Functions) -> Measure:
+    def measure(inputs: Inputs, targets: Tensor) -> None:
+        with torch.no_grad(), wherever_weights_lie():
+            values_of(functions, trees.outputs(model, inputs), targets)
+
+    return measure
+
+
+def _fault_of(pool: Pool, client: int, measure: Measure) -> tuple[str, Exception] | None:
+    """Where among a client's examples the first error comes up, and the error."""
+    inputs, targets = pool.of(client)
+
+    def error_in(start: int, end: int) -> Exception | None:
+        part = slice(start, end)
+        try:
+            measure(trees.rows(inputs, part), targets[part])
+        except InputError:
+            raise
+        except Exception as error:
+            return error
+        return None
+
+    for start in range(0, len(targets), _ROWS_AT_ONCE):
+        end = min(start + _ROWS_AT_ONCE, len(targets))
+        error = error_in(start, end)
+        if error is not None:
+            example = _failing_example(start, end, error_in)
+            where = "" if example is None else f" on example {example}"
+            return where, error
+    return None
+
+
+def _failing_example(start: int, end: int, error_in: Callable[[int, int], Exception | None]) -> int | None:
+    """By halving; None if a batch fails and neither half does."""
+    while end - start > 1:
+        middle = (start + end) // 2
+        if error_in(start, middle) is not None:
+            end = middle
+        elif error_in(middle, end) is not None:
+            start = middle
+        else:
+            return None
+    return start
+
+
+def _cure(model: nn.Module, error: Exception) -> str:
+    embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    if isinstance(error, IndexError) and embeddings:
+        entries = min(embedding.num_embeddings for embedding in embeddings)
+        return f"the smallest nn.Embedding has {entries} entries, so its inputs must lie in 0 .. {entries - 1}"
+    return "correct or drop the example, or mend the model or the loss"
