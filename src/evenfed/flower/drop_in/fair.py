@@ -23,7 +23,7 @@ from ...core.errors import InputError, check_whole
 from ...core.scalars import unwrapped
 from ...core.server import Record, Server
 from ...simulate.state import Run
-from .. import fleet_options, reply_fields, wire
+from .. import fleet_options, wire
 from ..array_layout import BUFFERS
 from ..fleet_options import FleetOptions
 from ..journal import Journal
@@ -80,6 +80,7 @@ class Fair(FedAvg):
     _began = 0.0  # the open round
     _round: ForeignRound | None = None  # until its updates are in
     _record: Record | None = None  # until its scores are in
+    _asked_scores: Sequence[int] = ()  # positions, in the open round
 
     def __init__(
         self,
@@ -127,32 +128,27 @@ class Fair(FedAvg):
         self.algorithm = variant.algorithm
         self.label = variant.label
         self.admission = Admission.of(sites)
-        check_least(self, self.admission)
         self._sampling = FairSampling(FleetOptions.taken_from(options), self.admission)
         chosen = {**variant.options, **options}
         self.settings = server_settings(chosen, OPTIONS)
-        check_algorithm(self.algorithm, local_steps)
-        check_trips(trips, self.algorithm, self.settings)
         size_from = size_from or weighted_by_key
         self.keys = ReportKeys(loss_from, size_from, score_from, score_range, loss_in, score_higher_is_better)
-        self.keys.check(trips)
         self.trips = trips
+        self._check(local_steps)
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
         self.clients = ForeignClients(self.keys, self.admission)
         self._state = FairState(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         self._fair_journal = FairJournal(self.journal, self.clients, self._state, self._sampling.resting, decisive)
-        self._asked_scores: list[int] = []  # positions
-        self._reader = ForeignReplies(
-            self.algorithm,
-            self.settings,
-            self.keys,
-            self.clients,
-            weighted_by_key,
-            keeps_models=train_metrics_aggr_fn is not None,
-            measured_before=reply_fields.check_flag("measured_before", measured_before),
-            tell_errors=reply_fields.check_flag("tell_errors", tell_errors),
-        )
+        flags = (train_metrics_aggr_fn is not None, measured_before, tell_errors)
+        self._reader = ForeignReplies(self.algorithm, self.settings, self.keys, self.clients, weighted_by_key, *flags)
+
+    def _check(self, local_steps: int | None) -> None:
+        """Refuse what does not fit together, before anything starts."""
+        check_least(self, self.admission)
+        check_algorithm(self.algorithm, local_steps)
+        check_trips(self.trips, self.algorithm, self.settings)
+        self.keys.check(self.trips)
 
     @property
     def server(self) -> Server:

@@ -42,6 +42,10 @@ class ForeignReplies:
     losses: dict[int, float] = field(default_factory=dict)  # of the current model, by position
     logged: set[str] = field(default_factory=set)  # what is logged once
 
+    def __post_init__(self) -> None:
+        reply_fields.check_flag("measured_before", self.measured_before)
+        reply_fields.check_flag("tell_errors", self.tell_errors)
+
     def updates(
         self,
         replies: Iterable[Message],
