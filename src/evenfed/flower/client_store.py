@@ -1,6 +1,5 @@
 """What a client keeps from round to round: its own model, its memory of losses, the state of its optimiser."""
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.files import replacing
 from ..core.server import OptimizerStates
 from ..local.optimizer import Optimizer
 
@@ -64,9 +64,8 @@ class InFolder:
 
     def write(self, name: str, values: Array) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path(f"{name}.new")
-        np.save(unfinished, values)
-        os.replace(unfinished, self._path(name))
+        with replacing(self._path(name)) as beside, beside.open("xb") as file:
+            np.save(file, values)
 
     def remove(self, name: str) -> None:
         self._path(name).unlink()

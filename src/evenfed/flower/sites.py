@@ -52,10 +52,6 @@ class SiteList:
         """Of the site at this place."""
         return self.sites[partition].name or f"client {partition}"
 
-    @property
-    def have_keys(self) -> bool:
-        return any(site.key is not None for site in self.sites)
-
     def of(self, grid: Grid, nodes: Iterable[int]) -> dict[int, AllowedSite]:
         """Node -> its site, of those that are in the file."""
         by_key = {}

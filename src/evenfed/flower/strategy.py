@@ -20,15 +20,15 @@ from ..comparison.variants import Variant
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
+from ..core.tables import changed_fields
 from ..settings import Settings
 from ..simulate.state import Run, State
 from . import wire
 from .array_layout import ArrayLayout
 from .drop_in.trips import check_trips
 from .fleet_options import FleetOptions, check_known, seconds
-from .journal import AboutClients, Journal
-from .logs import final_table, guard_caution, guard_lines, log, log_end, round_line
-from .loop import Loop
+from .journal import AboutClients, Journal, Loop
+from .logs import guard_caution, guard_lines, log, round_line
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .participation import DrawnClients, Participation
 from .reply_fields import check_flag
@@ -167,12 +167,11 @@ class FairStrategy(Strategy):
     def summary(self) -> None:
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
-        settings = dataclasses.replace(self.settings, guard=self.settings.guarding() or "off")
-        log(INFO, "\t├──> %s", settings)
-        if self.settings.caution is not None:
-            log(WARNING, "%s", self.settings.caution)
-        place = self.folder.path if self.folder else "not kept (no `out`)"
-        log(INFO, "\t└──> results: %s", place)
+        options = {"guard": "off" if self.settings.guarding() is None else "on", **changed_fields(self.settings)}
+        del options["engine"]
+        listed = ", ".join(f"{name}={value}" for name, value in options.items())
+        log(INFO, "\t├──> %s; other options: default", listed)
+        self.journal.log_start()
 
     def start(
         self,
@@ -214,8 +213,7 @@ class FairStrategy(Strategy):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        lines = final_table(self.records, self.journal.sizes, self.journal.name, self.journal.about.metric)
-        log_end(result, lines, len(self.records), time.perf_counter() - began)
+        self.journal.log_end(result, time.perf_counter() - began)
         return result
 
     def _asking(self, outer: Strategy) -> Callable[[Iterable[Message]], Iterable[Message]]:

@@ -26,9 +26,8 @@ from ...simulate.state import Run
 from .. import fleet_options, wire
 from ..array_layout import BUFFERS
 from ..fleet_options import FleetOptions
-from ..journal import Journal
-from ..logs import final_table, guard_caution, guard_lines, log, log_end, round_line
-from ..loop import Loop
+from ..journal import Journal, Loop
+from ..logs import guard_caution, guard_lines, log, round_line
 from ..metrics import EvaluateFunction, add_initial, numbers_of, result_of
 from ..sites import Admission
 from .fair_journal import FairJournal, skipped
@@ -176,7 +175,7 @@ class Fair(FedAvg):
         better = "higher" if self.keys.higher_is_better else "lower"
         log(INFO, "\t│\t├── size: '%s', score: '%s' (%s is better)", self.keys.size, self.keys.score, better)
         log(INFO, "\t│\t├── rounds: %s, trips per round: %s", self.rounds or "as given to start", self.trips)
-        log(INFO, "\t│\t└── results: %s", self.journal.folder.path if self.journal.folder else "not kept (no `out`)")
+        self.journal.log_start()
         super().summary()
 
     def start(
@@ -216,8 +215,7 @@ class Fair(FedAvg):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        lines = final_table(self.records, self.clients.sizes, self.clients.name, self.keys.metric)
-        log_end(result, lines, len(self.records), time.perf_counter() - began)
+        self.journal.log_end(result, time.perf_counter() - began)
         return result
 
     def configure_train(

@@ -173,14 +173,14 @@ class FairJournal:
 
     def after_round(self, record: Record, losses: Losses) -> None:
         """Write the round down; one before any client has replied waits until there is a server."""
+        self.journal.clients = clients_of(self.clients)
+        self.journal.about = self._about()
         server = self.state.server
         if server is None:
             self.train_metrics = None
             self.evaluate_metrics = None
             self.journal.postpone(record)
             return
-        self.journal.clients = clients_of(self.clients)
-        self.journal.about = self._about()
         notes = notes_of(server, self.clients, losses) | self.resting.notes()
         self._write_metrics(record.index + 1)
         self.journal.after_round(record, server, notes)

@@ -22,8 +22,7 @@ Vector = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 LARGEST = 8.0  # entries of a vector lie within +- this
-FRACTION = 40  # binary digits after the point
-MOST = 2**20  # clients in a sum: LARGEST * 2^FRACTION * MOST is below half of 2^64
+FRACTION = 40  # binary digits after the point; a sum of 2^20 clients' entries then stays below half of 2^64
 REACH = 2.0**50  # numbers lie within +- this
 _DIGITS = 32  # binary digits of a number in each of its words
 WORDS = 3  # per number
