@@ -1,4 +1,4 @@
-"""What one site does: says who it is, measures a model it receives, trains it, and keeps its own."""
+"""A site's client app: describes itself, measures and trains the model it receives, and keeps its personal one."""
 
 import dataclasses
 import math
@@ -49,12 +49,12 @@ def client_app(
 ) -> ClientApp:
     """A Flower client app from your model and data.
 
-    `model()` makes the module (torch is seeded before, so that frozen parameters agree everywhere). `data`
-    gives this site's `evenfed.Client` from Flower's context, whose `node_config["partition-id"]` says which
-    site it is. `loss`, `score`: as `evenfed.train` takes them. Personal models (Ditto) and the
-    state of an optimiser with keep=true live in the context's state, which Flower keeps for one run; in the folder
-    `state` they survive a restart of the server. `mods`
-    (Flower's clipping or local privacy) apply to training alone.
+    * `model()` makes the module. Torch is seeded before, so that frozen parameters agree everywhere.
+    * `data(context)` returns this site's `evenfed.Client`; `context.node_config["partition-id"]` says which site it is.
+    * `loss`, `score`: as `evenfed.train` takes them.
+    * `state`: a folder for personal models (Ditto) and for the state of optimisers with keep=true, which then survive
+      a restart of the server. By default they are in the context's state, which Flower keeps for one run.
+    * `mods`: Flower's clipping or local privacy. They apply to training only.
 
     >>> import torch, evenfed
     >>> def site(context):
@@ -80,7 +80,7 @@ def client_app(
 
 
 class SiteApp(ClientApp):
-    """A client app that answers evenfed's questions, and the model it trains."""
+    """A client app that answers evenfed's questions; it also has the model that it trains."""
 
     model: ModelFunction
 
@@ -137,7 +137,7 @@ class Site:
         return wire.reply(message, metrics)
 
     def train(self, message: Message, context: Context) -> Message:
-        """The received model after local training; a personal model is trained beside it and stays here."""
+        """The received model after local training; a personal model is trained as well and stays here."""
         task = wire.Task.read(message)
         client = self._client(context)
         desk = self._desk(client, context, task)

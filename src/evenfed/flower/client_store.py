@@ -75,7 +75,7 @@ class InFolder:
 
 
 class ClientStore:
-    """One kind of array by the round it stands before. The last two are kept, since a round may be run again."""
+    """One kind of array, by the round that reads it. The last two are kept, since a round may be run again."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ClientStore:
         self.prefix = f"{kind}.{readable}.client-{position}.round-"
 
     def at(self, index: int) -> Tensor | None:
-        """The array as it stands before round `index`; None before the first training."""
+        """The array before round `index`; None before the first training."""
         last = self._last_until(index)
         if last is None:
             return None

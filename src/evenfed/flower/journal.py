@@ -73,8 +73,8 @@ def clients_table(names: Sequence[str], train: Sequence[float], test: Sequence[f
 class Journal:
     """Locks the folder, resumes from it, tells callbacks of a round and writes it down, in this order.
 
-    `resume`: True demands a run to go on with, and ends at once with the result of a finished one; False refuses any;
-    None goes on with an unfinished one.
+    `resume`: True requires a run, and ends at once with the result of a finished one; False refuses any; None resumes
+    an unfinished one.
     """
 
     run: Run
@@ -108,7 +108,7 @@ class Journal:
         if self.resume is not None:
             check_flag("resume", self.resume)
         if self.resume and self.folder is None:
-            raise InputError("resume needs a folder to go on from; give `out`")
+            raise InputError("resume needs a folder with a run; give `out` (flwr run: evenfed.out)")
         self.callbacks = callback_list(self.listen)
         if self.decides and self.run.algorithm.personal() is not None:
             raise InputError(
@@ -173,7 +173,7 @@ class Journal:
         return True
 
     def kept_notes(self) -> Notes:
-        """What the run's newest checkpoint holds beside the server; empty before the first."""
+        """What the run's newest checkpoint holds in addition to the server; empty before the first."""
         if self.folder is None:
             return {}
         checkpoints = self.folder.sound_checkpoints()
@@ -228,7 +228,7 @@ class Journal:
         return state
 
     def after_round(self, record: Record, server: Server, notes: Notes = MappingProxyType({})) -> None:
-        """Tell callbacks, then write the round down: what they note belongs to its checkpoint, beside our `notes`."""
+        """Tell callbacks, then write the round down: what they note belongs to its checkpoint, as our `notes` do."""
         kept = {**self._notes, **notes}
         progress = self._progress(State(server, notes=kept), record)
         errors = tell(self.callbacks, progress)

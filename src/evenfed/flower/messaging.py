@@ -176,7 +176,7 @@ class _Sizes:
         self._known: dict[int, tuple[object, int]] = {}  # by id, which is the record's as long as it is kept here
 
     def own(self, message: Message) -> int:
-        """What a message adds to its batch beside the models that earlier ones carry."""
+        """What a message adds to its batch in addition to the models that earlier ones carry."""
         size = _FRAME
         for record in message.content.values():
             if not isinstance(record, ArrayRecord):

@@ -3,7 +3,7 @@
 [[site]]
 partition = 0
 name = "ward 3"                  # optional
-key = "keys/ward-3.pub"          # the site's public key: a file beside this one, or its text; or node = 123
+key = "keys/ward-3.pub"          # the site's public key: a file in the same folder, or its text; or node = 123
 largest = 5000                   # optional: more training examples than this are not believed
 """
 

@@ -51,8 +51,8 @@ class FairStrategy(Strategy):
 
     * `out`: results go to out/<label>/seed-<seed>, with a checkpoint every round. The same call resumes from there
       after the server has died. One process at a time writes there.
-    * `resume`: true demands a run in `out` to go on with; a finished one ends at once with its result, before any
-      client is asked. false refuses to go on. By default an unfinished run goes on and a finished one is refused.
+    * `resume`: true requires a run in `out`; if it is finished, its result is returned at once, before any client is
+      asked. false refuses to resume. By default an unfinished run is resumed and a finished one is refused.
     * `clients`: how many there are (default: the nodes' num-partitions).
     * `sites`: a file that lists who may join, by key or node id (docs/flower.md).
     * `wait`: seconds to wait for them to connect.
@@ -64,7 +64,7 @@ class FairStrategy(Strategy):
       are of the same model and asked for together; the result is equal to the bit. 1: the loss comes with the update;
       updates are summed or held until all are in, and the last round alone is scored, unless `evaluate_every` says
       otherwise.
-    * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
+    * `tell_errors`: log the text of clients' exceptions. It may quote their data, by default only the type is logged.
     * `listen`: callbacks, as `evenfed.train` takes them: a function of a `Progress`, called after every round, or an
       `evenfed.callbacks.Callback`, or several.
 
@@ -314,8 +314,7 @@ class FairStrategy(Strategy):
         state = self._state
         assert state.round is not None and state.record is not None
         scores = state.round.collect_scores(replies)
-        state.measured = state.round.measured
-        state.ahead = state.round.ahead
+        state.keep_for_next()
         took = time.perf_counter() - state.began
         central = None
         if self.evaluate_fn is not None:
@@ -338,7 +337,7 @@ class FairStrategy(Strategy):
         return drawn
 
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
-        """Meet the clients, and stand where the run was left."""
+        """Meet the clients, and continue where the run was left."""
         header = None if self.folder is None else self.folder.header()
         earlier_clients = None if header is None else header.clients
         self.participation.resting.recall(self.journal.kept_notes())

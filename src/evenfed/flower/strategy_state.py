@@ -1,6 +1,5 @@
 """The state of a strategy: the server between rounds, and the open round."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 
 from flwr.app import ArrayRecord, Message
@@ -9,7 +8,7 @@ from torch import Tensor
 from ..core.algorithm import Algorithm
 from ..core.average import Average, ModelState
 from ..core.server import Record, Server
-from ..core.server_step import with_average
+from ..core.server_step import with_model
 from ..settings import Settings
 from ..simulate.initial_state import new_server
 from .array_layout import ArrayLayout
@@ -97,20 +96,16 @@ class StrategyState:
         return self.round
 
     def adopt(self, arrays: ArrayRecord) -> None:
-        """Go on from the model that Flower holds: a wrapper may have added noise to ours.
+        """Continue from the model that Flower holds, to which a wrapper may have added noise.
 
-        The average then holds that model instead of ours, which is not to leave the server without the noise.
+        The average then holds that model instead of ours, which must not leave the server without the noise.
         """
         if arrays is self.arrays:
             return
         self.measured = {}  # of another model
         self.ahead = None
-        received, buffers = self.layout.read(arrays)
-        theta = received.to(self.server.theta)
-        server = dataclasses.replace(self.server, theta=theta, buffers=dict(buffers))
-        if self.average_before is not None:
-            server = with_average(server, self.average_before, skipped=False)
-        self.server = server
+        model = self.layout.read(arrays)
+        self.server = with_model(self.server, model, self.average_before)
         self.arrays = arrays
 
     def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
@@ -118,6 +113,13 @@ class StrategyState:
         assert self.round is not None
         enough = self.round.enough if isinstance(self.round, PlainRound) else None
         return self.round.connection.replies(messages, enough)
+
+    def keep_for_next(self) -> None:
+        """Keep what the open round has found out about the next one."""
+        if isinstance(self.round, PlainRound):
+            self.measured = self.round.measured
+        elif self.round is not None:
+            self.ahead = self.round.ahead
 
     def close(self) -> Record:
         """Take the step of the open round."""

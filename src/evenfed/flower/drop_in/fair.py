@@ -1,4 +1,4 @@
-"""A fair algorithm in the place of Flower's FedAvg, over clients that know nothing of evenfed."""
+"""A fair algorithm in place of Flower's FedAvg, over clients that do not use evenfed."""
 
 import dataclasses
 import inspect
@@ -59,9 +59,9 @@ class Fair(FedAvg):
       one of the two. 1: to train only; the model is scored after the last round. 3: also for its loss first, so that
       clients without a weight need not train; needs `extend`, or `loss_in="evaluate"`.
     * `lr`, `local_steps`: of the clients' training, for algorithms whose step needs them (q-FFL: lr, FCFL: both);
-      `lr` may also stand in the configuration that clients get.
+      `lr` may also be in the configuration that clients get.
     * `buffers`: patterns of the names of arrays that are not trained. They are averaged by size.
-    * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
+    * `tell_errors`: log the text of clients' exceptions. It may quote their data, by default only the type is logged.
     * `out`: a run folder is kept in out/<label>/seed-<seed>, with a checkpoint every round; the same call resumes from
       there. `resume`: as of `FairStrategy`. Clients are known again by their nodes' ids.
     * `sites`: a file that lists who may join, by key or node id, with each site's name and largest size
@@ -73,7 +73,7 @@ class Fair(FedAvg):
     A reply that fails, or of which any field does not fit, is dropped from the round and named.
     """
 
-    rounds: int | None = None  # how many there will be, where `start` was told
+    rounds: int | None = None  # how many there will be, once `start` is called
     timeout = 3600.0  # seconds
     evaluate_fn: EvaluateFunction | None = None
     _began = 0.0  # the open round

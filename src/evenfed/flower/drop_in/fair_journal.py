@@ -63,7 +63,7 @@ def recall_names(clients: ForeignClients, table: Table) -> None:
 
 
 def notes_of(server: Server, clients: ForeignClients, measured: Losses) -> dict[str, Tensor]:
-    """What the next round depends on beside the server's own state."""
+    """What the next round depends on in addition to the server's own state."""
     nodes = []
     rows = []
     for position, size in enumerate(clients.sizes):
@@ -158,7 +158,7 @@ class FairJournal:
         return losses
 
     def begin(self, server: Server) -> State:
-        """Begin the journal; where the run stands after that."""
+        """Begin the journal; returns the state to continue from."""
         self.has_begun = True
         about = self._about()
         header = Header(

@@ -93,7 +93,7 @@ def check_public(public: bytes) -> None:
 
 
 def mask_of(seed: bytes, size: int) -> Words:
-    """The mask [size] that a seed stands for."""
+    """The mask [size] of a seed."""
     first_block = bytes(16)  # a seed is used for one mask
     stream = Cipher(algorithms.AES256(seed), modes.CTR(first_block)).encryptor()
     drawn = stream.update(bytes(8 * size))

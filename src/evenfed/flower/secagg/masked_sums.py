@@ -27,7 +27,7 @@ SCORE = "score"
 BOTH_SCORES = "both scores"
 NUMBERS = {
     MEAN: 1,
-    UPDATE: 3,  # beside the update: objective, length, and change of the dual
+    UPDATE: 3,  # in addition to the update: objective, length, and change of the dual
     SCORE: 2,  # a score and its square
     BOTH_SCORES: 4,  # the same of the deployed model, then of the current one
 }
@@ -39,7 +39,7 @@ SCORES = {  # which of a client's scores go into a sum
 
 @dataclass(frozen=True)
 class MaskedTask:
-    """What a client is told to add to which sum."""
+    """What a client has to add to which sum."""
 
     kind: str  # MEAN, UPDATE, SCORE or BOTH_SCORES
     algorithm: str  # JSON: name and hyper-parameters

@@ -253,7 +253,7 @@ class ProtocolMessenger:
         self.sent = time.perf_counter()
 
     def messages(self, requests: Requests, contents: Mapping[int, RecordDict] | None = None) -> list[Message]:
-        """A message to each node; `contents` are what it holds beside the protocol's part."""
+        """A message to each node; `contents` are what it holds in addition to the protocol's part."""
         self.sent = time.perf_counter()
         messages = []
         for node, parts in requests.items():
