@@ -127,21 +127,21 @@ class ClientStore:
         return rounds
 
 
-def moments_at(shelf: ClientStore, index: int, optimizer: Optimizer, theta: Tensor) -> OptimizerStates | None:
+def moments_at(store: ClientStore, index: int, optimizer: Optimizer, theta: Tensor) -> OptimizerStates | None:
     """The state [1, ...] of a client's optimiser before round `index`; None if it is not kept."""
     if not optimizer.keep or optimizer.moments == 0:
         return None
     fresh = optimizer.fresh(theta[None])
-    vector = shelf.at(index)
+    vector = store.at(index)
     if vector is None:
         return fresh
     values = vector[:-1].to(theta).view_as(fresh.values)
     return OptimizerStates(values, vector[-1:].to(fresh.taken))
 
 
-def put_moments(shelf: ClientStore, index: int, moments: OptimizerStates) -> None:
+def put_moments(store: ClientStore, index: int, moments: OptimizerStates) -> None:
     """The state after round `index`; one that is not finite is discarded."""
     steps = moments.taken.reshape(1).to(moments.values)
     vector = torch.cat([moments.values.flatten(), steps])
     if vector.isfinite().all():
-        shelf.put(index, vector)
+        store.put(index, vector)

@@ -1,4 +1,4 @@
-"""Asking nodes: tasks pushed in batches, replies pulled as they arrive.
+"""Messages to nodes: tasks are pushed in batches, replies pulled as they arrive.
 
 Both are bounded by bytes. Tasks of a round carry the same model, which Flower sends once per batch; so a batch is as
 long as what its messages do not share allows, and the model is hashed once instead of once per node. Replies are

@@ -1,4 +1,4 @@
-"""A round in the clear: the server sees every client's loss, update and score."""
+"""A round in the clear: the server sees each client's loss, update and score."""
 
 import contextlib
 import dataclasses

@@ -1,6 +1,7 @@
 """The state of a strategy: the server between rounds, and the open round."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from flwr.app import ArrayRecord, Message
 from torch import Tensor
@@ -16,9 +17,27 @@ from .connection import Connection
 from .fleet_options import RoundClosing
 from .plain import PlainRound
 from .secagg.private import NextRoundSetup, PrivateRound, check_run, with_private_memory
-from .wire import Task
+from .wire import Task, Values
 
-Round = PlainRound | PrivateRound
+
+class Round(Protocol):
+    """What rounds in the clear and rounds of masked sums have in common, in the order in which it is called."""
+
+    connection: Connection
+
+    def open(self, drawn: Tensor, arrays: ArrayRecord, weighed: ArrayRecord, config: Values) -> list[Message]: ...
+    def collect(self, answers: Iterable[Message]) -> None: ...
+    def close(self) -> tuple[Server, Record]: ...
+    def ask_scores(
+        self,
+        tested: Iterable[int],
+        deployed: ArrayRecord,
+        current: ArrayRecord | None,
+        config: Values,
+        following: Iterable[int] = (),
+        measure: str = "",
+    ) -> list[Message]: ...
+    def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]: ...
 
 
 def first_server(
@@ -85,15 +104,17 @@ class StrategyState:
         closing: RoundClosing,
     ) -> PlainRound:
         """Open the next round in the clear."""
-        self.round = PlainRound(self.server, self.layout, task, connection, trips, self.measured, closing)
+        round = PlainRound(self.server, self.layout, task, connection, trips, self.measured, closing)
+        self.round = round
         self.measured = {}
-        return self.round
+        return round
 
     def private_round(self, task: Task, connection: Connection) -> PrivateRound:
         """Open the next round of masked sums."""
-        self.round = PrivateRound(self.server, task, connection, self.ahead)
+        round = PrivateRound(self.server, task, connection, self.ahead)
+        self.round = round
         self.ahead = None
-        return self.round
+        return round
 
     def adopt(self, arrays: ArrayRecord) -> None:
         """Continue from the model that Flower holds, to which a wrapper may have added noise.
@@ -118,7 +139,7 @@ class StrategyState:
         """Keep what the open round has found out about the next one."""
         if isinstance(self.round, PlainRound):
             self.measured = self.round.measured
-        elif self.round is not None:
+        elif isinstance(self.round, PrivateRound):
             self.ahead = self.round.ahead
 
     def close(self) -> Record:

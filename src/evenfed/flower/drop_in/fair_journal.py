@@ -39,7 +39,7 @@ def clients_of(clients: ForeignClients) -> dict[str, Any]:
     positions = range(len(clients.sizes))
     names = [clients.name(position) for position in positions]
     train = [_whole(size) for size in clients.sizes]
-    test = [_whole(clients.judged_on.get(position, 0.0)) for position in positions]
+    test = [_whole(clients.tested_on.get(position, 0.0)) for position in positions]
     return clients_table(names, train, test)
 
 
@@ -50,8 +50,8 @@ def recall(clients: ForeignClients, notes: Notes) -> None:
             clients.freeze(unsigned(node), position)
     known = notes[_CLIENTS].tolist()
     clients.sizes = [size for size, _, _ in known]
-    for position, (_, judged_on, partition) in enumerate(known):
-        clients.judged_on[position] = judged_on
+    for position, (_, tested_on, partition) in enumerate(known):
+        clients.tested_on[position] = tested_on
         if partition >= 0:
             clients.partitions[position] = int(partition)
 
@@ -69,9 +69,9 @@ def notes_of(server: Server, clients: ForeignClients, measured: Losses) -> dict[
     for position, size in enumerate(clients.sizes):
         node = clients.nodes.get(position, 0)  # 0: a listed site that was never met
         nodes.append(signed(node))
-        judged_on = clients.judged_on.get(position, 0.0)
+        tested_on = clients.tested_on.get(position, 0.0)
         partition = clients.partitions.get(position, -1)
-        rows.append((size, judged_on, float(partition)))
+        rows.append((size, tested_on, float(partition)))
     return {
         _NODES: torch.tensor(nodes, dtype=torch.int64),
         _CLIENTS: torch.tensor(rows, dtype=torch.float64).reshape(-1, 3),

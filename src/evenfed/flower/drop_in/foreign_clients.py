@@ -102,7 +102,7 @@ class ForeignClients:
         clients = 0 if listed is None else len(listed)
         self.sizes = [0.0] * clients  # training examples; 0 until the client has reported them
         self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
-        self.judged_on: dict[int, float] = {}  # position -> test examples, where reported
+        self.tested_on: dict[int, float] = {}  # position -> test examples, where reported
         self.partitions: dict[int, int] = {}  # position -> partition-id, where reported
 
     def place(self, node: int) -> int:

@@ -289,7 +289,7 @@ class PrivateRound:
 
     def _log_stages(self, sums: MaskedSums) -> None:
         """How long each stage took, and how many took part."""
-        stages = [stage.says for stage in sums.courier.stages]
+        stages = [stage.says for stage in sums.messenger.stages]
         number = self.server.index + 1
         log(INFO, "round %s, private: %s", number, ", ".join(stages) or "nobody was asked")
 
