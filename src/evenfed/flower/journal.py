@@ -27,6 +27,7 @@ from ..comparison.storage.restoring import state_in
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..core.tables import changed_fields
+from ..core.words import counted
 from ..metrics import ACCURACY, Metric
 from ..simulate.checkpoint import notes_in
 from ..simulate.state import Run, State
@@ -264,7 +265,7 @@ class Journal:
 
     def log_end(self, result: Result, seconds: float) -> None:
         """How long the run took, its last metrics, a table of its clients, and whether training broke down."""
-        log(INFO, "%s rounds done, %s s in this process", len(self.records), f"{seconds:.1f}")
+        log(INFO, "%s done, %s s in this process", counted(len(self.records), "round"), f"{seconds:.1f}")
         for title, metrics in (
             ("train metrics", result.train_metrics_clientapp),
             ("evaluate metrics", result.evaluate_metrics_clientapp),

@@ -384,4 +384,5 @@ class Fair(FedAvg):
         return self._reader.asked_losses(replies, list(messages))
 
 
-OPTIONS = (*inspect.signature(Fair).parameters, *fleet_options.names())  # named where one is misspelt
+OPTIONS = [*inspect.signature(Fair).parameters, *fleet_options.names()]  # named where one is misspelt
+OPTIONS.remove("options")
