@@ -70,6 +70,8 @@ TRAIN = {
     "unknown encoding": arrays_with(lambda a: Array(a.dtype, a.shape, "pickle", a.data)),
     "text": arrays_with(unlike("U3")),
     "whole numbers": arrays_with(unlike("int64")),
+    "half precision": arrays_with(unlike("float16")),
+    "double precision": arrays_with(unlike("float64")),
     "complex": arrays_with(unlike("complex64")),
     "another shape": arrays_with(lambda a: Array(np.zeros((*a.shape, 2), np.float32))),
     "infinite": arrays_with(lambda a: Array(np.full(a.shape, np.inf, np.float32))),
@@ -129,6 +131,9 @@ def test_our_strategy_drops_a_bad_update_and_names_the_client(caplog):
     for name, record in zip(TRAIN, records, strict=True):
         assert record.dropped == (BAD,) and record.weights[BAD] == 0 and not record.skipped, name
     assert caplog.text.count("client 2 (site-2) is dropped: ") == len(TRAIN)
+    for dtype in ("float16", "float64"):
+        assert f"is {dtype}, not float32" in caplog.text
+    assert "differ from those sent; unexpected: other; missing: " in caplog.text
 
 
 def rounds(spoil, **options):

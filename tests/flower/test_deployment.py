@@ -164,13 +164,13 @@ def test_the_model_is_that_of_an_undisturbed_server_and_of_good_replies_alone(tr
 
 
 def test_sites_refuse_an_app_that_was_changed_after_it_was_signed(trained, deployment):
-    with (deployment.folder / "wards" / "pyproject.toml").open("a") as settings:
-        settings.write("wait = 8.0\n")
+    path = deployment.folder / "wards" / "pyproject.toml"
+    path.write_text(path.read_text().replace("wait = 60.0", "wait = 8.0"))
     train, _ = (block for block in commands() if "flwr run" in block)
     run = deployment.typed("changed", train)
     deployment.running["node-0"].says("The FAB could not be verified")
     run.ended()
-    assert "clients could not be set up" in run.told() or "of 3 clients connected" in run.told(), run.told()
+    assert "clients could not be set up" in run.told() or "of 3 clients" in run.told(), run.told()
 
 
 def test_a_site_that_is_not_registered_is_refused(deployment, tmp_path):

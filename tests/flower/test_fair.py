@@ -1,4 +1,4 @@
-"""`Fair` in the place of FedAvg, over clients that know nothing of evenfed."""
+"""`Fair` in place of FedAvg, over clients that do not use evenfed."""
 
 import logging
 import random

@@ -8,8 +8,11 @@ import pytest
 
 import evenfed.flower
 from evenfed.comparison.storage import record_json
-from evenfed.flower import Fair, FairStrategy
+from evenfed.flower import Fair, FairStrategy, client_app
+from evenfed.flower.logs import shorten_input_errors
 from fleet_grid import FleetGrid, node_of
+from local_grid import LocalGrid, on_flower, sites
+from worked_example import federation, small_model
 
 pytestmark = pytest.mark.slow
 ROOM = Path(evenfed.flower.__file__).parent
@@ -74,3 +77,30 @@ def test_who_caused_a_skipped_round_of_fair_is_named(caplog):
     blamed = [f"node {strategy.clients.nodes[client]}" for client in record.caused_by]
     assert set(blamed) == {f"node {node_of(0)}", f"node {node_of(1)}"} and len(record.dropped) == 3
     assert f"round 2 is skipped because of {', '.join(blamed)}: {REASON}" in caplog.text
+
+
+def test_options_that_differ_and_those_without_effect_are_said_and_how_training_broke_down(caplog):
+    on_flower("fedavg", weigh_at="average", average=0.5, rounds=2, timeout=0.05, grid=lossy())
+    assert "guard=off, rounds=2, lr=0.1, batch_size=4, local_epochs=2" in caplog.text and "prox" not in caplog.text
+    assert "weigh_at has no effect: fedavg does not weigh clients by their losses" in caplog.text
+    assert "fedavg broke down: all rounds from round 1 on were skipped" in caplog.text
+    assert "2 rounds done" in caplog.text
+
+
+def lossy():
+    """All updates are lost."""
+    held = sites(federation())
+    app = client_app(small_model, lambda context: held[context.node_config["partition-id"]], device="cpu")
+    return LocalGrid(app, 5, spoil=lambda reply, _: None if reply.metadata.message_type == "train" else reply)
+
+
+def test_an_error_in_the_options_is_one_line_without_a_traceback(caplog):
+    shorten_input_errors()
+    for error in (evenfed.InputError("lr=-1: give a number above 0"), KeyError("a bug")):
+        try:
+            raise error
+        except (evenfed.InputError, KeyError):
+            logging.getLogger("flwr").exception("ServerApp raised an exception")
+    first, second = caplog.records[-2:]
+    assert first.getMessage() == "lr=-1: give a number above 0" and first.exc_info is None
+    assert second.exc_info is not None

@@ -107,7 +107,7 @@ def test_a_finished_run_ends_at_once_with_its_result_and_asks_no_client(tmp_path
 
 def test_resume_says_whether_a_run_must_be_there(tmp_path):
     start = initial_arrays(small_model())
-    with pytest.raises(evenfed.InputError, match="holds no run to go on with"):
+    with pytest.raises(evenfed.InputError, match="holds no run to resume"):
         FairStrategy("fedavg", out=tmp_path, resume=True).start(Nobody(), start)
     on_flower("fedavg", out=tmp_path, leave_after=0)
     with pytest.raises(evenfed.InputError, match="holds a run; give resume=true"):

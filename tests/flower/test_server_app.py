@@ -59,7 +59,7 @@ def test_every_run_has_a_folder_of_its_own_and_resume_goes_on_with_the_newest_or
         ({"resume": "../x"}, "there is no folder"),
         ({"resume": 12, "out": "there"}, "names a run below runs"),
         ({"resume": True, "out": False}, "keeps nothing to resume from"),
-        ({"resume": True, "out": "there"}, "holds no run to go on with"),
+        ({"resume": True, "out": "there"}, "holds no run to resume"),
         ({"out": 3}, "out=3: give a folder"),
         ({"track": "tensorbord"}, "did you mean 'tensorboard'"),
     ],

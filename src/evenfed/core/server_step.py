@@ -6,7 +6,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from .average import Average
+from .average import Average, ModelState
 from .errors import InputError, first_line
 from .server import Server
 
@@ -60,3 +60,12 @@ def is_finite(server: Server) -> bool:
     """Whether the model is."""
     tensors = [server.theta, *server.buffers.values()]
     return all(bool(tensor.isfinite().all()) for tensor in tensors)
+
+
+def with_model(server: Server, model: ModelState, average_before: Average | None) -> Server:
+    """The server with another current model, such as its own with noise; the last round's average is taken anew."""
+    theta = model.theta.to(server.theta)
+    server = dataclasses.replace(server, theta=theta, buffers=dict(model.buffers))
+    if average_before is None:
+        return server
+    return with_average(server, average_before, skipped=False)

@@ -39,21 +39,30 @@ class ArrayLayout:
                 f"the initial model lacks {listed}, which the clients' model trains; "
                 "start from the state_dict of the same model"
             )
-        trained = {name: _without_data(name, arrays[name]) for name in names}
-        kept = {name: _without_data(name, arrays[name]) for name in buffers if name in arrays}
+        trained = {}
+        for name in names:
+            trained[name] = _without_data(name, arrays[name])
+        kept = {}
+        for name in buffers:
+            if name in arrays:
+                kept[name] = _without_data(name, arrays[name])
         return cls({**trained, **kept}, Layout.of(trained), tuple(kept))
 
     @classmethod
     def by_pattern(cls, arrays: ArrayRecord, patterns: Iterable[str] = BUFFERS) -> "ArrayLayout":
         """Of all arrays, in their order. Whole numbers and names that match a pattern are buffers."""
         patterns = tuple(patterns)
-        tensors = {name: _without_data(name, array) for name, array in arrays.items()}
+        tensors = {}
         parameters = {}
-        for name, tensor in tensors.items():
+        buffers = []
+        for name, array in arrays.items():
+            tensor = _without_data(name, array)
+            tensors[name] = tensor
             if tensor.is_floating_point() and not matches(name, patterns):
                 parameters[name] = tensor
-        buffers = tuple(name for name in tensors if name not in parameters)
-        return cls(tensors, Layout.of(parameters), buffers)
+            else:
+                buffers.append(name)
+        return cls(tensors, Layout.of(parameters), tuple(buffers))
 
     @classmethod
     def of_model(cls, layout: Layout, model: ModelState) -> "ArrayLayout":
@@ -74,11 +83,15 @@ class ArrayLayout:
         for name, wanted in self.tensors.items():
             _check_description(name, arrays[name], wanted)
             tensor = reply_fields.tensor(name, arrays[name])
-            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            is_finite = bool(tensor.isfinite().all())
+            if not is_finite:
                 raise InputError(f"NaN or infinity in {name}")
             tensors[name] = tensor
-        buffers = {name: tensors.pop(name) for name in self.buffers}
-        return ModelState(self.layout.flatten(tensors), buffers)
+        buffers = {}
+        for name in self.buffers:
+            buffers[name] = tensors.pop(name)
+        theta = self.layout.flatten(tensors)
+        return ModelState(theta, buffers)
 
     def arrays(self, model: ModelState) -> ArrayRecord:
         """As Flower holds it: the names in order, each of its own type."""
@@ -86,20 +99,23 @@ class ArrayLayout:
         assert isinstance(parameters, dict)
         tensors = {}
         for name, wanted in self.tensors.items():
-            values = parameters[name] if name in parameters else model.buffers[name].detach().cpu()
+            values = parameters.get(name)
+            if values is None:
+                values = model.buffers[name].detach().cpu()
             tensors[name] = values.to(wanted.dtype)
         return ArrayRecord(tensors)
 
     def _check_names(self, arrays: ArrayRecord) -> None:
+        unexpected = sorted(set(arrays) - set(self.tensors))
+        missing = sorted(set(self.tensors) - set(arrays))
         differences = []
-        for title, names in (
-            ("unexpected", sorted(set(arrays) - set(self.tensors))),
-            ("missing", sorted(set(self.tensors) - set(arrays))),
-        ):
-            if names:
-                differences.append(f"{title}: {first_of(names, _SHOWN)}")
+        if unexpected:
+            differences.append("unexpected: " + first_of(unexpected, _SHOWN))
+        if missing:
+            differences.append("missing: " + first_of(missing, _SHOWN))
         if differences:
-            raise InputError(f"its model's arrays differ from those sent; {'; '.join(differences)}")
+            listed = "; ".join(differences)
+            raise InputError(f"its model's arrays differ from those sent; {listed}")
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -121,9 +137,11 @@ def _check_description(name: str, array: Array, wanted: Tensor) -> None:
     dtype = str(wanted.dtype).removeprefix("torch.")
     if array.dtype != dtype:
         raise InputError(f"{name} is {array.dtype}, not {dtype}")
-    shape = list(wanted.shape)
-    if list(array.shape) != shape:
-        raise InputError(f"{name} has shape {list(array.shape)}, not {shape}")
-    most = wanted.numel() * wanted.element_size() + HEADER
-    if len(array.data) > most:
-        raise InputError(f"{name} holds {len(array.data)} bytes, more than its shape needs")
+    shape = list(array.shape)
+    shape_sent = list(wanted.shape)
+    if shape != shape_sent:
+        raise InputError(f"{name} has shape {shape}, not {shape_sent}")
+    numbers = wanted.numel() * wanted.element_size()
+    held = len(array.data)
+    if held > numbers + HEADER:
+        raise InputError(f"{name} holds {held} bytes, more than its shape needs")

@@ -1,4 +1,4 @@
-"""What one site does: says who it is, measures a model it receives, trains it, and keeps its own."""
+"""A site's client app: describes itself, measures and trains the model it receives, and keeps its personal one."""
 
 import dataclasses
 import math
@@ -49,12 +49,12 @@ def client_app(
 ) -> ClientApp:
     """A Flower client app from your model and data.
 
-    `model()` makes the module (torch is seeded before, so that frozen parameters agree everywhere). `data`
-    gives this site's `evenfed.Client` from Flower's context, whose `node_config["partition-id"]` says which
-    site it is. `loss`, `score`: as `evenfed.train` takes them. Personal models (Ditto) and the
-    state of an optimiser with keep=true live in the context's state, which Flower keeps for one run; in the folder
-    `state` they survive a restart of the server. `mods`
-    (Flower's clipping or local privacy) apply to training alone.
+    * `model()` makes the module. Torch is seeded before, so that frozen parameters agree everywhere.
+    * `data(context)` returns this site's `evenfed.Client`; `context.node_config["partition-id"]` says which site it is.
+    * `loss`, `score`: as `evenfed.train` takes them.
+    * `state`: a folder for personal models (Ditto) and for the state of optimisers with keep=true, which then survive
+      a restart of the server. By default they are in the context's state, which Flower keeps for one run.
+    * `mods`: Flower's clipping or local privacy. They apply to training only.
 
     >>> import torch, evenfed
     >>> def site(context):
@@ -80,7 +80,7 @@ def client_app(
 
 
 class SiteApp(ClientApp):
-    """A client app that answers evenfed's questions, and the model it trains."""
+    """A client app that answers evenfed's questions; it also has the model that it trains."""
 
     model: ModelFunction
 
@@ -101,7 +101,7 @@ class Site:
         """Who this is, how much it holds, and which arrays its model has."""
         client = self._client(context)
         task = wire.Task(run="", index=0, seed=0)  # any: nothing is trained
-        problem = self._desk(client, context, task).problem
+        problem = self._work(client, context, task).problem
         evaluation.check_alone(problem)
         model = problem.model
         trained = []
@@ -130,50 +130,50 @@ class Site:
         """The loss of the received model on all training examples, before any training."""
         task = wire.Task.read(message)
         client = self._client(context)
-        desk = self._desk(client, context, task)
+        work = self._work(client, context, task)
         separate = wire.WEIGHED in message.content.array_records
-        loss = desk.loss(message, wire.WEIGHED if separate else wire.ARRAYS)
-        metrics = {"loss": loss, "num-examples": desk.train_size}
+        loss = work.loss(message, wire.WEIGHED if separate else wire.ARRAYS)
+        metrics = {"loss": loss, "num-examples": work.train_size}
         return wire.reply(message, metrics)
 
     def train(self, message: Message, context: Context) -> Message:
-        """The received model after local training; a personal model is trained beside it and stays here."""
+        """The received model after local training; a personal model is trained as well and stays here."""
         task = wire.Task.read(message)
         client = self._client(context)
-        desk = self._desk(client, context, task)
-        metrics: dict[str, Any] = {"num-examples": desk.train_size}
+        work = self._work(client, context, task)
+        metrics: dict[str, Any] = {"num-examples": work.train_size}
         if task.measure:
-            metrics["loss"] = desk.loss(message, task.measure)
-        theta, buffers = desk.receive(message)
-        training = desk.training(task, theta, buffers)
-        shelf = self._shelf(context, task, "optimizer")
-        moments = moments_at(shelf, task.index, training.local.optimizer, theta)
-        trained, snapshot = desk.worker.weights_after(dataclasses.replace(training, moments=moments), 0)
+            metrics["loss"] = work.loss(message, task.measure)
+        theta, buffers = work.receive(message)
+        training = work.training(task, theta, buffers)
+        store = self._store(context, task, "optimizer")
+        moments = moments_at(store, task.index, training.local.optimizer, theta)
+        trained, snapshot = work.worker.weights_after(dataclasses.replace(training, moments=moments), 0)
         if moments is not None:
-            put_moments(shelf, task.index, desk.worker.moments)
+            put_moments(store, task.index, work.worker.moments)
         trained_buffers = {}
-        for name, rows in desk.worker.buffers().items():
+        for name, rows in work.worker.buffers().items():
             trained_buffers[name] = rows[0]
-        layout = desk.layout(message)
+        layout = work.layout(message)
         records = {wire.ARRAYS: layout.arrays(ModelState(trained, trained_buffers))}
         if snapshot is not None:
             records[wire.SNAPSHOT] = layout.arrays(ModelState(snapshot, trained_buffers))
         if task.personal is not None:
-            self._train_personal(desk, training, context, task)
+            self._train_personal(work, training, context, task)
         return wire.reply(message, metrics, **records)
 
     def _train_personal(
         self,
-        desk: MessageWork,
+        work: MessageWork,
         training: Task,
         context: Context,
         task: wire.Task,
     ) -> None:
         """The client's own model, pulled to the incoming one; it stays as it was where it would not stay finite."""
         assert task.personal is not None
-        shelf = self._shelf(context, task)
-        model = shelf.at(task.index)
-        start = desk.problem.theta
+        store = self._store(context, task)
+        model = store.at(task.index)
+        start = work.problem.theta
         if model is not None:
             start = model.to(training.theta)
         local = dataclasses.replace(training.local, prox=task.personal)
@@ -183,31 +183,31 @@ class Site:
             starts=start[None],
             snapshot_steps=None,
         )
-        trained, _ = desk.worker.weights_after(tied, 0)
+        trained, _ = work.worker.weights_after(tied, 0)
         if trained.isfinite().all():
-            shelf.put(task.index, trained)
+            store.put(task.index, trained)
         elif model is not None:
-            shelf.put(task.index, start)
+            store.put(task.index, start)
 
     def evaluate(self, message: Message, context: Context) -> Message:
         """The test scores of the received models, or of the client's own where it has trained one."""
         task = wire.Task.read(message)
         client = self._client(context)
-        desk = self._desk(client, context, task)
-        judged = desk.problem.judged
+        work = self._work(client, context, task)
+        judged = work.problem.judged
         metrics: dict[str, Any] = {"num-examples": 0}
         if task.measure:
-            metrics["loss"] = desk.loss(message, task.measure)
+            metrics["loss"] = work.loss(message, task.measure)
         if judged is None:
             return wire.reply(message, metrics)
         own = None
         if task.personal is not None:
-            own = self._shelf(context, task).at(task.index)
-        metrics.update(desk.scores(message, wire.ARRAYS, own))
+            own = self._store(context, task).at(task.index)
+        metrics.update(work.scores(message, wire.ARRAYS, own))
         if wire.CURRENT in message.content.array_records:
-            current = desk.scores(message, wire.CURRENT, own)
+            current = work.scores(message, wire.CURRENT, own)
             metrics.update(evaluation.of_current(current))
-        metrics["num-examples"] = int(judged.sizes[desk.position])
+        metrics["num-examples"] = int(judged.sizes[work.position])
         return wire.reply(message, metrics)
 
     def private(
@@ -250,10 +250,10 @@ class Site:
         else:
             loss = _kept_loss(self.measure(message, context), context, task)
         algorithm = wire.algorithm_from(masked.algorithm)
-        shelf = self._shelf(context, task, "memory")
+        store = self._store(context, task, "memory")
         if wire.WEIGHED in message.content:
             del message.content[wire.WEIGHED]  # Flower's mods expect one model
-        memory_before = shelf.at(masked.since)
+        memory_before = store.at(masked.since)
         own = masked.own(task.lr, loss, memory_before)
         if masked.kind == MEAN or masked.kind in SCORES:
             term = sums.next_term(algorithm, own, masked.means)
@@ -265,7 +265,7 @@ class Site:
         dual = float(part.dual)
         smoothed = float(own.loss)
         memory = torch.tensor([smoothed, dual], dtype=torch.float64)
-        shelf.put(task.index, memory, masked.since)
+        store.put(task.index, memory, masked.since)
         objective = c * float(part.objective)
         length = c * float(part.length)
         dual_change = dual - own.dual
@@ -278,7 +278,7 @@ class Site:
             raise InputError(f"data(context) gave a {type(client).__name__}; it must return an evenfed.Client")
         return client
 
-    def _desk(
+    def _work(
         self,
         client: Client,
         context: Context,
@@ -304,7 +304,7 @@ class Site:
         )
         return MessageWork(at, problem, Worker(problem))
 
-    def _shelf(
+    def _store(
         self,
         context: Context,
         task: wire.Task,

@@ -1,6 +1,5 @@
 """What a client keeps from round to round: its own model, its memory of losses, the state of its optimiser."""
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.files import replacing
 from ..core.server import OptimizerStates
 from ..local.optimizer import Optimizer
 
@@ -64,9 +64,8 @@ class InFolder:
 
     def write(self, name: str, values: Array) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path(f"{name}.new")
-        np.save(unfinished, values)
-        os.replace(unfinished, self._path(name))
+        with replacing(self._path(name)) as beside, beside.open("xb") as file:
+            np.save(file, values)
 
     def remove(self, name: str) -> None:
         self._path(name).unlink()
@@ -76,7 +75,7 @@ class InFolder:
 
 
 class ClientStore:
-    """One kind of array by the round it stands before. The last two are kept, since a round may be run again."""
+    """One kind of array, by the round that reads it. The last two are kept, since a round may be run again."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class ClientStore:
         self.prefix = f"{kind}.{readable}.client-{position}.round-"
 
     def at(self, index: int) -> Tensor | None:
-        """The array as it stands before round `index`; None before the first training."""
+        """The array before round `index`; None before the first training."""
         last = self._last_until(index)
         if last is None:
             return None
@@ -128,21 +127,21 @@ class ClientStore:
         return rounds
 
 
-def moments_at(shelf: ClientStore, index: int, optimizer: Optimizer, theta: Tensor) -> OptimizerStates | None:
+def moments_at(store: ClientStore, index: int, optimizer: Optimizer, theta: Tensor) -> OptimizerStates | None:
     """The state [1, ...] of a client's optimiser before round `index`; None if it is not kept."""
     if not optimizer.keep or optimizer.moments == 0:
         return None
     fresh = optimizer.fresh(theta[None])
-    vector = shelf.at(index)
+    vector = store.at(index)
     if vector is None:
         return fresh
     values = vector[:-1].to(theta).view_as(fresh.values)
     return OptimizerStates(values, vector[-1:].to(fresh.taken))
 
 
-def put_moments(shelf: ClientStore, index: int, moments: OptimizerStates) -> None:
+def put_moments(store: ClientStore, index: int, moments: OptimizerStates) -> None:
     """The state after round `index`; one that is not finite is discarded."""
     steps = moments.taken.reshape(1).to(moments.values)
     vector = torch.cat([moments.values.flatten(), steps])
     if vector.isfinite().all():
-        shelf.put(index, vector)
+        store.put(index, vector)

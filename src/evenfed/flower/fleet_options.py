@@ -1,4 +1,4 @@
-"""How many clients a round asks, when it closes, and who is left alone: what large and unreliable fleets need."""
+"""How many clients a round asks, when it closes, and which clients rest: for large and unreliable fleets."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """Options of who takes part, beside `participation`."""
+    """Options of who takes part, in addition to `participation`."""
 
     min_available: int | None = None  # None: wait for all clients; else rounds begin once so many are online
     quorum: float = 1.0  # a trip closes once this part of those asked has answered

@@ -1,21 +1,25 @@
-"""A strategy's run as others see it: its folder on disk, and callbacks that are told of every round."""
+"""A strategy's run: its folder on disk, its callbacks, its rounds, and what the log says of all of them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor, nn
 
 from ..callbacks import Callbacks, Progress, callback_list
 from ..callbacks.notify import tell
 from ..callbacks.progress import RunInfo
 from ..callbacks.registry import deciding
+from ..comparison.analysis.diagnostics import breakdown
 from ..comparison.storage.conflicts import refuse_other
 from ..comparison.storage.folder import RunFolder
 from ..comparison.storage.header import Header, Table
@@ -23,13 +27,17 @@ from ..comparison.storage.lock import hold_run
 from ..comparison.storage.restoring import state_in
 from ..core.errors import InputError
 from ..core.server import Record, Server
+from ..core.tables import changed_fields
+from ..core.words import counted
 from ..metrics import ACCURACY, Metric
 from ..simulate.checkpoint import notes_in
 from ..simulate.state import Run, State
-from .logs import log
+from .logs import final_table, log, metrics_line
+from .metrics import central_metrics
 from .reply_fields import check_flag
 
 Notes = Mapping[str, Tensor]
+ONLY_WEIGHING = {"smooth", "weigh_at"}  # options that change the weights by losses and nothing else
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,8 @@ def clients_table(names: Sequence[str], train: Sequence[float], test: Sequence[f
 class Journal:
     """Locks the folder, resumes from it, tells callbacks of a round and writes it down, in this order.
 
-    `resume`: True demands a run to go on with, and ends at once with the result of a finished one; False refuses any;
-    None goes on with an unfinished one.
+    `resume`: True requires a run, and ends at once with the result of a finished one; False refuses any; None resumes
+    an unfinished one.
     """
 
     run: Run
@@ -102,7 +110,7 @@ class Journal:
         if self.resume is not None:
             check_flag("resume", self.resume)
         if self.resume and self.folder is None:
-            raise InputError("resume needs a folder to go on from; give `out`")
+            raise InputError("resume needs a folder with a run; give `out` (flwr run: evenfed.out)")
         self.callbacks = callback_list(self.listen)
         if self.decides and self.run.algorithm.personal() is not None:
             raise InputError(
@@ -167,7 +175,7 @@ class Journal:
         return True
 
     def kept_notes(self) -> Notes:
-        """What the run's newest checkpoint holds beside the server; empty before the first."""
+        """What the run's newest checkpoint holds in addition to the server; empty before the first."""
         if self.folder is None:
             return {}
         checkpoints = self.folder.sound_checkpoints()
@@ -222,7 +230,7 @@ class Journal:
         return state
 
     def after_round(self, record: Record, server: Server, notes: Notes = MappingProxyType({})) -> None:
-        """Tell callbacks, then write the round down: what they note belongs to its checkpoint, beside our `notes`."""
+        """Tell callbacks, then write the round down: what they note belongs to its checkpoint, as our `notes` do."""
         kept = {**self._notes, **notes}
         progress = self._progress(State(server, notes=kept), record)
         errors = tell(self.callbacks, progress)
@@ -243,6 +251,36 @@ class Journal:
         """Keep a round that nobody replied to, until there is a server to write it down with."""
         self.records.append(record)
         self.postponed.append(record)
+
+    def log_start(self) -> None:
+        """Warn of options that may not be meant, and say where results go."""
+        settings = self.run.settings
+        algorithm = self.run.algorithm
+        for caution in settings.cautions:
+            log(WARNING, "%s", caution)
+        if not algorithm.uses_losses:
+            for option in ONLY_WEIGHING & changed_fields(settings).keys():
+                log(WARNING, "%s has no effect: %s does not weigh clients by their losses", option, algorithm.name)
+        place = self.folder.path if self.folder else "not kept (no `out`)"
+        log(INFO, "\t└──> results: %s", place)
+
+    def log_end(self, result: Result, seconds: float) -> None:
+        """How long the run took, its last metrics, a table of its clients, and whether training broke down."""
+        log(INFO, "%s done, %s s in this process", counted(len(self.records), "round"), f"{seconds:.1f}")
+        for title, metrics in (
+            ("train metrics", result.train_metrics_clientapp),
+            ("evaluate metrics", result.evaluate_metrics_clientapp),
+            ("central metrics", result.evaluate_metrics_serverapp),
+        ):
+            if metrics:
+                last = max(metrics)
+                log(INFO, "\t%s of round %s: %s", title, last, metrics_line(metrics[last]))
+        for line in final_table(self.records, self.sizes, self.name, self.about.metric):
+            log(INFO, "\t%s", line)
+        reason = breakdown(self.records)
+        if reason is not None:
+            text = "%s broke down: %s. Try a smaller learning rate, fewer local steps or a smaller fairness strength"
+            log(WARNING, text, self.run.algorithm.name, reason)
 
     def close(self) -> None:
         """The run is over here, also after an error."""
@@ -270,3 +308,46 @@ class Journal:
     def _progress(self, state: State, record: Record | None) -> Progress:
         path = None if self.folder is None else self.folder.path
         return Progress(self.run, self.about, state, record, path)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """As Flower's own, but that it may begin after any round and ends where the journal says."""
+
+    strategy: Strategy  # the outermost: a wrapper, if there is one
+    grid: Grid
+    journal: Journal
+    ask: Callable[[Iterable[Message]], Iterable[Message]]  # sends messages and gives replies
+    train_config: ConfigRecord | None = None
+    evaluate_config: ConfigRecord | None = None
+
+    def run(self, arrays: ArrayRecord, result: Result) -> None:
+        """All rounds that are left, from the model `arrays`; their metrics go into the result."""
+        number = self.journal.rounds_done
+        rounds = self.journal.run.settings.rounds
+        while not self.journal.is_over and number < rounds:
+            number += 1
+            arrays = self._round(number, arrays, result)
+            records = self.journal.records
+            central = central_metrics(records[-1]) if records else None
+            if central is not None:
+                result.evaluate_metrics_serverapp[number] = central
+            if self.journal.interrupted():
+                return
+
+    def _round(self, number: int, arrays: ArrayRecord, result: Result) -> ArrayRecord:
+        """One round; the model after it."""
+        strategy = self.strategy
+        config = ConfigRecord(dict(self.train_config or {}))
+        messages = strategy.configure_train(number, arrays, config, self.grid)
+        aggregated, metrics = strategy.aggregate_train(number, self.ask(messages))
+        if aggregated is not None:
+            arrays = aggregated
+        if metrics is not None:
+            result.train_metrics_clientapp[number] = metrics
+        config = ConfigRecord(dict(self.evaluate_config or {}))
+        messages = strategy.configure_evaluate(number, arrays, config, self.grid)
+        scores = strategy.aggregate_evaluate(number, self.ask(messages))
+        if scores is not None:
+            result.evaluate_metrics_clientapp[number] = scores
+        return arrays

@@ -7,11 +7,9 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from logging import INFO
 
 import numpy as np
 from flwr.app import MetricRecord
-from flwr.serverapp.strategy import Result
 from flwr.supercore import log as write
 from numpy.typing import NDArray
 
@@ -189,27 +187,12 @@ def final_table(
     return lines
 
 
-def log_end(
-    result: Result,
-    table: Sequence[str],
-    rounds: int,
-    seconds: float,
-) -> None:
-    """How long the run took, its last metrics, and the table of its clients."""
-    log(INFO, "%s rounds done, %s s in this process", rounds, f"{seconds:.1f}")
-    for title, metrics in (
-        ("train metrics", result.train_metrics_clientapp),
-        ("evaluate metrics", result.evaluate_metrics_clientapp),
-        ("central metrics", result.evaluate_metrics_serverapp),
-    ):
-        if metrics:
-            last = max(metrics)
-            log(INFO, "\t%s of round %s: %s", title, last, _listed(metrics[last]))
-    for line in table:
-        log(INFO, "\t%s", line)
+def metrics_line(metrics: MetricRecord) -> str:
+    """Metrics in one line.
 
-
-def _listed(metrics: MetricRecord) -> str:
+    >>> metrics_line(MetricRecord({"eval_acc": 0.8125, "sizes": [3, 4]}))
+    'eval_acc 0.8125, sizes 2 values'
+    """
     parts = []
     for name, value in metrics.items():
         shown = f"{len(value)} values" if isinstance(value, list) else f"{value:.4g}"

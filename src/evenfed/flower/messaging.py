@@ -1,4 +1,4 @@
-"""Asking nodes: tasks pushed in batches, replies pulled as they arrive.
+"""Messages to nodes: tasks are pushed in batches, replies pulled as they arrive.
 
 Both are bounded by bytes. Tasks of a round carry the same model, which Flower sends once per batch; so a batch is as
 long as what its messages do not share allows, and the model is hashed once instead of once per node. Replies are
@@ -176,7 +176,7 @@ class _Sizes:
         self._known: dict[int, tuple[object, int]] = {}  # by id, which is the record's as long as it is kept here
 
     def own(self, message: Message) -> int:
-        """What a message adds to its batch beside the models that earlier ones carry."""
+        """What a message adds to its batch in addition to the models that earlier ones carry."""
         size = _FRAME
         for record in message.content.values():
             if not isinstance(record, ArrayRecord):

@@ -1,4 +1,4 @@
-"""Who takes part: known sites, all of them waited for; or a fleet, of which those online are drawn and then met."""
+"""Who takes part: known sites, all of which are waited for; or a fleet, drawn from the clients that are online."""
 
 import dataclasses
 import time
@@ -76,7 +76,7 @@ class Participation:
             return
         online = self._await_online(grid)
         if len(online) < (self.fleet_options.min_available or 1):
-            log(WARNING, "round %s: %s clients are online; it goes on with them", index + 1, len(online))
+            log(WARNING, "round %s: %s clients are online; the round continues with them", index + 1, len(online))
 
     def draw(self, grid: Grid, server: Server) -> DrawnClients:
         """Who takes part in the server's next round; of a fleet, those that were not met yet are met now."""
@@ -160,17 +160,17 @@ class Participation:
     def _await_sites(self, grid: Grid, index: int) -> None:
         """Wait for sites that are gone if too few are left: they may be on their way back."""
         deadline = time.monotonic() + self.wait
-        is_told = False
+        has_warned = False
         while True:
             resting = self.resting.at(index)
             self.roster.refresh(grid, self.timeout, self.fleet_options.quorum, resting)
             connected = len(self.roster.nodes)
             if connected >= self.least or time.monotonic() >= deadline:
                 return
-            if not is_told:
+            if not has_warned:
                 text = "round %s: %s sites are connected, %s are needed; waiting up to %s s for others"
                 log(WARNING, text, index + 1, connected, self.least, f"{self.wait:g}")
-                is_told = True
+                has_warned = True
             time.sleep(0.2)
 
     def _await_online(self, grid: Grid) -> set[int]:

@@ -1,4 +1,4 @@
-"""A round in the clear: the server sees every client's loss, update and score."""
+"""A round in the clear: the server sees each client's loss, update and score."""
 
 import contextlib
 import dataclasses
@@ -54,7 +54,6 @@ class PlainRound:
         self.connection = connection
         self.measured = dict(measured)  # losses that came with the last round's scores; with this round's, later
         self.waiting = waiting_for_losses(server) if trips == 1 else None
-        self.ahead = None  # nothing but losses is known of the next round
         self.fold: Fold | None = None
         self.closing = closing
         self.enough: ClosingRule | None = None  # of the replies to the messages handed out last
@@ -158,8 +157,7 @@ class PlainRound:
 
         The clients of the `following` round also measure their training loss, of the model in the record `measure`.
         """
-        index = self.server.index + 1
-        task = dataclasses.replace(self.task, index=index, measure="")
+        task = self.task.to_score()
         tasks = dict.fromkeys(tested, task)
         for client in following:
             tasks[client] = dataclasses.replace(task, measure=measure)
@@ -168,9 +166,7 @@ class PlainRound:
                 del tasks[client]  # it has cost this round a timeout already
             elif client not in self.connection.nodes and client not in self.dropped:
                 self._log_not_scored(client, self.connection.why_absent(client))
-        models = {wire.ARRAYS: deployed}
-        if current is not None:
-            models[wire.CURRENT] = current
+        models = wire.models_to_score(deployed, current)
         messages = self._messages(wire.EVALUATE, tasks, models, config)
         if self.closing is not None:
             self.enough = self.closing.scores(len(messages))

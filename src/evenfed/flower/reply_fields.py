@@ -45,7 +45,7 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def refuse_failure(reply: Message, tell_errors: bool = False) -> None:
-    """Refuse a reply that reports a failure. Of its text only the type of error is told: it may quote data."""
+    """Refuse a reply that reports a failure. Only the type of error is repeated: the text may quote data."""
     if reply.has_error():
         raise InputError(failure(reply.error, tell_errors))
     if not reply.has_content():
@@ -53,7 +53,7 @@ def refuse_failure(reply: Message, tell_errors: bool = False) -> None:
 
 
 def failure(error: Error, tell_errors: bool = False) -> str:
-    """What is told of a client's failure; its text only where that is asked for.
+    """A client's failure in words; its own text only where that is asked for.
 
     >>> failure(Error(code=1, reason="<class 'ValueError'>:<'patient 4711'>"))
     'it failed (ValueError); its own log says why'

@@ -29,7 +29,7 @@ class Roster:
     """Clients by position: their partition id, which batches and participation are drawn by.
 
     Node ids are random and change when a node registers anew, so nodes are asked who they are. The first node that
-    claims a place holds it as long as it is connected; a list of sites says to whom a place belongs.
+    claims a place holds it as long as it is connected; a list of sites says which key or node has which place.
     """
 
     clients: int | None = None  # how many there are; None: what the nodes' num-partitions says
@@ -37,10 +37,10 @@ class Roster:
     judged_by: str | None = None  # the metric that the settings name
     lazily: bool = False  # clients are met when they are drawn: those not met yet have no size
     nodes: dict[int, int] = field(default_factory=dict)  # position -> node, of those connected
-    facts: dict[int, ClientInfo] = field(default_factory=dict)  # position -> what the client told of itself at first
+    facts: dict[int, ClientInfo] = field(default_factory=dict)  # position -> what the client first said of itself
     holders: dict[int, int] = field(default_factory=dict)  # position -> node, whether it is connected or not
     left_out: dict[int, str] = field(default_factory=dict)  # node -> reason
-    identities: dict[int, ClientInfo] = field(default_factory=dict)  # node -> what it told of itself
+    identities: dict[int, ClientInfo] = field(default_factory=dict)  # node -> what it said of itself
     model: Model | None = None  # what the clients' model trains and keeps
     is_frozen: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
@@ -57,7 +57,7 @@ class Roster:
         self.refused: dict[int, str] = {}  # node -> whose place it claims; it may hold it once that one has gone
         self._asked: set[int] = set()  # nodes
         self._questions: PendingReplies | None = None
-        self._agreed_on = 0  # what so many nodes told
+        self._agreed_on = 0  # what so many nodes said
         self.has_grown = False  # clients were met since this was last set
 
     def _check_sites(self, sites: SiteList) -> None:
@@ -73,7 +73,7 @@ class Roster:
         known: wire.Values | None = None,
         resting: Collection[int] = (),
     ) -> None:
-        """Wait until all clients are there; `known` (an earlier header's clients) stands in for those that are not.
+        """Wait until all clients are there; `known` (an earlier header's clients) replaces those that are not.
 
         Nodes that rest are not asked, and their clients not waited for. A node that does not fit is left out and named;
         it ends the run only if there is no other.
@@ -154,7 +154,7 @@ class Roster:
         return len(self.nodes) >= enough
 
     def refresh_connected(self, grid: Grid) -> None:
-        """Note who is connected; nodes that no site of the list stands for are left out unasked."""
+        """Note who is connected; nodes that are not in the list of sites are left out unasked."""
         self.present = set(self.admission.admitted(grid, grid.get_node_ids()))
         self._register()
 
@@ -351,7 +351,7 @@ class Roster:
         return values
 
     def score_range(self) -> tuple[float, float]:
-        """Where scores lie: accuracies within 0 .. 1, where most clients say that theirs are."""
+        """The range of scores: 0 .. 1 if most clients report accuracies, else any number."""
         are_accuracies = most_common(facts.counts_right_answers for facts in self.facts.values())
         return (0.0, 1.0) if are_accuracies else (-math.inf, math.inf)
 

@@ -1,4 +1,4 @@
-"""A Flower server app that reads its options from the app's configuration, and where it keeps its run."""
+"""A Flower server app that reads its options from the app's configuration, and where it keeps its runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -68,8 +68,8 @@ def server_app(
     `defaults` fill in. Three of them are the app's own:
 
     * `out`: by default runs/<run id>, so that no two runs meet; false keeps nothing.
-    * `resume`: true goes on with the newest run of this label and seed below runs (or with that in `out`); a run's id
-      with that one. A finished run ends at once with its result.
+    * `resume`: true resumes the newest run of this label and seed below runs (or the one in `out`); a run's id resumes
+      that run. A finished run ends at once with its result.
     * `track`: trackers by name, "tensorboard,mlflow", or a table of their options.
 
     Beside them:
@@ -165,7 +165,7 @@ def initial_arrays(model: nn.Module) -> ArrayRecord:
 
 
 RUNS = Path("runs")  # below the folder in which Flower's server was started
-Resume = bool | int | str | None  # whether to go on, or the id of the run to go on with
+Resume = bool | int | str | None  # whether to resume, or the id of the run to resume
 
 
 def place_of(

@@ -3,7 +3,7 @@
 [[site]]
 partition = 0
 name = "ward 3"                  # optional
-key = "keys/ward-3.pub"          # the site's public key: a file beside this one, or its text; or node = 123
+key = "keys/ward-3.pub"          # the site's public key: a file in the same folder, or its text; or node = 123
 largest = 5000                   # optional: more training examples than this are not believed
 """
 
@@ -51,10 +51,6 @@ class SiteList:
     def name(self, partition: int) -> str:
         """Of the site at this place."""
         return self.sites[partition].name or f"client {partition}"
-
-    @property
-    def have_keys(self) -> bool:
-        return any(site.key is not None for site in self.sites)
 
     def of(self, grid: Grid, nodes: Iterable[int]) -> dict[int, AllowedSite]:
         """Node -> its site, of those that are in the file."""

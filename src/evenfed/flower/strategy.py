@@ -21,15 +21,15 @@ from ..comparison.variants import Variant
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
+from ..core.tables import changed_fields
 from ..settings import Settings
 from ..simulate.state import Run, State
 from . import wire
 from .array_layout import ArrayLayout
 from .drop_in.trips import check_trips
 from .fleet_options import FleetOptions, check_known, seconds
-from .journal import AboutClients, Journal
-from .logs import final_table, guard_caution, guard_lines, log, log_end, round_line
-from .loop import Loop
+from .journal import AboutClients, Journal, Loop
+from .logs import guard_caution, guard_lines, log, round_line
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .participation import DrawnClients, Participation
 from .reply_fields import check_flag
@@ -52,8 +52,8 @@ class FairStrategy(Strategy):
 
     * `out`: results go to out/<label>/seed-<seed>, with a checkpoint every round. The same call resumes from there
       after the server has died. One process at a time writes there.
-    * `resume`: true demands a run in `out` to go on with; a finished one ends at once with its result, before any
-      client is asked. false refuses to go on. By default an unfinished run goes on and a finished one is refused.
+    * `resume`: true requires a run in `out`; if it is finished, its result is returned at once, before any client is
+      asked. false refuses to resume. By default an unfinished run is resumed and a finished one is refused.
     * `clients`: how many there are (default: the nodes' num-partitions).
     * `sites`: a file that lists who may join, by key or node id (docs/flower.md).
     * `wait`: seconds to wait for them to connect.
@@ -65,7 +65,7 @@ class FairStrategy(Strategy):
       are of the same model and asked for together; the result is equal to the bit. 1: the loss comes with the update;
       updates are summed or held until all are in, and the last round alone is scored, unless `evaluate_every` says
       otherwise.
-    * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
+    * `tell_errors`: log the text of clients' exceptions. It may quote their data, by default only the type is logged.
     * `listen`: callbacks, as `evenfed.train` takes them: a function of a `Progress`, called after every round, or an
       `evenfed.callbacks.Callback`, or several.
 
@@ -168,12 +168,11 @@ class FairStrategy(Strategy):
     def summary(self) -> None:
         """Log what is run."""
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
-        settings = dataclasses.replace(self.settings, guard=self.settings.guarding() or "off")
-        log(INFO, "\t├──> %s", settings)
-        for caution in self.settings.cautions:
-            log(WARNING, "%s", caution)
-        place = self.folder.path if self.folder else "not kept (no `out`)"
-        log(INFO, "\t└──> results: %s", place)
+        options = {"guard": "off" if self.settings.guarding() is None else "on", **changed_fields(self.settings)}
+        del options["engine"]
+        listed = ", ".join(f"{name}={value}" for name, value in options.items())
+        log(INFO, "\t├──> %s; other options: default", listed)
+        self.journal.log_start()
 
     def start(
         self,
@@ -215,8 +214,7 @@ class FairStrategy(Strategy):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        lines = final_table(self.records, self.journal.sizes, self.journal.name, self.journal.about.metric)
-        log_end(result, lines, len(self.records), time.perf_counter() - began)
+        self.journal.log_end(result, time.perf_counter() - began)
         return result
 
     def _asking(self, outer: Strategy) -> Callable[[Iterable[Message]], Iterable[Message]]:
@@ -317,8 +315,7 @@ class FairStrategy(Strategy):
         state = self._state
         assert state.round is not None and state.record is not None
         scores = state.round.collect_scores(replies)
-        state.measured = state.round.measured
-        state.ahead = state.round.ahead
+        state.keep_for_next()
         took = time.perf_counter() - state.began
         central = None
         if self.evaluate_fn is not None:
@@ -341,7 +338,7 @@ class FairStrategy(Strategy):
         return drawn
 
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
-        """Meet the clients, and stand where the run was left."""
+        """Meet the clients, and continue where the run was left."""
         header = None if self.folder is None else self.folder.header()
         earlier_clients = None if header is None else header.clients
         self.participation.resting.recall(self.journal.kept_notes())

@@ -1,7 +1,7 @@
 """The state of a strategy: the server between rounds, and the open round."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from flwr.app import ArrayRecord, Message
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from ..core.algorithm import Algorithm
 from ..core.average import Average, ModelState
 from ..core.server import Record, Server
-from ..core.server_step import with_average
+from ..core.server_step import with_model
 from ..settings import Settings
 from ..simulate.initial_state import new_server
 from .array_layout import ArrayLayout
@@ -17,9 +17,27 @@ from .connection import Connection
 from .fleet_options import RoundClosing
 from .plain import PlainRound
 from .secagg.private import NextRoundSetup, PrivateRound, check_run, with_private_memory
-from .wire import Task
+from .wire import Task, Values
 
-Round = PlainRound | PrivateRound
+
+class Round(Protocol):
+    """What rounds in the clear and rounds of masked sums have in common, in the order in which it is called."""
+
+    connection: Connection
+
+    def open(self, drawn: Tensor, arrays: ArrayRecord, weighed: ArrayRecord, config: Values) -> list[Message]: ...
+    def collect(self, answers: Iterable[Message]) -> None: ...
+    def close(self) -> tuple[Server, Record]: ...
+    def ask_scores(
+        self,
+        tested: Iterable[int],
+        deployed: ArrayRecord,
+        current: ArrayRecord | None,
+        config: Values,
+        following: Iterable[int] = (),
+        measure: str = "",
+    ) -> list[Message]: ...
+    def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]: ...
 
 
 def first_server(
@@ -86,31 +104,29 @@ class StrategyState:
         closing: RoundClosing,
     ) -> PlainRound:
         """Open the next round in the clear."""
-        self.round = PlainRound(self.server, self.layout, task, connection, trips, self.measured, closing)
+        round = PlainRound(self.server, self.layout, task, connection, trips, self.measured, closing)
+        self.round = round
         self.measured = {}
-        return self.round
+        return round
 
     def private_round(self, task: Task, connection: Connection) -> PrivateRound:
         """Open the next round of masked sums."""
-        self.round = PrivateRound(self.server, task, connection, self.ahead)
+        round = PrivateRound(self.server, task, connection, self.ahead)
+        self.round = round
         self.ahead = None
-        return self.round
+        return round
 
     def adopt(self, arrays: ArrayRecord) -> None:
-        """Go on from the model that Flower holds: a wrapper may have added noise to ours.
+        """Continue from the model that Flower holds, to which a wrapper may have added noise.
 
-        The average then holds that model instead of ours, which is not to leave the server without the noise.
+        The average then holds that model instead of ours, which must not leave the server without the noise.
         """
         if arrays is self.arrays:
             return
         self.measured = {}  # of another model
         self.ahead = None
-        received, buffers = self.layout.read(arrays)
-        theta = received.to(self.server.theta)
-        server = dataclasses.replace(self.server, theta=theta, buffers=dict(buffers))
-        if self.average_before is not None:
-            server = with_average(server, self.average_before, skipped=False)
-        self.server = server
+        model = self.layout.read(arrays)
+        self.server = with_model(self.server, model, self.average_before)
         self.arrays = arrays
 
     def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
@@ -118,6 +134,13 @@ class StrategyState:
         assert self.round is not None
         enough = self.round.enough if isinstance(self.round, PlainRound) else None
         return self.round.connection.replies(messages, enough)
+
+    def keep_for_next(self) -> None:
+        """Keep what the open round has found out about the next one."""
+        if isinstance(self.round, PlainRound):
+            self.measured = self.round.measured
+        elif isinstance(self.round, PrivateRound):
+            self.ahead = self.round.ahead
 
     def close(self) -> Record:
         """Take the step of the open round."""

@@ -5,6 +5,7 @@ the difference itself, so the result is the simulator's to the bit. One record, 
 and then the buffers; frozen parameters stay where they are.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ PREFIX = "evenfed."  # of a task's fields in the configuration, which wrappers w
 
 @dataclass(frozen=True)
 class Task:
-    """What a client is told beside the model: plain numbers and names."""
+    """What a client gets in addition to the model: plain numbers and names."""
 
     run: str  # keeps personal models of several runs apart
     index: int  # the round
@@ -124,6 +125,10 @@ class Task:
                 fields[name] = int(fields[name])
         return cls(**fields)
 
+    def to_score(self) -> "Task":
+        """The task to score the model after this round."""
+        return dataclasses.replace(self, index=self.index + 1, measure="")
+
     def local(self) -> LocalTraining:
         """How to train."""
         batching = Batching(self.batch_size, self.local_epochs, self.local_steps, self.drop_last)
@@ -191,6 +196,14 @@ def update_of(
         snapshot=snapshot,
         buffers=rows,
     )
+
+
+def models_to_score(deployed: ArrayRecord, current: ArrayRecord | None) -> dict[str, ArrayRecord]:
+    """The models of a message that asks for scores: the deployed one, and the current one if that is another."""
+    models = {ARRAYS: deployed}
+    if current is not None:
+        models[CURRENT] = current
+    return models
 
 
 def task_content(models: Models, config: ConfigRecord) -> RecordDict:

@@ -17,7 +17,7 @@ def _check(wrapped: Strategy) -> None:
 
 
 def described(wrapped: Strategy, private: bool) -> dict[str, Any]:
-    """The wrapper's name and settings, as they stand before its first round; refused if it does not fit."""
+    """The wrapper's name and settings, before its first round; refused if it does not fit."""
     if private:
         _check(wrapped)
     settings: dict[str, Any] = {"wrapper": type(wrapped).__name__}

@@ -1,7 +1,7 @@
 """`evenfed flower sign` and `admit`: apps that sites can tell from others, and a SuperLink that passes signatures on.
 
 SuperNodes that are started with --trusted-entities run signed apps alone. Flower 1.41 takes signatures from its own
-hub only: the SuperLink stores an app that `flwr run` brings without any. `admit` puts a signature beside that table,
+hub only: the SuperLink stores an app that `flwr run` brings without any. `admit` puts a signature into a second table,
 and a trigger that fills it in whenever the app is stored. It cannot forge one: each SuperNode verifies for itself.
 """
 

@@ -1,4 +1,4 @@
-"""A fair algorithm in the place of Flower's FedAvg, over clients that know nothing of evenfed."""
+"""A fair algorithm in place of Flower's FedAvg, over clients that do not use evenfed."""
 
 import dataclasses
 import inspect
@@ -23,12 +23,11 @@ from ...core.errors import InputError, check_whole
 from ...core.scalars import unwrapped
 from ...core.server import Record, Server
 from ...simulate.state import Run
-from .. import fleet_options, reply_fields, wire
+from .. import fleet_options, wire
 from ..array_layout import BUFFERS
 from ..fleet_options import FleetOptions
-from ..journal import Journal
-from ..logs import final_table, guard_caution, guard_lines, log, log_end, round_line
-from ..loop import Loop
+from ..journal import Journal, Loop
+from ..logs import guard_caution, guard_lines, log, round_line
 from ..metrics import EvaluateFunction, add_initial, numbers_of, result_of
 from ..sites import Admission
 from .fair_journal import FairJournal, skipped
@@ -60,9 +59,9 @@ class Fair(FedAvg):
       one of the two. 1: to train only; the model is scored after the last round. 3: also for its loss first, so that
       clients without a weight need not train; needs `extend`, or `loss_in="evaluate"`.
     * `lr`, `local_steps`: of the clients' training, for algorithms whose step needs them (q-FFL: lr, FCFL: both);
-      `lr` may also stand in the configuration that clients get.
+      `lr` may also be in the configuration that clients get.
     * `buffers`: patterns of the names of arrays that are not trained. They are averaged by size.
-    * `tell_errors`: log the text of clients' exceptions. It may quote their data, so by default only the type is told.
+    * `tell_errors`: log the text of clients' exceptions. It may quote their data, by default only the type is logged.
     * `out`: a run folder is kept in out/<label>/seed-<seed>, with a checkpoint every round; the same call resumes from
       there. `resume`: as of `FairStrategy`. Clients are known again by their nodes' ids.
     * `sites`: a file that lists who may join, by key or node id, with each site's name and largest size
@@ -74,12 +73,13 @@ class Fair(FedAvg):
     A reply that fails, or of which any field does not fit, is dropped from the round and named.
     """
 
-    rounds: int | None = None  # how many there will be, where `start` was told
+    rounds: int | None = None  # how many there will be, once `start` is called
     timeout = 3600.0  # seconds
     evaluate_fn: EvaluateFunction | None = None
     _began = 0.0  # the open round
     _round: ForeignRound | None = None  # until its updates are in
     _record: Record | None = None  # until its scores are in
+    _asked_scores: Sequence[int] = ()  # positions, in the open round
 
     def __init__(
         self,
@@ -127,32 +127,27 @@ class Fair(FedAvg):
         self.algorithm = variant.algorithm
         self.label = variant.label
         self.admission = Admission.of(sites)
-        check_least(self, self.admission)
         self._sampling = FairSampling(FleetOptions.taken_from(options), self.admission)
         chosen = {**variant.options, **options}
         self.settings = server_settings(chosen, OPTIONS)
-        check_algorithm(self.algorithm, local_steps)
-        check_trips(trips, self.algorithm, self.settings)
         size_from = size_from or weighted_by_key
         self.keys = ReportKeys(loss_from, size_from, score_from, score_range, loss_in, score_higher_is_better)
-        self.keys.check(trips)
         self.trips = trips
+        self._check(local_steps)
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
         self.clients = ForeignClients(self.keys, self.admission)
         self._state = FairState(self.algorithm, self.settings, unwrapped(local_steps), "lr" in chosen, tuple(buffers))
         decisive = {"fraction_train": self.fraction_train, "fraction_evaluate": self.fraction_evaluate, "trips": trips}
         self._fair_journal = FairJournal(self.journal, self.clients, self._state, self._sampling.resting, decisive)
-        self._asked_scores: list[int] = []  # positions
-        self._reader = ForeignReplies(
-            self.algorithm,
-            self.settings,
-            self.keys,
-            self.clients,
-            weighted_by_key,
-            keeps_models=train_metrics_aggr_fn is not None,
-            measured_before=reply_fields.check_flag("measured_before", measured_before),
-            tell_errors=reply_fields.check_flag("tell_errors", tell_errors),
-        )
+        flags = (train_metrics_aggr_fn is not None, measured_before, tell_errors)
+        self._reader = ForeignReplies(self.algorithm, self.settings, self.keys, self.clients, weighted_by_key, *flags)
+
+    def _check(self, local_steps: int | None) -> None:
+        """Refuse what does not fit together, before anything starts."""
+        check_least(self, self.admission)
+        check_algorithm(self.algorithm, local_steps)
+        check_trips(self.trips, self.algorithm, self.settings)
+        self.keys.check(self.trips)
 
     @property
     def server(self) -> Server:
@@ -180,7 +175,7 @@ class Fair(FedAvg):
         better = "higher" if self.keys.higher_is_better else "lower"
         log(INFO, "\t│\t├── size: '%s', score: '%s' (%s is better)", self.keys.size, self.keys.score, better)
         log(INFO, "\t│\t├── rounds: %s, trips per round: %s", self.rounds or "as given to start", self.trips)
-        log(INFO, "\t│\t└── results: %s", self.journal.folder.path if self.journal.folder else "not kept (no `out`)")
+        self.journal.log_start()
         super().summary()
 
     def start(
@@ -220,8 +215,7 @@ class Fair(FedAvg):
         finally:
             self.journal.close()
         result.arrays = self.deployed
-        lines = final_table(self.records, self.clients.sizes, self.clients.name, self.keys.metric)
-        log_end(result, lines, len(self.records), time.perf_counter() - began)
+        self.journal.log_end(result, time.perf_counter() - began)
         return result
 
     def configure_train(
@@ -390,4 +384,5 @@ class Fair(FedAvg):
         return self._reader.asked_losses(replies, list(messages))
 
 
-OPTIONS = (*inspect.signature(Fair).parameters, *fleet_options.names())  # named where one is misspelt
+OPTIONS = [*inspect.signature(Fair).parameters, *fleet_options.names()]  # named where one is misspelt
+OPTIONS.remove("options")

@@ -40,7 +40,7 @@ def clients_of(clients: ForeignClients) -> dict[str, Any]:
     positions = range(len(clients.sizes))
     names = [clients.name(position) for position in positions]
     train = [_whole(size) for size in clients.sizes]
-    test = [_whole(clients.judged_on.get(position, 0.0)) for position in positions]
+    test = [_whole(clients.tested_on.get(position, 0.0)) for position in positions]
     return clients_table(names, train, test)
 
 
@@ -51,8 +51,8 @@ def recall(clients: ForeignClients, notes: Notes) -> None:
             clients.freeze(unsigned(node), position)
     known = notes[_CLIENTS].tolist()
     clients.sizes = [size for size, _, _ in known]
-    for position, (_, judged_on, partition) in enumerate(known):
-        clients.judged_on[position] = judged_on
+    for position, (_, tested_on, partition) in enumerate(known):
+        clients.tested_on[position] = tested_on
         if partition >= 0:
             clients.partitions[position] = int(partition)
 
@@ -64,15 +64,15 @@ def recall_names(clients: ForeignClients, table: Table) -> None:
 
 
 def notes_of(server: Server, clients: ForeignClients, measured: Losses) -> dict[str, Tensor]:
-    """What the next round depends on beside the server's own state."""
+    """What the next round depends on in addition to the server's own state."""
     nodes = []
     rows = []
     for position, size in enumerate(clients.sizes):
         node = clients.nodes.get(position, 0)  # 0: a listed site that was never met
         nodes.append(signed(node))
-        judged_on = clients.judged_on.get(position, 0.0)
+        tested_on = clients.tested_on.get(position, 0.0)
         partition = clients.partitions.get(position, -1)
-        rows.append((size, judged_on, float(partition)))
+        rows.append((size, tested_on, float(partition)))
     return {
         _NODES: torch.tensor(nodes, dtype=torch.int64),
         _CLIENTS: torch.tensor(rows, dtype=torch.float64).reshape(-1, 3),
@@ -159,7 +159,7 @@ class FairJournal:
         return losses
 
     def begin(self, server: Server) -> State:
-        """Begin the journal; where the run stands after that."""
+        """Begin the journal; returns the state to continue from."""
         self.has_begun = True
         about = self._about()
         header = Header(
@@ -174,14 +174,14 @@ class FairJournal:
 
     def after_round(self, record: Record, losses: Losses) -> None:
         """Write the round down; one before any client has replied waits until there is a server."""
+        self.journal.clients = clients_of(self.clients)
+        self.journal.about = self._about()
         server = self.state.server
         if server is None:
             self.train_metrics = None
             self.evaluate_metrics = None
             self.journal.postpone(record)
             return
-        self.journal.clients = clients_of(self.clients)
-        self.journal.about = self._about()
         notes = notes_of(server, self.clients, losses) | self.resting.notes()
         self._write_metrics(record.index + 1)
         self.journal.after_round(record, server, notes)

@@ -1,4 +1,4 @@
-"""How `Fair` asks its clients: more than it needs, until enough have answered, and not those that rest."""
+"""How `Fair` samples its clients: more than it needs, until enough have answered, without those that rest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
@@ -51,7 +51,7 @@ class FairSampling:
         index: int,
         least: int,
     ) -> "AdmittedGrid":
-        """The grid without nodes that may not join, that rest or have cost this round a timeout; see `Awake`."""
+        """The grid without nodes that may not join, and without those that rest or were silent in this round."""
         left_alone = {*self.resting.at(index), *self.responsiveness.silent}
         return AdmittedGrid(grid, self.admission, left_alone, least)
 
@@ -60,7 +60,7 @@ class FairSampling:
 
 
 class AdmittedGrid(Grid):
-    """A grid without nodes that may not join; of the others some are left alone, as long as so many are online."""
+    """A grid without nodes that may not join. Some of the others are left alone, as long as `least` remain."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ def in_fedavgs_words(
     fraction_evaluate: float,
     min_available_nodes: int,
 ) -> dict[str, Any]:
-    """FedAvg's arguments, also where evenfed's names of them are among the options; both may say the same."""
+    """FedAvg's arguments, also if they are given under evenfed's names; both may be given if they are equal."""
     arguments: dict[str, Any] = {
         "fraction_train": fraction_train,
         "fraction_evaluate": fraction_evaluate,

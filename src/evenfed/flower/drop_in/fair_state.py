@@ -1,4 +1,4 @@
-"""What `Fair` holds: a model known by its arrays, and a server that grows with the clients it meets."""
+"""The state of `Fair`: a model known by its arrays, and a server that grows with the clients it meets."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ...core.errors import InputError
 from ...core.guard import bounded
 from ...core.scalars import is_number
 from ...core.server import Server, Update
-from ...core.server_step import with_average
+from ...core.server_step import with_model
 from ...settings import Settings
 from ..array_layout import ArrayLayout
 
@@ -68,7 +68,7 @@ class FairState:
         return self.layout.arrays(self.server.deployed)
 
     def adopt(self, arrays: ArrayRecord) -> bool:
-        """Go on from the model that Flower holds, the first one or ours with noise; whether it is another than ours."""
+        """Continue from the model that Flower holds: the first one, or ours with noise. True if not ours."""
         if arrays is self._arrays:
             return False
         if self._layout is None:
@@ -78,20 +78,16 @@ class FairState:
         if self.server is None:
             self._first = model
             return True
-        buffers = dict(model.buffers)
-        server = dataclasses.replace(self.server, theta=model.theta, buffers=buffers)
-        if self.average_before is not None:
-            server = with_average(server, self.average_before, skipped=False)
-        self.server = server
+        self.server = with_model(self.server, model, self.average_before)
         return True
 
     def restore(self, server: Server) -> None:
-        """Where an earlier process left the run."""
+        """Continue where an earlier process left the run."""
         self.server = server
         self._arrays = self.layout.arrays(server.current)
 
     def advance(self, server: Server, skipped: bool) -> None:
-        """From the server after a round."""
+        """Continue from the server after a round."""
         if self.server is not None and not skipped:
             self.average_before = self.server.average
         self.server = server
@@ -137,7 +133,7 @@ class FairState:
         return self.server
 
     def set_rate(self, config: ConfigRecord) -> None:
-        """The clients' learning rate, where the step needs it: as given, or as clients are told."""
+        """The clients' learning rate, where the step needs it: as given, or in the configuration that clients get."""
         needed = self.algorithm.needs == "norms" or self.algorithm.needs_path
         if self.lr_is_given or not needed:
             return

@@ -1,4 +1,4 @@
-"""Clients that know nothing of evenfed: who they are is learnt from their replies."""
+"""Clients that do not use evenfed: their replies show who they are."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -100,10 +100,10 @@ class ForeignClients:
         self.nodes: dict[int, int] = {}  # position -> the node that was met there last
         listed = self.admission.listed
         clients = 0 if listed is None else len(listed)
-        self.sizes = [0.0] * clients  # training examples; 0 until the client has told
+        self.sizes = [0.0] * clients  # training examples; 0 until the client has reported them
         self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
-        self.judged_on: dict[int, float] = {}  # position -> test examples, of those that have told
-        self.partitions: dict[int, int] = {}  # position -> partition-id, of those that have told
+        self.tested_on: dict[int, float] = {}  # position -> test examples, where reported
+        self.partitions: dict[int, int] = {}  # position -> partition-id, where reported
 
     def place(self, node: int) -> int:
         """The node's position, its own from now on."""
@@ -174,7 +174,7 @@ def check_algorithm(algorithm: Algorithm, local_steps: int | None) -> None:
         reason = "needs clients' models at a random step and losses at their mean, which a usual client does not send"
     if reason is not None:
         raise InputError(
-            f"{name} cannot run over clients that know nothing of evenfed: it {reason}. "
+            f"{name} cannot run over clients that do not use evenfed: it {reason}. "
             "Use evenfed.flower.FairStrategy with evenfed.flower.client_app"
         )
     if local_steps is not None:

@@ -42,6 +42,10 @@ class ForeignReplies:
     losses: dict[int, float] = field(default_factory=dict)  # of the current model, by position
     logged: set[str] = field(default_factory=set)  # what is logged once
 
+    def __post_init__(self) -> None:
+        reply_fields.check_flag("measured_before", self.measured_before)
+        reply_fields.check_flag("tell_errors", self.tell_errors)
+
     def updates(
         self,
         replies: Iterable[Message],
@@ -152,7 +156,7 @@ class ForeignReplies:
                 self._keep_loss(reply, position)
         with contextlib.suppress(InputError):  # only shown, never used
             tested_on = reply_fields.number(reply_fields.metrics(reply), self.weighted_by_key, least=0)
-            self.clients.judged_on[position] = tested_on or 0.0
+            self.clients.tested_on[position] = tested_on or 0.0
         return score
 
     def asked_losses(self, replies: Iterable[Message], drawn: list[int]) -> dict[int, str]:

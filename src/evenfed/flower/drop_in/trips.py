@@ -1,4 +1,4 @@
-"""How often a client is asked per round, and what waits for its weight where that is once."""
+"""How often a client is asked per round, and updates that wait until their weights are known."""
 
 import dataclasses
 import math
@@ -74,7 +74,7 @@ Waiting = HeldUpdates | RunningSums
 
 
 def waiting_for_losses(server: Server) -> Waiting:
-    """What takes updates before their weights are known: a few sums where the algorithm allows it, else all of them."""
+    """Takes updates before their weights are known: as a few sums if the algorithm allows it, else one by one."""
     return RunningSums(server) if can_run(server) else HeldUpdates()
 
 

@@ -22,8 +22,7 @@ Vector = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 LARGEST = 8.0  # entries of a vector lie within +- this
-FRACTION = 40  # binary digits after the point
-MOST = 2**20  # clients in a sum: LARGEST * 2^FRACTION * MOST is below half of 2^64
+FRACTION = 40  # binary digits after the point; a sum of 2^20 clients' entries then stays below half of 2^64
 REACH = 2.0**50  # numbers lie within +- this
 _DIGITS = 32  # binary digits of a number in each of its words
 WORDS = 3  # per number
@@ -94,7 +93,7 @@ def check_public(public: bytes) -> None:
 
 
 def mask_of(seed: bytes, size: int) -> Words:
-    """The mask [size] that a seed stands for."""
+    """The mask [size] of a seed."""
     first_block = bytes(16)  # a seed is used for one mask
     stream = Cipher(algorithms.AES256(seed), modes.CTR(first_block)).encryptor()
     drawn = stream.update(bytes(8 * size))

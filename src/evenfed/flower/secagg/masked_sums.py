@@ -27,7 +27,7 @@ SCORE = "score"
 BOTH_SCORES = "both scores"
 NUMBERS = {
     MEAN: 1,
-    UPDATE: 3,  # beside the update: objective, length, and change of the dual
+    UPDATE: 3,  # in addition to the update: objective, length, and change of the dual
     SCORE: 2,  # a score and its square
     BOTH_SCORES: 4,  # the same of the deployed model, then of the current one
 }
@@ -39,7 +39,7 @@ SCORES = {  # which of a client's scores go into a sum
 
 @dataclass(frozen=True)
 class MaskedTask:
-    """What a client is told to add to which sum."""
+    """What a client has to add to which sum."""
 
     kind: str  # MEAN, UPDATE, SCORE or BOTH_SCORES
     algorithm: str  # JSON: name and hyper-parameters
@@ -112,7 +112,7 @@ class MaskedSums:
         self.following: Session | None = None  # the next round's, whose set-up rides on messages of this one
         self.running: MaskedSum | None = None
         self.title = ""  # of the sum that runs
-        self.courier = ProtocolMessenger(
+        self.messenger = ProtocolMessenger(
             ask=connection.replies,
             lifetime=connection.timeout,
             tell_errors=connection.roster.tell_errors,
@@ -135,7 +135,7 @@ class MaskedSums:
         """Names of those who were lost, also after they gave."""
         names = [self.connection.roster.name(client) for client in self.dropped]
         for client in self.clients:
-            if self.node_of[client] in self.courier.lost:
+            if self.node_of[client] in self.messenger.lost:
                 names.append(self.connection.roster.name(client))
         return names
 
@@ -143,11 +143,11 @@ class MaskedSums:
         """In the next round: who has left takes no further part."""
         self.connection = connection
         self.scores_of = None
-        self.courier.ask = connection.replies
+        self.messenger.ask = connection.replies
         for client in self.clients:
             node = self.node_of[client]
             if connection.nodes.get(client) != node:
-                self.courier.lost[node] = connection.why_absent(client)
+                self.messenger.lost[node] = connection.why_absent(client)
         self._drop_lost(set())
 
     def open(self, ready: Session | None = None) -> None:
@@ -156,7 +156,7 @@ class MaskedSums:
             self.session = ready
             return
         try:
-            self.session = open_session(self.nodes, sums_of_round(self.server), self.courier)
+            self.session = open_session(self.nodes, sums_of_round(self.server), self.messenger)
         finally:
             self._drop_lost(set())
 
@@ -186,7 +186,7 @@ class MaskedSums:
             content[wire.CONFIG] = task.record(config)
             content[RECORD] = self._masked_task(kind, client).record()
             contents[self.node_of[client]] = content
-        return self.courier.messages(requests, contents)
+        return self.messenger.messages(requests, contents)
 
     def collect(self, replies: Iterable[Message]) -> None:
         """Take the masked vectors, and the keys that come along."""
@@ -200,7 +200,7 @@ class MaskedSums:
                 with contextlib.suppress(Exception):  # what goes wrong there loses nobody here
                     following.take_keys(node, answer)
 
-        self.courier.collect(f"masked {self.title}", running.nodes, replies, take)
+        self.messenger.collect(f"masked {self.title}", running.nodes, replies, take)
         self._drop_lost(running.gave)
         if following is not None and following.public.keys() != following.near.keys():
             self.following = None
@@ -225,7 +225,7 @@ class MaskedSums:
         if following is not None:
             _ride(following.shares_wanted(), requests)
         title = f"unmasking {self.title}"
-        self.courier.exchange(title, requests, take)
+        self.messenger.exchange(title, requests, take)
         if following is not None:
             following.end_shares(willing)
         numbers, vector = running.opened(title)
@@ -283,8 +283,8 @@ class MaskedSums:
         left = []
         for client in self.clients:
             node = self.node_of[client]
-            if node in self.courier.lost and node not in gave:
-                self._drop(client, self.courier.lost[node])
+            if node in self.messenger.lost and node not in gave:
+                self._drop(client, self.messenger.lost[node])
             else:
                 left.append(client)
         self.clients = left

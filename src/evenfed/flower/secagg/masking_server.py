@@ -253,7 +253,7 @@ class ProtocolMessenger:
         self.sent = time.perf_counter()
 
     def messages(self, requests: Requests, contents: Mapping[int, RecordDict] | None = None) -> list[Message]:
-        """A message to each node; `contents` are what it holds beside the protocol's part."""
+        """A message to each node; `contents` are what it holds in addition to the protocol's part."""
         self.sent = time.perf_counter()
         messages = []
         for node, parts in requests.items():
@@ -321,13 +321,13 @@ class ProtocolMessenger:
         return reply.content.config_records[PROTOCOL]
 
 
-def open_session(nodes: Sequence[int], sums: int, courier: ProtocolMessenger) -> Session:
+def open_session(nodes: Sequence[int], sums: int, messenger: ProtocolMessenger) -> Session:
     """Everyone makes keys, and hands encrypted shares of its secrets to its neighbours."""
     session = Session(nodes, sums)
     session.check_enough("set-up", nodes)
-    answered = courier.exchange("set-up", session.keys_wanted(), session.take_keys)
+    answered = messenger.exchange("set-up", session.keys_wanted(), session.take_keys)
     session.check_enough("set-up", answered)
-    answered = courier.exchange("share keys", session.shares_wanted(), session.take_shares)
+    answered = messenger.exchange("share keys", session.shares_wanted(), session.take_shares)
     session.end_shares(answered)
     session.check_enough("share keys", answered)
     return session

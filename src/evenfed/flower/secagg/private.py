@@ -104,7 +104,6 @@ class PrivateRound:
         self.ahead = ahead or NextRoundSetup()  # from the last round; for the next one, once this is closed
         self.sums = MaskedSums(server, connection, [])
         self.next_server = server
-        self.measured: dict[int, float] = {}  # no single losses
         self.scores: dict[str, float] | None = None
         self.reason: str | None = None  # why the round is skipped
 
@@ -214,7 +213,7 @@ class PrivateRound:
         the losses of the model in the record `measure`.
         """
         index = self.server.index + 1
-        task = dataclasses.replace(self.task, index=index, measure="")
+        task = self.task.to_score()
         judged = []
         for client in sorted(tested):
             if client in self.connection.nodes and not self.connection.is_silent(client):
@@ -226,11 +225,8 @@ class PrivateRound:
         is_measured = is_same and number_of_means(self.next_server.algorithm) > 0
         if is_measured:
             task = dataclasses.replace(task, measure=measure)
-        kind = SCORE
-        models = {wire.ARRAYS: deployed}
-        if current is not None:
-            kind = BOTH_SCORES
-            models[wire.CURRENT] = current
+        kind = SCORE if current is None else BOTH_SCORES
+        models = wire.models_to_score(deployed, current)
         try:
             sums = self._sums_for_scores(judged, is_measured)
             title = "scores and mean 1" if is_measured else "scores"
@@ -293,7 +289,7 @@ class PrivateRound:
 
     def _log_stages(self, sums: MaskedSums) -> None:
         """How long each stage took, and how many took part."""
-        stages = [stage.says for stage in sums.courier.stages]
+        stages = [stage.says for stage in sums.messenger.stages]
         number = self.server.index + 1
         log(INFO, "round %s, private: %s", number, ", ".join(stages) or "nobody was asked")
 

@@ -1,7 +1,7 @@
 """The guard of a private run: the server sees sums alone, so it compares each with those of the rounds before.
 
-It cannot tell who lied, and clip no one. A sum that stands out skips the round, and one that stands out less is
-shortened. Sizes are public, so they are bounded as in a plain run.
+It cannot tell who lied, so it clips no single client. A sum far above the usual skips the round; a step that is too
+long, but less so, is shortened. Sizes are public, so they are bounded as in a plain run.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ USUAL = "usual"  # in the server's memory: [rounds, means + 1] the means, and th
 
 
 class UnusualError(Exception):
-    """A sum that stands out: some client lied, or training has become unstable."""
+    """A sum far above the usual: some client lied, or training has become unstable."""
 
 
 def with_usual(server: Server) -> Server:
