@@ -155,10 +155,11 @@ def _spec(differences: Differences) -> Spec:
 def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
     """What chance does, zero, intervals, means, and each federation's if there are several."""
     axis = _axis(differences, metric)
+    whole = axis.widened(0.04)
     digits = differences.findings.metric.digits + 1
     x_options = {
         "title": differences.findings.metric.difference,
-        "scale": axis.widened(0.04).scale,
+        "scale": whole.scale,
         "axis": {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6},
     }
     zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"x": {"datum": 0}}})
@@ -185,7 +186,8 @@ def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
             *beyond_edges(axis, x, y),
         ],
     }
-    layers = [*_chance(differences, metric, x_options), zero, interval, means]
+    cut = _cut_intervals(whole, y)
+    layers = [*_chance(differences, metric, x_options), zero, interval, *cut, means]
     if differences.federations > 1:
         each = [
             where("isValid(datum.points)"),
@@ -203,6 +205,28 @@ def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
             },
         }
         layers.append(rings)
+    return layers
+
+
+def _cut_intervals(axis: Axis, y: Spec) -> list[Spec]:
+    """An arrow and the value where an interval goes on beyond the axis; a mean beyond it has its own."""
+    mean = "(datum.low + datum.high) / 2"
+    ends = (
+        ("left", 2, f"datum.low < {axis.low} && {mean} >= {axis.low}", "'← ' + format(datum.low, '.3~g')"),
+        ("right", -2, f"datum.high > {axis.high} && {mean} <= {axis.high}", "format(datum.high, '.3~g') + ' →'"),
+    )
+    layers = []
+    for side, shift, is_cut, text in ends:
+        edge = axis.low if side == "left" else axis.high
+        mark: Spec = {"type": "text", "align": side, "dx": shift, "dy": -7, "fontSize": 9}
+        for style in ("halo", "note"):
+            layers.append(
+                {
+                    "transform": [where(f"isValid(datum.low) && datum.is_whole && {is_cut}"), calculated("text", text)],
+                    "mark": {**mark, "style": style},
+                    "encoding": {"x": {"datum": edge}, "y": y, "text": category("text")},
+                }
+            )
     return layers
 
 
