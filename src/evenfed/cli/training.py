@@ -165,6 +165,8 @@ def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_
 def show_tuned(tuned: Tuned, folder: Path) -> None:
     page = console()
     page.print(tuning.render(tuned))
+    for sentence in tuning.ties(tuned):
+        page.print(f"! {sentence}", style="yellow", markup=False)
     left = tuning.not_tuned(tuned)
     if left:
         page.print(f"! {left}", style="yellow", markup=False)

@@ -9,6 +9,7 @@ from ..comparison.analysis.entry_figures import LASTING
 from ..comparison.analysis.expected import MOST_UNEXPLAINED
 from ..comparison.analysis.findings import BASELINE, Entry
 from ..comparison.tuning.choose import Choice
+from ..core.words import assignments
 from ..settings import VARIANT, Settings
 from .table import Cell, Column, Line, Table
 from .tables import (
@@ -44,10 +45,7 @@ class Grid:
         >>> Grid("vred", ("beta", "lr"), {}, {"smooth": 0.1, "average": None}).as_chosen
         'smooth=0.1, average=none'
         """
-        settings = []
-        for name, value in self.others.items():
-            settings.append(f"{name}={shown(value)}")
-        return ", ".join(settings)
+        return assignments(self.others, shown)
 
     def values(self, dial: int) -> list[Any]:
         """In order."""
