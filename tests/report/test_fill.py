@@ -61,7 +61,7 @@ def test_a_block_may_show_some_columns_alone(small, tmp_path):
     shown = next(line for line in table if line.startswith("| vred |")).replace("**", "")
     assert shown.startswith(f"| vred | {100 * figures['worst10'][0]:.2f} ± ")
     assert f"| {100 * figures['mean'][0]:.2f} ± " in shown
-    assert table[-1].startswith("| *a new seed* |")  # and no note under it
+    assert table[-1].startswith("| *fedavg, other seeds* |")  # and no note under it
 
 
 @pytest.mark.parametrize(

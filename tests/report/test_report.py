@@ -180,7 +180,7 @@ def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
     assert {c["verdict"] for key, c in plain.items() if key[3] == "verdict"} == {"not judged"}
     assert plain["detailed-last", "vred", "", "mean"]["spread"] == ""
     shown = evenfed("report", "--no-figures", "--full", folder, "--paper").stdout
-    assert "one seed, so no spread" in shown and "nothing is judged" in shown and "chance alone" not in shown
+    assert "one seed, so no spread" in shown and "no difference is judged" in shown and "chance alone" not in shown
 
 
 def test_accuracy_and_differences_without_padding_stand_in_tables_of_their_own(edited, evenfed):
@@ -253,7 +253,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     folder = edited(change)
     shown = evenfed("report", "--no-figures", "--full", folder, "--paper")
     assert shown.returncode == 0, shown.stderr
-    assert "43.45±0.60" in shown.stdout and "Ours beside the paper's on CIFAR-10" in shown.stdout
+    assert "43.45±0.60" in shown.stdout and "Ours next to the paper's on CIFAR-10" in shown.stdout
     assert "4 rounds here, 200 in the paper" in shown.stdout and "beta 0.2 (paper 0.5)" in shown.stdout
     plain = figures_in(evenfed("report", "--no-figures", folder, "--paper", "--format", "csv").stdout)
     ours, theirs = (plain["paper", "fedavg", part, "mean"] for part in ("ours", "paper"))

@@ -43,7 +43,7 @@ def _table(findings: Findings, pairs: Sequence[tuple[Entry, Entry]], late: bool)
     )
     table = Table(
         name=name_of("averaged", late),
-        title=f"Deployed average beside the current model, {when(findings, late)}",
+        title=f"Deployed average and current model, {when(findings, late)}",
         columns=directed(columns, findings.metric),
         lines=lines,
         notes=notes,

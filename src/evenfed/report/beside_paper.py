@@ -92,7 +92,7 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
     notes += paper.footnotes(data_set)
     return Table(
         name="paper",
-        title=f"Ours beside the paper's on {data_set}, last round as in the paper",
+        title=f"Ours next to the paper's on {data_set}, last round as in the paper",
         columns=METRIC_COLUMNS,
         lines=lines,
         notes=notes,
@@ -157,7 +157,7 @@ def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
     notes = definitions(_IN_SPREADS, clients, *floor_notes(findings))
     return Table(
         name="paper-suppression",
-        title="Ours beside the paper's Table 2, last round",
+        title="Ours next to the paper's Table 2, last round",
         columns=SUPPRESSION_COLUMNS,
         lines=lines,
         notes=notes,

@@ -108,10 +108,10 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
         for name, cells in zip(names, by_comparison, strict=True):
             line = Line(entry.label, cells, name, entry.is_control)
             lines.append(line)
-    note = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over seeds."
+    note = "Points, entry minus FedAvg in the same setting, with the 95 % interval over seeds."
     return Table(
         name=name_of("paired", differences.late),
-        title=f"Paired difference from FedAvg in each set-up, {when(findings, differences.late)}",
+        title=f"Paired difference from FedAvg in each setting, {when(findings, differences.late)}",
         columns=metric_columns(metrics),
         lines=lines,
         notes=(note,),

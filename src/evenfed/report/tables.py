@@ -8,6 +8,7 @@ import numpy as np
 from ..comparison.analysis.entry_figures import LASTING, METRICS, EntryFigures
 from ..comparison.analysis.findings import Findings, seeds_named
 from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
+from ..core.words import counted
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
 from .fit import fit_notes, short_fit_notes
 from .table import Cell, Column, Line, MeansAndSpreads, Table
@@ -23,10 +24,10 @@ LASTING_NOTE = (
     "Lasting worst 10 %: average each client over the last rounds, then take the worst tenth. Higher than the "
     "worst 10 % when different clients are worst each round."
 )
-ONE_SEED = "One seed: there is no interval, and nothing is judged."
+ONE_SEED = "One seed gives no interval, so no difference is judged."
 EQUAL_SEEDS = (
-    "All seeds gave the same runs, so they are one observation: there is no interval, and nothing is judged. Let each "
-    "seed start from another model (give `compare` a function that makes it), or give a smaller batch_size."
+    "All seeds gave the same runs, so they are one observation, without an interval: no difference is judged. Let each "
+    "seed start from another model (give `compare` a function that makes it), or choose a smaller batch_size."
 )
 MOVED_NOTE = (
     "Weight moved: percent of weight placed differently from FedAvg; near 0 an entry differs only in its learning rate "
@@ -398,4 +399,5 @@ def few_examples(judged_sizes: Sequence[int]) -> list[str]:
             few += 1
     if few == 0:
         return []
-    return [f"{few} of {judged} clients are judged on fewer than 10 examples: `worst` depends on those."]
+    verb = "is" if few == 1 else "are"
+    return [f"{few} of {counted(judged, 'client')} {verb} judged on fewer than 10 examples: `worst` depends on those."]
