@@ -16,7 +16,7 @@ from evenfed.fairness import Fairness, Suppression
 from evenfed.report.charts import bars
 from evenfed.report.paper import claims, numbers
 from evenfed.report.table import Cell, Column, Line, Table
-from evenfed.report.write import pages
+from evenfed.report.terminal import pages
 from reports import FLOOR, figures_in
 
 LABELS = ["fedavg", "vred", "semi_vred"]

@@ -28,7 +28,8 @@ from ..report.charts.saving import save, save_changed
 from ..report.document import Report
 from ..report.files import PAGE, prepare, write_page, write_report, write_search_page
 from ..report.tables import brief, summary
-from ..report.write import FORMATS, pages, terminal
+from ..report.terminal import pages, terminal
+from ..report.write import FORMATS
 from ..spread.options import SpreadOptions
 from .console import NOT_DRAWN, console, say
 

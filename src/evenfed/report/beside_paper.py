@@ -11,19 +11,9 @@ from ..comparison.analysis.intervals import LOWER_IS_BETTER
 from ..comparison.analysis.statistics import Differences
 from . import paper
 from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
+from .notes import EQUAL_SEEDS, ONE_SEED, definitions, floor_notes
 from .table import Cell, Column, Line, MeansAndSpreads, Table
-from .tables import (
-    EQUAL_SEEDS,
-    ONE_SEED,
-    definitions,
-    figures_at,
-    floor_notes,
-    metric_cells,
-    name_of,
-    suppression_cells,
-    title,
-    when,
-)
+from .tables import figures_at, metric_cells, name_of, suppression_cells, title, when
 
 _NEAR = 2  # spreads
 _BRIEF = ("mean", "worst10", "std")

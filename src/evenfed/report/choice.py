@@ -11,19 +11,9 @@ from ..comparison.analysis.findings import BASELINE, Entry
 from ..comparison.tuning.choose import Choice
 from ..core.words import assignments
 from ..settings import VARIANT, Settings
+from .notes import LASTING_NOTE, definitions, in_percent, measured_on
 from .table import Cell, Column, Line, Table
-from .tables import (
-    LASTING_NOTE,
-    correlation,
-    definitions,
-    in_percent,
-    measured,
-    measured_on,
-    metric_cells,
-    metric_columns,
-    title,
-    when,
-)
+from .tables import correlation, measured, metric_cells, metric_columns, title, when
 
 FIGURES = ("mean", "worst10", LASTING)  # shown; the first two decide
 _PARTS = (*FIGURES, "oscillation")

@@ -10,19 +10,9 @@ from ..comparison.analysis.intervals import Difference
 from ..comparison.analysis.noise_floor import Chance
 from ..comparison.analysis.statistics import Differences
 from ..core.decimals import rounded
+from .notes import EQUAL_SEEDS, LASTING_NOTE, ONE_SEED, definitions
 from .table import Cell, Column, Line, Table
-from .tables import (
-    EQUAL_SEEDS,
-    LASTING_NOTE,
-    ONE_SEED,
-    compared_by,
-    definitions,
-    judged_by,
-    metric_columns,
-    name_of,
-    title,
-    when,
-)
+from .tables import compared_by, judged_by, metric_columns, name_of, title, when
 
 _ON_THESE = {"better": "better on these federations", "worse": "worse on these federations"}
 _VERBS = {

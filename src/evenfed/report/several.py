@@ -14,16 +14,13 @@ from . import expected
 from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns
 from .glance import at_a_glance
+from .notes import MOVED_NOTE, OSCILLATION_NOTE, definitions, floor_notes
 from .paired_tables import against_tables, controls
 from .paper import Numbers
 from .table import Cell, Column, Line, Table
 from .tables import (
-    MOVED_NOTE,
-    OSCILLATION_NOTE,
     WEIGHTS,
     correlation,
-    definitions,
-    floor_notes,
     judged_by,
     metric_cells,
     metric_columns,

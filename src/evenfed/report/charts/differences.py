@@ -1,10 +1,11 @@
 """Every entry minus the baseline with its interval, over a band of what chance alone does, on each federation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...comparison.analysis.intervals import LOWER_IS_BETTER
 from ...comparison.analysis.statistics import Differences
-from ..tables import judged_by, measured_on, title, when
+from ..notes import measured_on
+from ..tables import judged_by, title, when
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
 from .elements import (
@@ -215,19 +216,29 @@ def _cut_intervals(axis: Axis, y: Spec) -> list[Spec]:
         ("left", 2, f"datum.low < {axis.low} && {mean} >= {axis.low}", "'← ' + format(datum.low, '.3~g')"),
         ("right", -2, f"datum.high > {axis.high} && {mean} <= {axis.high}", "format(datum.high, '.3~g') + ' →'"),
     )
-    layers = []
+    layers: list[Spec] = []
     for side, shift, is_cut, text in ends:
         edge = axis.low if side == "left" else axis.high
-        mark: Spec = {"type": "text", "align": side, "dx": shift, "dy": -7, "fontSize": 9}
+        label = [where(f"isValid(datum.low) && datum.is_whole && {is_cut}"), calculated("text", text)]
         for style in ("halo", "note"):
-            layers.append(
-                {
-                    "transform": [where(f"isValid(datum.low) && datum.is_whole && {is_cut}"), calculated("text", text)],
-                    "mark": {**mark, "style": style},
-                    "encoding": {"x": {"datum": edge}, "y": y, "text": category("text")},
-                }
-            )
+            layers.append(_at_edge(edge, side, shift, style, label, y))
     return layers
+
+
+def _at_edge(edge: float, side: str, shift: int, style: str, label: Sequence[Spec], y: Spec) -> Spec:
+    """The field `text` beside an end of the axis."""
+    return {
+        "transform": label,
+        "mark": {
+            "type": "text",
+            "style": style,
+            "align": side,
+            "dx": shift,
+            "dy": -7,
+            "fontSize": 9,
+        },
+        "encoding": {"x": {"datum": edge}, "y": y, "text": category("text")},
+    }
 
 
 def _axis(differences: Differences, metric: str) -> Axis:

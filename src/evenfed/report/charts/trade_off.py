@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from ...comparison.analysis.findings import Findings
 from ...comparison.analysis.history import History
-from ..tables import is_alone, measured_on, when
+from ..notes import is_alone, measured_on
+from ..tables import when
 from .chart import Chart, Row, Spec, spec_of
 from .elements import (
     aggregated,

@@ -10,7 +10,7 @@ from ...comparison.analysis.averaging import before_and_after
 from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.analysis.history import History
 from ...fairness import Vector
-from ..tables import measured_on
+from ..notes import measured_on
 from .chart import Chart, Row, Spec, spec_of
 from .chart_clients import ChartClients
 from .elements import (
