@@ -301,9 +301,14 @@ def _deviations(differences: Differences, metrics: Sequence[str]) -> list[Line]:
 
 
 def _chance_alone(gap: Difference, floor: Chance, digits: int) -> str:
-    """What 95 % of FedAvg's own differences are below; a claimed effect that is smaller needs more seeds."""
-    repetition = "other batches" if floor.is_paired else "other seeds"
-    words = f"{repetition} alone up to {rounded(floor.bound, digits)}"
+    """What 95 % of FedAvg's own differences are below; a claimed effect that is smaller needs more seeds.
+
+    Other seeds start from other models, which no paired difference contains: that bound is larger.
+    """
+    bound = rounded(floor.bound, digits)
+    if not floor.is_paired:
+        return f"other seeds alone, not paired, up to {bound}"
+    words = f"other batches alone up to {bound}"
     if gap.direction and abs(gap.points) <= floor.bound:
         words += ", which is more: add seeds"
     return words

@@ -82,9 +82,19 @@ class Plot:
             else:
                 outside.append(each.label)
         across, down = _BETTER
-        better = Box(0, HEIGHT - down, across, HEIGHT)
+        better = Box(
+            left=0,
+            top=HEIGHT - down,
+            right=across,
+            bottom=HEIGHT,
+        )
         if findings.metric.sign > 0:
-            better = Box(width - across, 0, width, down)
+            better = Box(
+                left=width - across,
+                top=0,
+                right=width,
+                bottom=down,
+            )
         taken = [better]
         listed = _list_place(outside, points, better, width)
         if outside:
@@ -92,7 +102,13 @@ class Plot:
         area = Box(0, 0, width, HEIGHT)
         placed = place_labels(points, area, taken)
         labels = dict(zip(names, placed, strict=True))
-        return cls(x, y, labels, listed, width)
+        return cls(
+            x,
+            y,
+            labels,
+            outside=listed,
+            width=width,
+        )
 
     def ends(self, label: str) -> Spec:
         """The label's place and its line's end, in the units of the axes."""
