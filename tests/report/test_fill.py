@@ -30,7 +30,9 @@ def test_a_block_without_its_end_is_refused_and_missing_folders_are_told(small, 
     assert "Not run yet: `gone`.\n<!--" in filled(page)  # the noise floor's folder alone chooses nothing
     page.write_text(block.replace("kept", "gone"))
     done = evenfed("fill", page)
-    assert done.returncode == 0 and "not run yet: gone (paths are relative to this file)" in " ".join(done.stderr.split())
+    assert done.returncode == 0 and "not run yet: gone (paths are relative to this file)" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_blocks_are_filled_from_results_and_checked(small, evenfed, tmp_path):

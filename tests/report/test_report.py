@@ -14,8 +14,10 @@ from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.charts import bars
+from evenfed.report.document import Report
 from evenfed.report.paper import claims, numbers
 from evenfed.report.table import Cell, Column, Line, Table
+from evenfed.report.tables import brief, overview, summary
 from evenfed.report.terminal import pages
 from reports import FLOOR, figures_in
 
@@ -399,3 +401,25 @@ def test_the_settings_of_every_entry_are_listed(edited, evenfed):
     assert settings["fedavg"] == "lr=0.1"
     assert settings["vred"] == "beta=0.2, lr=0.05, smooth=0.5"
     assert settings["semi_vred"] == "beta=0.2, lr=0.1"
+
+
+def test_the_terminal_prints_the_verdict_under_the_first_table(small, edited, evenfed, tmp_path):
+    folder = edited(lambda label, seed, header, rounds: None)
+    shown = evenfed("report", folder, "--no-figures", "--last-rounds", "1000")
+    text = " ".join(shown.stdout.split())
+    table, _, notes = text.partition(" worst-served clients better than FedAvg")
+    assert "At a glance" in table and "Improved: percent" in notes
+    assert "best in bold" not in text and "**" not in text  # piped: there is no bold
+    assert "the runs have only 4 rounds" in shown.stderr and (folder / "report-last-4").is_dir()
+    as_json = evenfed("report", folder, "--no-figures", "--format", "json").stdout
+    assert json.loads(as_json) and "worst-served clients" not in as_json
+    rows = [{"client": k, "algorithm": name, "acc": 0.1 * k} for k in range(9) for name in ("fedavg", "x")]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    assert "One seed cannot separate" in evenfed("audit", "t.json", "--no-figures").stdout
+
+
+def test_all_tables_have_every_column_of_the_first(small):
+    (findings,) = Report.of([small], beside_paper=False).findings
+    columns = {column.key for column in brief(findings).columns}
+    assert columns <= {column.key for column in summary(findings)[0].columns}
+    assert columns <= {column.key for column in overview(findings, late=True).columns} | {"best10"}
