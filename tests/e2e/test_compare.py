@@ -26,6 +26,7 @@ def test_compare_prints_a_table_and_leaves_results_with_provenance(tmp_path, eve
         "average of the last 4 rounds",
         "semi_vred[beta=1,smooth=0.25]",
         "other batches",
+        "worst-served clients",
         "Figures:",
     ):
         assert shown in done.stdout

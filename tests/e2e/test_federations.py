@@ -46,7 +46,7 @@ def test_each_federation_has_a_folder_and_the_report_is_on_all(tmp_path, evenfed
     (folder / "federation-12").mkdir()  # as an interrupted comparison leaves it
     packed = evenfed("pack", folder, tmp_path / "packed")
     assert packed.returncode == 0, packed.stderr
-    assert f"left out, no finished run: {folder / 'federation-12'}" in packed.stderr
+    assert f"left out: {folder / 'federation-12'}" in packed.stderr
     reported = evenfed("report", tmp_path / "packed", "--format", "json")
     comparisons = json.loads(reported.stdout)["comparisons"]
     assert [comparison["data"]["seed"] for comparison in comparisons] == [3, 4, 11]

@@ -262,3 +262,15 @@ def test_a_search_waits_for_another_that_writes_to_its_database(tmp_path):
         writer.rollback()
     done = command.ended(first)
     assert done.returncode == 0, done.stderr
+
+
+def test_candidates_that_tie_are_said_to(evenfed, tmp_path):
+    """With steps too small to learn anything, all candidates are the initial model."""
+    table = "seeds = 1\n[data]\nclients = 10\n[train]\nrounds = 1\n[algorithms.fedavg]\n[tune.grid]\nlr = [1e-9, 2e-9]"
+    (tmp_path / "tiny.toml").write_text(table)
+    done = evenfed("tune", "tiny.toml")
+    assert done.returncode == 0, done.stderr
+    printed = " ".join(done.stdout.split())
+    assert "chosen by worst 10 % on the validation split, last round" in printed
+    assert "! fedavg: all 2 candidates tie at the same worst 10 %" in printed
+    assert "the best mean decides, then the order of trial" in printed

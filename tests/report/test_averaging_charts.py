@@ -68,7 +68,7 @@ def test_the_worst_clients_of_each_round_are_marked(federations):
     findings = read(federations[0])
     rows = turns.chart(findings).rows
     # accuracies rise with the number of the client, so client 0 is the worst of six in every round
-    assert {(row["client"], tuple(row["round"])) for row in rows} == {("0", (1, 2, 3, 4))}
+    assert {(row["client"], tuple(row["round"])) for row in rows} == {("digits-0", (1, 2, 3, 4))}
     drawn = [entry.label for entry in before_and_after(findings)]
     assert drawn[:4] == ["fedavg", "fedavg[average=0.8]", "vred", "vred[average=0.8]"]
     assert {row["algorithm"] for row in rows} == set(drawn) == {entry.label for entry in findings.planned}

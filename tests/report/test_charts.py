@@ -15,11 +15,12 @@ from evenfed.comparison.storage.reading import read
 from evenfed.comparison.tuning.search import Candidate
 from evenfed.metrics import ACCURACY, LOSS
 from evenfed.report import charts
-from evenfed.report.charts import clients, differences, labels, trade_off, tuning
+from evenfed.report.charts import clients, differences, elements, labels, trade_off, tuning
 from evenfed.report.charts.axes import Axis, Extent
+from evenfed.report.charts.plot import Plot
 from evenfed.report.charts.saving import save, save_changed
 from evenfed.report.charts.theme import DARK, is_own, looks
-from reports import front
+from reports import FLOOR, front, steady
 
 AREA = labels.Box(0, 0, 640, 420)
 
@@ -41,9 +42,33 @@ def test_every_specification_compiles_and_draws_the_rows_it_is_given(by_name):
         assert chart.spec["data"] == {"name": "rows"} and chart.spec["params"][0] == {"name": "picked", "value": None}
         assert "title" not in chart.spec and "config" not in chart.spec
         json.dumps(chart.rows, allow_nan=False)
-        compiled = vl_convert.vegalite_to_vega(chart.still(DARK))
+        compiled = vl_convert.vegalite_to_vega({**chart.still(), "config": DARK.config})
         assert any(signal["name"] == "picked" for signal in compiled["signals"])
         assert compiled["data"][0]["name"] == "rows" and compiled["data"][0]["values"] == list(chart.rows)
+
+
+def test_panels_fill_their_rows_or_have_axes_of_their_own():
+    for number in range(1, 20):
+        drawing = elements.panels([f"a{k}" for k in range(number)], {})
+        is_full = number % drawing["columns"] == 0
+        assert is_full != ("resolve" in drawing) and drawing["columns"] <= 4
+    names = elements.panels([FLOOR, "vred"], {})["facet"]["header"]["labelExpr"]
+    assert "fedavg, other seeds" in names and FLOOR in names
+
+
+def test_an_interval_beyond_the_axis_is_marked_with_its_end(edited):
+    def wide(label: str, seed: int) -> float:
+        return 0.4 + {"vred": 0.4 * (seed % 2), "semi_vred": 0.001 * (seed % 2)}.get(label, 0)
+
+    drawn = differences.chart(Differences([read(edited(steady(wide)))], late=True))
+    assert "datum.high > " in json.dumps(drawn.spec) and "format(datum.high" in json.dumps(drawn.spec)
+
+
+def test_the_trade_off_fits_a_phone_with_its_labels(findings, by_name):
+    narrow = by_name["trade-off"].narrow
+    assert narrow["width"] < 300
+    plot = Plot.of(findings, narrow["width"])
+    assert all(label.box.left >= 0 and label.box.right <= narrow["width"] for label in plot.labels.values())
 
 
 def test_the_trade_off_has_every_run_and_those_of_chance(findings, by_name):
@@ -270,7 +295,7 @@ def test_very_many_clients_are_shown_as_quantiles_and_it_is_said(findings):
 
 def test_weights_are_in_units_of_the_weight_by_size(findings, by_name):
     run = findings.named("vred").runs[0]
-    (row,) = (r for r in by_name["weights"].rows if (r["algorithm"], r["seed"], r["client"]) == ("vred", 0, "3"))
+    (row,) = (r for r in by_name["weights"].rows if (r["algorithm"], r["seed"], r["client"]) == ("vred", 0, "digits-3"))
     last = run.records[-1]
     weight = last.weights[3] / last.weights.sum() / run.shares[3]
     assert row["round"] == [1, 2, 3, 4] and row["weight"][-1] == pytest.approx(weight, rel=1e-2)

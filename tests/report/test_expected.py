@@ -11,7 +11,7 @@ from evenfed.comparison.analysis.expected import Fit, SpreadParts, expected_accu
 from evenfed.comparison.storage.reading import read
 from evenfed.fairness import Fairness
 from evenfed.report.document import Report
-from evenfed.report.fit import fit_notes
+from evenfed.report.notes import fit_notes
 
 
 def federation(clients=200, own_effect=0.0, concentration=0.2, seed=0):

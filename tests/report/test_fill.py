@@ -30,7 +30,9 @@ def test_a_block_without_its_end_is_refused_and_missing_folders_are_told(small, 
     assert "Not run yet: `gone`.\n<!--" in filled(page)  # the noise floor's folder alone chooses nothing
     page.write_text(block.replace("kept", "gone"))
     done = evenfed("fill", page)
-    assert done.returncode == 0 and "not run yet, looked for beside that file: gone" in " ".join(done.stderr.split())
+    assert done.returncode == 0 and "not run yet: gone (paths are relative to this file)" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_blocks_are_filled_from_results_and_checked(small, evenfed, tmp_path):
@@ -61,7 +63,7 @@ def test_a_block_may_show_some_columns_alone(small, tmp_path):
     shown = next(line for line in table if line.startswith("| vred |")).replace("**", "")
     assert shown.startswith(f"| vred | {100 * figures['worst10'][0]:.2f} ± ")
     assert f"| {100 * figures['mean'][0]:.2f} ± " in shown
-    assert table[-1].startswith("| *a new seed* |")  # and no note under it
+    assert table[-1].startswith("| *fedavg, other seeds* |")  # and no note under it
 
 
 @pytest.mark.parametrize(

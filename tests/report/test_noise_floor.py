@@ -14,10 +14,10 @@ from evenfed.comparison.analysis.intervals import Difference, over_seeds, spread
 from evenfed.comparison.analysis.noise_floor import Chance, NoiseFloor
 from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
+from evenfed.report.notes import floor_notes
 from evenfed.report.page import verdict
 from evenfed.report.page.evidence import Basis
 from evenfed.report.paired_tables import answer, controls, paired
-from evenfed.report.tables import floor_notes
 from reports import FLOOR, PAIRED_FLOOR, apart, figures_in, steady
 from worked_example import federation, small_model
 
@@ -126,8 +126,8 @@ def test_the_answer_follows_the_interval_with_the_noise_floor_beside_it():
 
     still, floors = gap(0.1, -1, 1, "mean"), dict.fromkeys(("worst10", "mean"), Chance(1.0, 3))  # 3.18 points
     assert "worst 10 % are lifted (+5.00" in answer("x", {"worst10": gap(5, 3, 7), "mean": still}, floors)
-    small = answer("x", {"worst10": gap(3, 1, 5), "mean": still}, floors)  # less than a new seed moves, in every seed
-    assert "worst 10 % are lifted (+3.00 [+1.00, +5.00]; a new seed alone up to 3.18)" in small
+    small = answer("x", {"worst10": gap(3, 1, 5), "mean": still}, floors)  # less than other seeds move it
+    assert "worst 10 % are lifted (+3.00 [+1.00, +5.00]; other seeds alone, not paired, up to 3.18)" in small
     assert "10 % are not shown to change" in answer("x", {"worst10": gap(9, -1, 19), "mean": still}, floors)
     lost = answer("x", {"worst10": gap(-3, -5, -1), "mean": gap(-2, -3, -1, "mean")}, dict.fromkeys(floors))
     assert "worst 10 % are lowered" in lost and "mean is lowered" in lost and "seed" not in lost
@@ -175,8 +175,8 @@ def test_the_interval_rests_on_other_batches_where_these_were_run(edited):
     assert [line.part for line in controls(Differences([found], True)).lines if line.entry == "two FedAvg figures"] == [
         "other batches, 1 seed",
         "other batches, 2 seeds",
-        "a new seed, 1 seed",
-        "a new seed, 2 seeds",
+        "other seeds, 1 seed",
+        "other seeds, 2 seeds",
     ]
 
 

@@ -68,7 +68,7 @@ def test_another_comparisons_packed_file_is_not_replaced(small, edited, evenfed,
 def test_unfinished_runs_are_not_packed_and_damage_is_told(edited, evenfed, tmp_path):
     folder = edited(lambda label, seed, header, rounds: header.update(finished=label != "vred"))
     told = evenfed("pack", folder, tmp_path / "kept").stdout
-    assert told.count("left out, not finished") == 2 and "vred/seed-1" in told
+    assert told.count("is not finished") == 2 and "vred/seed-1" in told
     assert [e.label for e in read(tmp_path / "kept").entries] == ["fedavg", "semi_vred"]
     (tmp_path / "kept" / "runs.tar.xz").write_bytes(b"not an archive")
     for arguments, told in (

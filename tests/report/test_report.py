@@ -14,9 +14,11 @@ from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
 from evenfed.fairness import Fairness, Suppression
 from evenfed.report.charts import bars
+from evenfed.report.document import Report
 from evenfed.report.paper import claims, numbers
 from evenfed.report.table import Cell, Column, Line, Table
-from evenfed.report.write import pages
+from evenfed.report.tables import brief, overview, summary
+from evenfed.report.terminal import pages
 from reports import FLOOR, figures_in
 
 LABELS = ["fedavg", "vred", "semi_vred"]
@@ -180,7 +182,7 @@ def test_one_seed_has_no_spread_and_nothing_is_judged_from_it(edited, evenfed):
     assert {c["verdict"] for key, c in plain.items() if key[3] == "verdict"} == {"not judged"}
     assert plain["detailed-last", "vred", "", "mean"]["spread"] == ""
     shown = evenfed("report", "--no-figures", "--full", folder, "--paper").stdout
-    assert "one seed, so no spread" in shown and "nothing is judged" in shown and "chance alone" not in shown
+    assert "one seed, so no spread" in shown and "no difference is judged" in shown and "chance alone" not in shown
 
 
 def test_accuracy_and_differences_without_padding_stand_in_tables_of_their_own(edited, evenfed):
@@ -253,7 +255,7 @@ def test_with_paper_its_numbers_stand_beside_ours(edited, evenfed):
     folder = edited(change)
     shown = evenfed("report", "--no-figures", "--full", folder, "--paper")
     assert shown.returncode == 0, shown.stderr
-    assert "43.45±0.60" in shown.stdout and "Ours beside the paper's on CIFAR-10" in shown.stdout
+    assert "43.45±0.60" in shown.stdout and "Ours next to the paper's on CIFAR-10" in shown.stdout
     assert "4 rounds here, 200 in the paper" in shown.stdout and "beta 0.2 (paper 0.5)" in shown.stdout
     plain = figures_in(evenfed("report", "--no-figures", folder, "--paper", "--format", "csv").stdout)
     ours, theirs = (plain["paper", "fedavg", part, "mean"] for part in ("ours", "paper"))
@@ -399,3 +401,25 @@ def test_the_settings_of_every_entry_are_listed(edited, evenfed):
     assert settings["fedavg"] == "lr=0.1"
     assert settings["vred"] == "beta=0.2, lr=0.05, smooth=0.5"
     assert settings["semi_vred"] == "beta=0.2, lr=0.1"
+
+
+def test_the_terminal_prints_the_verdict_under_the_first_table(small, edited, evenfed, tmp_path):
+    folder = edited(lambda label, seed, header, rounds: None)
+    shown = evenfed("report", folder, "--no-figures", "--last-rounds", "1000")
+    text = " ".join(shown.stdout.split())
+    table, _, notes = text.partition(" worst-served clients better than FedAvg")
+    assert "At a glance" in table and "Improved: percent" in notes
+    assert "best in bold" not in text and "**" not in text  # piped: there is no bold
+    assert "the runs have only 4 rounds" in shown.stderr and (folder / "report-last-4").is_dir()
+    as_json = evenfed("report", folder, "--no-figures", "--format", "json").stdout
+    assert json.loads(as_json) and "worst-served clients" not in as_json
+    rows = [{"client": k, "algorithm": name, "acc": 0.1 * k} for k in range(9) for name in ("fedavg", "x")]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    assert "One seed cannot separate" in evenfed("audit", "t.json", "--no-figures").stdout
+
+
+def test_all_tables_have_every_column_of_the_first(small):
+    (findings,) = Report.of([small], beside_paper=False).findings
+    columns = {column.key for column in brief(findings).columns}
+    assert columns <= {column.key for column in summary(findings)[0].columns}
+    assert columns <= {column.key for column in overview(findings, late=True).columns} | {"best10"}

@@ -166,7 +166,7 @@ def test_the_floor_is_that_of_as_many_seeds_as_an_entry_has(edited):
     for label, seeds in (("vred", 2), ("semi_vred", 3)):
         (told,) = (note for note in notes if note.startswith(f"{label}: "))
         assert (
-            f"a new seed alone up to {NoiseFloor([found], True).chance('mean', seeds).bound:.2f}"
+            f"other seeds alone, not paired, up to {NoiseFloor([found], True).chance('mean', seeds).bound:.2f}"
             in told.split("the mean")[1]
         )
 

@@ -12,7 +12,7 @@ from evenfed.cli.console import Page
 from evenfed.core.errors import InputError
 from evenfed.core.printable import in_markdown, in_sheet, name_in_markdown, printable
 from evenfed.data import DataSettings, federate
-from evenfed.report import brief, write
+from evenfed.report import brief, terminal, write
 from evenfed.report.charts.chart import Chart
 from evenfed.report.charts.saving import save
 from evenfed.report.document import Report
@@ -64,7 +64,7 @@ def test_every_format_shows_names_as_text(report, table):
     assert "<script>" not in latex and "\\x1b" not in latex and r"\textbackslash{}x1b" in latex
     html = brief.as_html(table)
     assert is_clean(html) and "<script" not in html
-    for text in (printed(write.terminal(report, Page(width=300))), brief.text(table)):
+    for text in (printed(terminal.terminal(report, Page(width=300))), brief.text(table)):
         assert is_clean(text) and "\\x1b]0;gone" in text
     assert json.loads(write.as_json(report))["tables"][0]["lines"][0]["entry"] == NASTY  # programs get the name
 

@@ -65,7 +65,7 @@ class Audit:
         """
         from rich.console import Console
 
-        from ..report import write
+        from ..report import terminal
 
         paths = []
         for written in self.write(out):
@@ -74,7 +74,7 @@ class Audit:
             page = Console(highlight=False, force_jupyter=False)
             for document in self.documents():
                 printed = document if full else document.in_brief(all_by="full=True")
-                page.print(write.terminal(printed, page, document.headlines))
+                page.print(terminal.terminal(printed, page, document.headlines))
         return paths
 
     def write(self, out: str | Path, with_figures: bool = True) -> "list[WrittenFiles]":

@@ -69,7 +69,7 @@ def audit(
 ) -> None:
     """Audit the clients' results of any system: who is served worst, who gains and who pays."""
     from ..auditing.audit import audit as audit_results
-    from ..report import write
+    from ..report import terminal, write
 
     results = audit_results(
         file,
@@ -96,7 +96,7 @@ def audit(
     page = console()
     for document in documents:
         to_print = document if full else document.in_brief()
-        page.print(write.terminal(to_print, page, document.headlines))
+        page.print(terminal.terminal(to_print, page, document.headlines))
     names: dict[str, None] = {}
     for each in written:
         names.update(dict.fromkeys(path.name for path in each.tables))

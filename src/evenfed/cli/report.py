@@ -48,7 +48,7 @@ def report(
     ] = None,
 ) -> None:
     """Print a comparison's tables, draw its figures, write its page, and say which differences exceed chance."""
-    from ..report import write
+    from ..report import terminal, write
     from ..report.files import ReportRequest, write_report
 
     folders = _comparisons(folders)
@@ -64,7 +64,7 @@ def report(
         return
     page = console()
     to_print = document if full or paper else document.in_brief()
-    page.print(write.terminal(to_print, page, document.headlines))
+    page.print(terminal.terminal(to_print, page, document.headlines))
     shown = written.tables + [path for path in written.drawn if path.suffix == ".pdf"]
     names = ", ".join(path.name for path in shown)
     if written.drawn:
@@ -155,7 +155,7 @@ def choose(
     from ..comparison.tuning.choose import choose as choose_entries
     from ..comparison.tuning.tune import tables
     from ..experiments import named_after
-    from ..report import choice, write
+    from ..report import choice, terminal
     from ..report.files import write_choice
     from ..report.tuning import toml_text
 
@@ -174,7 +174,7 @@ def choose(
     _write_experiment(out, text, force)
     page = console()
     shown = choice.tables(chosen)
-    page.print(write.pages(shown, page))
+    page.print(terminal.pages(shown, page))
     names = str(out)
     written = write_choice(chosen, folders[0], floor)
     for path in written.paths:

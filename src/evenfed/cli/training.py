@@ -28,7 +28,8 @@ from ..report.charts.saving import save, save_changed
 from ..report.document import Report
 from ..report.files import PAGE, prepare, write_page, write_report, write_search_page
 from ..report.tables import brief, summary
-from ..report.write import FORMATS, pages, terminal
+from ..report.terminal import pages, terminal
+from ..report.write import FORMATS
 from ..settings import cautions_of
 from ..spread.options import SpreadOptions
 from .console import NOT_DRAWN, console, say
@@ -166,6 +167,8 @@ def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_
 def show_tuned(tuned: Tuned, folder: Path) -> None:
     page = console()
     page.print(tuning.render(tuned))
+    for sentence in tuning.ties(tuned):
+        page.print(f"! {sentence}", style="yellow", markup=False)
     left = tuning.not_tuned(tuned)
     if left:
         page.print(f"! {left}", style="yellow", markup=False)

@@ -116,7 +116,7 @@ def report_on(
     """
     from rich.console import Console
 
-    from ..report import write
+    from ..report import terminal
     from ..report.files import write_report
 
     target = target_of(folder, out)
@@ -125,7 +125,7 @@ def report_on(
     if show:
         page = Console(highlight=False, force_jupyter=False)
         printed = document if full else document.in_brief(all_by="full=True")
-        page.print(write.terminal(printed, page, document.headlines))
+        page.print(terminal.terminal(printed, page, document.headlines))
         page.print(f"\nWritten to {target}", markup=False)
     return written.paths
 

@@ -1,6 +1,7 @@
 """Words of sentences that messages and reports have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -13,6 +14,15 @@ def counted(number: int, one: str, many: str = "") -> str:
         return f"1 {one}"
     plural = many or f"{one}s"
     return f"{number} {plural}"
+
+
+def assignments(values: Mapping[str, Any], written: Callable[[Any], str] = str) -> str:
+    """Names with their values. `written`: a value as text.
+
+    >>> assignments({"lr": 0.1, "steps": 2})
+    'lr=0.1, steps=2'
+    """
+    return ", ".join(f"{name}={written(value)}" for name, value in values.items())
 
 
 def first_of(names: Sequence[str], most: int) -> str:

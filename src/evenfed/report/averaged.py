@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from ..comparison.analysis.entry_figures import row
 from ..comparison.analysis.findings import Entry, Findings
 from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
+from .notes import accuracy_note
 from .table import Cell, Line, Table
-from .tables import accuracy_note, metric_cells, name_of, when
+from .tables import metric_cells, name_of, when
 
 DEPLOYED = "average"
 CURRENT = "current model"
@@ -43,7 +44,7 @@ def _table(findings: Findings, pairs: Sequence[tuple[Entry, Entry]], late: bool)
     )
     table = Table(
         name=name_of("averaged", late),
-        title=f"Deployed average beside the current model, {when(findings, late)}",
+        title=f"Deployed average and current model, {when(findings, late)}",
         columns=directed(columns, findings.metric),
         lines=lines,
         notes=notes,

@@ -11,19 +11,9 @@ from ..comparison.analysis.statistics import Differences
 from ..fairness import FIGURES, LOWER_IS_BETTER
 from . import paper
 from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
+from .notes import EQUAL_SEEDS, ONE_SEED, definitions, floor_notes
 from .table import Cell, Column, Line, MeansAndSpreads, Table
-from .tables import (
-    EQUAL_SEEDS,
-    ONE_SEED,
-    definitions,
-    figures_at,
-    floor_notes,
-    metric_cells,
-    name_of,
-    suppression_cells,
-    title,
-    when,
-)
+from .tables import figures_at, metric_cells, name_of, suppression_cells, title, when
 
 _NEAR = 2  # spreads
 _BRIEF = ("mean", "worst10", "std")
@@ -92,7 +82,7 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
     notes += paper.footnotes(data_set)
     return Table(
         name="paper",
-        title=f"Ours beside the paper's on {data_set}, last round as in the paper",
+        title=f"Ours next to the paper's on {data_set}, last round as in the paper",
         columns=METRIC_COLUMNS,
         lines=lines,
         notes=notes,
@@ -157,7 +147,7 @@ def _suppression(findings: Findings, entries: Sequence[Entry]) -> Table:
     notes = definitions(_IN_SPREADS, clients, *floor_notes(findings))
     return Table(
         name="paper-suppression",
-        title="Ours beside the paper's Table 2, last round",
+        title="Ours next to the paper's Table 2, last round",
         columns=SUPPRESSION_COLUMNS,
         lines=lines,
         notes=notes,

@@ -15,7 +15,7 @@ from ..metrics import Metric
 from .columns import METRIC_COLUMNS, directed
 from .table import Line, Table
 from .tables import metric_cells
-from .write import pages
+from .terminal import pages
 
 _WIDTH = 100
 

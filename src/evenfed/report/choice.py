@@ -9,20 +9,11 @@ from ..comparison.analysis.entry_figures import LASTING
 from ..comparison.analysis.expected import MOST_UNEXPLAINED
 from ..comparison.analysis.findings import BASELINE, Entry
 from ..comparison.tuning.choose import Choice
+from ..core.words import assignments
 from ..settings import VARIANT, Settings
+from .notes import LASTING_NOTE, definitions, in_percent, measured_on
 from .table import Cell, Column, Line, Table
-from .tables import (
-    LASTING_NOTE,
-    correlation,
-    definitions,
-    in_percent,
-    measured,
-    measured_on,
-    metric_cells,
-    metric_columns,
-    title,
-    when,
-)
+from .tables import correlation, measured, metric_cells, metric_columns, title, when
 
 FIGURES = ("mean", "worst10", LASTING)  # shown; the first two decide
 _PARTS = (*FIGURES, "oscillation")
@@ -44,10 +35,7 @@ class Grid:
         >>> Grid("vred", ("beta", "lr"), {}, {"smooth": 0.1, "average": None}).as_chosen
         'smooth=0.1, average=none'
         """
-        settings = []
-        for name, value in self.others.items():
-            settings.append(f"{name}={shown(value)}")
-        return ", ".join(settings)
+        return assignments(self.others, shown)
 
     def values(self, dial: int) -> list[Any]:
         """In order."""

@@ -5,8 +5,8 @@ import numpy as np
 from ..comparison.analysis.client_history import ClientHistory
 from ..comparison.analysis.findings import Findings
 from ..fairness import Vector
+from .notes import is_alone, measured_on
 from .table import Cell, Column, Line, Table
-from .tables import is_alone, measured_on
 
 _MOST = 100  # clients shown
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..comparison.analysis.findings import Entry, Findings
+from ..core.tables import without_none
+from ..core.words import assignments
 from .table import Cell, Column, Line, Table
 
 _ALWAYS = "lr"
@@ -20,11 +22,7 @@ def entry_settings(findings: Findings) -> Table | None:
         settings = dict(entry.config.get("hyper_parameters", {}))
         for option in options:
             settings[option] = entry.config["train"].get(option)
-        words = []
-        for name, value in settings.items():
-            if value is not None:
-                words.append(f"{name}={_written(value)}")
-        cell = Cell(verdict=", ".join(words))
+        cell = Cell(verdict=assignments(without_none(settings), _written))
         line = Line(entry.label, [cell], control=entry.is_control)
         lines.append(line)
     return Table(
@@ -62,12 +60,8 @@ def _written(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, Mapping):
         name = value.get("name", "")
-        others = []
-        for key, inner in value.items():
-            if key != "name":
-                others.append(f"{key}={_written(inner)}")
+        others = {key: inner for key, inner in value.items() if key != "name"}
         if not others:
             return str(name)
-        listed = ", ".join(others)
-        return f"{name} ({listed})".lstrip()
+        return f"{name} ({assignments(others, _written)})".lstrip()
     return str(value)

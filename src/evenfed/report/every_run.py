@@ -4,19 +4,9 @@ from ..comparison.analysis.entry_figures import row
 from ..comparison.analysis.findings import Findings
 from ..comparison.analysis.history import History
 from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
+from .notes import LASTING_NOTE, in_percent, measured_on
 from .table import Cell, Column, Line, Table
-from .tables import (
-    LASTING_NOTE,
-    NEGATIVE,
-    WEIGHTS,
-    correlation,
-    in_percent,
-    judged_by,
-    measured_on,
-    metric_cells,
-    share,
-    title,
-)
+from .tables import NEGATIVE, WEIGHTS, correlation, judged_by, metric_cells, share, title
 
 _SKIPPED = Column("skipped", "skipped rounds")
 _WEIGHTS_NOTE = (

@@ -8,10 +8,10 @@ from ..comparison.analysis.findings import BASELINE, Findings
 from ..comparison.analysis.side_by_side import in_expectation
 from ..comparison.analysis.statistics import Differences
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS
-from .fit import fit_notes
+from .notes import accuracy_note, fit_notes, is_alone
 from .paired_tables import paired, restated, same_average
 from .table import Cell, Column, Line, Table
-from .tables import accuracy_note, is_alone, measured, name_of, when
+from .tables import measured, name_of, when
 
 _MEAN, _STD, _, _WORST10, _, _ = METRIC_COLUMNS
 _COLUMNS = (

@@ -8,8 +8,9 @@ from ..comparison.analysis.entry_figures import mean_and_spread
 from ..comparison.analysis.findings import Entry, Findings
 from ..fairness import Inequality
 from .columns import METRIC_COLUMNS, directed
+from .notes import definitions, measured_on, spread_of
 from .table import Cell, Column, Line, Table
-from .tables import definitions, measured_on, name_of, spread_of, when
+from .tables import name_of, when
 
 _MEASURES = (
     Column("gini", "Gini", -1),

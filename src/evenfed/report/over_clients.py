@@ -37,7 +37,7 @@ def over_clients(findings: Findings, late: bool) -> Table | None:
     note = (
         "Each client averaged over seeds, then compared with itself. 95 % interval from clients drawn anew "
         f"{_DRAWS} times: what to expect of other clients of this kind with these trained models. It says nothing "
-        "about training again: only several seeds tell an algorithm from luck."
+        "about training again: only several seeds separate an algorithm from luck."
     )
     return Table(
         name=name_of("over-clients", late),

@@ -10,19 +10,9 @@ from ..comparison.analysis.intervals import Difference
 from ..comparison.analysis.noise_floor import Chance
 from ..comparison.analysis.statistics import Differences
 from ..core.decimals import rounded
+from .notes import EQUAL_SEEDS, LASTING_NOTE, ONE_SEED, definitions
 from .table import Cell, Column, Line, Table
-from .tables import (
-    EQUAL_SEEDS,
-    LASTING_NOTE,
-    ONE_SEED,
-    compared_by,
-    definitions,
-    judged_by,
-    metric_columns,
-    name_of,
-    title,
-    when,
-)
+from .tables import compared_by, judged_by, metric_columns, name_of, title, when
 
 _ON_THESE = {"better": "better on these federations", "worse": "worse on these federations"}
 _VERBS = {
@@ -276,7 +266,7 @@ def controls(differences: Differences) -> Table:
     unit = "Points" if findings.metric.is_share else _unit(differences)
     note = (
         f"{unit}, with the 95 % interval over seeds. Two FedAvg figures: the standard deviation of their difference, "
-        "with other batches from the same initial model, and with a new seed (pooled from all FedAvg runs)."
+        "with other batches from the same initial model, and with other seeds (pooled from all FedAvg runs)."
     )
     return Table(
         name=name_of("controls", differences.late),
@@ -291,7 +281,7 @@ def controls(differences: Differences) -> Table:
 def _deviations(differences: Differences, metrics: Sequence[str]) -> list[Line]:
     """How far two FedAvg figures of one seed, and of as many as there are, lie apart by chance."""
     floor = differences.floor
-    kinds = {"a new seed": floor.of_other_seeds}
+    kinds = {"other seeds": floor.of_other_seeds}
     if floor.is_paired:
         kinds = {"other batches": floor.of_other_batches, **kinds}
     lines = []
@@ -308,6 +298,20 @@ def _deviations(differences: Differences, metrics: Sequence[str]) -> list[Line]:
                 cells.append(Cell() if deviation is None else Cell(deviation.deviation))
             lines.append(Line("two FedAvg figures", cells, part, control=True))
     return lines
+
+
+def _chance_alone(gap: Difference, floor: Chance, digits: int) -> str:
+    """What 95 % of FedAvg's own differences are below; a claimed effect that is smaller needs more seeds.
+
+    Other seeds start from other models, which no paired difference contains: that bound is larger.
+    """
+    bound = rounded(floor.bound, digits)
+    if not floor.is_paired:
+        return f"other seeds alone, not paired, up to {bound}"
+    words = f"other batches alone up to {bound}"
+    if gap.direction and abs(gap.points) <= floor.bound:
+        words += ", which is more: add seeds"
+    return words
 
 
 def answer(
@@ -333,9 +337,7 @@ def answer(
         high = rounded(gap.high, digits, True, among)
         amount = f"{points} [{low}, {high}]"
         if floor:
-            repetition = "other batches" if floor.is_paired else "a new seed"
-            bound = rounded(floor.bound, digits)
-            amount += f"; {repetition} alone up to {bound}"
+            amount += f"; {_chance_alone(gap, floor, digits)}"
         copula = "is" if metric in ("mean", "std") else "are"
         verbs = _VERBS if gap.higher_is_better else _VERBS_DOWN
         if metric == "std":

@@ -15,16 +15,13 @@ from . import expected
 from .beside_paper import paper_line
 from .columns import METRIC_COLUMNS, suppression_columns
 from .glance import at_a_glance
+from .notes import MOVED_NOTE, OSCILLATION_NOTE, definitions, floor_notes
 from .paired_tables import against_tables, controls
 from .paper import Numbers
 from .table import Cell, Column, Line, Table
 from .tables import (
-    MOVED_NOTE,
-    OSCILLATION_NOTE,
     WEIGHTS,
     correlation,
-    definitions,
-    floor_notes,
     judged_by,
     metric_cells,
     metric_columns,
@@ -109,10 +106,10 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
         for name, cells in zip(names, by_comparison, strict=True):
             line = Line(entry.label, cells, name, entry.is_control)
             lines.append(line)
-    note = "Points, entry minus FedAvg in the same set-up, with the 95 % interval over seeds."
+    note = "Points, entry minus FedAvg in the same setting, with the 95 % interval over seeds."
     return Table(
         name=name_of("paired", differences.late),
-        title=f"Paired difference from FedAvg in each set-up, {when(findings, differences.late)}",
+        title=f"Paired difference from FedAvg in each setting, {when(findings, differences.late)}",
         columns=metric_columns(metrics),
         lines=lines,
         notes=(note,),

@@ -1,7 +1,8 @@
 """What tables are made of, free of any format: cells, columns, lines."""
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..comparison.analysis.entry_figures import mean_and_spread
@@ -12,6 +13,7 @@ from ..core.printable import printable
 Shown = Callable[[str], str]  # text as a format shows it
 MeansAndSpreads = Mapping[str, tuple[float, float]]  # metric -> (mean, spread over seeds)
 NUMBERS = ("value", "spread", "points", "low", "high")  # of a cell
+STYLES = {"better": "green", "holds": "green", "worse": "red", "fails": "red"}  # of conclusions in a terminal
 _DIGITS = 10  # of a cell's largest number
 
 
@@ -110,6 +112,10 @@ class Column:
     title: str
     better: int = 0
 
+    @property
+    def holds_words(self) -> bool:
+        return self.key == "verdict"
+
 
 @dataclass(frozen=True)
 class Line:
@@ -148,6 +154,12 @@ class Table:
     @property
     def has_parts(self) -> bool:
         return any(line.part for line in self.lines)
+
+    def by_entry(self) -> Iterator[tuple[str, list[Line]]]:
+        """Lines that follow each other and belong to the same entry."""
+        groups = itertools.groupby(self.lines, key=lambda line: line.entry)
+        for entry, lines in groups:
+            yield entry, list(lines)
 
     def shown(self, name: Shown = printable, prose: Shown = printable) -> "Table":
         """As a format shows it: `name` for entries and parts, which may come from anywhere, `prose` for the rest."""

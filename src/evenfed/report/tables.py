@@ -6,11 +6,25 @@ from dataclasses import replace
 import numpy as np
 
 from ..comparison.analysis.entry_figures import LASTING, EntryFigures
-from ..comparison.analysis.findings import Findings, seeds_named
-from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
+from ..comparison.analysis.findings import Findings
+from ..comparison.runs import FLOOR_NAMES
 from ..fairness import FIGURES
 from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
-from .fit import fit_notes, short_fit_notes
+from .notes import (
+    LASTING_NOTE,
+    MOVED_NOTE,
+    OSCILLATION_NOTE,
+    accuracy_note,
+    definitions,
+    few_examples,
+    fit_notes,
+    floor_notes,
+    improved_notes,
+    is_alone,
+    personal_note,
+    short_fit_notes,
+    spread_of,
+)
 from .table import Cell, Column, Line, MeansAndSpreads, Table
 
 TITLES = {
@@ -20,24 +34,6 @@ TITLES = {
     LASTING: "lasting worst 10 %",
     **FLOOR_NAMES,
 }
-LASTING_NOTE = (
-    "Lasting worst 10 %: average each client over the last rounds, then take the worst tenth. Higher than the "
-    "worst 10 % when different clients are worst each round."
-)
-ONE_SEED = "One seed: there is no interval, and nothing is judged."
-EQUAL_SEEDS = (
-    "All seeds gave the same runs, so they are one observation: there is no interval, and nothing is judged. Let each "
-    "seed start from another model (give `compare` a function that makes it), or give a smaller batch_size."
-)
-MOVED_NOTE = (
-    "Weight moved: percent of weight placed differently from FedAvg; near 0 an entry differs only in its learning rate "
-    "or local loss."
-)
-OSCILLATION_NOTE = "Oscillation: lag-1 correlation of the clients' losses; below -0.85 the weights over-correct."
-
-BEST_IN_BOLD = "; best in bold"
-PERSONAL_NOTE = "each client keeps its own model; not ranked with single models."
-
 _AGAINST_FEDAVG = (Column("improved", "improved"), Column("degraded", "degraded"))
 NEGATIVE = Column("negative", "negative rounds")
 WEIGHTS = (Column("moved", "weight moved"), Column("oscillation", "oscillation"))
@@ -46,14 +42,6 @@ WEIGHTS = (Column("moved", "weight moved"), Column("oscillation", "oscillation")
 def title(key: str) -> str:
     """A key as a reader sees it."""
     return TITLES.get(key, key)
-
-
-def measured_on(findings: Findings) -> str:
-    """What is measured: accuracy (or another metric) on test data, or on data set aside for choosing."""
-    if findings.origin:
-        return findings.metric.name.capitalize()
-    data = "VALIDATION" if findings.judge == "validation" else "Test"
-    return f"{data} {findings.metric.name}"
 
 
 def when(findings: Findings, late: bool) -> str:
@@ -228,14 +216,6 @@ def _at_a_glance(findings: Findings, late: bool, columns: Sequence[Column]) -> T
     return table.with_best()
 
 
-def personal_note(findings: Findings) -> str:
-    """Which entries train no single model."""
-    labels = [entry.label for entry in findings.entries if entry.is_personal]
-    if not labels:
-        return ""
-    return f"{', '.join(labels)}: {PERSONAL_NOTE}"
-
-
 def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Line]:
     """One line per entry, the noise floor after them; dashes for those that broke down."""
     lines = []
@@ -304,25 +284,9 @@ def suppression_cells(row: EntryFigures, late: bool) -> list[Cell]:
     return [improved, degraded, replace(mean_gain, signed=True)]
 
 
-def is_alone(findings: Findings) -> bool:
-    """Whether there is one entry, compared with nothing."""
-    return len(findings.everyone) == 1
-
-
 def _against(findings: Findings) -> tuple[Column, ...]:
     """Clients that gain and lose, where there is something to compare with."""
     return () if is_alone(findings) else _AGAINST_FEDAVG
-
-
-def improved_notes(findings: Findings) -> Sequence[str]:
-    """What the columns of clients that gain and lose are; nothing where an entry is alone."""
-    if is_alone(findings):
-        return ()
-    worse, better = ("below", "above") if findings.metric.higher_is_better else ("above", "below")
-    return (
-        f"Improved: percent of the clients {worse} {findings.baseline_name}'s mean that gain.",
-        f"Degraded: percent of the clients {better} it that lose.",
-    )
 
 
 def _expected(findings: Findings) -> list[Column]:
@@ -333,70 +297,3 @@ def _expected(findings: Findings) -> list[Column]:
 def _weights(findings: Findings) -> tuple[Column, ...]:
     """What weights do, where they are known."""
     return () if findings.origin else WEIGHTS
-
-
-def definitions(*notes: str) -> tuple[str, ...]:
-    """The notes of a table, without empty ones."""
-    return tuple(filter(None, notes))
-
-
-def accuracy_note(findings: Findings, marks_best: bool = True) -> str:
-    """What the figures are."""
-    spread = spread_of(findings)
-    best = BEST_IN_BOLD if marks_best else ""
-    note = f"{measured_on(findings)}{in_percent(findings)} over clients, {spread}{best}."
-    if findings.metric.higher_is_better:
-        return note
-    return f"{note} Less is better: the worst clients have the highest {findings.metric.name}."
-
-
-def in_percent(findings: Findings) -> str:
-    """What follows the name of a metric that is shown in percent."""
-    return " in %" if findings.metric.is_share else ""
-
-
-def spread_of(findings: Findings) -> str:
-    seeds = len(findings.seeds)
-    if seeds > 1:
-        return f"mean ± standard deviation over {seeds} seeds"
-    return "one seed, so no spread"
-
-
-def floor_notes(findings: Findings) -> Sequence[str]:
-    """What the lines of the noise floor are."""
-    sentences = []
-    if findings.other_batches:
-        name = FLOOR_NAMES[PAIRED_FLOOR_LABEL]
-        sentence = f"{name}: FedAvg again from the same initial models, with batches in another order."
-        if not findings.paired_floor:
-            sentence += " They change nothing here and show nothing about chance: is every client one batch?"
-        sentences.append(sentence)
-    if findings.floor:
-        sentence = f"{FLOOR_NAMES[FLOOR_LABEL]}: FedAvg again with other seeds."
-        if not findings.floor_of_seeds:
-            sentence += " They change nothing here and show nothing about chance: nothing is drawn by seed."
-        sentences.append(sentence)
-    for entry in findings.controls:
-        if entry is findings.floor or entry is findings.other_batches:
-            continue
-        usual = findings.baseline.precision
-        precision = f"{entry.precision} instead of {usual}"
-        sentence = f"{entry.label}: {entry.repeats} in {precision}"
-        if len(entry.runs) < len(findings.seeds):
-            sentence += f", {seeds_named(entry.runs)} only"
-        sentences.append(f"{sentence}.")
-    return sentences
-
-
-def few_examples(judged_sizes: Sequence[int]) -> list[str]:
-    """A warning about clients with so few examples that their accuracy says little."""
-    few = 0
-    judged = 0
-    for size in judged_sizes:
-        if size > 0:
-            judged += 1
-        if 0 < size < 10:
-            few += 1
-    if few == 0:
-        return []
-    return [f"{few} of {judged} clients are judged on fewer than 10 examples: `worst` depends on those."]

@@ -14,7 +14,9 @@ from rich.table import Table
 from ..comparison.tuning.search import Candidate
 from ..comparison.tuning.tune import Tuned, tables
 from ..core.errors import InputError
+from ..core.words import assignments
 from ..experiments import shown
+from .tables import title
 
 
 def render(tuned: Tuned) -> Table:
@@ -25,12 +27,12 @@ def render(tuned: Tuned) -> Table:
         judged_on = "the validation split"
     judged_by = search.judged_by
     of = "" if judged_by.is_share else f" of the {judged_by.name}"
-    title = f"chosen by {search.metric}{of} on {judged_on}, average of the last rounds"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    heading = f"chosen by {title(search.metric)}{of} on {judged_on}, {rounds_of(tuned)}"
+    table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left")
     table.add_column("entry")
     table.add_column("values")
     table.add_column("mean", justify="right")
-    table.add_column("worst10", justify="right")
+    table.add_column("worst 10 %", justify="right")
     table.add_column("candidates", justify="right")
     tried = Counter(candidate.label for candidate in tuned.candidates)
     for label, best in tuned.chosen.items():
@@ -47,12 +49,44 @@ def render(tuned: Tuned) -> Table:
 
 
 def values_of(candidate: Candidate) -> str:
-    """As a reader sees them."""
-    assignments = []
-    for name, value in candidate.values.items():
-        shown = f"{value:g}" if isinstance(value, float) else str(value)
-        assignments.append(f"{name}={shown}")
-    return ", ".join(assignments)
+    """A candidate's values as text."""
+
+    def written(value: Any) -> str:
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    return assignments(candidate.values, written)
+
+
+def rounds_of(tuned: Tuned) -> str:
+    """The rounds that figures are averaged over."""
+    train = tuned.experiment.train
+    rounds = min(train.last_rounds, train.rounds)
+    return "last round" if rounds == 1 else f"average of the last {rounds} rounds"
+
+
+def ties(tuned: Tuned) -> list[str]:
+    """A sentence for each entry whose best candidate is not alone at the top."""
+    search = tuned.search
+    metric = search.judged_by
+    name = title(search.metric)
+    sentences = []
+    for label, best in tuned.chosen.items():
+        value = best.figures[search.metric]
+        rivals = [candidate for candidate in tuned.candidates if candidate.label == label]
+        level = sum(candidate.figures[search.metric] == value for candidate in rivals)
+        if level == 1:
+            continue
+        shown = metric.text(metric.unit * value)
+        who = f"all {level}" if level == len(rivals) else f"{level} of {len(rivals)}"
+        sentence = f"{label}: {who} candidates tie at the same {name} ({shown})"
+        if search.metric == "mean":
+            sentences.append(f"{sentence}; the one tried first is taken.")
+            continue
+        sentence += "; the best mean decides, then the order of trial."
+        if level == len(rivals):
+            sentence += f" The {name} decides nothing here: train longer, or use --metric mean."
+        sentences.append(sentence)
+    return sentences
 
 
 def not_tuned(tuned: Tuned) -> str | None:

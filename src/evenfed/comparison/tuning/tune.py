@@ -16,6 +16,7 @@ import numpy as np
 from ...core import markup
 from ...core.errors import InputError
 from ...core.tables import changed_fields, without_none
+from ...core.words import assignments
 from ...data import federate
 from ...fairness import FIGURES
 from ...simulate.state import Run
@@ -43,8 +44,7 @@ class Tuned:
         judged_by = self.search.judged_by
         rows = []
         for label, best in self.chosen.items():
-            values = ", ".join(f"{name}={value}" for name, value in best.values.items())
-            row = [label, values]
+            row = [label, assignments(best.values)]
             for metric in ("mean", "worst10"):
                 figure = judged_by.unit * best.figures[metric]
                 row.append(judged_by.text(figure))

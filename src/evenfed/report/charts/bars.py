@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 
 from ...comparison.analysis.findings import Findings
+from ..notes import measured_on
 from ..paper import Numbers
-from ..tables import measured_on, title, when
+from ..tables import title, when
 from .chart import Chart, Row, Spec, spec_of
 from .elements import (
     aggregated,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .theme import LIGHT, Theme
+from .theme import LIGHT
 
 Spec = dict[str, Any]  # a chart, or a part of one, in Vega-Lite's JSON
 Row = dict[str, Any]  # one row of the data it draws
@@ -39,9 +39,10 @@ class Chart:
     says: str  # how to read it, in a sentence or two
     spec: Spec
     rows: Sequence[Row] = field(repr=False)
+    narrow: Spec | None = field(default=None, repr=False)  # the same for a phone, if its width takes another drawing
     letters: int = 100  # of a line below the title, as many as fit in the widest of the usual fonts
 
-    def still(self, theme: Theme = LIGHT) -> Spec:
+    def still(self) -> Spec:
         """The specification with its rows, title and colours: all that a renderer needs."""
         heading = {
             "text": textwrap.wrap(self.title, int(_TITLE_SHARE * self.letters)) or [""],
@@ -55,7 +56,7 @@ class Chart:
             **self.spec,
             "title": heading,
             "data": {"name": ROWS, "values": list(self.rows)},
-            "config": theme.config,
+            "config": LIGHT.config,
         }
 
 

@@ -27,7 +27,7 @@ class ChartClients:
     def of(cls, findings: Findings) -> "ChartClients":
         header = findings.header
         return cls(
-            names=unique(header.clients["names"], str(header.data.get("name", ""))),
+            names=unique(header.clients["names"]),
             train_sizes=header.train_sizes,
             judged_sizes=header.judged_sizes,
             label_counts=header.label_counts,
@@ -68,9 +68,9 @@ class ChartClients:
         return ", ".join(parts)
 
 
-def unique(names: Sequence[str], data: str) -> list[str]:
-    """Names without the data set's prefix, or numbers where names are not unique."""
-    short = [printable(str(name).removeprefix(f"{data}-")) for name in names]
-    if len(set(short)) == len(short):
-        return short
-    return list(map(str, range(len(short))))
+def unique(names: Sequence[str]) -> list[str]:
+    """The names as tables have them, or numbers where two are alike."""
+    shown = [printable(str(name)) for name in names]
+    if len(set(shown)) == len(shown):
+        return shown
+    return list(map(str, range(len(shown))))

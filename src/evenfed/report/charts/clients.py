@@ -9,7 +9,8 @@ from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.analysis.history import History
 from ...comparison.runs import FLOOR_NAMES
 from ...fairness import Vector
-from ..tables import is_alone, measured_on, when
+from ..notes import is_alone, measured_on
+from ..tables import when
 from .axes import WORTH, Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
 from .chart_clients import ChartClients

@@ -1,9 +1,10 @@
 """Every entry minus the baseline with its interval, over a band of what chance alone does, on each federation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...comparison.analysis.statistics import Differences
-from ..tables import judged_by, measured_on, title, when
+from ..notes import measured_on
+from ..tables import judged_by, title, when
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
 from .elements import (
@@ -153,10 +154,11 @@ def _spec(differences: Differences) -> Spec:
 def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
     """What chance does, zero, intervals, means, and each federation's if there are several."""
     axis = _axis(differences, metric)
+    whole = axis.widened(0.04)
     digits = differences.findings.metric.digits + 1
     x_options = {
         "title": differences.findings.metric.difference,
-        "scale": axis.widened(0.04).scale,
+        "scale": whole.scale,
         "axis": {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6},
     }
     zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"x": {"datum": 0}}})
@@ -183,7 +185,8 @@ def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
             *beyond_edges(axis, x, y),
         ],
     }
-    layers = [*_chance(differences, metric, x_options), zero, interval, means]
+    cut = _cut_intervals(whole, y)
+    layers = [*_chance(differences, metric, x_options), zero, interval, *cut, means]
     if differences.federations > 1:
         each = [
             where("isValid(datum.points)"),
@@ -202,6 +205,38 @@ def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
         }
         layers.append(rings)
     return layers
+
+
+def _cut_intervals(axis: Axis, y: Spec) -> list[Spec]:
+    """An arrow and the value where an interval goes on beyond the axis; a mean beyond it has its own."""
+    mean = "(datum.low + datum.high) / 2"
+    ends = (
+        ("left", 2, f"datum.low < {axis.low} && {mean} >= {axis.low}", "'← ' + format(datum.low, '.3~g')"),
+        ("right", -2, f"datum.high > {axis.high} && {mean} <= {axis.high}", "format(datum.high, '.3~g') + ' →'"),
+    )
+    layers: list[Spec] = []
+    for side, shift, is_cut, text in ends:
+        edge = axis.low if side == "left" else axis.high
+        label = [where(f"isValid(datum.low) && datum.is_whole && {is_cut}"), calculated("text", text)]
+        for style in ("halo", "note"):
+            layers.append(_at_edge(edge, side, shift, style, label, y))
+    return layers
+
+
+def _at_edge(edge: float, side: str, shift: int, style: str, label: Sequence[Spec], y: Spec) -> Spec:
+    """The field `text` beside an end of the axis."""
+    return {
+        "transform": label,
+        "mark": {
+            "type": "text",
+            "style": style,
+            "align": side,
+            "dx": shift,
+            "dy": -7,
+            "fontSize": 9,
+        },
+        "encoding": {"x": {"datum": edge}, "y": y, "text": category("text")},
+    }
 
 
 def _axis(differences: Differences, metric: str) -> Axis:

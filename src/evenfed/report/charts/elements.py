@@ -8,6 +8,7 @@ from typing import Any
 
 from ...comparison.analysis.findings import Findings
 from ...core.printable import printable
+from ..tables import title
 from .axes import Axis
 from .chart import Spec
 from .theme import Style
@@ -18,6 +19,7 @@ _MOST_COLUMNS = 4  # of panels
 _PANELS_WIDTH = 708  # of a row of them
 _WIDEST = 260
 _BETWEEN = 16
+_AXIS_BELOW = 40  # for the labels and the title of a panel's axis
 _BOLD_LETTER = 7.2  # pixels, of a panel's title in the widest of the usual fonts
 _AXIS_LETTER = 6  # pixels, of a name on an axis in the same font
 MANY_CLIENTS = 2000  # more are shown as quantiles
@@ -70,10 +72,10 @@ def named_scale(values: Mapping[str, Any]) -> Spec:
     }
 
 
-def coloured(looks: Mapping[str, Style], legend: Spec | None = None) -> Spec:
+def coloured(looks: Mapping[str, Style]) -> Spec:
     """Colours by algorithm."""
     colours = {label: look.colour for label, look in looks.items()}
-    return category("algorithm", scale=named_scale(colours), legend=legend)
+    return category("algorithm", scale=named_scale(colours), legend=None)
 
 
 def shaped(looks: Mapping[str, Style]) -> Spec:
@@ -156,7 +158,9 @@ def better(sign: int, width: float, height: float) -> Spec:
 
 
 def panel_columns(panels: int) -> int:
-    """How many stand side by side: rows are as even as can be."""
+    """How many are side by side: so that all rows are full, else so that they are as even as can be."""
+    if panels > _MOST_COLUMNS and panels % _MOST_COLUMNS and panels % (_MOST_COLUMNS - 1) == 0:
+        return _MOST_COLUMNS - 1
     rows = -(-panels // _MOST_COLUMNS)
     return -(-panels // rows)
 
@@ -170,7 +174,8 @@ def panel_width(panels: int) -> int:
 def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> Spec:
     """A panel for each algorithm, side by side in rows."""
     width = panel_width(len(labels))
-    names = {label: label_lines(label, int(width / _BOLD_LETTER)) for label in labels}
+    room = min(width, panel_width(_MOST_COLUMNS)) if len(labels) >= _MOST_COLUMNS else width  # two fit on a phone
+    names = {label: label_lines(title(label), int(room / _BOLD_LETTER)) for label in labels}
     most_lines = max(map(len, names.values()))
     header = {
         "title": None,
@@ -179,14 +184,21 @@ def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> 
         "labelFontWeight": "bold",
         "labelPadding": 4,
     }
+    columns = panel_columns(len(labels))
+    below = 22 + 14 * most_lines
+    own_axes = {}
+    if len(labels) % columns:  # else the last row would have an axis where it has no panel
+        own_axes = {"resolve": {"axis": {"x": "independent"}}}
+        below += _AXIS_BELOW
     return {
         "facet": category("algorithm", sort=list(labels), header=header),
-        "columns": panel_columns(len(labels)),
+        "columns": columns,
         "bounds": "flush",
         "spacing": {
-            "row": 22 + 14 * most_lines,
+            "row": below,
             "column": _BETWEEN,
         },
+        **own_axes,
         "spec": {
             "width": width,
             "height": height,

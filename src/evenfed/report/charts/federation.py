@@ -19,7 +19,7 @@ _MOST_CLASSES = 400  # of a map; more would be narrower than a pixel
 def chart(federation: Federation) -> Chart:
     """Heat map, sizes and skew side by side, one row per client."""
     people = ChartClients(
-        names=unique(federation.names, federation.name),
+        names=unique(federation.names),
         train_sizes=federation.train_sizes.tolist(),
         judged_sizes=federation.judged_sizes.tolist(),
         label_counts=federation.class_counts,

@@ -14,6 +14,7 @@ _CROSSES_POINT = 60.0  # what a line over another point, another line or an erro
 _CROSSES_LINE = 40.0
 _COVERS_BAR = 20.0
 _GRID = 10.0  # pixels between places that are tried in a crowded picture
+_BY_FAR = 5.0  # pixels by which a label's own point is nearer than any other
 _NEARER_OTHER = 120.0  # a label that seems to belong to another point
 
 
@@ -258,7 +259,7 @@ def _cost(
     own_distance = label.box.distance(point.x, point.y)
     for other in others:
         distance = label.box.distance(other.x, other.y)
-        is_nearer = distance < own_distance + 3
+        is_nearer = distance < own_distance + _BY_FAR
         if is_nearer and label.leader is None:
             cost += _NEARER_OTHER
         if label.leader:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...comparison.analysis.findings import Findings
 from ...comparison.analysis.history import History
-from ..tables import is_alone, measured_on
+from ..notes import is_alone, measured_on
 from .axes import Axis, Extent
 from .chart import Chart, Row, Spec, spec_of
 from .elements import (

@@ -17,8 +17,7 @@ HEIGHT = 420
 LIST = "off the scale (mean, worst 10 %):"
 LINE = 15  # of the list of those off the scale
 _PERCENT = (-2.0, 102.0)  # with room for half a point
-_TOP_RIGHT = Box(left=WIDTH - 80, top=0, right=WIDTH, bottom=28)
-_BOTTOM_LEFT = Box(left=0, top=HEIGHT - 28, right=80, bottom=HEIGHT)
+_BETTER = (80.0, 28.0)  # pixels that the word "better" with its arrow needs
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,10 @@ class Plot:
     y: Axis
     labels: Mapping[str, Label]
     outside: Box  # where those off the scale are listed
+    width: float = WIDTH
 
     @classmethod
-    def of(cls, findings: Findings) -> "Plot":
+    def of(cls, findings: Findings, width: float = WIDTH) -> "Plot":
         figures = []
         for entry in findings.planned:
             each = _Figures.of(findings, entry)
@@ -78,18 +78,37 @@ class Plot:
         for each in figures:
             if x.holds(each.x) and y.holds(each.y):
                 names.append(each.label)
-                points.append(_point(each, x, y))
+                points.append(_point(each, x, y, width))
             else:
                 outside.append(each.label)
-        better_stands = _TOP_RIGHT if findings.metric.sign > 0 else _BOTTOM_LEFT
-        taken = [better_stands]
-        listed = _list_place(outside, points, better_stands)
+        across, down = _BETTER
+        better = Box(
+            left=0,
+            top=HEIGHT - down,
+            right=across,
+            bottom=HEIGHT,
+        )
+        if findings.metric.sign > 0:
+            better = Box(
+                left=width - across,
+                top=0,
+                right=width,
+                bottom=down,
+            )
+        taken = [better]
+        listed = _list_place(outside, points, better, width)
         if outside:
             taken.append(listed)
-        area = Box(0, 0, WIDTH, HEIGHT)
+        area = Box(0, 0, width, HEIGHT)
         placed = place_labels(points, area, taken)
         labels = dict(zip(names, placed, strict=True))
-        return cls(x, y, labels, listed)
+        return cls(
+            x,
+            y,
+            labels,
+            outside=listed,
+            width=width,
+        )
 
     def ends(self, label: str) -> Spec:
         """The label's place and its line's end, in the units of the axes."""
@@ -108,7 +127,7 @@ class Plot:
         return ends
 
     def _units(self, x: float, y: float) -> tuple[float, float]:
-        across = x / WIDTH
+        across = x / self.width
         up = 1 - y / HEIGHT
         return self.x.value(across), self.y.value(up)
 
@@ -133,9 +152,9 @@ def _axes(findings: Findings, figures: Sequence[_Figures]) -> tuple[Axis, Axis]:
     return x, y
 
 
-def _point(figures: _Figures, x: Axis, y: Axis) -> Point:
+def _point(figures: _Figures, x: Axis, y: Axis, width: float) -> Point:
     def pixels_right(value: float) -> float:
-        return WIDTH * x.share(x.inside(value))
+        return width * x.share(x.inside(value))
 
     def pixels_down(value: float) -> float:
         return HEIGHT * (1 - y.share(y.inside(value)))
@@ -151,7 +170,7 @@ def _point(figures: _Figures, x: Axis, y: Axis) -> Point:
     return Point(across, down, figures.label, bars=(level, upright))
 
 
-def _list_place(outside: Sequence[str], points: Sequence[Point], taken: Box) -> Box:
+def _list_place(outside: Sequence[str], points: Sequence[Point], taken: Box, plot_width: float) -> Box:
     """A corner without points for the list of those off the scale."""
     letters = len(LIST)
     for label in outside:
@@ -159,13 +178,13 @@ def _list_place(outside: Sequence[str], points: Sequence[Point], taken: Box) -> 
     lines = len(outside) + 1
     width = LETTER * letters + 26
     height = LINE * lines + 12
-    left = WIDTH - width
+    left = plot_width - width
     top = HEIGHT - height
     corners = (
         Box(0, top, width, HEIGHT),
-        Box(left, top, WIDTH, HEIGHT),
+        Box(left, top, plot_width, HEIGHT),
         Box(0, 0, width, height),
-        Box(left, 0, WIDTH, height),
+        Box(left, 0, plot_width, height),
     )
     occupied = [taken]
     for point in points:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from ...comparison.analysis.findings import Findings
 from ...comparison.analysis.history import History
-from ..tables import is_alone, measured_on, when
+from ..notes import is_alone, measured_on
+from ..tables import when
 from .chart import Chart, Row, Spec, spec_of
 from .elements import (
-    WIDTH,
     aggregated,
     better,
     calculated,
@@ -23,6 +23,8 @@ from .elements import (
 from .plot import HEIGHT, LINE, LIST, Plot, repetitions
 from .theme import is_own, looks
 
+_NARROW = 290.0  # of the plot on a phone: labels have their places for just this width
+
 
 def chart(findings: Findings) -> Chart | None:
     """Up is fairer, right is better on average. None where no client has a figure, or an entry is alone."""
@@ -37,6 +39,7 @@ def chart(findings: Findings) -> Chart | None:
         title=f"Mean against the worst-served 10 %: {measured_on(findings).lower()}, {when(findings, True)}",
         says=says,
         spec=_spec(findings, Plot.of(findings)),
+        narrow=_spec(findings, Plot.of(findings, _NARROW)),
         rows=rows,
     )
 
@@ -92,7 +95,7 @@ def _spec(findings: Findings, plot: Plot) -> Spec:
     y_options = {"title": f"{name} of the worst-served 10 %{percent(findings)}", "scale": plot.y.scale}
     return spec_of(
         {
-            "width": WIDTH,
+            "width": plot.width,
             "height": HEIGHT,
             "layer": [
                 _chance(x_options, y_options),
@@ -100,7 +103,7 @@ def _spec(findings: Findings, plot: Plot) -> Spec:
                     "transform": _by_algorithm(plot),
                     "layer": [*_marks(findings, x_options, y_options), *_off_the_scale(findings, plot)],
                 },
-                better(findings.metric.sign, WIDTH, HEIGHT),
+                better(findings.metric.sign, plot.width, HEIGHT),
             ],
         }
     )

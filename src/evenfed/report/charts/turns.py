@@ -10,7 +10,7 @@ from ...comparison.analysis.averaging import before_and_after
 from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.analysis.history import History
 from ...fairness import Vector
-from ..tables import measured_on
+from ..notes import measured_on
 from .chart import Chart, Row, Spec, spec_of
 from .chart_clients import ChartClients
 from .elements import (
@@ -30,6 +30,8 @@ from .theme import BLUE, VERMILION
 
 _WORST = 0.1
 _GROUPS = 20  # of very many clients
+_ROW = 13  # pixels of a client's row
+_HIGHEST = 420
 Groups = NDArray[np.int64]  # [n] the number of each client's group
 _Turns = Mapping[str, Mapping[int, float]]  # client or group -> round -> the part of it that is among the worst
 
@@ -54,7 +56,7 @@ def chart(findings: Findings) -> Chart | None:
         f"{last} rounds; "
     )
     if group_of is None:
-        says += "clients that are never among them are left out."
+        says += "first the client that is most often among them; those that never are have no row."
     else:
         says += f"{len(people):,} clients in {_GROUPS} groups, by how {findings.baseline_name} serves them."
     return Chart(
@@ -152,7 +154,7 @@ def _order(rows: Sequence[Row], are_groups: bool) -> list[str]:
 
 
 def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int], are_groups: bool) -> Spec:
-    height = max(60, min(240, 9 * (len(clients) + 2)))
+    height = max(60, min(_HIGHEST, _ROW * (len(clients) + 2)))
     flattened = ["round", "part"] if are_groups else ["round"]
     part = "sum" if are_groups else "count"
     transform = [
@@ -179,8 +181,8 @@ def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int
     y_axis = {
         "ticks": False,
         "grid": False,
-        "labelFontSize": 8,
-        "labelOverlap": len(clients) > 26,
+        "labelFontSize": 9,
+        "labelOverlap": _ROW * len(clients) > _HIGHEST,
         "labelLimit": 90,
     }
     y = category(

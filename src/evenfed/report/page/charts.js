@@ -3,9 +3,10 @@
 const MANY_MARKS = 4000; // rows from which a chart is painted as pixels: so many elements would be slow
 const PANEL_GAP = 16;
 const AXES = 70; // pixels beside the panels of a chart
+const AXIS_BELOW = 40; // pixels for the labels and the title of a panel's axis
 const NARROW = 560; // pixels: pictures side by side stand below each other
 const LEAST_PANELS = 2; // side by side, however narrow, if their names fit
-const MANY_PANELS = 4; // side by side where there is room: their names are in short lines
+const MANY_PANELS = 4; // whose names are in short lines: two fit side by side on a phone
 const NARROW_NAMES = 9; // pixels high
 const LEAST_SCALE = 0.7; // a picture that is wider than a phone at this scale is moved sideways: text stays readable
 
@@ -115,7 +116,9 @@ function rowsShown(chart) {
 
 async function drawChart(chart, themes) {
   const theme = themes[themeName()];
-  const spec = fitted(onGround(chart.definition.spec), chart.place.closest(".wide").clientWidth);
+  const width = chart.place.closest(".wide").clientWidth;
+  const { spec: wide, narrow } = chart.definition;
+  const spec = fitted(onGround(narrow && width < NARROW ? narrow : wide), width);
   const options = {
     mode: "vega-lite",
     actions: false,
@@ -149,13 +152,26 @@ function withRows(spec, rows) {
   return { ...structuredClone(spec), data: { name: "rows", values: rows.map((row) => ({ ...row })) } };
 }
 
-// As many panels side by side as there is room for; on a phone one, or two narrow ones of many.
+// Only the last row of panels has axes below it: where that row is not full, each panel gets its own.
+function withAxes(spec) {
+  const panels = spec.facet?.sort?.length ?? 0;
+  if (spec.resolve || panels % spec.columns === 0) return spec;
+  const spacing = { ...spec.spacing, row: spec.spacing.row + AXIS_BELOW };
+  return { ...spec, spacing, resolve: { axis: { x: "independent" } } };
+}
+
 function fitted(spec, width) {
+  const placed = inColumns(spec, width);
+  return placed.facet && placed.columns ? withAxes(placed) : placed;
+}
+
+// As many panels side by side as there is room for; on a phone one, or two narrow ones of many.
+function inColumns(spec, width) {
   if (spec.columns && spec.concat && width < NARROW) return stacked(spec);
   if (!spec.columns || !spec.spec || typeof spec.spec.width !== "number") return spec;
   const room = Math.floor((width - AXES) / (spec.spec.width + PANEL_GAP));
   if (room >= LEAST_PANELS) return { ...spec, columns: Math.min(spec.columns, room) };
-  if (spec.columns < MANY_PANELS) return { ...spec, columns: 1 };
+  if ((spec.facet?.sort?.length ?? spec.columns) < MANY_PANELS) return { ...spec, columns: 1 };
   const narrow = Math.floor((width - AXES) / LEAST_PANELS) - PANEL_GAP;
   const panel = { ...spec.spec, width: Math.min(spec.spec.width, narrow) };
   const facet = { ...spec.facet, header: { ...spec.facet.header, labelFontSize: NARROW_NAMES } };

@@ -9,6 +9,7 @@ from ...comparison.runs import FLOOR_NAMES
 from ...core.printable import printable
 from .. import charts
 from ..charts.chart import Chart
+from ..charts.chart_clients import unique
 from ..charts.saving import drawable
 from ..charts.theme import THEMES, looks
 from ..document import Report
@@ -75,6 +76,7 @@ def _chart(chart: Chart, packer: Packer) -> dict[str, Any]:
         "title": printable(chart.title),
         "says": printable(chart.says),
         "spec": drawable(chart.spec),
+        "narrow": None if chart.narrow is None else drawable(chart.narrow),
         "rows": packer.rows(chart.rows),
     }
 
@@ -151,8 +153,8 @@ def _clients(comparisons: Sequence[Findings]) -> list[str]:
     """Their names, if they are few enough for a list."""
     names: dict[str, None] = {}
     for findings in comparisons:
-        for name in findings.header.clients["names"]:
-            names[str(name)] = None
+        for name in unique(findings.header.clients["names"]):
+            names[name] = None
     return list(names) if len(names) <= _MOST_NAMES else []
 
 

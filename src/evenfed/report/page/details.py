@@ -89,9 +89,10 @@ def how_sure(basis: Basis, label: str, gain: Difference) -> str:
 
 def _about_chance(basis: Basis, gain: Difference, bound: float) -> str:
     """How far repeating the baseline alone moves the worst 10 %."""
-    others = "batches" if basis.differences.floor.is_paired else "seeds"
-    repeating = f"Repeating {basis.baseline_name} with other {others}"
     most = amount(basis.metric, bound)
+    baseline = basis.baseline_name
+    if not basis.differences.floor.is_paired:  # other initial models, which no paired difference contains
+        return f"{baseline} with other seeds (not paired) differs by less than {most} in 95 % of cases."
     if gain.direction == 1 and not basis.is_beyond_chance(gain):
-        return f"But {repeating[0].lower()}{repeating[1:]} alone can change this figure by {most}: add seeds."
-    return f"{repeating} changes this figure by less than {most} in 95 % of cases."
+        return f"But repeating {baseline} with other batches alone can change this figure by {most}: add seeds."
+    return f"Repeating {baseline} with other batches changes this figure by less than {most} in 95 % of cases."

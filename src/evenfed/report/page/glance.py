@@ -11,7 +11,8 @@ from ...comparison.analysis.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
 from ...core.printable import printable
 from ...metrics import Metric
-from ..tables import in_percent, is_alone, measured_on, when
+from ..notes import in_percent, is_alone, measured_on
+from ..tables import when
 from .evidence import Basis
 from .words import signed
 

@@ -32,9 +32,13 @@ function switchTheme() {
 }
 
 function followTheme() {
-  const isDark = themeName() === "dark";
-  byId("theme").setAttribute("aria-pressed", String(isDark));
+  nameOtherTheme();
   if (content) redrawCharts("all");
+}
+
+// The button says what a click gives.
+function nameOtherTheme() {
+  byId("theme").textContent = themeName() === "dark" ? "Light" : "Dark";
 }
 
 // Paper is white: dark charts are drawn anew, at once, and once more afterwards.
@@ -50,7 +54,7 @@ async function start() {
   systemTheme.addEventListener("change", followTheme);
   window.addEventListener("beforeprint", () => print(true));
   window.addEventListener("afterprint", () => print(false));
-  byId("theme").setAttribute("aria-pressed", String(themeName() === "dark"));
+  nameOtherTheme();
   await show(JSON.parse(byId("content").textContent), byId("columns").textContent);
   const { live, edition } = document.body.dataset;
   if (live) follow(live, edition);

@@ -15,7 +15,7 @@ from ..charts import tuning as pareto
 from ..columns import METRIC_COLUMNS, directed
 from ..table import Cell, Line, Table
 from ..tables import title
-from ..tuning import not_tuned, values_of
+from ..tuning import not_tuned, rounds_of, ties, values_of
 from .contents import Page
 from .glance import Glance, line_of
 from .verdict import Verdict
@@ -36,6 +36,7 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
     count = len(tuned.candidates)
     metric = title(tuned.search.metric)
     facts = [f"{count} candidates, chosen by {metric} on {_judged_on(tuned)}."]
+    facts += ties(tuned)
     if left is not None:
         facts.append(left)
     return Page(
@@ -95,7 +96,7 @@ def _glance(tuned: Tuned) -> Glance:
             {"value": number, "text": str(number)},
         ]
         lines.append(line_of(label, cells))
-    subtitle = f"{metric.title.capitalize()} on {_judged_on(tuned)}, average of the last rounds"
+    subtitle = f"{metric.title.capitalize()} on {_judged_on(tuned)}, {rounds_of(tuned)}"
     return Glance(_COLUMNS, lines, subtitle, [], metric.sign, first=2)
 
 

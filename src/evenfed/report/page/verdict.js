@@ -39,7 +39,11 @@ function glanceOf(glance) {
   const caption = make("caption", { class: "unseen" }, "Algorithms by how they serve the worst 10 % and all clients");
   const best = { place: glance.first, order: glance.sign > 0 ? "descending" : "ascending" };
   const table = makeSortable(make("table", { class: "glance" }, caption), titles, keys, lines, best);
-  glance.columns.forEach((column, place) => table.querySelectorAll("th[scope=col]")[place].classList.add(column.kind));
+  glance.columns.forEach((column, place) => {
+    const head = table.querySelectorAll("th[scope=col]")[place];
+    head.classList.add(column.kind);
+    if (column.kind === "gap") head.append(make("span", { class: "zero", "aria-hidden": "true" }, "0"));
+  });
   const notes = glance.notes.map((note) => make("p", { class: "note" }, tied(note)));
   const heading = make("h2", {}, glance.title ? `At a glance: ${glance.title}` : "At a glance");
   const subtitle = make("p", { class: "says" }, tied(glance.subtitle));

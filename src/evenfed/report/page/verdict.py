@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ...comparison.analysis.findings import BASELINE, Entry
 from ...comparison.analysis.intervals import Difference
 from ...core.words import counted
-from ..tables import EQUAL_SEEDS
+from ..notes import EQUAL_SEEDS
 from .details import how_sure, who_gains, who_pays
 from .evidence import Basis
 from .words import amount, level, listed, signed
