@@ -12,6 +12,7 @@ from ..comparison.analysis.statistics import Differences
 from ..core.decimals import rounded
 from .table import Cell, Column, Line, Table
 from .tables import (
+    EQUAL_DIFFERENCES,
     EQUAL_SEEDS,
     LASTING_NOTE,
     ONE_SEED,
@@ -29,6 +30,7 @@ _VERBS = {
     "better": "lifted",
     "worse": "lowered",
     "no difference shown": "not shown to change",
+    "not judged": "not judged",
 }
 _VERBS_DOWN = {**_VERBS, "better": "lowered", "worse": "raised"}  # of a metric of which less is better
 _VERBS_OF_STD = {**_VERBS, "better": "narrowed", "worse": "widened"}
@@ -141,7 +143,8 @@ def _against(
     findings = differences.findings
     late = differences.late
     lines = []
-    notes = [_note(differences)]
+    sentences = []
+    gaps_are_equal = False
     for label, rival in rivals.items():
         if not differences.comparable(label, rival):
             continue
@@ -157,12 +160,13 @@ def _against(
             cells = _cells(differences, label, rival, metric)
             lines.append(Line(shown, cells, metric, control))
             gaps[metric] = gap
+            gaps_are_equal = gaps_are_equal or gap.is_constant
             if differences.are_also_on_these:
                 on_these[metric] = differences.on_these(label, rival, metric)
             floors[metric] = differences.chance(metric, gap.seeds)
         if not control and gaps["mean"].is_judged:
             digits = findings.metric.digits + 1
-            notes.append(answer(shown, gaps, floors, digits, on_these))
+            sentences.append(answer(shown, gaps, floors, digits, on_these))
     if not lines:
         return None
     return Table(
@@ -170,7 +174,7 @@ def _against(
         title=f"{head}, {when(findings, late)}",
         columns=_columns(differences, names),
         lines=lines,
-        notes=notes,
+        notes=[_note(differences, gaps_are_equal), *sentences],
         digits=findings.metric.digits,
     )
 
@@ -207,39 +211,33 @@ def _cells(differences: Differences, label: str, rival: str, metric: str) -> lis
     return cells
 
 
-def _note(differences: Differences) -> str:
-    """What the numbers of these tables are."""
+def _note(differences: Differences, gaps_are_equal: bool) -> str:
+    """What the numbers of these tables are; `gaps_are_equal`: all observations of some difference are the same."""
     return joined(
         f"{_unit(differences)}, paired by seed.",
         _interval_note(differences),
         "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
         LASTING_NOTE if differences.late else "",
         _unjudged_note(differences),
+        EQUAL_DIFFERENCES if gaps_are_equal else "",
     )
 
 
 def _interval_note(differences: Differences) -> str:
-    """What the intervals are over, and what they rest on."""
-    own = "the entry's own seeds"
-    if differences.findings.origin:
-        source = f"{own} alone"
-    elif differences.has_paired_floor:
-        source = f"{own} and FedAvg against FedAvg with other batches"
-    else:
-        source = f"{own} alone: FedAvg was not run with other batches"
+    """What the intervals are over."""
     if differences.are_over_federations:
         note = f"Student's 95 % interval over {differences.federations} federations: what to expect of another one."
         if differences.are_also_on_these:
-            note += f" On these: over seeds, the federations taken as given; from {source}."
+            note += " On these: over seeds, the federations taken as given."
         return note
     premise = "the clients are taken as given"
     if differences.federations > 1:
         premise = "the federations are taken as given"
-    return f"Student's 95 % interval over seeds; {premise}. It rests on {source}."
+    return f"Student's 95 % interval over seeds; {premise}."
 
 
 def _unjudged_note(differences: Differences) -> str:
-    """Why there are no intervals, where there are none."""
+    """Why no line has an interval, where none has."""
     if differences.are_over_federations or differences.fewest_seeds > 1:
         return ""
     return EQUAL_SEEDS if differences.has_equal_seeds else ONE_SEED
@@ -327,11 +325,7 @@ def answer(
             continue
         gap = gaps[metric]
         floor = floors[metric]
-        among = [gap.points, gap.low, gap.high]
-        points = rounded(gap.points, digits, True, among)
-        low = rounded(gap.low, digits, True, among)
-        high = rounded(gap.high, digits, True, among)
-        amount = f"{points} [{low}, {high}]"
+        amount = Cell.of(gap).text(digits)
         if floor:
             repetition = "other batches" if floor.is_paired else "a new seed"
             bound = rounded(floor.bound, digits)

@@ -25,6 +25,10 @@ LASTING_NOTE = (
     "worst 10 % when different clients are worst each round."
 )
 ONE_SEED = "One seed: there is no interval, and nothing is judged."
+EQUAL_DIFFERENCES = (
+    "A difference that is exactly the same in all observations is not judged: with few test examples this happens by "
+    "chance. Add seeds or test examples."
+)
 EQUAL_SEEDS = (
     "All seeds gave the same runs, so they are one observation: there is no interval, and nothing is judged. Let each "
     "seed start from another model (give `compare` a function that makes it), or give a smaller batch_size."

@@ -11,7 +11,7 @@ import numpy as np
 from ...comparison.analysis.findings import BASELINE, Entry
 from ...comparison.analysis.intervals import Difference
 from ...core.words import counted
-from ..tables import EQUAL_SEEDS, figures_at
+from ..tables import EQUAL_DIFFERENCES, EQUAL_SEEDS, figures_at
 from .evidence import Basis
 from .words import amount, change, is_nothing, level, listed, shown, signed
 
@@ -93,7 +93,7 @@ def _all_lost(basis: Basis) -> Verdict:
 
 
 def _unjudged(basis: Basis, leader: Entry) -> Verdict:
-    """One seed on fewer than three federations, or seeds that all gave the same run."""
+    """One seed on fewer than three federations, seeds that all gave the same run, or the same difference."""
     label = leader.label
     baseline = basis.baseline_name
     others_are_judged = any(basis.change(entry.label, "worst10").is_judged for entry in basis.rivals)
@@ -107,10 +107,13 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     if basis.differences.has_equal_seeds:
         reason = "All seeds gave the same runs, so"
         cure = EQUAL_SEEDS
+    elif gain.is_constant:
+        reason = "All observations are the same difference, so"
+        cure = EQUAL_DIFFERENCES
     sentence = f"{reason} no difference can be told from chance. {best}"
     if others_are_judged:
         sentence = f"No algorithm is shown to serve the worst-served clients better than {baseline}. {best}"
-        sentence += " But that rests on one seed, and cannot be told from chance."
+        sentence += f" But {reason[0].lower()}{reason[1:]} this cannot be told from chance."
     return Verdict(
         sentence,
         details=[
