@@ -60,12 +60,8 @@ class Differences:
         if not self.are_over_federations:
             return self.on_these(one, other, metric)
         gaps = self._gaps(one, other, metric)
-        return self._difference(
-            over_federations(gaps),
-            gaps,
-            metric,
-            is_over_federations=True,
-        )
+        interval = over_federations(gaps)
+        return self._difference(interval, gaps, metric, is_over_federations=True)
 
     def on_these(self, one: str, other: str, metric: str) -> Difference:
         """The same with the federations taken as given: the interval is over seeds."""
