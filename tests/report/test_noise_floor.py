@@ -124,6 +124,23 @@ def test_observations_that_are_all_equal_prove_nothing():
     assert over_seeds([np.zeros(2)]).reach == 0  # the same runs: no difference, and none by chance
 
 
+def test_a_difference_that_is_equal_in_all_seeds_is_not_judged_and_says_why(edited):
+    """VRed's worst client is 10 points ahead in both seeds; its mean differs between them."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        for line in rounds:
+            line["accuracy"] = [0.4 + 0.1 * (label == "vred")] + [0.6 + 0.01 * seed * (label == "vred")] * 5
+
+    differences = Differences([read(edited(change))], True)
+    table = paired(differences)
+    verdicts = {line.part: line.cells[-1].verdict for line in table.lines if line.entry == "vred"}
+    assert verdicts["worst10"] == "not judged" and verdicts["mean"] == "no difference shown"
+    assert "exactly the same in all observations is not judged" in table.notes[0]
+    assert any(note.startswith("vred: the worst 10 % are not judged (+10.00") for note in table.notes)
+    sentence = verdict.of(Basis(differences)).sentence
+    assert "same difference, so this cannot be told from chance" in sentence
+
+
 def test_each_federation_has_a_variance_of_its_own():
     """Pooled, two federations with standard deviations 1 and 4 would err in 8.7 %, with 6 and 2 seeds in 31 %."""
     draw = np.random.default_rng(0)
