@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evenfed.comparison.analysis.intervals import Interval, over_federations, over_seeds, student
+from evenfed.comparison.analysis.intervals import over_federations, over_seeds, student
 from evenfed.comparison.storage.provenance import provenance
 from evenfed.fairness import mean_of_first
 from page import put
@@ -46,8 +46,8 @@ class Design:
 
     federations: int
     seeds: int
-    floor: bool = False  # whether FedAvg ran again with other batches
     wildness: float = 1.0  # how many times FedAvg's noise of batches the entry has
+    wild_on: int | None = None  # the only federation on which it has that; None: on all
     reacts: bool = False  # whether what the entry does differs between federations
     gain: float = 0.0  # points that the entry adds for every client
     rule: str = "seeds"  # what the interval is over: "seeds", "federations"; or the "former" rule
@@ -67,15 +67,16 @@ def designs() -> Iterator[Design]:
         yield Design(1, 3, gain=gain, rule="former")
         for seeds in (2, 3, 5):
             yield Design(1, seeds, gain=gain)
-            yield Design(1, seeds, floor=True, gain=gain)
-        yield Design(2, 2, gain=gain)
-        yield Design(2, 2, floor=True, gain=gain)
+        for seeds in (2, 3):
+            yield Design(2, seeds, gain=gain)
         for federations in (3, 5, 10):
             yield Design(federations, 1, gain=gain, reacts=True, rule="federations")
         yield Design(10, 2, gain=gain, reacts=True, rule="federations")
     for seeds in (2, 3, 5):
-        yield Design(1, seeds, wildness=2.0)
-        yield Design(1, seeds, floor=True, wildness=2.0)
+        for wildness in (2.0, 3.0, 5.0, 7.0):
+            yield Design(1, seeds, wildness=wildness)
+    for seeds in (2, 3, 5):
+        yield Design(2, seeds, wildness=5.0, wild_on=0)
     yield Design(10, 1, wildness=2.0, reacts=True, rule="federations")
 
 
@@ -104,7 +105,6 @@ class Comparison:
 
     entry: Sequence[Array]
     fedavg: Sequence[Array]
-    other_batches: Sequence[Array]
     other_seeds: Sequence[Array]
 
     def gaps(self, metric: str) -> list[Array]:
@@ -112,8 +112,8 @@ class Comparison:
 
 
 def _comparison(design: Design, draw: np.random.Generator) -> Comparison:
-    runs: dict[str, list[Array]] = {"entry": [], "fedavg": [], "other_batches": [], "other_seeds": []}
-    for _ in range(design.federations):
+    runs: dict[str, list[Array]] = {"entry": [], "fedavg": [], "other_seeds": []}
+    for federation in range(design.federations):
         shares = draw.dirichlet(np.full(CLASSES, CONCENTRATION), size=CLIENTS)
         recalls = draw.uniform(25, 75, size=CLASSES)
         reaction = np.zeros(CLASSES)
@@ -121,12 +121,11 @@ def _comparison(design: Design, draw: np.random.Generator) -> Comparison:
             reaction = _noise(draw, 1, (REACTION, 0.0))[0]
         of_seeds = recalls + _noise(draw, design.seeds, SEED_NOISE)
         starts = {"entry": of_seeds + reaction + design.gain, "fedavg": of_seeds}
-        if design.floor:
-            starts["other_batches"] = of_seeds
         if design.rule == "former":
             starts["other_seeds"] = recalls + _noise(draw, design.seeds, SEED_NOISE)
         for name, start in starts.items():
-            size = design.wildness if name == "entry" else 1.0
+            is_wild = name == "entry" and design.wild_on in (None, federation)
+            size = design.wildness if is_wild else 1.0
             batches = size * _noise(draw, design.seeds, BATCH_NOISE)
             runs[name].append((start + batches) @ shares.T)
     return Comparison(**runs)
@@ -158,12 +157,7 @@ def _figures(accuracies: Array, metric: str) -> Array:
 def _excludes(comparison: Comparison, gaps: Sequence[Array], metric: str, design: Design) -> bool:
     if design.rule == "former":
         return _former(comparison, metric)
-    interval: Interval
-    if design.rule == "federations":
-        interval = over_federations(gaps)
-    else:
-        floor = _gaps(comparison.other_batches, comparison.fedavg, metric) if design.floor else []
-        interval = over_seeds(gaps, floor)
+    interval = over_federations(gaps) if design.rule == "federations" else over_seeds(gaps)
     return not interval.low <= 0 <= interval.high
 
 
@@ -199,7 +193,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
         design = outcome.design
         if design.gain:
             continue
-        cells = [_rule(design), f"{design.federations} x {design.seeds}", _entry(design)]
+        rule = "former rule" if design.rule == "former" else design.rule
+        cells = [rule, f"{design.federations} x {design.seeds}", _entry(design)]
         gained = gains.get(_row(design), {})
         for found in (outcome.found, gained):
             for metric in METRICS:
@@ -214,16 +209,11 @@ def _row(design: Design) -> tuple[object, ...]:
     return tuple(values.values())
 
 
-def _rule(design: Design) -> str:
-    if design.rule == "former":
-        return "former rule"
-    return f"{design.rule}, paired floor" if design.floor else design.rule
-
-
 def _entry(design: Design) -> str:
     words = []
     if design.wildness > 1:
-        words.append(f"{design.wildness:g} x the noise")
+        where = "" if design.wild_on is None else " on one federation"
+        words.append(f"{design.wildness:g} x the noise{where}")
     if design.reacts:
         words.append("differs by federation")
     return ", ".join(words) or "as FedAvg"

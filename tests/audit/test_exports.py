@@ -299,7 +299,10 @@ def test_the_page_serves_audited_results(tmp_path):
     rows = ["client,method,seed,acc"]
     for method, gain in (("plain", 0.0), ("<script>alert(1)</script>", 0.1)):
         for seed in range(3):
-            rows += [f"<b>{k}</b>,{method},{seed},{0.3 + 0.05 * k + gain + 0.001 * seed * k}" for k in range(8)]
+            rows += [
+                f"<b>{k}</b>,{method},{seed},{0.3 + 0.05 * k + gain * (1 + 0.001 * seed) + 0.001 * seed * k}"
+                for k in range(8)
+            ]
     table = tmp_path / "clients.csv"
     table.write_text("\n".join(rows))
     results = package.audit(table, baseline="plain")

@@ -103,7 +103,7 @@ def test_whoever_pays_is_named(edited):
         for line in rounds:
             line["accuracy"] = [0.2, 0.5, 0.6, 0.7, 0.8, 0.9]
             if label == "vred":
-                line["accuracy"] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.7 + 0.001 * seed]
+                line["accuracy"] = [0.3 + 0.0001 * seed, 0.4, 0.5, 0.6, 0.7, 0.7 + 0.001 * seed]
 
     sentence = verdict_on(edited(robbed)).sentence
     assert "10.0 points more than with FedAvg, at a cost of" in sentence
@@ -231,7 +231,7 @@ def test_of_a_loss_less_is_better(edited):
     def losses(label: str, seed: int, header: dict, rounds: list) -> None:
         header["metric"] = {"name": "loss", "higher_is_better": False}
         for line in rounds:
-            line["test_losses"] = (np.arange(1, 7) * (0.5 if label == "vred" else 1.0)).tolist()
+            line["test_losses"] = (np.arange(1, 7) * (0.5 + 1e-6 * seed if label == "vred" else 1.0)).tolist()
 
     sentence = verdict_on(edited(losses)).sentence
     assert "the worst 10 % (1 of 6 clients) reach a loss of 3.000, 3.000 less than with FedAvg" in sentence

@@ -176,14 +176,17 @@ def test_clients_judged_on_few_examples_can_be_left_out(edited, evenfed, tmp_pat
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         header["clients"]["test"] = [3, 0, 50, 50, 60, 70]
         for line in rounds:
-            line["accuracy"] = [0.0 if label == "vred" else 1.0, None, *[0.5 + 0.1 * (label == "vred")] * 4]
+            others = 0.6 + 1e-6 * seed if label == "vred" else 0.5
+            line["accuracy"] = [0.0 if label == "vred" else 1.0, None, *[others] * 4]
 
     folder = edited(change)
     every, large = (
         figures_in(evenfed("report", folder, "--format", "csv", *how).stdout) for how in ((), ("--min-test", 50))
     )
     value = "paired-late", "vred", "worst10", "difference"
-    assert float(every[value]["value"]) == pytest.approx(-50) and float(large[value]["value"]) == pytest.approx(10)
+    assert float(every[value]["value"]) == pytest.approx(-50) and float(large[value]["value"]) == pytest.approx(
+        10, rel=1e-4
+    )
     assert (
         "1 of 5 clients left out: judged on fewer than 50 examples"
         in evenfed("report", "--full", folder, "--min-test", 50).stdout

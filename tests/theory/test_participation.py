@@ -84,5 +84,6 @@ def test_t27_after_dropout_vred_goes_on_with_another_beta(clients, beta):
 def test_t27_semi_vred_does_not():
     f, sizes = np.array([5.0, 1.0, 0.5, 0.0]), [1, 1, 1, 1]
     assert near(after_dropout(SemiVRed(beta=0.2), f, sizes, lost={0}).weights[1:], np.full(3, 1 / 3))
+    assert after_dropout(SemiVRed(beta=1), f, sizes, lost={0}).skipped  # 1 - 2 beta s < 0
     assert np.abs(weights(SemiVRed(beta=0.2), f[1:]) - 1 / 3).max() > 0.01
     assert after_dropout(VRed(beta=1), np.array([10.0, 0, 0]), [1, 1, 1], lost={0}).skipped

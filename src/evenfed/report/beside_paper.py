@@ -264,14 +264,10 @@ def _judged(
         return []
     gap = differences.between(winner, rival, claim.metric)
     floor = differences.chance(claim.metric, gap.seeds)
-    measured = Cell.of(gap)
+    towards_better = gap
     if claim.metric in LOWER_IS_BETTER:
-        measured = Cell(
-            -gap.points,
-            low=-gap.high,
-            high=-gap.low,
-            signed=True,
-        )
+        towards_better = replace(gap, points=-gap.points, low=-gap.high, high=-gap.low)
+    measured = Cell.of(towards_better)
     bound = Cell()
     if floor:
         bound = Cell(floor.bound)

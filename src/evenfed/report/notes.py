@@ -16,6 +16,10 @@ EQUAL_SEEDS = (
     "All seeds gave the same runs, so they are one observation, without an interval: no difference is judged. Let each "
     "seed start from another model (give `compare` a function that makes it), or choose a smaller batch_size."
 )
+EQUAL_DIFFERENCES = (
+    "A difference that is exactly the same in all observations is not judged: with few test examples this happens by "
+    "chance. Add seeds or test examples."
+)
 MOVED_NOTE = (
     "Weight moved: percent of weight placed differently from FedAvg; near 0 an entry differs only in its learning rate "
     "or local loss."

@@ -10,7 +10,7 @@ from ..comparison.analysis.intervals import Difference
 from ..comparison.analysis.noise_floor import Chance
 from ..comparison.analysis.statistics import Differences
 from ..core.decimals import rounded
-from .notes import EQUAL_SEEDS, LASTING_NOTE, ONE_SEED, definitions
+from .notes import EQUAL_DIFFERENCES, EQUAL_SEEDS, LASTING_NOTE, ONE_SEED, definitions
 from .table import Cell, Column, Line, Table
 from .tables import compared_by, judged_by, metric_columns, name_of, title, when
 
@@ -19,6 +19,7 @@ _VERBS = {
     "better": "lifted",
     "worse": "lowered",
     "no difference shown": "not shown to change",
+    "not judged": "not judged",
 }
 _VERBS_DOWN = {**_VERBS, "better": "lowered", "worse": "raised"}  # of a metric of which less is better
 _VERBS_OF_STD = {**_VERBS, "better": "narrowed", "worse": "widened"}
@@ -131,7 +132,8 @@ def _against(
     findings = differences.findings
     late = differences.late
     lines = []
-    notes = list(_notes(differences))
+    sentences = []
+    gaps_are_equal = False
     for label, rival in rivals.items():
         if not differences.comparable(label, rival):
             continue
@@ -147,12 +149,13 @@ def _against(
             cells = _cells(differences, label, rival, metric)
             lines.append(Line(shown, cells, metric, control))
             gaps[metric] = gap
+            gaps_are_equal = gaps_are_equal or gap.is_constant
             if differences.are_also_on_these:
                 on_these[metric] = differences.on_these(label, rival, metric)
             floors[metric] = differences.chance(metric, gap.seeds)
         if not control and gaps["mean"].is_judged:
             digits = findings.metric.digits + 1
-            notes.append(answer(shown, gaps, floors, digits, on_these))
+            sentences.append(answer(shown, gaps, floors, digits, on_these))
     if not lines:
         return None
     return Table(
@@ -160,7 +163,7 @@ def _against(
         title=f"{head}, {when(findings, late)}",
         columns=_columns(differences, names),
         lines=lines,
-        notes=notes,
+        notes=[*_notes(differences, gaps_are_equal), *sentences],
         digits=findings.metric.digits,
     )
 
@@ -197,39 +200,33 @@ def _cells(differences: Differences, label: str, rival: str, metric: str) -> lis
     return cells
 
 
-def _notes(differences: Differences) -> Sequence[str]:
-    """What the numbers of these tables are."""
+def _notes(differences: Differences, gaps_are_equal: bool) -> Sequence[str]:
+    """What the numbers of these tables are; `gaps_are_equal`: all observations of some difference are the same."""
     return definitions(
         f"{_unit(differences)}, paired by seed.",
         _interval_note(differences),
         "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
         LASTING_NOTE if differences.late else "",
         _unjudged_note(differences),
+        EQUAL_DIFFERENCES if gaps_are_equal else "",
     )
 
 
 def _interval_note(differences: Differences) -> str:
-    """What the intervals are over, and what they rest on."""
-    own = "the entry's own seeds"
-    if differences.findings.origin:
-        source = f"{own} alone"
-    elif differences.has_paired_floor:
-        source = f"{own} and FedAvg against FedAvg with other batches"
-    else:
-        source = f"{own} alone: FedAvg was not run with other batches"
+    """What the intervals are over."""
     if differences.are_over_federations:
         note = f"Student's 95 % interval over {differences.federations} federations: what to expect of another one."
         if differences.are_also_on_these:
-            note += f" On these: over seeds, the federations taken as given; from {source}."
+            note += " On these: over seeds, the federations taken as given."
         return note
     premise = "the clients are taken as given"
     if differences.federations > 1:
         premise = "the federations are taken as given"
-    return f"Student's 95 % interval over seeds; {premise}. It rests on {source}."
+    return f"Student's 95 % interval over seeds; {premise}."
 
 
 def _unjudged_note(differences: Differences) -> str:
-    """Why there are no intervals, where there are none."""
+    """Why no line has an interval, where none has."""
     if differences.are_over_federations or differences.fewest_seeds > 1:
         return ""
     return EQUAL_SEEDS if differences.has_equal_seeds else ONE_SEED
@@ -331,11 +328,7 @@ def answer(
             continue
         gap = gaps[metric]
         floor = floors[metric]
-        among = [gap.points, gap.low, gap.high]
-        points = rounded(gap.points, digits, True, among)
-        low = rounded(gap.low, digits, True, among)
-        high = rounded(gap.high, digits, True, among)
-        amount = f"{points} [{low}, {high}]"
+        amount = Cell.of(gap).text(digits)
         if floor:
             amount += f"; {_chance_alone(gap, floor, digits)}"
         copula = "is" if metric in ("mean", "std") else "are"

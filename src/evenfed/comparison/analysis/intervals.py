@@ -41,7 +41,7 @@ class Difference:
     """A paired difference in points of accuracy, or in another metric's own unit, with its 95 % interval."""
 
     points: float
-    low: float  # NaN: not known, as of one seed
+    low: float  # NaN: not known, as of one seed or if all observations are equal
     high: float
     metric: str
     seeds: int  # the fewest on any federation
@@ -50,8 +50,13 @@ class Difference:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there is an interval: one seed on one federation has none."""
+        """Whether there is an interval: one seed has none, and neither have observations that are all equal."""
         return not np.isnan(self.low)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether there is no interval because all observations, of which there are several, are the same."""
+        return not self.is_judged and (self.over_federations or self.seeds > 1)
 
     @property
     def direction(self) -> int | None:
@@ -83,33 +88,29 @@ class Difference:
         return words[self.direction]
 
 
-@dataclass(frozen=True)
-class SeedVariance:
-    """The variance of the difference of one seed, and how well it is known."""
-
-    variance: float
-    freedom: float  # degrees of freedom
-
-
-def over_seeds(gaps: Sequence[Array], floor: Sequence[Array] = ()) -> Interval:
+def over_seeds(gaps: Sequence[Array]) -> Interval:
     """The mean over federations of paired differences [seeds] on each, with Student's interval over seeds.
 
-    `floor`: paired differences without any effect, from runs that differ in the order of batches alone.
+    Each federation has a variance of its own; the degrees of freedom are Welch and Satterthwaite's.
 
     >>> round(over_seeds([np.array([2.0, 6.0])]).reach, 2)
     25.41
-    >>> round(over_seeds([np.array([2.0, 6.0])], floor=[np.array([2.0, -2.0])]).reach, 2)
-    8.61
+    >>> round(over_seeds([np.array([2.0, 6.0]), np.array([1.0, 5.0])]).reach, 2)
+    6.09
     """
     points = _mean_of_means(gaps)
-    spread = spread_over_seeds(gaps, floor)
-    if spread.freedom == 0:
-        return Interval(points)
+    federations = len(gaps)
     variance = 0.0
+    uncertainty = 0.0
     for gap in gaps:
-        variance += spread.variance / len(gap)
-    deviation = variance**0.5 / len(gaps)
-    return Interval(points, student(spread.freedom) * deviation)
+        freedom = len(gap) - 1
+        if freedom == 0:
+            return Interval(points)
+        of_mean = float(gap.var(ddof=1)) / len(gap) / federations**2
+        variance += of_mean
+        uncertainty += of_mean**2 / freedom
+    pooled_freedom = variance**2 / uncertainty if uncertainty else np.inf
+    return _student_interval(points, variance, pooled_freedom)
 
 
 def over_federations(gaps: Sequence[Array]) -> Interval:
@@ -125,36 +126,21 @@ def over_federations(gaps: Sequence[Array]) -> Interval:
     if federations < FEWEST_FEDERATIONS:
         return Interval(points)
     variance = float(means.var(ddof=1)) / federations
-    return Interval(points, student(federations - 1) * variance**0.5)
+    return _student_interval(points, variance, federations - 1)
 
 
-def spread_over_seeds(gaps: Sequence[Array], floor: Sequence[Array] = ()) -> SeedVariance:
-    """How far one seed's difference strays: from an entry's own differences and from those of the noise floor.
+def _student_interval(points: float, variance: float, freedom: float) -> Interval:
+    """No interval if all observations are the same difference: with few test examples that happens by chance.
 
-    If the entry strays no more than the floor, both are pooled. If it strays more, its own variance is taken, and the
-    floor's degrees of freedom count in proportion to its smaller variance.
+    >>> _student_interval(2.0, variance=0.0, freedom=1).reach, _student_interval(0.0, variance=0.0, freedom=1).reach
+    (nan, 0.0)
     """
-    squares = 0.0
-    freedom = 0.0
-    for gap in gaps:
-        deviations = gap - gap.mean()
-        squares += float(np.sum(deviations**2))
-        freedom += len(gap) - 1
-    if freedom == 0:
-        return SeedVariance(float("nan"), 0.0)
-    own = squares / freedom
-    floor_squares = 0.0
-    floor_freedom = 0
-    for gap in floor:
-        floor_squares += float(np.sum(gap**2))  # about zero: nothing differs but chance
-        floor_freedom += len(gap)
-    if floor_freedom == 0:
-        return SeedVariance(own, freedom)
-    of_floor = floor_squares / floor_freedom
-    if own > of_floor:
-        return SeedVariance(own, freedom + floor_freedom * of_floor / own)
-    freedom += floor_freedom
-    return SeedVariance((squares + floor_squares) / freedom, freedom)
+    deviation = variance**0.5
+    if deviation > _ROUNDING:
+        return Interval(points, student(freedom) * deviation)
+    if abs(points) > _ROUNDING:
+        return Interval(points)
+    return Interval(points, 0.0)
 
 
 @cache

@@ -39,7 +39,7 @@ class NoiseFloor:
     def __init__(self, comparisons: Sequence[Findings], late: bool) -> None:
         self.comparisons = comparisons
         self.late = late
-        self._deviations: dict[tuple[str, bool], tuple[float, int]] = {}
+        self._squares: dict[tuple[str, bool], tuple[float, int]] = {}
         self._runs: dict[tuple[int, int], RunFigures] = {}
 
     @property
@@ -55,7 +55,7 @@ class NoiseFloor:
 
     def of_other_batches(self, metric: str, seeds: int) -> Chance | None:
         """Of two FedAvg figures from the same initial models; None if there are no such runs."""
-        squares, freedom = self._known(metric, True)
+        squares, freedom = self._sum_of_squares(metric, is_paired=True)
         if freedom == 0:
             return None
         variance = squares / freedom / seeds / len(self.comparisons)
@@ -64,23 +64,23 @@ class NoiseFloor:
 
     def of_other_seeds(self, metric: str, seeds: int) -> Chance | None:
         """Of two FedAvg figures with seeds of their own; None if no run is repeated."""
-        squares, freedom = self._known(metric, False)
+        squares, freedom = self._sum_of_squares(metric, is_paired=False)
         if freedom == 0:
             return None
         variance = 2 * squares / freedom / seeds
         deviation = np.sqrt(variance)
         return Chance(float(deviation), freedom)
 
-    def _known(self, metric: str, is_paired: bool) -> tuple[float, int]:
-        """A sum of squares, and its degrees of freedom."""
+    def _sum_of_squares(self, metric: str, is_paired: bool) -> tuple[float, int]:
+        """With its degrees of freedom; computed once."""
         key = (metric, is_paired)
-        if key not in self._deviations:
-            measured = self._between_batches(metric) if is_paired else self._between_seeds(metric)
-            self._deviations[key] = measured
-        return self._deviations[key]
+        if key not in self._squares:
+            squares = self._between_batches(metric) if is_paired else self._between_seeds(metric)
+            self._squares[key] = squares
+        return self._squares[key]
 
     def _between_batches(self, metric: str) -> tuple[float, int]:
-        """Of the differences between FedAvg and FedAvg with other batches, which are zero but for chance."""
+        """Sum of squares of the differences between FedAvg and FedAvg with other batches, and their number."""
         squares = 0.0
         freedom = 0
         for findings in self.comparisons:
@@ -88,15 +88,14 @@ class NoiseFloor:
             if floor is None:
                 continue
             for seed in floor.runs:
-                again = self._figure(floor, seed, metric)
-                before = self._figure(findings.baseline, seed, metric)
-                gap = again - before
-                squares += gap**2
+                with_other_batches = self._figure(floor, seed, metric)
+                fedavg = self._figure(findings.baseline, seed, metric)
+                squares += (with_other_batches - fedavg) ** 2
                 freedom += 1
         return squares, freedom
 
     def _between_seeds(self, metric: str) -> tuple[float, int]:
-        """Of runs that differ in the seed alone, about their mean."""
+        """Sum of squares of runs that differ in the seed alone, about their mean, and its degrees of freedom."""
         by_federation = []
         for findings in self.comparisons:
             figures = self._figures(findings, metric)
@@ -139,12 +138,7 @@ class NoiseFloor:
                 figures[run] = self._figure(entry, seed, metric)
         return figures
 
-    def _figure(
-        self,
-        entry: Entry,
-        seed: int,
-        metric: str,
-    ) -> float:
+    def _figure(self, entry: Entry, seed: int, metric: str) -> float:
         key = (id(entry), seed)  # entries of several comparisons may share a label
         if key not in self._runs:
             figures = entry.figures(seed, self.late)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...fairness import LOWER_IS_BETTER
-from ..runs import FLOOR_LABEL, FLOOR_NAMES, PAIRED_FLOOR_LABEL
+from ..runs import FLOOR_LABEL
 from .findings import Findings
 from .intervals import FEWEST_FEDERATIONS, Array, Difference, Interval, over_federations, over_seeds
 from .noise_floor import Chance, NoiseFloor, RunFigures
@@ -43,11 +43,6 @@ class Differences:
         return self.are_over_federations and self.fewest_seeds > 1
 
     @property
-    def has_paired_floor(self) -> bool:
-        """Whether FedAvg ran again with other batches on any federation."""
-        return any(findings.paired_floor is not None for findings in self.comparisons)
-
-    @property
     def fewest_seeds(self) -> int:
         """On any federation; seeds that all gave the same run are one."""
         return min(findings.observations for findings in self.comparisons)
@@ -66,18 +61,13 @@ class Differences:
         if not self.are_over_federations:
             return self.on_these(one, other, metric)
         gaps = self._gaps(one, other, metric)
-        return self._difference(
-            over_federations(gaps),
-            gaps,
-            metric,
-            is_over_federations=True,
-        )
+        interval = over_federations(gaps)
+        return self._difference(interval, gaps, metric, is_over_federations=True)
 
     def on_these(self, one: str, other: str, metric: str) -> Difference:
         """The same with the federations taken as given: the interval is over seeds."""
         gaps = self._gaps(one, other, metric)
-        floor_gaps = self._floor_gaps(one, other, metric)
-        interval = over_seeds(gaps, floor_gaps)
+        interval = over_seeds(gaps)
         return self._difference(interval, gaps, metric)
 
     def on_each(self, one: str, other: str, metric: str) -> list[Difference]:
@@ -85,10 +75,7 @@ class Differences:
         differences = []
         for pairs in self._pairs:
             gaps = [pairs.observations(one, other, metric)]
-            floor = []
-            if not _is_chance(one, other):
-                floor = pairs.floor_gaps(metric)
-            interval = over_seeds(gaps, floor)
+            interval = over_seeds(gaps)
             difference = self._difference(interval, gaps, metric)
             differences.append(difference)
         return differences
@@ -128,20 +115,6 @@ class Differences:
         """[observations] on every federation."""
         return [pairs.observations(one, other, metric) for pairs in self._pairs]
 
-    def _floor_gaps(self, one: str, other: str, metric: str) -> list[Array]:
-        """What other batches alone do to FedAvg on every federation where that was run."""
-        gaps: list[Array] = []
-        if _is_chance(one, other):
-            return gaps
-        for pairs in self._pairs:
-            gaps += pairs.floor_gaps(metric)
-        return gaps
-
-
-def _is_chance(one: str, other: str) -> bool:
-    """Whether one of them belongs to the noise floor, which is not measured by itself."""
-    return one in FLOOR_NAMES or other in FLOOR_NAMES
-
 
 class _Pairs:
     """Gaps between the entries of one comparison, over the clients that all runs have figures of."""
@@ -175,13 +148,6 @@ class _Pairs:
         if all(entry.has_equal_seeds for entry in entries):
             return gaps[:1]
         return gaps
-
-    def floor_gaps(self, metric: str) -> list[Array]:
-        """What other batches alone do to FedAvg; nothing if that was not run."""
-        if self.findings.paired_floor is None:
-            return []
-        baseline = self.findings.baseline.label
-        return [self.gaps(PAIRED_FLOOR_LABEL, baseline, metric)]
 
     def shared_seeds(self, one: str, other: str) -> list[tuple[int, int]]:
         """A seed of each; FedAvg with other seeds is paired in order."""

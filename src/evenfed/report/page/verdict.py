@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ...comparison.analysis.findings import BASELINE, Entry
 from ...comparison.analysis.intervals import Difference
 from ...core.words import counted
-from ..notes import EQUAL_SEEDS
+from ..notes import EQUAL_DIFFERENCES, EQUAL_SEEDS
 from .details import how_sure, who_gains, who_pays
 from .evidence import Basis
 from .words import amount, level, listed, signed
@@ -103,7 +103,7 @@ def _all_lost(basis: Basis) -> Verdict:
 
 
 def _unjudged(basis: Basis, leader: Entry) -> Verdict:
-    """One seed on fewer than three federations, or seeds that all gave the same run."""
+    """One seed on fewer than three federations, seeds that all gave the same run, or the same difference."""
     label = leader.label
     baseline = basis.baseline_name
     others_are_judged = any(basis.change(entry.label, "worst10").is_judged for entry in basis.rivals)
@@ -118,10 +118,13 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     if basis.differences.has_equal_seeds:
         reason = "All seeds gave the same runs, which"
         cure = EQUAL_SEEDS
+    elif gain.is_constant:
+        reason = "All observations are the same difference, which"
+        cure = EQUAL_DIFFERENCES
     sentence = f"{reason} cannot separate an effect from chance. {best}"
     if others_are_judged:
         sentence = f"No algorithm is shown to serve the worst-served clients better than {baseline}. {best}"
-        sentence += " But one seed cannot separate an effect from chance."
+        sentence += f" But {reason[0].lower()}{reason[1:]} cannot separate an effect from chance."
     sentence += _about_personal(basis)
     return Verdict(
         sentence,
