@@ -88,7 +88,7 @@ def test_more_rounds_go_on_from_the_last_and_fewer_are_refused(tmp_path, undistu
     all_same(undisturbed, compared(tmp_path / "x", rounds=6))
     with pytest.raises(
         evenfed.InputError,
-        match=r"has 6 rounds and is not cut to 5.*choose another folder \(--out; in Python out=...\)",
+        match=r"has 6 rounds and is not cut to 5.*choose another folder \(--out; in Python",
     ):
         compared(tmp_path / "x", rounds=5)
 
