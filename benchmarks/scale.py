@@ -201,9 +201,9 @@ def fold(size: int, guard: str | None, updates: int = 40) -> dict[str, Any]:
     torch.set_num_threads(1)
     algorithm = evenfed.algorithms.get("semi_vred")
     server = evenfed.Server.start(algorithm, torch.zeros(size), [10] * updates, lr=0.1, guard=guard)
-    turn = evenfed.open_round(server, torch.linspace(1, 2, updates))
+    opened = evenfed.open_round(server, torch.linspace(1, 2, updates))
     delta = torch.randn(size)
-    folded = Fold(turn)
+    folded = Fold(opened)
     began = time.process_time()
     for client in range(updates):
         folded.add(evenfed.Update(client, delta))

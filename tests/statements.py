@@ -72,12 +72,12 @@ class Quadratics:
     def round(self, algorithm, lr, steps=1):
         """How far one round of the library moves theta, with full-batch local steps."""
         server = evenfed.Server.start(algorithm, self.theta, self.sizes.tolist(), lr=lr)
-        turn = evenfed.open_round(server, self.losses(self.theta))
+        opened = evenfed.open_round(server, self.losses(self.theta))
         local = self.theta.expand(len(self.sizes), 3).clone()
         for _ in range(steps):
             at = local.clone().requires_grad_()
             gap = at - self.centre
             f = torch.einsum("ni,nij,nj->n", gap, self.curvature, gap) / 2 + self.offset
             local -= lr * torch.autograd.grad(algorithm.local_loss(f).sum(), at)[0]
-        updates = [evenfed.Update(int(i), self.theta - local[i]) for i in turn.plan.ids]
-        return self.theta - evenfed.close_round(turn, updates)[0].params
+        updates = [evenfed.Update(int(i), self.theta - local[i]) for i in opened.plan.ids]
+        return self.theta - evenfed.close_round(opened, updates)[0].params

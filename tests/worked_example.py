@@ -18,9 +18,9 @@ def example_round(
     """One round of the worked example: theta = (1, 1), learning rate 0.1."""
     server = server or evenfed.Server.start(algorithm, torch.ones(2).double(), sizes, lr=lr)
     chosen = None if ids is None else torch.tensor(ids)
-    turn = evenfed.open_round(server, losses if ids is None else [losses[i] for i in ids], chosen)
-    updates = [evenfed.Update(int(i), deltas[i], deltas[i]) for i in turn.plan.ids]
-    return evenfed.close_round(turn, updates, lambda _, probed: torch.tensor(losses).double()[probed])
+    opened = evenfed.open_round(server, losses if ids is None else [losses[i] for i in ids], chosen)
+    updates = [evenfed.Update(int(i), deltas[i], deltas[i]) for i in opened.plan.ids]
+    return evenfed.close_round(opened, updates, lambda _, probed: torch.tensor(losses).double()[probed])
 
 
 def federation(sizes=(9, 0, 4, 17, 6), features=6, classes=3, seed=0, dtype=torch.float32) -> list[evenfed.Client]:

@@ -117,9 +117,9 @@ class _Check:
     def one_round(self, case: _Case) -> Record:
         width = case.deltas.shape[1]
         server = self.start(case.sizes, width)
-        turn = open_round(server, case.losses)
+        opened = open_round(server, case.losses)
         updates = []
-        for client in turn.plan.ids.tolist():
+        for client in opened.plan.ids.tolist():
             delta = case.deltas[client]
             update = Update(client, delta, snapshot=delta)
             updates.append(update)
@@ -127,7 +127,7 @@ class _Check:
         def losses_at(theta: Tensor, ids: Tensor) -> Tensor:
             return case.losses[ids]
 
-        server, record = close_round(turn, updates, losses_at)
+        server, record = close_round(opened, updates, losses_at)
         model_is_finite = server.theta.isfinite().all()
         self.require(model_is_finite, "the model is not finite after a round")
         for value in server.memory.values():
@@ -184,11 +184,11 @@ class _Check:
         server = self.start(case.sizes, width)
         if not can_run(server):
             return
-        turn = open_round(server, case.losses)
+        opened = open_round(server, case.losses)
         updates = []
-        for client in turn.plan.ids.tolist():
+        for client in opened.plan.ids.tolist():
             updates.append(Update(client, case.deltas[client]))
-        wanted, _ = close_round(turn, updates)
+        wanted, _ = close_round(opened, updates)
         running = RunningSums(server)
         everyone = len(case.sizes)
         running.drawn = torch.arange(everyone)
@@ -254,13 +254,13 @@ class _Check:
         for k in range(6):
             ids = server.draw(2)
             losses = (ids.double() + 1 + k) / 3
-            turn = open_round(server, losses, ids)
+            opened = open_round(server, losses, ids)
             updates = []
-            for client in turn.plan.ids.tolist():
+            for client in opened.plan.ids.tolist():
                 delta = torch.full((width,), 0.1 + client).double()
                 update = Update(client, delta, snapshot)
                 updates.append(update)
-            server, record = close_round(turn, updates, losses_at)
+            server, record = close_round(opened, updates, losses_at)
             finite = np.isfinite(record.weights).all()
             self.require(finite, "weights are not finite under partial participation")
             self.require(not record.skipped, "a round of two healthy clients was skipped")
@@ -288,8 +288,8 @@ class _Check:
             step = weights @ deltas / length
             objective = c @ _column(computed, "objective")
             duals = _column(computed, "dual")
-            turn = open_round(server, losses)
-            plan = turn.plan
+            opened = open_round(server, losses)
+            plan = opened.plan
             planned = torch.zeros(n).double()
             planned[plan.ids] = plan.weights
             before = server.theta
@@ -297,7 +297,7 @@ class _Check:
             for client in plan.ids.tolist():
                 update = Update(client, deltas[client])
                 updates.append(update)
-            server, record = close_round(turn, updates)
+            server, record = close_round(opened, updates)
             plain_step = before - server.theta
             plain_objective = torch.tensor(record.objective, dtype=torch.float64)
             self._same("weights", weights, planned)

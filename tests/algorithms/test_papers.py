@@ -238,11 +238,11 @@ def test_exact_delta_fl_divides_what_is_left_among_tied_clients_by_size(sizes, l
 def test_climb_takes_a_step_whose_weights_sum_to_less_than_nothing():
     server, _ = example_round(CLIMB())
     server = dataclasses.replace(server, memory={"dual": torch.tensor([0.0, 0.0, 9.0]).double()})
-    turn = evenfed.open_round(server, LOSSES[:2], torch.tensor([0, 1]))
-    assert close(turn.plan.weights, (-1, -1))
-    after, record = evenfed.close_round(turn, [evenfed.Update(i, torch.ones(2).double()) for i in (0, 1)])
+    opened = evenfed.open_round(server, LOSSES[:2], torch.tensor([0, 1]))
+    assert close(opened.plan.weights, (-1, -1))
+    after, record = evenfed.close_round(opened, [evenfed.Update(i, torch.ones(2).double()) for i in (0, 1)])
     assert not record.skipped and close(after.params, (server.params + 2).tolist())
-    _, record = evenfed.close_round(turn, [evenfed.Update(0, torch.ones(2).double())])
+    _, record = evenfed.close_round(opened, [evenfed.Update(0, torch.ones(2).double())])
     assert record.skipped  # the planned total cannot be restored
 
 

@@ -28,15 +28,15 @@ def begun(algorithm="fedavg", guard="on", sizes=(20,) * CLIENTS, **options):
 
 def played(server, losses=HONEST, scales=None, silent=()):
     """A round in which every client's update is (1, 1, 1), times its scale."""
-    turn = evenfed.open_round(server, losses)
+    opened = evenfed.open_round(server, losses)
     updates = []
-    for client in turn.plan.ids.tolist():
+    for client in opened.plan.ids.tolist():
         scale = 1.0 if scales is None else scales.get(client, 1.0)
         if client not in silent:
             delta = scale * torch.ones(3)
-            snapshot = None if turn.plan.snapshot_steps is None else delta / 2
+            snapshot = None if opened.plan.snapshot_steps is None else delta / 2
             updates.append(evenfed.Update(client, delta, snapshot))
-    return evenfed.close_round(turn, updates, losses_at=lambda theta, ids: losses[ids])
+    return evenfed.close_round(opened, updates, losses_at=lambda theta, ids: losses[ids])
 
 
 def with_loss(value, client=4):
@@ -228,13 +228,13 @@ def test_bounds_are_wider_among_few():
 
 def test_buffers_are_brought_near_those_of_the_others():
     server = begun(buffers={"mean": torch.zeros(2), "count": torch.tensor(0)})
-    turn = evenfed.open_round(server, HONEST)
+    opened = evenfed.open_round(server, HONEST)
     updates = []
     for client in range(CLIENTS):
         value = {3: torch.nan, 4: 1e9}.get(client, 1.0)
         buffers = {"mean": torch.full((1, 2), value), "count": torch.ones(1, dtype=torch.int64)}
         updates.append(evenfed.Update(client, torch.ones(3), buffers=buffers))
-    server, record = evenfed.close_round(turn, updates)
+    server, record = evenfed.close_round(opened, updates)
     assert torch.allclose(server.buffers["mean"], torch.full((2,), 1.0)) and int(server.buffers["count"]) == 1
     assert [(clip.client, clip.what) for clip in record.clipped] == [(4, "buffers")]
 

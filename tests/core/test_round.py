@@ -25,12 +25,12 @@ def test_updates_may_come_in_any_order_and_any_grouping(algorithm):
     def losses_at(_, ids):
         return torch.tensor(LOSSES).double()[ids]
 
-    turn = evenfed.open_round(start(algorithm), LOSSES)
-    ids = turn.plan.ids.tolist()
-    forward, one = evenfed.close_round(turn, updates(ids), losses_at)
-    backward, two = evenfed.close_round(turn, updates(ids[::-1]), losses_at)
+    opened = evenfed.open_round(start(algorithm), LOSSES)
+    ids = opened.plan.ids.tolist()
+    forward, one = evenfed.close_round(opened, updates(ids), losses_at)
+    backward, two = evenfed.close_round(opened, updates(ids[::-1]), losses_at)
     stack = evenfed.Update(torch.tensor(ids), DELTAS[ids], DELTAS[ids])
-    together, three = evenfed.close_round(turn, [stack], losses_at)
+    together, three = evenfed.close_round(opened, [stack], losses_at)
     for server, record in ((backward, two), (together, three)):
         assert close(server.params, forward.params, 1e-12)
         assert close(record.weights, one.weights, 1e-12)
@@ -39,8 +39,8 @@ def test_updates_may_come_in_any_order_and_any_grouping(algorithm):
 
 
 def test_same_order_of_arrival_is_bit_equal():
-    turn = evenfed.open_round(start(SemiVRed()), LOSSES)
-    (a, _), (b, _) = (evenfed.close_round(turn, updates([2, 0, 1])) for _ in range(2))
+    opened = evenfed.open_round(start(SemiVRed()), LOSSES)
+    (a, _), (b, _) = (evenfed.close_round(opened, updates([2, 0, 1])) for _ in range(2))
     assert torch.equal(a.theta, b.theta)
 
 
@@ -50,53 +50,53 @@ def test_clients_of_weight_zero_are_not_asked_to_train():
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), VRed(), SemiVRed(), TERM()], ids=str)
 def test_a_client_lost_after_the_plan_leaves_the_planned_total(algorithm):
-    turn = evenfed.open_round(start(algorithm), LOSSES)
-    server, record = evenfed.close_round(turn, updates([0, 2]))
-    kept = turn.plan.weights[[0, 2]]
-    wanted = kept * turn.plan.weights.sum() / kept.sum()
+    opened = evenfed.open_round(start(algorithm), LOSSES)
+    server, record = evenfed.close_round(opened, updates([0, 2]))
+    kept = opened.plan.weights[[0, 2]]
+    wanted = kept * opened.plan.weights.sum() / kept.sum()
     assert close(record.weights, (wanted[0], 0, wanted[1]), 1e-12)
     assert close(1 - server.params, wanted @ DELTAS[[0, 2]], 1e-12)
     assert record.dropped == (1,) and not record.skipped
 
 
 def test_q_fedavg_with_a_lost_client_is_q_fedavg_of_the_others():
-    turn = evenfed.open_round(start(QFFL(q=1)), LOSSES)
-    _, lost = evenfed.close_round(turn, updates([0, 2]))
+    opened = evenfed.open_round(start(QFFL(q=1)), LOSSES)
+    _, lost = evenfed.close_round(opened, updates([0, 2]))
     _, alone = example_round(QFFL(q=1), ids=[0, 2])
     assert close(lost.weights, alone.weights, 1e-12)
 
 
 def test_a_lost_client_with_geometry_is_as_if_it_had_not_been_drawn():
-    turn = evenfed.open_round(start(FedFV()), LOSSES)
-    lost, record = evenfed.close_round(turn, updates([0, 2]))
+    opened = evenfed.open_round(start(FedFV()), LOSSES)
+    lost, record = evenfed.close_round(opened, updates([0, 2]))
     alone, _ = example_round(FedFV(), ids=[0, 2])
     assert close(lost.params, alone.params, 1e-12) and record.dropped == (1,)
 
 
 def test_nothing_usable_skips_the_round_and_says_so(algorithm):
-    turn = evenfed.open_round(start(algorithm), LOSSES)
-    server, record = evenfed.close_round(turn, [], lambda _, ids: torch.ones(len(ids)))
+    opened = evenfed.open_round(start(algorithm), LOSSES)
+    server, record = evenfed.close_round(opened, [], lambda _, ids: torch.ones(len(ids)))
     assert record.skipped and torch.equal(server.theta, torch.ones(2).double()) and server.index == 1
-    turn = evenfed.open_round(start(algorithm), [math.nan] * 3)
-    server, record = evenfed.close_round(turn, [])
+    opened = evenfed.open_round(start(algorithm), [math.nan] * 3)
+    server, record = evenfed.close_round(opened, [])
     assert record.skipped and record.dropped == (0, 1, 2) and math.isnan(record.objective)
 
 
 def test_fcfl_without_the_one_client_it_weighs_skips_the_round():
     """At a low temperature all weight is the worst client's, and the others' underflows to nothing."""
     server = evenfed.Server.start(FCFL(temperature=1e-4), torch.zeros(2), [10, 10, 10], lr=0.1)
-    turn = evenfed.open_round(server, [2.0, 1.0, 0.5])
-    assert turn.plan.weights.tolist() == [1, 0, 0]
+    opened = evenfed.open_round(server, [2.0, 1.0, 0.5])
+    assert opened.plan.weights.tolist() == [1, 0, 0]
     lost = evenfed.Update(0, torch.tensor([float("nan"), 0.0]))
     after, record = evenfed.close_round(
-        turn, [lost, evenfed.Update(1, torch.ones(2)), evenfed.Update(2, torch.ones(2))]
+        opened, [lost, evenfed.Update(1, torch.ones(2)), evenfed.Update(2, torch.ones(2))]
     )
     assert record.skipped and 0 in record.dropped and after.theta.tolist() == [0, 0]
 
 
 def test_survivors_whose_weights_sum_to_nothing_skip_the_round():
-    turn = evenfed.open_round(start(VRed(beta=2)), LOSSES)  # weights (0.58, 0.54, -0.12)
-    _, record = evenfed.close_round(turn, updates([2]))
+    opened = evenfed.open_round(start(VRed(beta=2)), LOSSES)  # weights (0.58, 0.54, -0.12)
+    _, record = evenfed.close_round(opened, updates([2]))
     assert record.skipped and record.dropped == (0, 1)
 
 
@@ -109,31 +109,31 @@ def test_non_finite_losses_and_updates_are_dropped_and_named(bad):
     server, record = example_round(FedAvg(), deltas=deltas)
     assert record.dropped == (2,) and close(record.weights, (0.25, 0.75, 0), 1e-12)
     assert bool(server.theta.isfinite().all())
-    turn = evenfed.open_round(start(FedAvg()), LOSSES)
-    _, stacked = evenfed.close_round(turn, [evenfed.Update(torch.arange(3), deltas)])
+    opened = evenfed.open_round(start(FedAvg()), LOSSES)
+    _, stacked = evenfed.close_round(opened, [evenfed.Update(torch.arange(3), deltas)])
     assert stacked.dropped == (2,) and close(stacked.weights, record.weights, 1e-12)
 
 
 def test_a_stranger_and_a_second_reply_are_refused():
-    turn = evenfed.open_round(start(FedAvg()), LOSSES[:2], torch.tensor([0, 1]))
+    opened = evenfed.open_round(start(FedAvg()), LOSSES[:2], torch.tensor([0, 1]))
     with pytest.raises(evenfed.InputError, match=r"client \[2\]"):
-        evenfed.close_round(turn, updates([2]))
+        evenfed.close_round(opened, updates([2]))
     with pytest.raises(evenfed.InputError, match="has replied"):
-        evenfed.close_round(turn, updates([0, 0]))
+        evenfed.close_round(opened, updates([0, 0]))
 
 
 def test_smoothing_is_kept_per_client_and_moves_only_when_it_takes_part():
     a = 0.25
     server = start(VRed(beta=0.5), smooth=a)
-    turn = evenfed.open_round(server, LOSSES)
-    assert close(turn.round.losses, LOSSES)  # a client's first loss starts its average
-    server, _ = evenfed.close_round(turn, updates([0, 1, 2]))
-    turn = evenfed.open_round(server, [1.0, 3.0], torch.tensor([0, 1]))
+    opened = evenfed.open_round(server, LOSSES)
+    assert close(opened.round.losses, LOSSES)  # a client's first loss starts its average
+    server, _ = evenfed.close_round(opened, updates([0, 1, 2]))
+    opened = evenfed.open_round(server, [1.0, 3.0], torch.tensor([0, 1]))
     wanted = [(1 - a) * 2.0 + a * 1.0, (1 - a) * 1.0 + a * 3.0]
-    assert close(turn.round.losses, wanted, 1e-12)
+    assert close(opened.round.losses, wanted, 1e-12)
     p = np.array([0.25, 0.75])
-    assert close(turn.plan.weights, p * (1 + 2 * 0.5 * (np.array(wanted) - p @ wanted)), 1e-12)
-    server, record = evenfed.close_round(turn, updates([0, 1]))
+    assert close(opened.plan.weights, p * (1 + 2 * 0.5 * (np.array(wanted) - p @ wanted)), 1e-12)
+    server, record = evenfed.close_round(opened, updates([0, 1]))
     assert close(server.smoothed, [*wanted, 0.5], 1e-12)
     assert close(record.losses[:2], (1.0, 3.0)) and math.isnan(record.losses[2])  # as measured
     assert record.objective == pytest.approx(
@@ -169,10 +169,10 @@ def test_any_torch_optimiser_on_the_server_takes_the_step_as_its_gradient(make):
     optimiser = make([by_hand])
     server = start(SemiVRed(), optimizer=make)
     for losses in (LOSSES, [0.5, 2.0, 1.0], LOSSES):
-        turn = evenfed.open_round(server, losses)
-        by_hand.grad = turn.plan.weights @ DELTAS
+        opened = evenfed.open_round(server, losses)
+        by_hand.grad = opened.plan.weights @ DELTAS
         optimiser.step()
-        server, _ = evenfed.close_round(turn, updates([0, 1, 2]))
+        server, _ = evenfed.close_round(opened, updates([0, 1, 2]))
         assert close(server.params, by_hand, 1e-12)
 
 
@@ -189,30 +189,30 @@ def test_a_servers_optimiser_state_stays_as_it_was_when_the_next_round_steps():
 def test_parameters_by_name_go_in_and_come_out():
     params = {"weight": torch.zeros(2, 3), "bias": torch.ones(2)}
     server = evenfed.Server.start(FedAvg(), params, [1, 3], lr=0.1)
-    turn = evenfed.open_round(server, [1.0, 1.0])
+    opened = evenfed.open_round(server, [1.0, 1.0])
     moved = [{"bias": torch.full((2,), float(k)), "weight": torch.full((2, 3), 1.0 + k)} for k in range(2)]
-    server, _ = evenfed.close_round(turn, [evenfed.Update(k, moved[k]) for k in range(2)])
+    server, _ = evenfed.close_round(opened, [evenfed.Update(k, moved[k]) for k in range(2)])
     assert close(server.params["weight"], torch.full((2, 3), -1.75)) and close(server.params["bias"], [0.25, 0.25])
     with pytest.raises(evenfed.InputError, match="weight"):
-        evenfed.close_round(turn, [evenfed.Update(0, {"weight": torch.zeros(3, 2), "bias": torch.zeros(2)})])
+        evenfed.close_round(opened, [evenfed.Update(0, {"weight": torch.zeros(3, 2), "bias": torch.zeros(2)})])
 
 
 def test_a_bare_matrix_of_parameters_is_one_model_not_a_stack():
     server = evenfed.Server.start(FedAvg(), torch.zeros(2, 3), [1, 3], lr=0.1)
     moved = [torch.full((2, 3), 1.0), torch.full((2, 3), 5.0)]
-    turn = evenfed.open_round(server, [1.0, 1.0])
-    alone, _ = evenfed.close_round(turn, [evenfed.Update(k, moved[k]) for k in range(2)])
-    stacked, _ = evenfed.close_round(turn, [evenfed.Update(torch.arange(2), torch.stack(moved).flatten(1))])
+    opened = evenfed.open_round(server, [1.0, 1.0])
+    alone, _ = evenfed.close_round(opened, [evenfed.Update(k, moved[k]) for k in range(2)])
+    stacked, _ = evenfed.close_round(opened, [evenfed.Update(torch.arange(2), torch.stack(moved).flatten(1))])
     assert close(alone.params, torch.full((2, 3), -4.0)) and torch.equal(alone.params, stacked.params)
     with pytest.raises(evenfed.InputError, match="expected"):
-        evenfed.close_round(turn, [evenfed.Update(torch.arange(2), torch.zeros(2, 5))])
+        evenfed.close_round(opened, [evenfed.Update(torch.arange(2), torch.zeros(2, 5))])
 
 
 def test_buffers_are_averaged_by_share_whatever_the_weights():
     server = start(VRed(beta=2), buffers={"mean": torch.zeros(1), "count": torch.tensor(0)})
-    turn = evenfed.open_round(server, LOSSES)
+    opened = evenfed.open_round(server, LOSSES)
     own = [{"mean": torch.tensor([[float(k)]]), "count": torch.tensor([7])} for k in range(3)]
-    server, record = evenfed.close_round(turn, [evenfed.Update(k, DELTAS[k], buffers=own[k]) for k in range(3)])
+    server, record = evenfed.close_round(opened, [evenfed.Update(k, DELTAS[k], buffers=own[k]) for k in range(3)])
     assert record.negative_weights == 1
     assert close(server.buffers["mean"], [0.3 + 1.2], 1e-6) and int(server.buffers["count"]) == 7
 
@@ -251,18 +251,18 @@ def test_climb_weights_sum_to_one_in_expectation_under_sampling():
 def test_updates_are_freed_as_they_are_folded():
     """At most two of a thousand updates live at once: memory is one model, whatever the number of clients."""
     server = evenfed.Server.start(SemiVRed(), torch.zeros(100), [1] * 1000, lr=0.1)
-    turn = evenfed.open_round(server, [1 + i / 3000 for i in range(1000)])
+    opened = evenfed.open_round(server, [1 + i / 3000 for i in range(1000)])
     seen, most = [], 0
 
     def stream():
         nonlocal most
-        for i in turn.plan.ids.tolist():
+        for i in opened.plan.ids.tolist():
             delta = torch.ones(100)
             seen.append(weakref.ref(delta))
             most = max(most, sum(ref() is not None for ref in seen))
             yield evenfed.Update(i, delta)
 
-    _, record = evenfed.close_round(turn, stream())
+    _, record = evenfed.close_round(opened, stream())
     assert len(seen) == 1000 and most <= 2 and record.weights.sum() == pytest.approx(1)
 
 

@@ -50,10 +50,10 @@ def test_a_few_sums_give_the_step_of_all_updates(label, smooth):
         assert running.sums.shape[0] <= 2
         server, record = running.folded(server).close()
         arrived = [k for k in range(6) if int(drawn[k]) in running.losses]
-        turn = evenfed.open_round(held, losses[arrived], torch.from_numpy(drawn[arrived]))
-        planned = set(turn.plan.ids.tolist())
+        opened = evenfed.open_round(held, losses[arrived], torch.from_numpy(drawn[arrived]))
+        planned = set(opened.plan.ids.tolist())
         updates = [evenfed.Update(int(drawn[k]), deltas[k]) for k in arrived if int(drawn[k]) in planned]
-        held, wanted = evenfed.close_round(turn, updates)
+        held, wanted = evenfed.close_round(opened, updates)
         assert torch.allclose(server.theta, held.theta, rtol=1e-5, atol=2e-6)
         assert np.allclose(record.weights, wanted.weights, rtol=1e-12, equal_nan=True)
         assert record.objective == pytest.approx(wanted.objective) and not record.skipped

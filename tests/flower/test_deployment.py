@@ -153,8 +153,8 @@ def test_the_model_is_that_of_an_undisturbed_server_and_of_good_replies_alone(tr
         for k in counted:
             gradients = torch.autograd.grad(losses[k], parameters)
             updates.append(evenfed.Update(k, 0.1 * torch.nn.utils.parameters_to_vector(gradients)))
-        turn = evenfed.open_round(server, [loss.item() for loss in losses])
-        server, record = evenfed.close_round(turn, updates)
+        opened = evenfed.open_round(server, [loss.item() for loss in losses])
+        server, record = evenfed.close_round(opened, updates)
         assert line["weights"] == pytest.approx(record.weights.tolist(), rel=1e-5)
     torch.nn.utils.vector_to_parameters(server.theta, parameters)
     for name, wanted in model.state_dict().items():

@@ -67,16 +67,16 @@ def test_what_clients_compute_from_sums_is_the_algorithm(label, seed):
     dual = np.zeros(6)
     for _ in range(2):
         losses = draw.gamma(2.0, 0.5, 6)
-        turn = evenfed.open_round(server, losses)
+        opened = evenfed.open_round(server, losses)
         own = [
             PrivateInputs(torch.tensor(losses[i]), 0.1, 6, dual[i], dual.mean(), float(deltas[i] @ deltas[i]))
             for i in range(6)
         ]
         found = parts(algorithm, own, share)
         weights = np.array([share[i] * float(found[i].weight) for i in range(6)])
-        assert np.allclose(weights, turn.plan.weights.numpy(), rtol=1e-9, atol=1e-12)
+        assert np.allclose(weights, opened.plan.weights.numpy(), rtol=1e-9, atol=1e-12)
         length = sum(share[i] * float(found[i].length) for i in range(6))
-        fold, before = Fold(turn), server.theta
+        fold, before = Fold(opened), server.theta
         for i in range(6):
             fold.add(evenfed.Update(i, deltas[i]))
         server, record = fold.close()

@@ -218,8 +218,8 @@ def test_a_buffer_may_have_any_name():
 
 def test_a_skipped_round_leaves_the_average_as_it_was():
     def round_of(server, updates):
-        turn = open_round(server, torch.ones(2))
-        after, record = close_round(turn, updates)
+        opened = open_round(server, torch.ones(2))
+        after, record = close_round(opened, updates)
         assert record.skipped == (not updates)
         return after
 

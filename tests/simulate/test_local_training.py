@@ -181,9 +181,9 @@ def test_algorithms_see_the_learning_rate_of_the_round(algorithm):
         evenfed.algorithms.get(algorithm), torch.ones(2), [1, 2], lr=0.2, lr_schedule=lambda index: 0.5**index
     )
     assert server.round_lr == 0.2
-    turn = evenfed.open_round(server, [1.0, 2.0])
-    after, _ = evenfed.close_round(turn, [evenfed.Update(k, torch.ones(2)) for k in range(2)])
-    assert turn.round.lr == 0.2
+    opened = evenfed.open_round(server, [1.0, 2.0])
+    after, _ = evenfed.close_round(opened, [evenfed.Update(k, torch.ones(2)) for k in range(2)])
+    assert opened.round.lr == 0.2
     assert evenfed.open_round(after, [1.0, 2.0]).round.lr == 0.1
 
 

@@ -20,10 +20,10 @@ def tug_of_war(algorithm, rounds, lr=LR, start=1.0, **options):
     records = []
     for _ in range(rounds):
         weighed = float(server.weighed_params)
-        turn = evenfed.open_round(server, [(weighed - 1) ** 2 / 2, (weighed + 1) ** 2 / 2])
+        opened = evenfed.open_round(server, [(weighed - 1) ** 2 / 2, (weighed + 1) ** 2 / 2])
         slopes = server.params + tensor([[-1], [1]])
-        updates = [evenfed.Update(int(i), lr * slopes[i]) for i in turn.plan.ids]
-        server, record = evenfed.close_round(turn, updates)
+        updates = [evenfed.Update(int(i), lr * slopes[i]) for i in opened.plan.ids]
+        server, record = evenfed.close_round(opened, updates)
         servers.append(server)
         records.append(record)
     return servers, records

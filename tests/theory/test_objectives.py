@@ -192,22 +192,22 @@ def test_t6_climb_weighs_by_the_gradient_of_its_lagrangian(clients, seed):
     slope = torch.autograd.grad(lagrangian, losses)[0]
     assert near(slope, (1 + dual - dual.mean()) / n)
     server = evenfed.Server.start(CLIMB(), torch.zeros(1).double(), [1] * n, lr=0.1)
-    turn = evenfed.open_round(evenfed.open_round(server, f).server, f)  # the second round: with multipliers
+    opened = evenfed.open_round(evenfed.open_round(server, f).server, f)  # the second round: with multipliers
     learnt = np.clip((f - f.mean() - 0.1) / n, 0, 100)
     planned = np.zeros(n)
-    planned[turn.plan.ids.numpy()] = turn.plan.weights.numpy()
+    planned[opened.plan.ids.numpy()] = opened.plan.weights.numpy()
     assert near(planned, (1 + learnt - learnt.mean()) / n)
 
 
 @pytest.mark.slow
 def test_t6_fcfl_begins_as_an_unweighted_term_and_drfa_draws_its_mixture():
     f = [2.0, 1.0, 0.5]
-    turn = evenfed.open_round(evenfed.Server.start(FCFL(temperature=0.5), torch.zeros(1), [1, 3, 6], lr=0.1), f)
-    assert near(turn.plan.weights, weights(TERM(alpha=2), np.array(f)))
+    opened = evenfed.open_round(evenfed.Server.start(FCFL(temperature=0.5), torch.zeros(1), [1, 3, 6], lr=0.1), f)
+    assert near(opened.plan.weights, weights(TERM(alpha=2), np.array(f)))
     total = np.zeros(3)
     for seed in range(3000):
-        turn = evenfed.open_round(evenfed.Server.start(DRFA(), torch.zeros(1), [1, 3, 6], lr=0.1, seed=seed), f)
-        total[turn.plan.ids.numpy()] += turn.plan.weights.numpy()
+        opened = evenfed.open_round(evenfed.Server.start(DRFA(), torch.zeros(1), [1, 3, 6], lr=0.1, seed=seed), f)
+        total[opened.plan.ids.numpy()] += opened.plan.weights.numpy()
     assert np.abs(total / 3000 - [0.1, 0.3, 0.6]).max() < 0.02
 
 

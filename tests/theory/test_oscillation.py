@@ -19,9 +19,11 @@ def tug_of_war(algorithm, lr, rounds, smooth=None, start=0.1, server_lr=1.0):
     for _ in range(rounds):
         theta = float(server.params)
         losses.append([(theta - 1) ** 2 / 2, (theta + 1) ** 2 / 2])
-        turn = evenfed.open_round(server, losses[-1])
+        opened = evenfed.open_round(server, losses[-1])
         slopes = tensor([theta - 1, theta + 1])
-        server, _ = evenfed.close_round(turn, [evenfed.Update(int(i), lr * slopes[i : i + 1]) for i in turn.plan.ids])
+        server, _ = evenfed.close_round(
+            opened, [evenfed.Update(int(i), lr * slopes[i : i + 1]) for i in opened.plan.ids]
+        )
         path.append(float(server.params))
     return np.array(path), np.array(losses)
 
@@ -49,9 +51,9 @@ def test_t29_smoothing_damps_the_alternating_part_alone(a):
     server = evenfed.Server.start(VRed(beta=beta), torch.zeros(1), [1, 1, 1], lr=0.1, smooth=a)
     planned = []
     for t in range(300):
-        turn = evenfed.open_round(server, lasting + (-1) ** t * swing)
-        server = turn.server
-        planned.append(turn.plan.weights.numpy())
+        opened = evenfed.open_round(server, lasting + (-1) ** t * swing)
+        server = opened.server
+        planned.append(opened.plan.weights.numpy())
     up, down = planned[-2], planned[-1]  # rounds of + and of - swing
     assert near((up + down) / 2, weights(VRed(beta=beta), lasting))
     whole = weights(VRed(beta=beta), lasting + swing) - weights(VRed(beta=beta), lasting)

@@ -57,9 +57,9 @@ def test_t26_two_participants_make_it_half_a_vred(losses):
 
 def after_dropout(algorithm, f, sizes, lost):
     server = evenfed.Server.start(algorithm, torch.zeros(1).double(), sizes, lr=0.1)
-    turn = evenfed.open_round(server, f)
-    updates = [evenfed.Update(int(i), torch.ones(1).double()) for i in turn.plan.ids if int(i) not in lost]
-    return evenfed.close_round(turn, updates)[1]
+    opened = evenfed.open_round(server, f)
+    updates = [evenfed.Update(int(i), torch.ones(1).double()) for i in opened.plan.ids if int(i) not in lost]
+    return evenfed.close_round(opened, updates)[1]
 
 
 @given(clients=st.lists(st.tuples(st.floats(0, 4), st.integers(1, 60)), min_size=3, max_size=6), beta=st.floats(0, 1))

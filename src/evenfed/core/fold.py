@@ -42,10 +42,10 @@ class _Check(NamedTuple):
 class Fold:
     """Takes updates one by one, in any order, and ends in the new server state."""
 
-    def __init__(self, turn: OpenRound) -> None:
-        server = turn.server
-        plan = turn.plan
-        self.turn = turn
+    def __init__(self, opened: OpenRound) -> None:
+        server = opened.server
+        plan = opened.plan
+        self.opened = opened
         self.server = server
         self.plan = plan
         self.needs = server.algorithm.needs
@@ -202,8 +202,8 @@ class Fold:
 
     def close(self, losses_at: LossesAt | None = None) -> tuple[Server, Record]:
         """The new server state and the round's record."""
-        clipped = [*self.turn.clipped, *self._read_checks()]
-        turn = self.turn
+        clipped = [*self.opened.clipped, *self._read_checks()]
+        opened = self.opened
         server = self.server
         plan = self.plan
         arrived = self.arrived
@@ -223,15 +223,15 @@ class Fold:
         clients = len(server.sizes)
         weighed = plan.ids[arrived] if len(weights) else plan.ids[:0]
         record = Record(
-            index=turn.round.index,
-            losses=per_client(clients, turn.round.ids, turn.measured, rest=math.nan),
+            index=opened.round.index,
+            losses=per_client(clients, opened.round.ids, opened.measured, rest=math.nan),
             weights=per_client(clients, weighed, weights, rest=0.0),
-            objective=objective(turn),
+            objective=objective(opened),
             negative_weights=int(negative.sum()),
-            dropped=(*turn.dropped, *lost),
+            dropped=(*opened.dropped, *lost),
             skipped=reason is not None,
             reason=reason,
-            caused_by=clients_at_fault(turn, reason, arrived, self.norms),
+            caused_by=clients_at_fault(opened, reason, arrived, self.norms),
             clipped=tuple(clipped),
         )
         server = dataclasses.replace(server, index=server.index + 1)
@@ -257,7 +257,7 @@ class Fold:
         """The server after the step, the applied weights of those that arrived, and whose weight was capped."""
         server = self.server
         plan = self.plan
-        round = self.turn.round
+        round = self.opened.round
         arrived = self.arrived
         rescue = 1.0
         if not bool(arrived.all()):

@@ -40,7 +40,7 @@ class OpenRound:
         return table
 
 
-def clients_at_fault(turn: OpenRound, reason: str | None, arrived: Tensor, norms: Tensor) -> tuple[int, ...]:
+def clients_at_fault(opened: OpenRound, reason: str | None, arrived: Tensor, norms: Tensor) -> tuple[int, ...]:
     """Clients whose missing or unusable update made the round be skipped.
 
     If some replies are missing: the missing clients with positive weight. If none is missing: the client with the
@@ -48,10 +48,10 @@ def clients_at_fault(turn: OpenRound, reason: str | None, arrived: Tensor, norms
     """
     if reason is None:
         return ()
-    plan = turn.plan
+    plan = opened.plan
     lost = plan.ids[~arrived]
     if not bool(arrived.any()):
-        return (*turn.dropped, *lost.tolist())
+        return (*opened.dropped, *lost.tolist())
     if bool(arrived.all()):
         is_longest = norms == norms.max()
         culprits = plan.ids[is_longest & (norms > 0)]
@@ -83,13 +83,13 @@ def round_of(round: Round, ids: Tensor) -> Round:
     )
 
 
-def objective(turn: OpenRound) -> float:
+def objective(opened: OpenRound) -> float:
     """F at the measured losses: the curve a report draws, even where the weights came from smoothed ones."""
-    round = turn.round
-    losses = turn.counted
+    round = opened.round
+    losses = opened.counted
     if len(losses) == 0:
         return float("nan")
-    algorithm = turn.server.algorithm
+    algorithm = opened.server.algorithm
     objective = algorithm.objective(losses, round.shares)
     check_objective(algorithm, objective)
     return float(objective)

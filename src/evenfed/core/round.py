@@ -14,11 +14,11 @@ needs all updates at once (`needs = "gram"`).
 >>> sizes = [len(c) for c in clients]
 >>> server = evenfed.Server.start(algorithm, torch.zeros(2), sizes, lr=0.1, average=0.9, weigh_at="average")
 >>> for _ in range(3):
-...     turn = evenfed.open_round(server, losses=[float(loss(server.weighed_params, c)) for c in clients])
+...     opened = evenfed.open_round(server, losses=[float(loss(server.weighed_params, c)) for c in clients])
 ...     updates = (
-...         evenfed.Update(int(i), server.params - train(server.params, clients[i])) for i in turn.plan.ids
+...         evenfed.Update(int(i), server.params - train(server.params, clients[i])) for i in opened.plan.ids
 ...     )
-...     server, record = evenfed.close_round(turn, updates)
+...     server, record = evenfed.close_round(opened, updates)
 >>> record.index, record.weights.round(2).tolist(), server.deployed_params.shape
 (2, [0.08, 0.32, 0.6], torch.Size([2]))
 
@@ -110,7 +110,7 @@ def _check_first_weights(server: Server, plan: Plan, losses: Tensor) -> None:
 
 
 def close_round(
-    turn: OpenRound,
+    opened: OpenRound,
     updates: Iterable[Update],
     losses_at: LossesAt | None = None,
 ) -> tuple[Server, Record]:
@@ -119,7 +119,7 @@ def close_round(
     The server's `params` go into the next round. Its `deployed_params` serve clients: the average, if it keeps one.
     `losses_at(theta, ids)` measures the losses of `ids` at a flat model, for plans with a `probe` (DRFA).
     """
-    fold = Fold(turn)
+    fold = Fold(opened)
     for update in updates:
         fold.add(update)
     return fold.close(losses_at)

@@ -109,17 +109,17 @@ class RunningSums:
         """The round, opened with the losses that came and folded from the sums."""
         clients = self.drawn.tolist()
         losses = [self.losses.get(client, math.nan) for client in clients]
-        turn = open_round(server, losses, self.drawn)
-        fold = Fold(turn)
+        opened = open_round(server, losses, self.drawn)
+        fold = Fold(opened)
         if self.sums is None:
             return fold
         weights = torch.zeros(len(server.sizes), dtype=torch.float64)
-        weights[turn.plan.ids] = turn.plan.weights
-        ids = turn.round.ids
-        rows = self._rows(ids, turn.round.losses)
+        weights[opened.plan.ids] = opened.plan.weights
+        ids = opened.round.ids
+        rows = self._rows(ids, opened.round.losses)
         factors = combination(rows, weights[ids])
         total = factors.to(self.sums) @ self.sums
-        lengths = [self.norms[client] for client in turn.plan.ids.tolist()]
+        lengths = [self.norms[client] for client in opened.plan.ids.tolist()]
         norms = torch.tensor(lengths, dtype=torch.float64)
         fold.take_sum(total, norms)
         return fold

@@ -72,9 +72,9 @@ class PlainRound:
         if self.waiting is not None:
             return self._open_late(self.waiting, drawn, arrays, config)
         losses = self._losses(weighed, drawn)
-        turn = open_round(server, losses, drawn)
-        self.fold = Fold(turn)
-        plan = turn.plan
+        opened = open_round(server, losses, drawn)
+        self.fold = Fold(opened)
+        plan = opened.plan
         self.task = dataclasses.replace(self.task, personal=plan.personal)
         clients = plan.ids.tolist()
         tasks = dict.fromkeys(clients, self.task)
@@ -85,7 +85,7 @@ class PlainRound:
         log(INFO, "round %s: %s drawn, %s train", server.index + 1, len(drawn), len(tasks))
         messages = self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
         if self.closing is not None:
-            measured = len(turn.round.ids)
+            measured = len(opened.round.ids)
             self.enough = self.closing.updates(len(messages), measured)
         return messages
 

@@ -153,7 +153,7 @@ class _Part:
 
     run: Run
     state: State  # before the round
-    turn: OpenRound
+    opened: OpenRound
     fold: Fold
     personal: Tensor | None  # [n, D] clients' own models, which the round writes to
     owns: Tensor | None  # [n] who has trained one, likewise
@@ -162,8 +162,8 @@ class _Part:
 
     def task(self) -> Task:
         """What the round asks of the run's clients."""
-        plan = self.turn.plan
-        server = self.turn.server
+        plan = self.opened.plan
+        server = self.opened.server
         settings = self.run.settings
         algorithm = self.run.algorithm
         local_loss = None
@@ -266,7 +266,7 @@ def _trained(
     _train(parts, engine)
     trained = {}
     for k, part in zip(leading, parts, strict=True):
-        losses_at = partial(_losses_at, engine, part.turn.server, part.state.norms)
+        losses_at = partial(_losses_at, engine, part.opened.server, part.state.norms)
         server, record = part.fold.close(losses_at)
         if part.norms is not None:
             server = part.norms.averaged(server)
@@ -306,21 +306,21 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     parts = []
     for k, losses in enumerate(engine.losses(questions)):
         state = states[k]
-        turn = open_round(state.server, losses, questions[k].ids)
-        personal, owns = _personal_models(state, turn)
+        opened = open_round(state.server, losses, questions[k].ids)
+        personal, owns = _personal_models(state, opened)
         moments = optimizer_states.copy(state.moments)
         norms = None if state.norms is None else state.norms.copied()
-        fold = Fold(turn)
-        part = _Part(runs[k], state, turn, fold, personal, owns, moments, norms)
+        fold = Fold(opened)
+        part = _Part(runs[k], state, opened, fold, personal, owns, moments, norms)
         parts.append(part)
     return parts
 
 
-def _personal_models(state: State, turn: OpenRound) -> tuple[Tensor | None, Tensor | None]:
+def _personal_models(state: State, opened: OpenRound) -> tuple[Tensor | None, Tensor | None]:
     """Tables that this round may write to: personal models, which start at the initial global one, and who has one."""
     if state.personal is not None and state.owns is not None:
         return state.personal.clone(), state.owns.clone()
-    if turn.plan.personal is None:
+    if opened.plan.personal is None:
         return None, None
     theta = state.server.theta
     clients = len(state.server.sizes)
@@ -333,7 +333,7 @@ def _train(parts: Sequence[_Part], engine: Engine) -> None:
     tasks = []
     receivers: list[Callable[[Update], None]] = []  # of each task's updates
     for part in parts:
-        plan = part.turn.plan
+        plan = part.opened.plan
         for task, receiver in part.tasks():
             tasks.append(task)
             receivers.append(receiver)

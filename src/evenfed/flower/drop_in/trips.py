@@ -104,9 +104,9 @@ class ForeignRound:
         """With all losses known: who has a weight, and so trains."""
         drawn = self.held.drawn
         losses = [self.losses.get(client, math.nan) for client in drawn.tolist()]
-        turn = open_round(server, losses, drawn)
-        self.fold = Fold(turn)
-        trained: list[int] = turn.plan.ids.tolist()
+        opened = open_round(server, losses, drawn)
+        self.fold = Fold(opened)
+        trained: list[int] = opened.plan.ids.tolist()
         self.awaited = set(trained)
         return trained
 
