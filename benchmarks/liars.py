@@ -34,7 +34,7 @@ from evenfed.core.errors import InputError
 from evenfed.core.server import Record, Update
 from evenfed.data.federation import federate
 from evenfed.fairness import Fairness
-from evenfed.simulate.divergence import divergence
+from evenfed.simulate.state import divergence
 from evenfed.simulate.initial_state import new_server
 from evenfed.simulate.loop import engine_for, rounds, start
 from evenfed.simulate.problem import Engine, EvalRequest, Problem, Task

@@ -300,5 +300,6 @@ def test_a_new_run_does_not_purge_the_log_of_an_earlier_one(tmp_path):
     options = {**CPU, "callbacks": TensorBoard(tmp_path), "out": tmp_path / "runs"}
     for rounds in (1, 2):
         evenfed.train(model(), clients(), rounds=rounds, **options)
+        time.sleep(1)  # TensorBoard's files are in order by the second
     assert scalars(first.with_name("seed-0-3"), "fairness/mean")[0] == [1, 2]
     assert not first.with_name("seed-0-4").exists()

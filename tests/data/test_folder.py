@@ -113,7 +113,7 @@ def test_a_folder_holds_one_kind_of_file(tmp_path: Path) -> None:
         read_folder(tmp_path)
     np.savez(tmp_path / "a.npz", x=X, y=Y)
     (tmp_path / "b.parquet").touch()
-    with pytest.raises(InputError, match="holds both"):
+    with pytest.raises(InputError, match="files of both kinds"):
         read_folder(tmp_path)
 
 

@@ -111,7 +111,7 @@ def test_a_stored_command_holds_no_token_or_password(monkeypatch):
     monkeypatch.setattr(sys, "argv", words)
     command = provenance()["command"]
     assert "s3cret" not in command and "7'" not in command
-    assert command.startswith("flwr-serverapp --insecure --token *** --token=*** --auth-password ***")
+    assert command.startswith("flwr-serverapp --insecure --token '***' '--token=***' --auth-password '***'")
     assert "mysql://ann:***@host/db" in command and command.endswith("--tokenizer words rounds=3")
 
 
