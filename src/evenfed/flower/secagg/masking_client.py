@@ -152,7 +152,8 @@ class ClientKeys:
             every_key += keys
         me = str(self.node)
         is_mine = self.public.get(me) == self.public_keys()
-        are_different = len(set(every_key)) == len(every_key)
+        different = set(every_key)
+        are_different = len(different) == len(every_key)
         if not (is_mine and are_different):
             raise InputError("the server passes on wrong keys")
 
