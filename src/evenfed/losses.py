@@ -38,7 +38,8 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     As torch has it, written out on a CPU: under vmap torch's own form imports its compiler, which takes two seconds.
     """
     shape = outputs.shape
-    are_classes = targets.dtype == torch.int64 and targets.shape == (*shape[:1], *shape[2:])
+    without_classes = (*shape[:1], *shape[2:])
+    are_classes = targets.dtype == torch.int64 and targets.shape == without_classes
     if not are_classes or not outputs.is_cpu:  # likelihoods of classes, what torch refuses, or a GPU
         return F.cross_entropy(outputs, targets, reduction="none")
     counts = targets != _IGNORED

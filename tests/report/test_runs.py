@@ -14,7 +14,7 @@ from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
 from evenfed.report.document import Report
 from evenfed.report.fill import filled, missing
-from evenfed.report.paired_tables import paired, same_average, unaveraged
+from evenfed.report.paired_tables import against_rivals, paired
 from reports import apart, figures_in, steady
 
 
@@ -106,9 +106,9 @@ def test_averaging_is_told_from_re_weighting(edited):
         steady(lambda label, seed: {"vred": 0.47, "semi_vred": 0.42}.get(label, 0.4))(label, seed, header, rounds)
 
     differences = Differences([read(edited(change))], True)
-    gap, *_ = same_average(differences).lines
+    gap, *_ = against_rivals("same-average", differences).lines
     assert (gap.entry, gap.part) == ("vred minus semi_vred", "mean") and gap.cells[0].value == pytest.approx(5)
-    gain, *_ = unaveraged(differences).lines
+    gain, *_ = against_rivals("unaveraged", differences).lines
     assert gain.entry == "semi_vred" and gain.cells[0].value == pytest.approx(2)  # minus FedAvg
 
 

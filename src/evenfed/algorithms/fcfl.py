@@ -45,9 +45,12 @@ class FCFL(Algorithm):
         if round.index >= self.minimax_rounds:
             return best_common_descent(gram), memory
         weights = plan.weights / plan.weights.sum()
-        length = (weights @ gram @ weights).clamp(min=0).sqrt()
-        path = round.lr * round.local_steps[plan.ids].double().mean()  # turns an update into a mean gradient
+        sq_length = weights @ gram @ weights
+        length = sq_length.clamp(min=0).sqrt()
+        steps = round.local_steps[plan.ids].double()
+        path = round.lr * steps.mean()  # turns an update into a mean gradient
         temperature = memory["temperature"]
         cooler = (temperature * self.cooling).clamp(min=self.floor)
-        flat = 0.1 * length / path <= temperature
-        return weights, {"temperature": torch.where(flat, cooler, temperature)}
+        is_flat = 0.1 * length / path <= temperature
+        temperature = torch.where(is_flat, cooler, temperature)
+        return weights, {"temperature": temperature}

@@ -43,7 +43,8 @@ class FedFV(Algorithm):
         if self.alpha > 0:
             first_kept = math.ceil((m - 1) * (1 - self.alpha))
         movable = ~torch.isin(index, ascending[first_kept:])
-        projected = rows[:m].clone()
+        originals = rows[:m]
+        projected = originals.clone()
         for j in ascending:  # the original δ_j, one after another, for all i at once
             others = movable & (index != j)
             projected = project_off_conflicts(projected, rows[j], gram, others)
@@ -54,5 +55,6 @@ class FedFV(Algorithm):
                 opposed = conflicts & (ages == age)
                 together = rows[opposed].sum(0)
                 mean = project_off_conflicts(mean, together, gram, opposed.any())
-        plain_mean = rows[:m].mean(0)
-        return rescaled_to_norm_of(mean[0], plain_mean, gram), memory
+        plain_mean = originals.mean(0)
+        mixture = rescaled_to_norm_of(mean[0], plain_mean, gram)
+        return mixture, memory

@@ -70,7 +70,10 @@ class FindingsBuilder:
         first = _only(first, shared_clients)
         others = [_only(entry, shared_clients) for entry in others]
         controls = [_only(entry, shared_clients) for entry in controls]
-        repeated = [entry for entry in controls if entry.label == FLOOR_LABEL]
+        repeated = [first]
+        for entry in controls:
+            if entry.label == FLOOR_LABEL:
+                repeated.append(entry)
         groups = {}
         for client, group in self.figures.groups.items():
             name = self.figures.clients[client]
@@ -80,7 +83,7 @@ class FindingsBuilder:
             folder=path,
             entries=(first, *others),
             controls=tuple(controls),
-            repeated=((first, *repeated),),
+            repeated=(tuple(repeated),),
             header=self._header(path.name, rounds),
             left_out=tuple(self.notes),
             origin=replace(origin, groups=groups, has_sizes=has_sizes),
@@ -136,9 +139,9 @@ class FindingsBuilder:
             by_round = dict(in_order)
             last = max(by_round)
         records = []
-        for number in range(self._first_round, last + 1):
-            record = self._record(number - self._first_round, by_round.get(number))
-            records.append(record)
+        for index, number in enumerate(range(self._first_round, last + 1)):
+            figures = by_round.get(number)
+            records.append(self._record(index, figures))
         return History(records, self.shares, self.last_rounds, judged_by=self.metric)
 
     def _record(self, index: int, figures: Vector | None) -> Record:
@@ -198,12 +201,14 @@ class FindingsBuilder:
         known = {entry.label: _known_clients(entry) for entry in entries}
         shared: _Mask = np.all(list(known.values()), axis=0)
         names = np.array(self.figures.clients)
-        judged: _Mask = np.any([_known_clients(entry, np.any) for entry in entries], axis=0)
+        known_somewhere = [_known_clients(entry, np.any) for entry in entries]
+        judged: _Mask = np.any(known_somewhere, axis=0)
         for label, own in known.items():
             absent = names[judged & ~own]
             if len(absent) == 0:
                 continue
-            number = f"{len(absent)} of {counted(int(judged.sum()), 'client')}, such as {absent[0]}"
+            clients = counted(int(judged.sum()), "client")
+            number = f"{len(absent)} of {clients}, such as {absent[0]}"
             if not self.drops_missing:
                 raise InputError(
                     f"{self.figures.sheet}: {label} has no figure for {number}. Add the rows, or compare only the "

@@ -36,9 +36,10 @@ class TensorBoard(Callback):
                 raise InputError(f"TensorBoard: {place} cannot be written ({error.strerror}); choose another") from None
             self.writers[run.run.name] = writer
             if run.round == 0:
-                options = configuration(run)
-                lines = [f"| {name} | {_cell(value)} |" for name, value in options.items()]
-                table = "\n".join(["| option | value |", "|---|---|", *lines])
+                lines = ["| option | value |", "|---|---|"]
+                for name, value in configuration(run).items():
+                    lines.append(f"| {name} | {_cell(value)} |")
+                table = "\n".join(lines)
                 writer.add_text("configuration", table, 0)
 
     def round(self, progress: Progress) -> None:

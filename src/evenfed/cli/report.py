@@ -65,8 +65,11 @@ def report(
     page = console()
     to_print = document if full or paper else document.in_brief()
     page.print(terminal.terminal(to_print, page, document.headlines))
-    shown = written.tables + [path for path in written.drawn if path.suffix == ".pdf"]
-    names = ", ".join(path.name for path in shown)
+    shown = [path.name for path in written.tables]
+    for path in written.drawn:
+        if path.suffix == ".pdf":
+            shown.append(path.name)
+    names = ", ".join(shown)
     if written.drawn:
         names += " (also .svg, .png)"
     page.print(f"\nWritten to {target}: {names}", markup=False)

@@ -67,8 +67,8 @@ class Heading:
         one_is_numbered = _are_numbers(columns) != _are_numbers(self.columns)
         if columns == self.columns or one_is_numbered:
             return
-        missing = [name for name in self.columns if name not in columns]
-        added = [name for name in columns if name not in self.columns]
+        missing = _absent(self.columns, columns)
+        added = _absent(columns, self.columns)
         differences = []
         if missing:
             differences.append(f"{_listed(missing)} missing")
@@ -91,19 +91,24 @@ def of_frame(frame: Any, where: str, target: Target) -> Table:
     if not names:
         raise InputError(f"{where}: a {type(frame).__name__} is no table; give a DataFrame with a target column")
     chosen = _targets_of(names, target, where)
-    labels = [frame.columns[names.index(name)] for name in chosen]
+    labels = []
+    for name in chosen:
+        place = names.index(name)
+        labels.append(frame.columns[place])
     if len(names) == len(chosen):
         raise InputError(f"{where}: the table has no column beside its target {_quoted(chosen)}; add features")
     features = features_of(frame.drop(columns=labels), where)
     for name in chosen:
         if names.count(name) > 1:
             raise _repeated(name, where)
+    first = chosen[0]
     if len(labels) == 1:
-        targets = _numbers(frame[labels[0]], f"column '{chosen[0]}'", where, is_target=True)
+        column = frame[labels[0]]
+        targets = _numbers(column, f"column '{first}'", where, is_target=True)
     else:
         targets = features_of(frame[labels], where, are_targets=True)
-    columns = tuple(name for name in names if name not in chosen)
-    return Table(features, targets, columns, chosen[0])
+    columns = _absent(names, chosen)
+    return Table(features, targets, tuple(columns), first)
 
 
 def features_of(frame: Any, where: str, are_targets: bool = False) -> Any:
@@ -182,10 +187,12 @@ def of_columns(columns: Mapping[str, Any], where: str, target: Target) -> Table:
         raise InputError(f"{where}: a table without columns; give one with a target column and inputs")
     chosen = _targets_of(names, target, where)
     inputs = {}
-    for name in names:
-        if name not in chosen:
-            inputs[name] = _column(columns[name], name, where)
-    answers = [_column(columns[name], name, where, is_target=True) for name in chosen]
+    for name in _absent(names, chosen):
+        inputs[name] = _column(columns[name], name, where)
+    answers = []
+    for name in chosen:
+        answer = _column(columns[name], name, where, is_target=True)
+        answers.append(answer)
     if not inputs:
         raise InputError(f"{where}: there is no column beside the target {_quoted(chosen)}; add inputs")
     targets = answers[0]
@@ -194,11 +201,12 @@ def of_columns(columns: Mapping[str, Any], where: str, target: Target) -> Table:
             raise InputError(f"{where}: target={list(chosen)}: each must be a column with one number per example")
         targets = _matrix(answers)
     values = list(inputs.values())
+    first = chosen[0]
     if all(column.ndim == 1 for column in values):
-        return Table(_matrix(values), targets, tuple(inputs), chosen[0])
+        return Table(_matrix(values), targets, tuple(inputs), first)
     if len(values) == 1:
-        return Table(values[0], targets, target=chosen[0])
-    return Table(inputs, targets, target=chosen[0])
+        return Table(values[0], targets, target=first)
+    return Table(inputs, targets, target=first)
 
 
 def _matrix(columns: Sequence[Any]) -> Tensor:
@@ -235,7 +243,7 @@ def _targets_of(names: Sequence[str], target: Target, where: str) -> tuple[str, 
     listed = ", ".join(names)
     if target is not None:
         chosen = (target,) if isinstance(target, str) else tuple(target)
-        absent = [name for name in chosen if name not in names]
+        absent = _absent(chosen, names)
         if absent or not chosen:
             raise InputError(f"{where}: there is no column {_quoted(absent)} for target=; the columns are {listed}")
         return chosen
@@ -245,6 +253,11 @@ def _targets_of(names: Sequence[str], target: Target, where: str) -> tuple[str, 
     question = f"{where}: which of the columns {listed} is to be predicted? Name it: evenfed.Client(..., target="
     error = InputError if usual else NoTargetError
     raise error(f"{question}'{names[-1]}')")
+
+
+def _absent(names: Sequence[str], among: Sequence[str]) -> list[str]:
+    """The names that are not among the others."""
+    return [name for name in names if name not in among]
 
 
 def _quoted(names: Sequence[str]) -> str:

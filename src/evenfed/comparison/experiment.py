@@ -347,7 +347,9 @@ def _federations(seeds: Any, data: TomlTable) -> tuple[int, ...]:
         return ()
     if "seed" in data:
         raise InputError("federations and data.seed: give one of them; federations are values of data.seed")
-    is_valid = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    is_valid = isinstance(seeds, list)
+    if is_valid:
+        is_valid = all(type(seed) is int and seed >= 0 for seed in seeds)
     if not is_valid or len(set(seeds)) < len(seeds):
         raise InputError(f"federations = {seeds!r}: give a list of different values of data.seed, such as [0, 1, 2]")
     return tuple(seeds)

@@ -71,6 +71,7 @@ class RoundsCounter:
         records: Sequence[Record],
         engine: str,
     ) -> None:
+        count = len(runs)
         done = records[0].index + 1
         total = runs[0].settings.rounds
         names = [run.name for run in runs]
@@ -89,13 +90,14 @@ class RoundsCounter:
         elapsed = time.monotonic() - self.began
         seconds = max(elapsed, 1e-9)
         rounds = done - self.rounds_before
-        pace = rounds * len(runs) / seconds
+        pace = rounds * count / seconds
         shown_pace = f"{pace:.0f} rounds/s"
-        seconds_left = (total - done) * len(runs) / pace
+        seconds_left = (total - done) * count / pace
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, pace=shown_pace)
         else:
-            line = f"round {done} of {total}, {counted(len(runs), 'run')}, {shown_pace}, {seconds_left:.0f} s left"
+            shown_runs = counted(count, "run")
+            line = f"round {done} of {total}, {shown_runs}, {shown_pace}, {seconds_left:.0f} s left"
             self._print(line, done / total)
 
     def _print(self, line: str, share: float) -> None:

@@ -385,7 +385,8 @@ class Comparison(Labelled[Result]):
         first = self.every[0]
         seeds = len(next(iter(self.results.values())))
         late = min(first.history.last_rounds, rounds)
-        clients = display.clients_in_words(len(first.client_names), _histories(self.every))
+        histories = _histories(self.every)
+        clients = display.clients_in_words(len(first.client_names), histories)
         title = display.title_of_comparison(len(self), seeds, rounds, clients, late)
         notes = [display.SPREAD_NOTE] if seeds > 1 else []
         for label, results in self.results.items():

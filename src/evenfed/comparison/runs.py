@@ -65,8 +65,11 @@ def refuse_repeated(runs: Sequence[Run], from_file: Collection[str] = ()) -> Non
 
     `from_file`: labels of an experiment's file, whose entries may equal each other.
     """
-    of_first_seed = [run for run in runs if run.settings.seed == runs[0].settings.seed]
-    spelled = [run for run in of_first_seed if _names_its_algorithm(run)]
+    first_seed = runs[0].settings.seed
+    spelled = []
+    for run in runs:
+        if run.settings.seed == first_seed and _names_its_algorithm(run):
+            spelled.append(run)
     for first, second in itertools.combinations(spelled, 2):
         if first.label in from_file and second.label in from_file:
             continue

@@ -29,7 +29,8 @@ def can_run(server: Server) -> bool:
         return False
     nobody = torch.zeros(0, dtype=torch.int64)
     nothing = torch.zeros(0, dtype=torch.float64)
-    return server.algorithm.terms(nobody, nothing, nothing, server.memory) is not None
+    terms = server.algorithm.terms(nobody, nothing, nothing, server.memory)
+    return terms is not None
 
 
 def combination(rows: Tensor, weights: Tensor) -> Tensor:
@@ -43,7 +44,8 @@ def combination(rows: Tensor, weights: Tensor) -> Tensor:
     fitted = solution @ scaled
     error = (fitted - weights).abs()
     allowed = _CLOSE * weights.abs().max()
-    if not bool((error <= allowed).all()):
+    is_close = error <= allowed
+    if not bool(is_close.all()):
         raise InputError("the algorithm's method `terms` does not give its weights; leave it out, or mend it")
     return solution / lengths
 
@@ -89,14 +91,16 @@ class RunningSums:
     def _rows(self, ids: Tensor, losses: Tensor) -> Tensor:
         """[k, m] the terms of these clients, divided by e to the shift, which grows if it must."""
         terms = self._terms(ids, losses)
-        if terms.exponents is None:
+        exponents = terms.exponents
+        if exponents is None:
             return terms.rows
-        largest = float(terms.exponents.max())
+        largest = float(exponents.max())
         if largest > self.shift:
             if self.sums is not None:
                 self.sums *= math.exp(self.shift - largest)
             self.shift = largest
-        return terms.rows * (terms.exponents - self.shift).exp()
+        factors = (exponents - self.shift).exp()
+        return terms.rows * factors
 
     def _terms(self, ids: Tensor, losses: Tensor) -> WeightTerms:
         server = self.server
@@ -113,13 +117,14 @@ class RunningSums:
         fold = Fold(opened)
         if self.sums is None:
             return fold
+        plan = opened.plan
+        round = opened.round
         weights = torch.zeros(len(server.sizes), dtype=torch.float64)
-        weights[opened.plan.ids] = opened.plan.weights
-        ids = opened.round.ids
-        rows = self._rows(ids, opened.round.losses)
-        factors = combination(rows, weights[ids])
+        weights[plan.ids] = plan.weights
+        rows = self._rows(round.ids, round.losses)
+        factors = combination(rows, weights[round.ids])
         total = factors.to(self.sums) @ self.sums
-        lengths = [self.norms[client] for client in opened.plan.ids.tolist()]
+        lengths = [self.norms[client] for client in plan.ids.tolist()]
         norms = torch.tensor(lengths, dtype=torch.float64)
         fold.take_sum(total, norms)
         return fold

@@ -93,7 +93,10 @@ def refuse_ignored(partition: str, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         if value is None or option in OPTIONS_OF[partition]:
             continue
-        users = [f"'{name}'" for name in PARTITIONS if option in OPTIONS_OF[name]]
+        users = []
+        for name in PARTITIONS:
+            if option in OPTIONS_OF[name]:
+                users.append(f"'{name}'")
         reason = f"{option} goes with {' or '.join(users)}"
         if partition == "natural" and option == "clients":
             reason = "natural clients are as many as there are owners"
@@ -117,7 +120,11 @@ def drawn_shares(count: int, labels: Rows | None, split: ArraySplit, owners: Any
     for attempt in range(draws):
         seed = split.seed + attempt
         shares = _drawn(count, labels, split, owners, seed)
-        large = [share for share in shares if not split.is_small(len(share.rows))]
+        large = []
+        for share in shares:
+            examples = len(share.rows)
+            if not split.is_small(examples):
+                large.append(share)
         if split.small == "keep" or len(large) == len(shares):
             return shares, seed
         if split.small == "drop" and large:

@@ -208,7 +208,9 @@ def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
     _refuse_missing(x[owners], f"owners: column '{owners}'")
     values = np.asarray(x[owners])
     if isinstance(x, Mapping):
-        return {name: column for name, column in x.items() if name != owners}, values
+        columns = dict(x)
+        del columns[owners]
+        return columns, values
     if hasattr(x, "remove_columns"):
         return x.remove_columns(owners), values
     return x.drop(columns=owners), values

@@ -243,7 +243,11 @@ def _without_unseen(draw: _Draw, settings: DataSettings) -> tuple[_Draw, _Draw]:
     if not settings.unseen:
         return draw, draw.only([])
     total = len(draw.splits)
-    judged = [k for k in range(total) if len(_judged_rows(draw.splits[k], settings))]
+    judged = []
+    for k, split in enumerate(draw.splits):
+        rows = _judged_rows(split, settings)
+        if len(rows) > 0:
+            judged.append(k)
     most = min(len(judged), total - 1)
     if settings.unseen > most:
         raise InputError(

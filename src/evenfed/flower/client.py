@@ -148,11 +148,13 @@ class Site:
         training = work.training(task, theta, buffers)
         store = self._store(context, task, "optimizer")
         moments = moments_at(store, task.index, training.local.optimizer, theta)
-        trained, snapshot = work.worker.weights_after(dataclasses.replace(training, moments=moments), 0)
+        with_moments = dataclasses.replace(training, moments=moments)
+        worker = work.worker
+        trained, snapshot = worker.weights_after(with_moments, 0)
         if moments is not None:
-            put_moments(store, task.index, work.worker.moments)
+            put_moments(store, task.index, worker.moments)
         trained_buffers = {}
-        for name, rows in work.worker.buffers().items():
+        for name, rows in worker.buffers().items():
             trained_buffers[name] = rows[0]
         layout = work.layout(message)
         records = {wire.ARRAYS: layout.arrays(ModelState(trained, trained_buffers))}
@@ -248,7 +250,8 @@ class Site:
         elif masked.means:
             loss = _loss_of_round(context, task)
         else:
-            loss = _kept_loss(self.measure(message, context), context, task)
+            reply = self.measure(message, context)
+            loss = _kept_loss(reply, context, task)
         algorithm = wire.algorithm_from(masked.algorithm)
         store = self._store(context, task, "memory")
         if wire.WEIGHED in message.content:

@@ -79,7 +79,9 @@ def round_line(
     'round 3/20: objective 0.41, worst hospital-2 (accuracy 83 %, loss before 0.54), dropped: none'
     """
     number = record.index + 1
-    of_all = "" if rounds is None else f"/{rounds}"
+    of_all = ""
+    if rounds is not None:
+        of_all = f"/{rounds}"
     parts = []
     if not math.isnan(record.objective):
         parts.append(f"objective {record.objective:.3g}")
@@ -171,13 +173,12 @@ def final_table(
     widths = [0] * len(rows[0])
     for row in rows:
         for column, cell in enumerate(row):
-            width = len(cell)
-            widths[column] = max(widths[column], width)
+            widths[column] = max(widths[column], len(cell))
     lines = []
     for row in rows:
-        padded: list[str] = []
-        for cell, width in zip(row, widths, strict=True):
-            aligned = cell.rjust(width) if padded else cell.ljust(width)
+        padded = [row[0].ljust(widths[0])]
+        for cell, width in zip(row[1:], widths[1:], strict=True):
+            aligned = cell.rjust(width)
             padded.append(aligned)
         line = "  ".join(padded)
         lines.append(line)
@@ -207,10 +208,10 @@ def _cell(value: float, form: str) -> str:
 def _served_worst(service: ClientHistory, metric: Metric) -> list[int]:
     """The clients with the worst figures; where none are known, with the highest losses."""
     figure = np.asarray(service.figure)
-    badness = -figure if metric.higher_is_better else figure
+    merit = metric.sign * figure
     if np.isnan(figure).all():
-        badness = np.asarray(service.loss)
-    order = np.argsort(-badness, kind="stable")  # NaN comes last
+        merit = -np.asarray(service.loss)
+    order = np.argsort(merit, kind="stable")  # NaN comes last
     worst: list[int] = order[:MOST_ROWS].tolist()
     return worst
 

@@ -94,14 +94,17 @@ class Participation:
         """Who is scored: of sites the same in every round; of a fleet those online, drawn as the next round's are."""
         if self.fleet_options.never_scored:
             return []
-        least = self.fleet_options.min_evaluate_nodes
+        options = self.fleet_options
+        least = options.min_evaluate_nodes
         share = self.settings.evaluate_participation
-        if self.fleet_options.is_fleet:
+        if options.is_fleet:
             self.roster.refresh_connected(grid)
             nodes = self._online(server.index)
             wanted = max(_part(share, len(nodes)), least)
             chosen = _sampled(nodes, server.seed, server.index, wanted)
-            self._ask_identity(grid, chosen, RoundClosing(self.fleet_options.quorum, len(chosen), len(chosen)))
+            count = len(chosen)
+            closing = RoundClosing(options.quorum, count, count)
+            self._ask_identity(grid, chosen, closing)
             positions = self._positions(chosen)
             has_test = self.roster.column("test")
             return [client for client in positions if has_test[client]]
@@ -217,7 +220,8 @@ class Participation:
         closing: RoundClosing,
     ) -> None:
         """Ask those of the nodes that are not known yet who they are."""
-        new = [node for node in nodes if node not in self.roster.identities]
+        roster = self.roster
+        new = [node for node in nodes if node not in roster.identities]
         if not new:
             return
         enough = closing.introductions(len(new))
@@ -225,11 +229,15 @@ class Participation:
         def has_enough() -> bool:
             if enough is None:
                 return False
-            answered = sum(node in self.roster.identities or node in self.roster.left_out for node in new)
-            usable = sum(node in self.roster.identities for node in new)
+            answered = 0
+            usable = 0
+            for node in new:
+                is_usable = node in roster.identities
+                usable += is_usable
+                answered += is_usable or node in roster.left_out
             return answered >= enough.answered or usable >= enough.usable
 
-        self.roster.ask_identity(grid, new, self.timeout, has_enough)
+        roster.ask_identity(grid, new, self.timeout, has_enough)
 
     def _positions(self, nodes: list[int]) -> list[int]:
         """The clients on these nodes, of those that hold their place."""

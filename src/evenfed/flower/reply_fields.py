@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
 from logging import WARNING
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from ..core.scalars import is_number
 from ..core.words import first_of
 from .logs import log
 
+Kind = TypeVar("Kind", MetricRecord, ArrayRecord)
 Facts = Mapping[str, Any]  # what a client tells of itself
 
 LARGEST_SIZE = 1e15  # of a client, in examples: sums of shares stay exact far beyond
@@ -68,17 +69,19 @@ def failure(error: Error, tell_errors: bool = False) -> str:
 
 def metrics(reply: Message) -> MetricRecord:
     """The reply's only record of metrics."""
-    records = [record for record in reply.content.values() if isinstance(record, MetricRecord)]
-    if len(records) != 1:
-        raise InputError(f"the reply holds {len(records)} records of metrics, not one")
-    return records[0]
+    return _only(reply, MetricRecord, "records of metrics")
 
 
 def model(reply: Message) -> ArrayRecord:
     """The reply's only model."""
-    records = [record for record in reply.content.values() if isinstance(record, ArrayRecord)]
+    return _only(reply, ArrayRecord, "models")
+
+
+def _only(reply: Message, kind: type[Kind], called: str) -> Kind:
+    """The reply's only record of a kind; `called`: several of them, in an error."""
+    records = [record for record in reply.content.values() if isinstance(record, kind)]
     if len(records) != 1:
-        raise InputError(f"the reply holds {len(records)} models, not one")
+        raise InputError(f"the reply holds {len(records)} {called}, not one")
     return records[0]
 
 
@@ -147,7 +150,10 @@ def _common(contents: list[RecordDict]) -> list[RecordDict]:
                 names.discard(name)
     reduced = []
     for content, record in zip(contents, records, strict=True):
-        kept = {name: record[name] for name in record if name in names}
+        kept = {}
+        for name, value in record.items():
+            if name in names:
+                kept[name] = value
         metrics_left = MetricRecord(kept)
         reduced.append(RecordDict({**content.array_records, "metrics": metrics_left}))
     return reduced

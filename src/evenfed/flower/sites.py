@@ -109,10 +109,13 @@ class Admission:
     def check_place(self, node: int, partition: int) -> None:
         """Refuse a site that claims another's place."""
         site = self.sites.get(node)
-        if site is not None and self.listed is not None and site.partition != partition:
+        if site is None or self.listed is None:
+            return
+        place = site.partition
+        if place != partition:
+            file = self.listed.path.name
             raise InputError(
-                f"it says partition-id={partition}, and {self.listed.path.name} gives it {site.partition}; "
-                f"start it with partition-id={site.partition}"
+                f"it says partition-id={partition}, and {file} gives it {place}; start it with partition-id={place}"
             )
 
     def believed(self, node: int, client: int, size: float) -> float:
@@ -126,8 +129,9 @@ class Admission:
             self.cut.add(client)
             clip = Clip(client, "size", reported=float(size), counted=float(site.largest))
             self._cuts.append(clip)
+            file = self.listed.path.name
             text = "client %s says %s training examples, and %s allows %s: those count"
-            log(WARNING, text, client, f"{size:g}", self.listed.path.name, site.largest)
+            log(WARNING, text, client, f"{size:g}", file, site.largest)
         return site.largest
 
     def noted(self, record: Record) -> Record:

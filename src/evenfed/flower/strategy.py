@@ -325,11 +325,16 @@ class FairStrategy(Strategy):
         self.participation.end_round(record.index)
         state.round = None
         state.record = None
-        log(INFO, "%s", round_line(record, self.settings.rounds, self.roster.name, self.journal.about.metric))
-        is_last = state.server.index >= self.settings.rounds
-        self.journal.clients = self.participation.newly_met(is_last) or self.journal.clients
-        self.journal.after_round(record, state.server, self.participation.resting.notes())
-        return score_metrics(record, self.journal.about.metric)
+        journal = self.journal
+        metric = journal.about.metric
+        rounds = self.settings.rounds
+        line = round_line(record, rounds, self.roster.name, metric)
+        log(INFO, "%s", line)
+        is_last = state.server.index >= rounds
+        newly_met = self.participation.newly_met(is_last)
+        journal.clients = newly_met or journal.clients
+        journal.after_round(record, state.server, self.participation.resting.notes())
+        return score_metrics(record, metric)
 
     def _drawn(self, state: StrategyState, grid: Grid) -> DrawnClients:
         """Who takes part in the server's next round."""
@@ -339,8 +344,8 @@ class FairStrategy(Strategy):
 
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
         """Meet the clients, and continue where the run was left."""
-        header = None if self.folder is None else self.folder.header()
-        earlier_clients = None if header is None else header.clients
+        stored = None if self.folder is None else self.folder.header()
+        earlier_clients = None if stored is None else stored.clients
         self.participation.resting.recall(self.journal.kept_notes())
         self.participation.begin(grid, earlier_clients)
         layout = self.roster.layout(arrays)
@@ -349,7 +354,8 @@ class FairStrategy(Strategy):
         caution = guard_caution(server)
         if caution is not None:
             log(WARNING, "%s", caution)
-        state = self.journal.begin(self._header(len(server.theta)), State(server), self.how, self._about())
+        header = self._header(len(server.theta))
+        state = self.journal.begin(header, State(server), self.how, self._about())
         self._started = StrategyState(state.server, layout)
         return self._started.arrays
 

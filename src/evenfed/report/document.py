@@ -12,9 +12,9 @@ from ..comparison.federations import in_words, title
 from ..comparison.storage.folder import RunFolder
 from ..comparison.storage.header import RunProvenance
 from ..comparison.storage.reading import read
-from . import averaged, beside_paper, each_client, expected, guard_tables, held_out, paper, several, unpadded
+from . import averaged, beside_paper, expected, guard_tables, held_out, paper, several, unpadded
 from .entry_settings import entry_settings
-from .every_run import runs
+from .every_run import each_client, is_of_one_run, runs
 from .inequality import groups, inequality
 from .over_clients import over_clients
 from .page import evidence, verdict
@@ -102,8 +102,8 @@ class Report:
             return replace(self, tables=self.tables[:1])
         (findings,) = self.findings
         tables = [brief(findings, all_by)]
-        if each_client.is_of_one_run(findings):
-            tables.insert(0, each_client.table(findings))
+        if is_of_one_run(findings):
+            tables.insert(0, each_client(findings))
         return replace(self, tables=tables)
 
     @classmethod
@@ -147,8 +147,8 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     last = Differences([findings], late=False)
     averages = not findings.is_of_one_round
     tables = [overview(findings, late=averages)]
-    if each_client.is_of_one_run(findings):
-        tables.append(each_client.table(findings))
+    if is_of_one_run(findings):
+        tables.append(each_client(findings))
     if averages:
         tables += _tables_at(late)
     tables += _tables_at(last)

@@ -9,7 +9,7 @@ from ..comparison.analysis.side_by_side import in_expectation
 from ..comparison.analysis.statistics import Differences
 from .columns import EXPECTED_WORST10, METRIC_COLUMNS
 from .notes import accuracy_note, fit_notes, is_alone
-from .paired_tables import paired, restated, same_average
+from .paired_tables import against_rivals, paired, restated
 from .table import Cell, Column, Line, Table
 from .tables import measured, name_of, when
 
@@ -83,5 +83,5 @@ def differences(comparisons: Sequence[Findings], late: bool, names: Sequence[str
     if shared is None:
         return []
     note = "In accuracies expected from class shares and recalls: the test sets' own noise is left out of both sides."
-    tables = (paired(shared, names), same_average(shared, names))
+    tables = (paired(shared, names), against_rivals("same-average", shared, names))
     return restated(tables, "expected", "expected accuracy", note)

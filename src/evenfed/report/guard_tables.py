@@ -108,10 +108,11 @@ def facts(findings: Findings) -> list[str]:
             continue
         rounds = sum(len(run.records) for run in entry.histories)
         worst = most_often(counts)[0]
-        reasons = [what for what in WHAT if counts[worst].times[what]]
+        of_worst = counts[worst]
+        reasons = [what for what in WHAT if of_worst.times[what]]
         sentences.append(
             f"{entry.label}: the guard held {len(counts)} of {len(names)} clients back, most often {names[worst]} "
-            f"({', '.join(reasons)}; {counts[worst].rounds} of {rounds} rounds)"
+            f"({', '.join(reasons)}; {of_worst.rounds} of {rounds} rounds)"
         )
     return sentences
 

@@ -96,7 +96,8 @@ def few_examples(judged_sizes: Sequence[int]) -> list[str]:
     if few == 0:
         return []
     verb = "is" if few == 1 else "are"
-    return [f"{few} of {counted(judged, 'client')} {verb} judged on fewer than 10 examples: `worst` depends on those."]
+    clients = counted(judged, "client")
+    return [f"{few} of {clients} {verb} judged on fewer than 10 examples: `worst` depends on those."]
 
 
 def measured_on(findings: Findings) -> str:
@@ -143,9 +144,12 @@ def fit_notes(findings: Findings) -> Sequence[str]:
     fits = [row.fit for row in findings.rows.values() if row.fit is not None]
     if not fits:
         return ()
-    good = [fit for fit in fits if fit.is_good]
-    classes = [_percent(fit.classes) for fit in good]
-    noise = [_percent(fit.noise) for fit in good]
+    classes = []
+    noise = []
+    for fit in fits:
+        if fit.is_good:
+            classes.append(_percent(fit.classes))
+            noise.append(_percent(fit.noise))
     sentences = [_EXPECTED]
     if noise and min(noise) >= 100:
         sentences.append("The noise of their small test sets alone explains all of the spread between clients.")
@@ -159,7 +163,10 @@ def fit_notes(findings: Findings) -> Sequence[str]:
 
 def _warning(findings: Findings) -> list[str]:
     """Which entries expected figures do not fit."""
-    misfits = [label for label, row in findings.rows.items() if row.fit is not None and not row.fit.is_good]
+    misfits = []
+    for label, row in findings.rows.items():
+        if row.fit is not None and not row.fit.is_good:
+            misfits.append(label)
     if not misfits:
         return []
     return [

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..comparison.analysis import configuration
 from ..comparison.analysis.entry_figures import LASTING
-from ..comparison.analysis.findings import BASELINE, Entry
+from ..comparison.analysis.findings import BASELINE, Entry, Findings
 from ..comparison.analysis.intervals import Difference
 from ..comparison.analysis.noise_floor import Chance
 from ..comparison.analysis.statistics import Differences
@@ -14,6 +14,12 @@ from .notes import EQUAL_DIFFERENCES, EQUAL_SEEDS, LASTING_NOTE, ONE_SEED, defin
 from .table import Cell, Column, Line, Table
 from .tables import compared_by, judged_by, metric_columns, name_of, title, when
 
+_HEADS = {
+    "same-average": "FedAvg with the same average",
+    "same-rate": "FedAvg with the same learning rate",
+    "undamped": "the same entry without smoothing",
+    "unaveraged": "the same entry without averaging",
+}
 _ON_THESE = {"better": "better on these federations", "worse": "worse on these federations"}
 _VERBS = {
     "better": "lifted",
@@ -30,15 +36,12 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
 
     With several federations the mean difference comes first, then each federation's under its name.
     """
-    tables = []
-    kinds = [paired]
+    tables = [paired(differences, names)]
     if differences.findings.origin is None:  # else no configuration is known
-        kinds += [same_average, same_rate, undamped, unaveraged]
-    for make in kinds:
-        table = make(differences, names)
-        if table is not None:
+        for kind in _HEADS:
+            table = against_rivals(kind, differences, names)
             tables.append(table)
-    return tables
+    return [table for table in tables if table is not None]
 
 
 def restated(tables: Iterable[Table | None], kind: str, measure: str, *notes: str) -> list[Table]:
@@ -65,54 +68,47 @@ def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:
     return _against(differences, names, rivals, "paired", head)
 
 
-def same_average(differences: Differences, names: Sequence[str] = ()) -> Table | None:
-    """Entries that deploy an average against FedAvg that deploys the same one: tells re-weighting from averaging."""
-    usual_rate = _rate(differences.findings.baseline)
-    fedavg_with = _fedavg_by_deployment(differences)
-    rivals = {}
-    for entry in differences.findings.entries:
-        average = entry.average
-        rival = fedavg_with.get((usual_rate, average))
-        if entry.method != BASELINE and average is not None and rival is not None:
-            rivals[entry.label] = rival
-    head = "Paired difference from FedAvg with the same average"
-    return _against(differences, names, rivals, "same-average", head)
+def against_rivals(kind: str, differences: Differences, names: Sequence[str] = ()) -> Table | None:
+    """Entries against one that differs in a single respect, which `kind` names.
+
+    `same-average`: FedAvg that deploys the same average; tells re-weighting from averaging. `same-rate`: FedAvg with
+    the entry's learning rate, if it is not FedAvg's; tells re-weighting from the rate. `undamped`: the same entry
+    without smoothed losses. `unaveraged`: the same without an average.
+    """
+    rivals = _rivals(kind, differences.findings)
+    head = f"Paired difference from {_HEADS[kind]}"
+    return _against(differences, names, rivals, kind, head)
 
 
-def same_rate(differences: Differences, names: Sequence[str] = ()) -> Table | None:
-    """Entries against FedAvg with their learning rate, if it is not FedAvg's: tells re-weighting from the rate."""
-    usual_rate = _rate(differences.findings.baseline)
-    fedavg_with = _fedavg_by_deployment(differences)
+def _rivals(kind: str, findings: Findings) -> Mapping[str, str]:
+    """Labels of entries, with the label of what each is compared with."""
+    if kind == "undamped":
+        return configuration.undamped(findings.configs)
+    if kind == "unaveraged":
+        return configuration.unaveraged(findings.configs)
+    usual_rate = _rate(findings.baseline)
+    fedavg_with = _fedavg_by_deployment(findings)
     rivals = {}
-    for entry in differences.findings.entries:
+    for entry in findings.entries:
         rate = _rate(entry)
+        if kind == "same-average":
+            is_compared = entry.average is not None
+            rate = usual_rate
+        else:
+            is_compared = rate != usual_rate
         rival = fedavg_with.get((rate, entry.average))
-        if entry.method != BASELINE and rate != usual_rate and rival is not None:
+        if entry.method != BASELINE and is_compared and rival is not None:
             rivals[entry.label] = rival
-    head = "Paired difference from FedAvg with the same learning rate"
-    return _against(differences, names, rivals, "same-rate", head)
+    return rivals
 
 
-def undamped(differences: Differences, names: Sequence[str] = ()) -> Table | None:
-    """Entries with smoothed losses against the same without: tells the damping from the re-weighting."""
-    rivals = configuration.undamped(differences.findings.configs)
-    head = "Paired difference from the same entry without smoothing"
-    return _against(differences, names, rivals, "undamped", head)
-
-
-def unaveraged(differences: Differences, names: Sequence[str] = ()) -> Table | None:
-    """Entries that deploy an average against the same without: what averaging does."""
-    rivals = configuration.unaveraged(differences.findings.configs)
-    head = "Paired difference from the same entry without averaging"
-    return _against(differences, names, rivals, "unaveraged", head)
-
-
-def _fedavg_by_deployment(differences: Differences) -> dict[tuple[float, float | None], str]:
+def _fedavg_by_deployment(findings: Findings) -> dict[tuple[float, float | None], str]:
     """FedAvg's entries by learning rate and average."""
     labels: dict[tuple[float, float | None], str] = {}
-    for entry in differences.findings.entries:
+    for entry in findings.entries:
         if entry.method == BASELINE:
-            labels.setdefault((_rate(entry), entry.average), entry.label)
+            deployment = (_rate(entry), entry.average)
+            labels.setdefault(deployment, entry.label)
     return labels
 
 

@@ -13,7 +13,7 @@ from ..comparison.analysis.statistics import Differences
 from ..fairness import FIGURES
 from . import expected
 from .beside_paper import paper_line
-from .columns import METRIC_COLUMNS, suppression_columns
+from .columns import METRIC_COLUMNS
 from .glance import at_a_glance
 from .notes import MOVED_NOTE, OSCILLATION_NOTE, definitions, floor_notes
 from .paired_tables import against_tables, controls
@@ -27,7 +27,7 @@ from .tables import (
     metric_columns,
     name_of,
     share,
-    suppression_cells,
+    suppression_table,
     when,
 )
 
@@ -196,25 +196,16 @@ def _spreads(entry: Entry, what: str, values: Array) -> list[Line]:
 def _suppression(comparisons: Sequence[Findings], late: bool) -> Table:
     """Table 2 over all federations: each client against itself under FedAvg."""
     first = comparisons[0]
-    lines = []
+    rows = {}
     for entry in first.everyone[1:]:
-        rows = [findings.rows[entry.label] for findings in comparisons]
-        cells = suppression_cells(pooled(rows), late)
-        line = Line(entry.label, cells, control=entry.is_control)
-        lines.append(line)
+        own = [findings.rows[entry.label] for findings in comparisons]
+        rows[entry.label] = pooled(own)
     note = (
         "In % of the clients, mean ± standard deviation over federations and seeds; "
         f"in brackets the mean {first.metric.change}."
     )
-    table = Table(
-        name=name_of("suppression", late),
-        title=f"Clients against FedAvg over {len(comparisons)} federations, {when(first, late)}",
-        columns=suppression_columns(first.metric),
-        digits=first.metric.digits,
-        lines=lines,
-        notes=definitions(note, *floor_notes(first)),
-    )
-    return table.with_best()
+    against = f"Clients against FedAvg over {len(comparisons)} federations"
+    return suppression_table(first, late, rows, against, note)
 
 
 def _training(comparisons: Sequence[Findings]) -> Table:

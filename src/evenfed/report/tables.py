@@ -1,6 +1,6 @@
 """A report's tables, free of any format: the paper's detailed table, its Table 2, an overview, every run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -250,12 +250,6 @@ def _figure(row: EntryFigures, late: bool, key: str, is_compared: bool) -> Cell:
 
 def suppression(findings: Findings, late: bool) -> Table:
     """The paper's Table 2: what happens to the clients FedAvg serves below and above its mean."""
-    lines = []
-    for entry in findings.everyone[1:]:
-        row = findings.rows[entry.label]
-        cells = suppression_cells(row, late)
-        line = Line(entry.label, cells, control=entry.is_control)
-        lines.append(line)
     baseline = figures_at(findings.rows[findings.baseline.label], late)
     worse, better = ("below", "above") if findings.metric.higher_is_better else ("above", "below")
     suffering, _ = baseline["suffering"]
@@ -265,9 +259,27 @@ def suppression(findings: Findings, late: bool) -> Table:
         f"clients {worse} {findings.baseline_name}'s mean with the same seed ({suffering:.1f} on average), improved "
         f"if they gain. Well-performing: clients {better} it ({well_performing:.1f}), degraded if they lose."
     )
+    against = f"Clients against {findings.baseline_name}"
+    return suppression_table(findings, late, findings.rows, against, note)
+
+
+def suppression_table(
+    findings: Findings,
+    late: bool,
+    rows: Mapping[str, EntryFigures],
+    head: str,
+    note: str,
+) -> Table:
+    """Table 2 of `rows`, by the entries' labels."""
+    lines = []
+    for entry in findings.everyone[1:]:
+        row = rows[entry.label]
+        cells = suppression_cells(row, late)
+        line = Line(entry.label, cells, control=entry.is_control)
+        lines.append(line)
     table = Table(
         name=name_of("suppression", late),
-        title=f"Clients against {findings.baseline_name}, {when(findings, late)}",
+        title=f"{head}, {when(findings, late)}",
         columns=suppression_columns(findings.metric),
         digits=findings.metric.digits,
         lines=lines,

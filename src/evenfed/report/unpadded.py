@@ -2,7 +2,7 @@
 
 from ..comparison.analysis.findings import Findings
 from ..comparison.analysis.statistics import Differences
-from .paired_tables import paired, restated, same_average, same_rate
+from .paired_tables import against_rivals, paired, restated
 from .table import Table
 from .tables import detailed
 
@@ -24,5 +24,7 @@ def differences(findings: Findings, late: bool) -> list[Table]:
     if unpadded is None:
         return []
     shared = Differences([unpadded], late)
-    tables = (paired(shared), same_average(shared), same_rate(shared))
+    tables = [paired(shared)]
+    for kind in ("same-average", "same-rate"):
+        tables.append(against_rivals(kind, shared))
     return restated(tables, "unpadded", _WITHOUT, _NOTE)

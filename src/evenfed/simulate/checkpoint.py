@@ -54,12 +54,14 @@ def save(state: State, path: Path, texts: Mapping[str, str] = MappingProxyType({
         tensors[f"notes.{name}"] = note.clone()  # may be a tensor of the state, which safetensors refuses to see twice
     if server.past is not None:
         _add(tensors, "past", vars(server.past))
+    optimizer = _add_optimizer(tensors, server)
+    layout = [server.layout.names, server.layout.shapes]
     metadata = {
         **texts,
         "format": str(FORMAT),
         "index": str(server.index),
-        "optimizer": json.dumps(_add_optimizer(tensors, server)),
-        "layout": json.dumps([server.layout.names, server.layout.shapes]),
+        "optimizer": json.dumps(optimizer),
+        "layout": json.dumps(layout),
     }
     _write(path, _on_host(tensors), metadata)
 
@@ -190,10 +192,12 @@ def _checksum(tensors: Tensors, texts: Mapping[str, str]) -> str:
     digest = hashlib.sha256()
     for name, text in sorted(texts.items()):
         if name != "sha256":
-            digest.update(f"{name}={text};".encode())
+            assignment = f"{name}={text};"
+            digest.update(assignment.encode())
     for name, tensor in sorted(tensors.items()):
         shape = list(tensor.shape)
-        digest.update(f"{name}:{tensor.dtype}{shape};".encode())
+        heading = f"{name}:{tensor.dtype}{shape};"
+        digest.update(heading.encode())
         content = tensor.contiguous().reshape(-1).view(torch.uint8)
         digest.update(content.numpy().data)
     return digest.hexdigest()

@@ -20,6 +20,8 @@ from .layers.recurrent import wherever_weights_lie
 from .problem import Problem, private_copy
 
 _ROWS_AT_ONCE = 1024
+_UNSEEN = "unseen"  # clients that do not train
+_CENTRAL = "central"  # the common test set
 _OF_A_GPU = "device-side assert"  # after it, a GPU carries out nothing any more
 
 Measure = Callable[[Inputs, Tensor], object]
@@ -47,17 +49,17 @@ def naming_clients(problem: Problem) -> Iterator[None]:
 def first_fault(problem: Problem) -> str | None:
     """The first client on whose examples the model fails, the example if there is one, and the error."""
     model = private_copy(problem.model).eval()
-    names = problem.client_names
-    scored: Functions = (problem.loss,)
+    trained: Functions = (problem.loss,)
+    scored = trained
     if problem.score is not None:
         scored = (problem.loss, problem.score)
     pools = [
-        (problem.train, (problem.loss,), lambda client: f"client {names[client]}, train"),
-        (problem.judged, scored, lambda client: f"client {names[client]}, test"),
-        (problem.unseen, scored, lambda client: f"unseen client {client}"),
-        (problem.test, scored, lambda client: "test"),
+        ("train", problem.train, trained),
+        ("test", problem.judged, scored),
+        (_UNSEEN, problem.unseen, scored),
+        (_CENTRAL, problem.test, scored),
     ]
-    for pool, functions, whose in pools:
+    for kind, pool, functions in pools:
         if pool is None:
             continue
         measure = _measure_of(model, functions)
@@ -65,9 +67,19 @@ def first_fault(problem: Problem) -> str | None:
             fault = _fault_of(pool, client, measure)
             if fault is not None:
                 where, error = fault
+                whose = _whose(problem, kind, client)
                 cure = _cure(model, error)
-                return f"{whose(client)}: the model fails{where} ({type(error).__name__}: {first_line(error)}); {cure}"
+                return f"{whose}: the model fails{where} ({type(error).__name__}: {first_line(error)}); {cure}"
     return None
+
+
+def _whose(problem: Problem, kind: str, client: int) -> str:
+    """Whose examples these are."""
+    if kind == _CENTRAL:
+        return "test"
+    if kind == _UNSEEN:
+        return f"unseen client {client}"
+    return f"client {problem.client_names[client]}, {kind}"
 
 
 def _measure_of(model: nn.Module, functions: Functions) -> Measure:
@@ -116,8 +128,11 @@ def _failing_example(start: int, end: int, error_in: Callable[[int, int], Except
 
 
 def _cure(model: nn.Module, error: Exception) -> str:
-    embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    if isinstance(error, IndexError) and embeddings:
-        entries = min(embedding.num_embeddings for embedding in embeddings)
+    sizes = []
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            sizes.append(module.num_embeddings)
+    if isinstance(error, IndexError) and sizes:
+        entries = min(sizes)
         return f"the smallest nn.Embedding has {entries} entries, so its inputs must lie in 0 .. {entries - 1}"
     return "correct or drop the example, or mend the model or the loss"

@@ -49,7 +49,8 @@ def class_totals(pool: Pool, classes: int, ids: Tensor) -> Tensor:
     """[classes] how many examples these clients have of each, on the CPU."""
     targets = pool.targets
     if len(ids) < len(pool.sizes):
-        targets = targets[pool.rows(ids).to(targets.device)]
+        rows = pool.rows(ids).to(targets.device)
+        targets = targets[rows]
     return targets.bincount(minlength=classes).cpu()
 
 
@@ -73,7 +74,8 @@ def add_by_client(totals: Tensor, values: Tensor, owners: Tensor) -> None:
     for run in range(runs):
         for column in range(columns):
             total = totals[run, :, column]
-            total.index_add_(0, owners, values[run, :, column])
+            value = values[run, :, column]
+            total.index_add_(0, owners, value)
 
 
 def add_by_class(totals: Tensor, values: Tensor, targets: Tensor) -> None:

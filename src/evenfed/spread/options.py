@@ -121,8 +121,9 @@ def _slurm_options(written: str) -> dict[str, str | int]:
         if key not in _SLURM_OPTIONS:
             raise unknown("option of slurm", key, _SLURM_OPTIONS)
         kind = _SLURM_OPTIONS[key]
-        if not equals or not value or (kind is int and not value.isdigit()):
-            wanted = "a whole number" if kind is int else "a name"
+        is_whole = kind is int
+        if not equals or not value or (is_whole and not value.isdigit()):
+            wanted = "a whole number" if is_whole else "a name"
             raise InputError(f"cluster='{SLURM}:{written}': {key} is {wanted}, such as {SLURM}:partition=gpu,time=60")
         options[key] = kind(value)
     executor = options.get("executor", SLURM)

@@ -50,7 +50,8 @@ def _twins(configs: Labelled, option: str, usual: Any) -> dict[str, str]:
     usual_ones = []
     for label, config in configs.items():
         rests[label] = without(config, option, "seed")
-        if config["train"].get(option) == usual:
+        value = config["train"].get(option)
+        if value == usual:
             usual_ones.append(label)
     twins: dict[str, str] = {}
     for label, rest in rests.items():
@@ -69,8 +70,10 @@ def differences(stored: Configuration, current: Configuration) -> list[str]:
         differs = old != new
         if place == "train.participation" and type(old) is not type(new):
             differs = True  # 1 is one client and 1.0 is every client
-        if place == "train.guard":
-            differs = (old or "off") != (new or "off")  # older versions had none, and did not say so
+        if place == "train.guard":  # older versions had none, and did not say so
+            stored_guard = old or "off"
+            current_guard = new or "off"
+            differs = stored_guard != current_guard
         if place == "data.path" and old and new:
             differs = not _same_folder(Path(old), Path(new))
         if differs:

@@ -1,7 +1,7 @@
 """Groups inside clients: how well, and how differently, a model serves them; with rates as fairlearn defines them."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 EVERYONE = "all"
 DIFFERENCE = "difference"
-_Flags = NDArray[np.bool_]
 _LOSSES = {**losses.NAMED, **{name_of(loss): loss for loss in losses.NAMED.values()}}
 _SCORES = {**scores.NAMED, **{name_of(score): score for score in (scores.top1, scores.binary)}}
 
@@ -63,7 +62,11 @@ class GroupMetric:
         has_logits = loss is losses.binary or score is scores.binary
         if metric.name == scores.AUROC.name:
             return cls(metric, scores.auroc, whole_client=True, has_logits=has_logits)
-        function: Any = {ACCURACY: score, LOSS: loss}.get(metric)
+        function: Any = None
+        if metric == ACCURACY:
+            function = score
+        elif metric == LOSS:
+            function = loss
         is_noted = config["data"]["name"] != OWN_DATA or "loss" in named  # older versions saved without
         if function is None or not is_noted:
             raise InputError(
@@ -77,27 +80,39 @@ class GroupMetric:
         if not self.whole_client:
             values = per_example(self.function(outputs, targets))
             return float(values.double().mean())
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # scikit-learn's, about groups with one class
-                return float(self.function(outputs.cpu().numpy(), targets.cpu().numpy()))
-        except ValueError:
-            return float("nan")
+        all_outputs = outputs.cpu().numpy()
+        all_targets = targets.cpu().numpy()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn's, about groups with one class
+            try:
+                value = self.function(all_outputs, all_targets)
+            except ValueError:
+                return float("nan")
+        return float(value)
 
-    def classes(self, outputs: Any, targets: Tensor) -> tuple[_Flags, _Flags] | None:
-        """Whether each example is, and is predicted to be, of the second of two classes; None of anything else."""
+    def rates(self, outputs: Any, targets: Tensor) -> dict[str, float]:
+        """How often the second of two classes is predicted: at all, where it is right, and where it is wrong.
+
+        Empty where there are not two classes.
+        """
         if not isinstance(outputs, Tensor) or outputs.ndim > 2:
-            return None
+            return {}
         columns = outputs.reshape(len(outputs), -1)
-        if columns.shape[1] == 1 and self.has_logits:
+        width = columns.shape[1]
+        are_classes = targets.ndim == 1 and not targets.is_floating_point()
+        if width == 1 and self.has_logits:
             is_positive = targets.flatten() > 0.5
             is_predicted = columns[:, 0] > 0
-        elif columns.shape[1] == 2 and targets.ndim == 1 and not targets.is_floating_point():
+        elif width == 2 and are_classes:
             is_positive = targets == 1
             is_predicted = columns.argmax(1) == 1
         else:
-            return None
-        return is_positive.cpu().numpy(), is_predicted.cpu().numpy()
+            return {}
+        return {
+            "selection_rate": _share(is_predicted),
+            "tpr": _share(is_predicted[is_positive]),
+            "fpr": _share(is_predicted[~is_positive]),
+        }
 
 
 @dataclass(frozen=True)
@@ -135,14 +150,16 @@ class _Judged:
 
     def figures(self, metric: GroupMetric, group: Any) -> dict[str, float]:
         """Of the examples of one group."""
-        rows = torch.from_numpy(np.flatnonzero(self.groups == group)).to(self.targets.device)
+        is_member = self.groups == group
+        members = np.flatnonzero(is_member)
+        rows = torch.from_numpy(members).to(self.targets.device)
         outputs = trees.rows(self.outputs, rows)
         targets = self.targets[rows]
-        figures = {"examples": len(rows), metric.metric.name: metric.of(outputs, targets)}
-        classes = metric.classes(outputs, targets)
-        if classes is not None:
-            figures |= _rates(*classes)
-        return figures
+        return {
+            "examples": len(rows),
+            metric.metric.name: metric.of(outputs, targets),
+            **metric.rates(outputs, targets),
+        }
 
 
 def _by_position(clients: ClientsLike, run_names: Sequence[str]) -> dict[int, Client]:
@@ -186,8 +203,9 @@ def table(
     for position, client in _by_position(clients, run_names).items():
         if client.groups is not None:
             name = run_names[position]
-            judged[name] = _Judged.of(model_of(position), client, name)
-            examples = len(judged[name].targets)
+            of_client = _Judged.of(model_of(position), client, name)
+            judged[name] = of_client
+            examples = len(of_client.targets)
             if run_sizes is not None and examples != run_sizes[position]:
                 raise InputError(
                     f"client {name} has {examples} test examples and had {run_sizes[position]} in the run; give the "
@@ -203,36 +221,34 @@ def table(
 
 
 def _rows(name: str, judged: _Judged, metric: GroupMetric) -> list[dict[str, Any]]:
-    by_group = {group: judged.figures(metric, group) for group in np.unique(judged.groups)}
-    rows = []
-    for group, figures in by_group.items():
+    rows: list[dict[str, Any]] = []
+    for group in np.unique(judged.groups):
+        figures = judged.figures(metric, group)
         rows.append({"client": name, "group": group, **figures})
-    between: dict[str, float] = {}
-    for column in rows[0].keys() - {"client", "group"}:
-        between[column] = _largest_gap([figures[column] for figures in by_group.values()])
-    between["examples"] = len(judged.targets)
-    if "tpr" in between:
-        between["equalised_odds"] = max(between["tpr"], between["fpr"])
-    rows.append({"client": name, "group": DIFFERENCE, **between})
+    difference: dict[str, Any] = {"client": name, "group": DIFFERENCE}
+    for column in rows[0]:
+        if column not in difference:
+            difference[column] = _largest_gap(column, rows)
+    difference["examples"] = len(judged.targets)
+    if "tpr" in difference:
+        difference["equalised_odds"] = max(difference["tpr"], difference["fpr"])
+    rows.append(difference)
     return rows
 
 
-def _rates(is_positive: _Flags, is_predicted: _Flags) -> dict[str, float]:
-    """How often the second class is predicted: at all, where it is right, and where it is wrong."""
-    return {
-        "selection_rate": _share(is_predicted),
-        "tpr": _share(is_predicted[is_positive]),
-        "fpr": _share(is_predicted[~is_positive]),
-    }
+def _share(flags: Tensor) -> float:
+    """Of flags that are set; NaN if there are none."""
+    shares = flags.cpu().double()
+    return float(shares.mean())
 
 
-def _share(flags: _Flags) -> float:
-    return float(flags.mean()) if len(flags) else float("nan")
-
-
-def _largest_gap(figures: Sequence[float]) -> float:
+def _largest_gap(column: str, rows: Sequence[Mapping[str, Any]]) -> float:
     """Between any two groups; NaN if fewer than two have a figure."""
-    known = [figure for figure in figures if not np.isnan(figure)]
+    known: list[float] = []
+    for row in rows:
+        figure = row[column]
+        if not np.isnan(figure):
+            known.append(figure)
     if len(known) < 2:
         return float("nan")
     return max(known) - min(known)

@@ -123,12 +123,16 @@ class Header:
         if before is None:
             return dataclasses.replace(self, provenance=current, resumed_at=[at])
         started_at = before.resumed_at[-1] if before.resumed_at else 0
-        sessions = [*before.earlier, {"from_round": started_at, **before.provenance}]
+        last_session = {"from_round": started_at, **before.provenance}
+        earlier = []
+        for session in (*before.earlier, last_session):
+            if session["from_round"] < at:
+                earlier.append(session)
         return dataclasses.replace(
             self,
             provenance=current,
             resumed_at=[*before.resumed_at, at],
-            earlier=[session for session in sessions if session["from_round"] < at],
+            earlier=earlier,
         )
 
     @property

@@ -157,9 +157,9 @@ class LiveProgress:
         if self.is_complete:
             return "The run has finished." if number == 1 else f"All {number} runs have finished."
         running = [run for run in self.runs if not run.is_complete]
-        rounds = sorted(run.rounds for run in running)
-        least = rounds[0]
-        most = rounds[-1]
+        rounds = [run.rounds for run in running]
+        least = min(rounds)
+        most = max(rounds)
         planned = running[0].header.rounds
         at = f"round {most}" if least == most else f"rounds {least} to {most}"
         clock = datetime.fromtimestamp(self.written_at).strftime("%H:%M:%S")

@@ -154,6 +154,7 @@ def check_records(records: Sequence[Record], clients: int, classes: int | None) 
         if recalls is not None and recalls.shape != (classes or recalls.size,):
             raise ValueError(f"{place}: recalls of shape {recalls.shape} for {classes} classes")
         held = [clip.client for clip in record.clipped]
-        for client in (*record.dropped, *record.caused_by, *held):
+        named = (*record.dropped, *record.caused_by, *held)
+        for client in named:
             if not 0 <= client < clients:
                 raise ValueError(f"{place}: client {client} of {clients}")

@@ -337,9 +337,12 @@ def _check_names(facts: Mapping[int, wire.Values], report: CheckReport) -> None:
         if name in first:
             report.fault(f"it is called '{name}', as site {first[name]} is; give each site a name of its own", site)
         first.setdefault(name, site)
-    untested = [node - 1 for node, known in facts.items() if not known["test"]]
+    untested = []
+    for node, known in facts.items():
+        if not known["test"]:
+            untested.append(str(node - 1))
     if untested and len(untested) < len(facts):
-        listed = ", ".join(str(site) for site in untested)
+        listed = ", ".join(untested)
         report.notes.append(f"sites without test examples, which have no accuracy: {listed}")
     elif untested:
         report.notes.append("no site has test examples: there will be no accuracies")

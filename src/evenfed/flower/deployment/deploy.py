@@ -191,15 +191,17 @@ def _write(folder: OutputFolder, chosen: DeploymentSpec) -> None:
     if chosen.signed:
         _release_key(folder)
     server = folder.below("server")
-    for name, hosts in (("proxy", [chosen.host]), ("superlink", LOOPBACK)):
+    hosts_of = {"proxy": [chosen.host], "superlink": LOOPBACK}
+    for name, hosts in hosts_of.items():
         key = certificates.new_key()
         certificate = certificates.certificate(name, hosts, key, issuer, issuer_key)
         server.write_private(f"{name}.key", certificates.pem(key))
         server.write(f"{name}.crt", certificates.pem(certificate))
+    authority = certificates.pem(issuer)
+    registered = server.below("sites")
     places = []
     for partition, site in enumerate(chosen.sites):
         own = folder.below(f"sites/{site}")
-        registered = server.below("sites")
         if registered.has(f"{site}.pub") and not own.has("key.pub"):  # its folder was sent away: its key stays
             own.write("key.pub", registered.read(f"{site}.pub"))
         public = _site_keys(own, site)
@@ -207,13 +209,13 @@ def _write(folder: OutputFolder, chosen: DeploymentSpec) -> None:
         places.append(_place(partition, site, public))
         node_config = f"partition-id={partition} num-partitions={len(chosen.sites)}"
         own.write("site.env", f"NODE_CONFIG='{node_config}'\n")
-        own.write("ca.crt", certificates.pem(issuer))
+        own.write("ca.crt", authority)
         if chosen.signed:
             own.write("trusted.yaml", folder.read("trusted.yaml"))
         _write_texts(own, SITE_FILES, _words(chosen, site))
     server.write("sites.toml", "\n".join(places))
     server.write("config.toml", CONFIG)
-    server.write("ca.crt", certificates.pem(issuer))
+    server.write("ca.crt", authority)
     words = _words(chosen)
     _write_texts(server, SERVER_FILES, words)
     words["REPEAT"] = _repeated(folder, chosen)

@@ -170,10 +170,11 @@ class Fair(FedAvg):
 
     def summary(self) -> None:
         """Log what is run."""
+        keys = self.keys
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
-        log(INFO, "\t│\t├── loss: '%s' of %s replies", self.keys.loss, self.keys.loss_in)
-        better = "higher" if self.keys.higher_is_better else "lower"
-        log(INFO, "\t│\t├── size: '%s', score: '%s' (%s is better)", self.keys.size, self.keys.score, better)
+        log(INFO, "\t│\t├── loss: '%s' of %s replies", keys.loss, keys.loss_in)
+        better = "higher" if keys.higher_is_better else "lower"
+        log(INFO, "\t│\t├── size: '%s', score: '%s' (%s is better)", keys.size, keys.score, better)
         log(INFO, "\t│\t├── rounds: %s, trips per round: %s", self.rounds or "as given to start", self.trips)
         self.journal.log_start()
         super().summary()
@@ -236,14 +237,17 @@ class Fair(FedAvg):
         config[ASKED] = self.keys.loss
         messages = {}
         for message in sorted(self._tasks(server_round, arrays, config, grid), key=RECEIVER):
-            position = self.clients.place(message.metadata.dst_node_id)
+            position = self.clients.place(RECEIVER(message))
             messages[position] = message
         unmeasured: Mapping[int, str] = {}
         if self.trips == 3 or self.keys.loss_in == "evaluate":
             unmeasured = self._ask_losses(messages, arrays, config, grid)
         drawn = sorted(messages)
         known = self._reader.losses
-        losses = {position: known[position] for position in drawn if position in known}
+        losses = {}
+        for position in drawn:
+            if position in known:
+                losses[position] = known[position]
         self._reader.losses = {}
         self._round = ForeignRound(drawn, losses)
         if self.keys.loss_in == "evaluate" and self.algorithm.uses_losses:
@@ -266,7 +270,8 @@ class Fair(FedAvg):
         least = max(self.min_train_nodes, self.min_available_nodes)
         awake = self._sampling.awake(grid, server_round - 1, least)
         least_as_given = self.min_train_nodes
-        self.min_train_nodes = self._sampling.draw(len(list(awake.get_node_ids())), self.fraction_train, least_as_given)
+        online = list(awake.get_node_ids())
+        self.min_train_nodes = self._sampling.draw(len(online), self.fraction_train, least_as_given)
         try:
             return super().configure_train(server_round, arrays, config, awake)
         finally:
@@ -284,8 +289,9 @@ class Fair(FedAvg):
         contents = self._reader.updates(replies, round, state)
         for position, reason in round.failures.items():
             log(WARNING, "round %s: %s is dropped: %s", server_round, self.clients.name(position), reason)
-        if not any(self.clients.sizes):  # nobody has ever replied
-            self._record = skipped(state.skipped, len(self.clients.sizes), round.failures)
+        sizes = self.clients.sizes
+        if not any(sizes):  # nobody has ever replied
+            self._record = skipped(state.skipped, len(sizes), round.failures)
             state.skipped += 1
             return None, None
         before = state.sized(self.clients.counts())
@@ -327,7 +333,7 @@ class Fair(FedAvg):
         least = max(self.min_evaluate_nodes, self.min_available_nodes)
         awake = self._sampling.awake(grid, server_round - 1, least)
         messages = list(super().configure_evaluate(server_round, self.deployed, config, awake))
-        self._asked_scores = [self.clients.place(message.metadata.dst_node_id) for message in messages]
+        self._asked_scores = [self.clients.place(RECEIVER(message)) for message in messages]
         self._sampling.enough = self._sampling.closing.scores(len(messages))
         return messages
 
@@ -348,20 +354,25 @@ class Fair(FedAvg):
     def _end_round(self, record: Record, scores: dict[int, float]) -> None:
         """Complete the record and write it down."""
         clients = len(self.clients.sizes)
-        (record,) = over([self.admission.noted(record)], clients)
+        metric = self.keys.metric
+        noted = self.admission.noted(record)
+        (record,) = over([noted], clients)
         if scores:
             column = np.full(clients, np.nan)
             for position, score in scores.items():
                 column[position] = score
-            field = "test_losses" if self.keys.metric.is_loss else "accuracy"
+            field = "test_losses" if metric.is_loss else "accuracy"
             record = record.but(**{field: column})
         central = None
         if self.evaluate_fn is not None:
-            central = numbers_of(self.evaluate_fn(record.index + 1, self.deployed))
-        record = record.but(central=central, seconds=time.perf_counter() - self._began)
+            given = self.evaluate_fn(record.index + 1, self.deployed)
+            central = numbers_of(given)
+        seconds = time.perf_counter() - self._began
+        record = record.but(central=central, seconds=seconds)
         self._record = None
         self._sampling.end_round(record.index)
-        log(INFO, "%s", round_line(record, self.rounds, self.clients.name, self.keys.metric))
+        line = round_line(record, self.rounds, self.clients.name, metric)
+        log(INFO, "%s", line)
         self._fair_journal.after_round(record, self._reader.losses)
 
     def _ask_losses(
@@ -377,8 +388,9 @@ class Fair(FedAvg):
         questions = []
         for position, message in messages.items():
             if position not in self._reader.losses:
-                node = message.metadata.dst_node_id
-                questions.append(Message(content, dst_node_id=node, message_type=kind))
+                node = RECEIVER(message)
+                question = Message(content, dst_node_id=node, message_type=kind)
+                questions.append(question)
         self._sampling.enough = self._sampling.closing.losses(len(questions), len(messages) - len(questions))
         replies = self._sampling.ask(grid, questions, self.timeout)
         return self._reader.asked_losses(replies, list(messages))

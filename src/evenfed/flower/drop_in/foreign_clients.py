@@ -56,15 +56,17 @@ class ReportKeys:
         return Metric(name=self.score, higher_is_better=self.higher_is_better)
 
     def check(self, trips: int) -> None:
-        for option, name in (("loss_from", self.loss), ("size_from", self.size), ("score_from", self.score)):
+        names = {"loss_from": self.loss, "size_from": self.size, "score_from": self.score}
+        for option, name in names.items():
             if not isinstance(name, str) or not name:
                 raise InputError(f"{option}={name!r}: give the name of a metric that clients report")
         check_choice("loss_in", self.loss_in, get_args(LossIn))
         if self.loss_in == "evaluate" and trips == 1:
             raise InputError("trips=1 asks for no evaluation, loss_in='evaluate' reads it; use trips=2 or 3")
         ends = unwrapped(self.score_range)
-        is_pair = isinstance(ends, tuple | list) and len(ends) == 2 and all(map(is_number, ends))
-        if not is_pair or not ends[0] < ends[1]:
+        is_pair = isinstance(ends, tuple | list) and len(ends) == 2
+        are_numbers = is_pair and all(map(is_number, ends))
+        if not are_numbers or not ends[0] < ends[1]:
             raise InputError(f"score_range={self.score_range!r}: give the lowest and the highest score, as in (0, 1)")
         if self.score_higher_is_better is not None:
             reply_fields.check_flag("score_higher_is_better", self.score_higher_is_better)

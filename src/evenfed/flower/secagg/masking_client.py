@@ -152,7 +152,8 @@ class ClientKeys:
             every_key += keys
         me = str(self.node)
         is_mine = self.public.get(me) == self.public_keys()
-        are_different = len(set(every_key)) == len(every_key)
+        different = set(every_key)
+        are_different = len(different) == len(every_key)
         if not (is_mine and are_different):
             raise InputError("the server passes on wrong keys")
 
@@ -204,8 +205,9 @@ class ClientKeys:
         number = int(order["sum"])
         gave = set(order["gave"])
         absent = set(order["absent"])
-        participation = set(self.asked.pop(str(number), ()))
-        if gave & absent or not gave | absent <= participation:
+        asked = self.asked.pop(str(number), ())
+        is_of_sum = gave | absent <= set(asked)
+        if gave & absent or not is_of_sum:
             raise InputError("shares that do not belong to an open sum: refused")
         if len(gave) < self.threshold:
             count = len(gave)
@@ -213,11 +215,11 @@ class ClientKeys:
         shares = {}
         for owner, parts in self.shares.items():
             of_seed, of_key = parts[number]
-            if int(owner) in gave:
+            node = int(owner)
+            if node in gave:
                 shares[owner] = of_seed
-            if int(owner) in absent:
+            if node in absent:
                 shares[owner] = of_key
-        for parts in self.shares.values():
             parts[number] = ["", ""]
         return shares
 
@@ -227,8 +229,8 @@ class ClientKeys:
 
     def _unboxed(self, source: str, box: str) -> Parts:
         lock, public = self._box_keys(source)
-        me = str(self.node)
-        content = mask_crypto.unsealed(lock, public, _bytes(box), self._context(source, me))
+        context = self._context(source, str(self.node))
+        content = mask_crypto.unsealed(lock, public, _bytes(box), context)
         parts: Parts = json.loads(content)
         for of_seed, of_key in parts:
             _bytes(of_seed)

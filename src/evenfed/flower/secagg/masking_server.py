@@ -105,10 +105,13 @@ class Session:
 
     def end_shares(self, answered: Collection[int]) -> None:
         """Leave out those who did not share their keys out."""
-        boxes = {}
+        boxes: dict[int, dict[str, str]] = {}
         for node in answered:
+            boxes[node] = {}
             received = self.boxes.get(node, {})
-            boxes[node] = {source: box for source, box in received.items() if int(source) in answered}
+            for source, box in received.items():
+                if int(source) in answered:
+                    boxes[node][source] = box
         self.boxes = boxes
 
     def sum(

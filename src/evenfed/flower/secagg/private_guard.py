@@ -63,10 +63,13 @@ def stepped(server: Server, step: Tensor, means: list[float]) -> Server:
             "update is"
         )
     if usual is not None and length > guard.update * usual:
-        step = step * (guard.update * usual / length)
+        factor = guard.update * usual / length
+        step = step * factor
     newest = torch.tensor([[*means, length]], dtype=torch.float64)
     remembered = torch.cat([table[1:], newest])
-    following = moved(dataclasses.replace(server, memory={**server.memory, USUAL: remembered}), step)
+    memory = {**server.memory, USUAL: remembered}
+    server = dataclasses.replace(server, memory=memory)
+    following = moved(server, step)
     if not is_finite(following):
         raise UnusualError(NOT_FINITE)
     return following

@@ -122,7 +122,8 @@ def _spec(
         views = []
         for column in columns:
             alike = [other.heading for other in columns if other.metric == column.metric]  # have the same axis
-            axis = _axis([row for row in rows if row["figure"] in alike])
+            rows_alike = [row for row in rows if row["figure"] in alike]
+            axis = _axis(rows_alike)
             is_last = entry is entries[-1]
             x_options = {
                 "title": metric.difference if is_last else None,
@@ -163,14 +164,16 @@ def _axis(rows: Sequence[Row]) -> Axis:
         values = by_entry.setdefault(row["algorithm"], [])
         if "points" in row:
             drawn_as_one = (row["algorithm"], row["figure"], row["stage"], row["federation"])
-            seeds.setdefault(drawn_as_one, []).append(row["points"])
+            points = seeds.setdefault(drawn_as_one, [])
+            points.append(row["points"])
         else:
             values += [row["low"], row["high"]]
     for (algorithm, *_), points in seeds.items():
         by_entry[algorithm].append(fmean(points))
     extents = []
     for values in by_entry.values():
-        extents.append(Extent(min(values), max(values)))
+        extent = Extent(min(values), max(values))
+        extents.append(extent)
     return Axis.of_differences(extents)
 
 

@@ -86,10 +86,13 @@ class _Cast:
 
     @classmethod
     def of(cls, findings: Findings, with_chance: bool = False) -> "_Cast":
-        others = [entry for entry in findings.planned if entry is not findings.baseline]
+        baseline = findings.baseline
+        others = [entry for entry in findings.planned if entry is not baseline]
         if with_chance:
-            others += [entry for entry in findings.controls if entry.label in FLOOR_NAMES][:1]
-        return cls(findings, others or [findings.baseline], ChartClients.of(findings))
+            repeated = [entry for entry in findings.controls if entry.label in FLOOR_NAMES]
+            others += repeated[:1]
+        people = ChartClients.of(findings)
+        return cls(findings, others or [baseline], people)
 
     @property
     def labels(self) -> list[str]:

@@ -70,19 +70,24 @@ def _says(comparisons: Sequence[Findings]) -> list[str]:
 
 def _rows(findings: Findings, group: int) -> Iterator[Row]:
     """A run each, with lists over its rounds, each point the mean of so many."""
+    unit = findings.metric.unit
     baselines = {}
     for seed, run in findings.baseline.runs.items():
-        baselines[seed] = dict(_curve(run, findings.metric.unit, group))
+        curve = _curve(run, unit, group)
+        baselines[seed] = dict(curve)
     for entry in findings.planned:
         for seed, run in entry.runs.items():
             row: Row = {"algorithm": entry.label, "seed": seed, "round": []}
-            row |= {figure: [] for figure in _FIGURES}
-            for number, figures in _curve(run, findings.metric.unit, group):
+            for figure in _FIGURES:
+                row[figure] = []
+            for number, figures in _curve(run, unit, group):
                 row["round"].append(number)
                 beside = baselines[seed].get(number, {})
                 for metric in _METRICS:
-                    row[metric].append(rounded(figures[metric]))
-                    row[f"{metric}_baseline"].append(rounded(beside.get(metric, float("nan"))))
+                    own = rounded(figures[metric])
+                    baseline = rounded(beside.get(metric, float("nan")))
+                    row[metric].append(own)
+                    row[f"{metric}_baseline"].append(baseline)
             if row["round"]:
                 yield row
 
@@ -97,11 +102,13 @@ def _curve(run: History, unit: float, group: int) -> Iterator[tuple[int, dict[st
             continue
         fairness = run.metric.fairness(figures)
         numbers.append(record.index + 1)
-        by_round.append([unit * getattr(fairness, metric) for metric in _METRICS])
+        values = [unit * getattr(fairness, metric) for metric in _METRICS]
+        by_round.append(values)
     for first in range(0, len(numbers), group):
-        values = np.mean(by_round[first : first + group], axis=0)
-        last = min(first + group, len(numbers)) - 1
-        yield numbers[last], dict(zip(_METRICS, values.tolist(), strict=True))
+        part = slice(first, first + group)
+        last = numbers[part][-1]
+        means = np.mean(by_round[part], axis=0).tolist()
+        yield last, dict(zip(_METRICS, means, strict=True))
 
 
 def _axis(findings: Findings, rows: list[Row]) -> Axis:
@@ -109,11 +116,13 @@ def _axis(findings: Findings, rows: list[Row]) -> Axis:
     for row in rows:
         for metric in _METRICS:
             known = [value for value in row[metric] if value is not None]
-            by_algorithm.setdefault(row["algorithm"], []).extend(known)
+            values = by_algorithm.setdefault(row["algorithm"], [])
+            values += known
     extents = []
     for values in by_algorithm.values():
         if values:
-            extents.append(Extent(min(values), max(values)))
+            extent = Extent(min(values), max(values))
+            extents.append(extent)
     return Axis.of(extents, findings.metric.sign, margin=0.02)
 
 

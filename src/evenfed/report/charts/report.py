@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...comparison.analysis.findings import Findings
-from .. import each_client
 from ..document import Report
+from ..every_run import is_of_one_run
 from . import averaging, bars, clients, differences, over_rounds, trade_off, turns, weights
 from .chart import Chart
 
@@ -13,7 +13,7 @@ from .chart import Chart
 def of_report(report: Report) -> list[Chart]:
     """Differences; what averaging does, where entries deploy an average; of one comparison, the paper's bars."""
     charts: list[Chart | None] = []
-    if len(report.findings) == 1 and each_client.is_of_one_run(report.findings[0]):
+    if len(report.findings) == 1 and is_of_one_run(report.findings[0]):
         return _of_one_run(report.findings[0])
     if report.pooled:
         charts.append(differences.chart(report.pooled))

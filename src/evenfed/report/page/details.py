@@ -74,10 +74,11 @@ def how_sure(basis: Basis, label: str, gain: Difference) -> str:
         if differences.federations > 1:
             splits = f"each of {differences.federations} splits of the data"
         rests_on = f"{seeds} on {splits}"
-    sentences = [f"It rests on {rests_on}."]
     is_gain = gain.direction == 1
+    sentences = []
     if is_gain:
-        sentences = [f"The 95 % interval excludes zero. {sentences[0]}"]
+        sentences.append("The 95 % interval excludes zero.")
+    sentences.append(f"It rests on {rests_on}.")
     bound = basis.chance(gain)
     if bound is not None:
         sentences.append(_about_chance(basis, gain, bound))

@@ -45,7 +45,8 @@ class EvaluationGraph:
             buffers = [buffer[:count] for buffer in self.inputs]
             inputs.gather(part, buffers)
             outputs = _first(self.replay(), count)
-            table[start:end] = values(of, outputs, pool.targets[part])
+            targets = pool.targets[part]
+            table[start:end] = values(of, outputs, targets)
         return table
 
     def _outputs(self, theta: Tensor, *inputs: Tensor) -> Any:

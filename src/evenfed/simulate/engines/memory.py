@@ -43,7 +43,8 @@ def examples_at_once(problem: Problem) -> int:
     if problem.device.type == "cuda":
         _, total = torch.cuda.mem_get_info(problem.device)
         available = total // 2
-    return max(1, available // max(1, activations(problem)))
+    per_example = max(1, activations(problem))
+    return max(1, available // per_example)
 
 
 def activations(problem: Problem) -> int:
@@ -54,8 +55,9 @@ def activations(problem: Problem) -> int:
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in parameters:
-            kept[storage.data_ptr()] = storage.nbytes()
+        place = storage.data_ptr()
+        if place not in parameters:
+            kept[place] = storage.nbytes()
         return tensor
 
     inputs, targets = problem.train.at(slice(2))

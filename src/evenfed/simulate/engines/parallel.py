@@ -61,7 +61,6 @@ class Parallel:
         if wins and on_cpu and fitting < FEWEST_STACKED:
             wins = False
             self.reason = f"memory holds the activations of {fitting} clients at once"
-        has_whole_clients = any(batching.size is None for batching in batchings)
         self.engine: Slots | Stacked | Visiting
         if obstacle is not None:
             self.reason = obstacle
@@ -71,7 +70,7 @@ class Parallel:
         elif not wins:
             workers = _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers)
-        elif on_cpu or has_whole_clients:
+        elif on_cpu or _have_whole_clients(batchings):
             slots = max(8, STACK_ELEMENTS[problem.device.type] // size)
             self.engine = Stacked(problem, min(slots, fitting), rows=examples)
         else:
@@ -138,8 +137,7 @@ def stacking_wins(problem: Problem, jobs: int, batchings: Sequence[Batching] = (
     """Whether to stack a model that can be stacked, and why."""
     size = len(problem.theta)
     if problem.device.type != "cpu":
-        has_whole_clients = any(batching.size is None for batching in batchings)
-        whole = ", whole clients as one batch" if has_whole_clients else ""
+        whole = ", whole clients as one batch" if _have_whole_clients(batchings) else ""
         return True, f"on {problem.device.type}{whole}"
     if jobs < FEWEST_STACKED:
         return False, f"only {jobs} clients train at once"
@@ -153,6 +151,11 @@ def stacking_wins(problem: Problem, jobs: int, batchings: Sequence[Batching] = (
         if flops > STACKED_CONVOLUTION_FLOPS:
             return False, f"convolutions of {flops / 1e6:.1f} MFLOP per batch: torch's own kernels win on a CPU"
     return True, f"{size} parameters: overhead would dominate one by one"
+
+
+def _have_whole_clients(batchings: Sequence[Batching]) -> bool:
+    """Whether a batch may be all of a client's examples."""
+    return any(batching.size is None for batching in batchings)
 
 
 def _useful_workers(model: nn.Module, jobs: int) -> int:

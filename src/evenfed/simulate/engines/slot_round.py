@@ -93,7 +93,8 @@ class SlotRound:
         step = self.step
         for which, slots, positions in self._by_task(event):
             task = self.tasks[which]
-            start = incoming = self.incoming[which]
+            incoming = self.incoming[which]
+            start = incoming
             if task.starts is not None:
                 own_starts = task.starts[positions]
                 start = own_starts[..., step.live.columns]
@@ -128,13 +129,14 @@ class SlotRound:
         columns = self.step.live.columns
         deltas = self.deltas.pop(which)
         snapshots = self.snapshots.pop(which, None)
+        moments = self.moments[which]
         if task.starts is None:
-            return Update(task.ids, deltas, snapshots, moments=self.moments[which], columns=columns)
+            return Update(task.ids, deltas, snapshots, moments=moments, columns=columns)
         whole = task.theta - task.starts  # parameters that do not learn stay as far away as they were
         deltas = whole.index_copy(1, columns, deltas)
         if snapshots is not None:
             snapshots = whole.index_copy(1, columns, snapshots)
-        return Update(task.ids, deltas, snapshots, moments=self.moments[which])
+        return Update(task.ids, deltas, snapshots, moments=moments)
 
     def _note(
         self,
@@ -174,5 +176,6 @@ class SlotRound:
                 steps = int(self.jobs.snapshot_step[job])
                 if steps > 0:
                     single = SlotEvent(np.array([slot]), np.array([job]))
-                    due.setdefault(begin + steps - 1, []).append(single)
+                    events = due.setdefault(begin + steps - 1, [])
+                    events.append(single)
         return due

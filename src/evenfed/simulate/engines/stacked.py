@@ -156,8 +156,9 @@ class Stacked(Vectorised):
         sizes = pool.sizes[ids]
         clients = torch.arange(len(ids))
         owner = clients.repeat_interleave(sizes).to(device)
-        totals = torch.zeros(count, len(ids), len(of), dtype=torch.float64, device=device)
-        by_class = torch.zeros(count, classes or 0, dtype=torch.float64, device=device)
+        zeros = partial(torch.zeros, dtype=torch.float64, device=device)
+        totals = zeros(count, len(ids), len(of))
+        by_class = zeros(count, classes or 0)
         most_runs = max(1, self.rows // 256)
         runs_at_once = min(max(1, count), most_runs)
         rows_at_once = max(1, self.rows // runs_at_once)
@@ -256,20 +257,19 @@ class Stack:
         self.width = is_real.sum(2).max(0)  # [steps] of the widest batch
         self.incoming = thetas[owner]
         self.thetas = self.incoming.clone()
-        for which, task in enumerate(tasks):
-            if task.starts is not None:
-                positions = self._positions_of(which)
-                slots = self._slots_of(which)
-                self.thetas[slots] = task.starts[positions]
         lr = self._on_device(self.jobs.lr)
         prox = self._on_device(self.jobs.prox)
         self.lr = lr[:, None].to(thetas)
         self.prox = prox[:, None].to(thetas)
         self.moments = self.local.optimizer.fresh(self.thetas)
         for which, task in enumerate(tasks):
+            if task.starts is None and task.moments is None:
+                continue
+            positions = self._positions_of(which)
+            slots = self._slots_of(which)
+            if task.starts is not None:
+                self.thetas[slots] = task.starts[positions]
             if task.moments is not None:
-                positions = self._positions_of(which)
-                slots = self._slots_of(which)
                 self.moments.values[slots] = task.moments.values[positions]
                 self.moments.taken[slots] = task.moments.taken[positions]
         self.pulled = bool((self.jobs.prox > 0).any())
@@ -284,15 +284,15 @@ class Stack:
         snapshots = None if self.snapshots is None else self.snapshots[original]
         jobs = self.jobs.subset(self.original_order)
         for which in np.unique(jobs.task).tolist():
+            task = self.tasks[which]
             bounds = np.searchsorted(jobs.task, [which, which + 1])
             own = slice(*bounds)
             snapshot = None
-            has_snapshot = self.tasks[which].snapshot_steps is not None
-            if snapshots is not None and has_snapshot:
+            if snapshots is not None and task.snapshot_steps is not None:
                 snapshot = snapshots[own]
             ids = torch.from_numpy(jobs.client[own])
             moments = None
-            if self.tasks[which].moments is not None:
+            if task.moments is not None:
                 moments = optimizer_states.select(self.moments, original[own])
             update = Update(ids, deltas[own], snapshot, moments=moments)
             yield which, update
