@@ -259,9 +259,9 @@ def test_one_script_makes_all_results_and_the_page_links_their_reports():
     assert names and names <= set(bundled())
     in_the_package = [file for file in written if file.startswith("src/")]
     assert in_the_package and all((REPOSITORY / file).parent == ROOT for file in in_the_package)
-    page = (REPOSITORY / "results" / "README.md").read_text()
+    page = (REPOSITORY / "docs" / "reproduce.md").read_text()
     packed = set(re.findall(r"pack \S+ results/(\S+)", done.stdout))
-    linked = set(re.findall(r"\]\(([\w-]+)/\S+\)", page))
+    linked = set(re.findall(r"\]\(\.\./results/([\w-]+)/\S+\)", page))
     assert packed and packed <= linked
     missing = {**os.environ, "DRY": "1", "MISSING": "1"}
     done = subprocess.run([script, "others-cifar10"], env=missing, capture_output=True, text=True)

@@ -258,5 +258,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError:
-        raise InputError("groups need pandas; install it with: pip install 'evenfed[groups]'") from None
+        raise InputError("groups need pandas; install it with: pip install 'evenfed[pandas]'") from None
     return pandas
