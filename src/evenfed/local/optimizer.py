@@ -37,7 +37,6 @@ class Optimizer(ABC):
     def moments(self) -> int:
         """How many vectors of the model's size its state holds."""
 
-    @abstractmethod
     def direction(
         self,
         theta: Tensor,
@@ -49,6 +48,13 @@ class Optimizer(ABC):
 
         `taken` [..., 1]: steps so far, in float64.
         """
+        if self.weight_decay:
+            gradient = gradient + self.weight_decay * theta
+        return self._without_decay(gradient, moments, taken)
+
+    @abstractmethod
+    def _without_decay(self, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
+        """The direction, of a gradient that holds the weight decay already."""
 
     def fresh(self, theta: Tensor) -> OptimizerStates:
         """The state before the first step, of clients with parameters [..., D]."""
@@ -104,15 +110,7 @@ class SGD(Optimizer):
         """Whether the direction is the gradient itself."""
         return self.momentum == 0 and self.weight_decay == 0
 
-    def direction(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        moments: Sequence[Tensor],
-        taken: Tensor,
-    ) -> Tensor:
-        if self.weight_decay:
-            gradient = gradient + self.weight_decay * theta
+    def _without_decay(self, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
         if not self.momentum:
             return gradient
         (momentum,) = moments
@@ -152,23 +150,7 @@ class Adam(Optimizer):
     def moments(self) -> int:
         return 3 if self.amsgrad else 2
 
-    def direction(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        moments: Sequence[Tensor],
-        taken: Tensor,
-    ) -> Tensor:
-        if self.weight_decay:
-            gradient = gradient + self.weight_decay * theta
-        return self._adaptive(gradient, moments, taken)
-
-    def _adaptive(
-        self,
-        gradient: Tensor,
-        moments: Sequence[Tensor],
-        taken: Tensor,
-    ) -> Tensor:
+    def _without_decay(self, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
         first, second = self.betas
         mean = first * moments[0] + (1 - first) * gradient
         fresh_square = (1 - second) * gradient * gradient
@@ -199,7 +181,7 @@ class AdamW(Adam):
         moments: Sequence[Tensor],
         taken: Tensor,
     ) -> Tensor:
-        step = self._adaptive(gradient, moments, taken)
+        step = self._without_decay(gradient, moments, taken)
         return step + self.weight_decay * theta
 
 
@@ -224,15 +206,7 @@ class RMSprop(Optimizer):
     def moments(self) -> int:
         return 1 + int(self.centered) + int(self.momentum > 0)
 
-    def direction(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        moments: Sequence[Tensor],
-        taken: Tensor,
-    ) -> Tensor:
-        if self.weight_decay:
-            gradient = gradient + self.weight_decay * theta
+    def _without_decay(self, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
         square, *others = moments
         entering = (1 - self.alpha) * gradient * gradient
         square.copy_(self.alpha * square + entering)
@@ -266,15 +240,7 @@ class Adagrad(Optimizer):
     def moments(self) -> int:
         return 1
 
-    def direction(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        moments: Sequence[Tensor],
-        taken: Tensor,
-    ) -> Tensor:
-        if self.weight_decay:
-            gradient = gradient + self.weight_decay * theta
+    def _without_decay(self, gradient: Tensor, moments: Sequence[Tensor], taken: Tensor) -> Tensor:
         (total,) = moments
         total.copy_(total + gradient * gradient)
         decay = (1 + self.lr_decay * taken).to(gradient)
