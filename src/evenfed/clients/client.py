@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from .. import trees
-from ..core.errors import InputError, known_keywords
+from ..core.choices import known_keywords
+from ..core.errors import InputError
 from ..core.printable import printable
 from ..trees import Inputs
 from . import data_checks, examples

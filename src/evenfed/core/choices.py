@@ -4,12 +4,14 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from .errors import InputError, shown, unknown
 
 Kind = TypeVar("Kind", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _GIVEN_APART = ("params", "lr")  # an optimiser of torch takes them, but not as options
 
@@ -116,18 +118,49 @@ _OF_OPTIMIZER = {  # options of the clients' optimiser: one that has them
 }
 
 
-def refuse_unknown(kind: str, options: Mapping[str, Any], allowed: Sequence[str]) -> None:
-    """Refuse an option that is not allowed. One that has another name elsewhere is told its name here."""
+def known_keywords(**other_names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: an unknown keyword is refused with the nearest name, or with the name that `other_names` gives.
+
+    >>> known_keywords(epochs="rounds")(lambda rounds: rounds)(epochs=3)
+    Traceback (most recent call last):
+    evenfed.core.errors.InputError: unknown option 'epochs'; did you mean 'rounds'? Allowed: rounds
+    """
+
+    def checking(function: Callable[P, R]) -> Callable[P, R]:
+        allowed = [name for name in inspect.signature(function).parameters if name != "self"]
+
+        @functools.wraps(function)
+        def checked(*arguments: P.args, **options: P.kwargs) -> R:
+            refuse_unknown("option", options, allowed, other_names)
+            return function(*arguments, **options)
+
+        return checked
+
+    return checking
+
+
+def refuse_unknown(
+    kind: str,
+    options: Mapping[str, Any],
+    allowed: Sequence[str],
+    other_names: Mapping[str, str] = _OTHER_NAMES,
+) -> None:
+    """Refuse an option that is not allowed. `other_names`: what other libraries call options, and the names here."""
     for name, value in options.items():
         if name not in allowed:
-            raise unknown(kind, name, allowed, _hint(name, value, allowed))
+            raise unknown(kind, name, allowed, _hint(name, value, allowed, other_names))
 
 
-def _hint(name: str, value: Any, allowed: Sequence[str]) -> str | None:
+def _hint(
+    name: str,
+    value: Any,
+    allowed: Sequence[str],
+    other_names: Mapping[str, str],
+) -> str | None:
     """What to give instead of an option that other libraries have; None: none that is known has it."""
-    if name in _OTHER_NAMES and _OTHER_NAMES[name] in allowed:
-        return f"did you mean '{_OTHER_NAMES[name]}'?"
-    if name in _OF_OPTIMIZER:
+    if name in other_names and other_names[name] in allowed:
+        return f"did you mean '{other_names[name]}'?"
+    if name in _OF_OPTIMIZER and "optimizer" in allowed:
         kind = _OF_OPTIMIZER[name]
         in_toml = f'{{name = "{kind}", {name} = {json.dumps(value, default=str)}}}'
         in_python = {"name": kind, name: value}

@@ -1,11 +1,9 @@
 """Errors a user can act on: what was given, what is allowed, what to do."""
 
 import difflib
-import functools
-import inspect
 import numbers
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from .printable import printable
 
@@ -13,9 +11,6 @@ _ALIKE = 0.6  # of difflib's ratio; below it, names that share a few letters pas
 _LONGEST_SHOWN = 80  # characters
 _FEW = 20  # names that an error lists although it guesses one
 _TOO_LARGE = 1 << 63  # the first number that 64 bits with a sign do not hold
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class InputError(ValueError):
@@ -58,33 +53,6 @@ def unknown(
     if len(names) > _FEW:
         return InputError(f"unknown {kind} '{given}'; {hint}")
     return InputError(f"unknown {kind} '{given}'; {hint} Allowed: {choices}")
-
-
-def known_keywords(**other_names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: an unknown keyword is refused with the nearest name, or with the name that `other_names` gives.
-
-    >>> known_keywords(epochs="rounds")(lambda rounds: rounds)(epochs=3)
-    Traceback (most recent call last):
-    evenfed.core.errors.InputError: unknown option 'epochs'; did you mean 'rounds'? Allowed: rounds
-    """
-
-    def checking(function: Callable[P, R]) -> Callable[P, R]:
-        allowed = [name for name in inspect.signature(function).parameters if name != "self"]
-
-        @functools.wraps(function)
-        def checked(*arguments: P.args, **options: P.kwargs) -> R:
-            for name in options:
-                if name in allowed:
-                    continue
-                hint = None
-                if name in other_names:
-                    hint = f"did you mean '{other_names[name]}'?"
-                raise unknown("option", name, allowed, hint)
-            return function(*arguments, **options)
-
-        return checked
-
-    return checking
 
 
 def nearest(given: str, names: Sequence[str], alike: float = _ALIKE) -> str | None:

@@ -16,7 +16,8 @@ from .. import trees
 from ..clients import data_checks, examples
 from ..clients.client import Client
 from ..clients.tables import CLASS_NUMBERS, NUMBERS
-from ..core.errors import InputError, check_choice, first_line, known_keywords
+from ..core.choices import known_keywords
+from ..core.errors import InputError, check_choice, first_line
 from . import partition as partitions
 from .array_split import ArraySplit, drawn_shares, least_tests, refuse_ignored
 from .options import PARTITIONS, DataSettings
