@@ -279,7 +279,7 @@ def check(name: str, options: Iterable[str]) -> None:
 
 
 def _options_of(name: str) -> list[str]:
-    """What can be given beside the name: arguments of your own class, or of the bundled model's function."""
+    """What can be given in addition to the name: arguments of your own class, or of the bundled model's function."""
     options = []
     for parameter in _parameters(name):
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -309,7 +309,7 @@ def _maker(name: str) -> Maker:
 
 
 def importable_from(folders: Sequence[str]) -> None:
-    """Modules in these folders can be imported, as a script imports what lies beside it; the first folder wins."""
+    """Modules in these folders can be imported, as a script imports from its own folder; the first folder wins."""
     for folder in reversed(folders):
         if folder not in sys.path:
             sys.path.insert(0, folder)

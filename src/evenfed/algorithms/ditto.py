@@ -1,4 +1,4 @@
-"""Ditto: a personal model for every client beside the global one."""
+"""Ditto: a personal model for every client in addition to the global one."""
 
 from dataclasses import dataclass
 

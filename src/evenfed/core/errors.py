@@ -25,7 +25,7 @@ class DamageError(InputError):
 
 
 class DamageWarning(UserWarning):
-    """A damaged file was left out; the run goes on from its last good state."""
+    """A damaged file was left out; the run resumes from its last good state."""
 
 
 class Interruption(BaseException):

@@ -1,4 +1,4 @@
-"""Files that are safe to open, and files that are whole or absent: written beside their place, then renamed."""
+"""Files that are safe to open, and files that are whole or absent: written next to their place, then renamed."""
 
 import os
 import stat

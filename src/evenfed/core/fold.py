@@ -163,7 +163,7 @@ class Fold:
             self.total[position, columns] = row
 
     def _positions(self, ids: Tensor) -> Tensor:
-        """Where these clients stand in the plan; from now on they have replied."""
+        """The positions of these clients in the plan; they now count as having replied."""
         senders = ids.tolist()
         places = [self.position.get(sender, -1) for sender in senders]
         positions = torch.tensor(places, dtype=torch.int64)

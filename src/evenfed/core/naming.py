@@ -125,7 +125,7 @@ def _argument(value: Any) -> str:
 
 
 def _code_hash(code: types.CodeType) -> str:
-    """Of what the function does, not of where it stands."""
+    """Of what the function does, not of where it is defined."""
     digest = hashlib.blake2b(digest_size=4)
     _feed(digest, code)
     return digest.hexdigest()

@@ -47,7 +47,7 @@ class Update:
     snapshot: Tensor | None = None  # the same at the planned snapshot step
     buffers: Mapping[str, Tensor] | None = None  # e.g. BatchNorm's statistics after training, [c, ...]
     moments: OptimizerStates | None = None  # the state of the clients' optimisers, where they keep it
-    columns: Tensor | None = None  # where the delta's columns stand in [D], if it leaves out what cannot change
+    columns: Tensor | None = None  # the delta's columns in [D], if it leaves out what cannot change
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parent
 
 
 def located(path: Path) -> Path:
-    """The file that a path, or `@name`, stands for.
+    """The file that a path, or `@name`, refers to.
 
     >>> located(Path("@demo")).name, located(Path("mine.toml"))
     ('demo.toml', PosixPath('mine.toml'))

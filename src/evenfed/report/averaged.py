@@ -1,4 +1,4 @@
-"""Entries that deploy the average of their models, beside the models that were averaged."""
+"""Entries that deploy the average of their models, next to the models that were averaged."""
 
 from collections.abc import Sequence
 

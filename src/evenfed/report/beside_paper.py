@@ -1,4 +1,4 @@
-"""Our figures beside the paper's: differences in spreads, and which of its orderings hold here."""
+"""Our figures next to the paper's: differences in spreads, and which of its orderings hold here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

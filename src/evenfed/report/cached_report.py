@@ -1,4 +1,4 @@
-"""The tables of a report kept beside it, so that pages show them without reading the runs again."""
+"""The tables of a report kept next to it, so that pages show them without reading the runs again."""
 
 import hashlib
 import json

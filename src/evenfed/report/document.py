@@ -1,4 +1,4 @@
-"""All that a report says, before it takes a format: of one comparison, or of several beside each other."""
+"""All that a report says, before it takes a format: of one comparison, or of several side by side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -99,7 +99,7 @@ def _run_cells(run: History) -> list[Cell]:
 
 
 def is_of_one_run(findings: Findings) -> bool:
-    """Whether there is one run of evenfed's, beside nothing."""
+    """Whether a single run of evenfed is reported."""
     return is_alone(findings) and len(findings.seeds) == 1 and findings.origin is None
 
 

@@ -1,4 +1,4 @@
-"""Expected accuracies beside the measured ones: figures, differences from FedAvg, and whether they fit."""
+"""Expected accuracies next to the measured ones: figures, differences from FedAvg, and whether they fit."""
 
 from collections.abc import Sequence
 

@@ -38,7 +38,7 @@ _MARKER = r"(?:[*+>-]|\d+[.)])"  # of an item or a citation, whose text begins a
 _AT_LINE_START = re.compile(rf"^\s*(?:{_MARKER}\s+)*{_OPENING.pattern}.*", re.MULTILINE)
 _FORM = re.compile(r"(?P<kind>\+|interval|)(?P<digits>\d?)")
 
-Definitions = Mapping[str, str]  # the words that say where a number stands, by its name
+Definitions = Mapping[str, str]  # for each name, the words that say where its number is
 
 
 def filled(page: Path, text: str, reports: Reports) -> str | None:

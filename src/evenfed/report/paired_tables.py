@@ -1,4 +1,4 @@
-"""Entries against FedAvg: paired differences, the noise floor beside them, and one sentence per entry."""
+"""Entries against FedAvg: paired differences, the noise floor, and one sentence per entry."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

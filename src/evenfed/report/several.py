@@ -1,4 +1,4 @@
-"""Comparisons beside each other: the same entries on other federations, or in another set-up."""
+"""Several comparisons side by side: the same entries on other federations, or in another set-up."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Where a run stands, on disk: tensors as safetensors, the rest as JSON in the same file, renamed into place.
+"""The state of a run, on disk: tensors as safetensors, the rest as JSON in the same file, renamed into place.
 
 Batches and participation are functions of (seed, round, client), so the round's number is all there is
 to say about random streams.
@@ -31,7 +31,7 @@ FORMAT = 1  # of checkpoints; a file without a number is older
 
 
 def save(state: State, path: Path, texts: Mapping[str, str] = MappingProxyType({})) -> None:
-    """All of `state` that `load` cannot rebuild from the run's configuration, and `texts` beside it."""
+    """All of `state` that `load` cannot rebuild from the run's configuration, and `texts`."""
     server = state.server
     tensors = {"theta": server.theta}
     _add(tensors, "memory", server.memory)

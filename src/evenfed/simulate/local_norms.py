@@ -24,7 +24,7 @@ from .problem import Problem, Task
 class LocalNorms:
     """Parameters and statistics of all clients' BatchNorm layers; a row counts once its client has trained."""
 
-    columns: Tensor  # [p] where the parameters stand in the model's vector
+    columns: Tensor  # [p] the parameters' places in the model's vector
     parameters: Tensor  # [n, p]
     buffers: dict[str, Tensor]  # [n, ...] by name
     trained: Tensor  # [n]

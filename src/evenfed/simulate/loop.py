@@ -101,7 +101,7 @@ def rounds(
     problem: Problem,
     engine: Engine,
 ) -> Iterator[Advanced]:
-    """All remaining rounds of runs that stand at the same one, one at a time."""
+    """All remaining rounds, one at a time, of runs that have finished equally many."""
     settings = runs[0].settings
     current = list(states)
     every = settings.evaluate_every

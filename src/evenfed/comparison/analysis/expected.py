@@ -80,7 +80,7 @@ class Fit:
 
     @property
     def is_good(self) -> bool:
-        """Whether expected figures may stand for the measured ones."""
+        """Whether expected figures may replace the measured ones."""
         return self.rest <= MOST_UNEXPLAINED
 
     def describe(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def _commit_here() -> str | None:
 
 
 def commit_of(tree: Path, except_in: Sequence[str] = ()) -> str | None:
-    """The commit that a source tree stands at, "-dirty" if files differ from it; None where there is no history.
+    """The commit of a source tree, "-dirty" if files differ from it; None where there is no history.
 
     `except_in`: paths whose files may differ, such as those of results. Files are compared within `GIT_SECONDS`. On a
     machine that is too busy for that the commit is "-unchecked".

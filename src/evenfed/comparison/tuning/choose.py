@@ -22,7 +22,7 @@ from ..variants import Variant
 
 # options that entries set for themselves, not taken over from FedAvg's run
 _SET_PER_ENTRY = ("seed", "batch_seed", "device", "engine", "smooth", "average", "weigh_at", "server_optimizer")
-_CONTROLLED = ("lr", "average")  # of a chosen entry, in which FedAvg is run beside it
+_CONTROLLED = ("lr", "average")  # of a chosen entry, with which FedAvg is run too
 
 
 @dataclass(frozen=True)

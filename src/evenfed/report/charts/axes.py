@@ -103,7 +103,7 @@ class Axis:
         return self.low <= value <= self.high
 
     def share(self, value: float) -> float:
-        """Where a value stands: 0 at the low end, 1 at the high one."""
+        """The position of a value: 0 at the low end, 1 at the high one."""
         return (value - self.low) / (self.high - self.low)
 
     def value(self, share: float) -> float:

@@ -15,7 +15,7 @@ _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE)  # of a dial's values; grey 
 
 
 def chart(choice: Choice) -> Chart | None:
-    """One line per value of the second dial over the values of the first, beside FedAvg; None without such methods.
+    """One line per value of the second dial over the values of the first, with FedAvg; None without such methods.
 
     FedAvg's own dials are drawn where no other method has two.
     """

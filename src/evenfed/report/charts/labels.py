@@ -1,4 +1,4 @@
-"""Labels beside points: none on another label, on a point or on a line to a label."""
+"""Labels next to points: none on another label, on a point or on a line to a label."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -128,12 +128,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Label:
-    """Where a point's label stands."""
+    """The position of a point's label."""
 
     box: Box
     align: str = "left"
     x: float = 0.0  # where the text begins, ends or has its middle
-    leader: Line | None = None  # None: it stands beside its point
+    leader: Line | None = None  # None: it is next to its point
 
 
 def place(points: Sequence[Point], area: Box, taken: Sequence[Box] = ()) -> list[Label]:

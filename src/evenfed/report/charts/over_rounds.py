@@ -55,7 +55,7 @@ def chart(comparisons: Sequence[Findings]) -> Chart | None:
 
 
 def _says(comparisons: Sequence[Findings]) -> list[str]:
-    """How to read it; one run alone has no bands and nothing beside it."""
+    """How to read it; one run alone has no bands and nothing to compare with."""
     first = comparisons[0]
     says = []
     over = "seeds"

@@ -1,4 +1,4 @@
-"""The plot of mean against worst 10 %: its axes, where labels stand, and where those off the scale are listed."""
+"""The plot of mean against worst 10 %: its axes, the positions of labels, and a list of points off the scale."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class _Figures:
 
 @dataclass(frozen=True)
 class Plot:
-    """The two axes, and where each label stands."""
+    """The two axes, and the position of each label."""
 
     x: Axis
     y: Axis

@@ -97,7 +97,7 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 @dataclass(frozen=True)
 class Style:
-    """What stands for an algorithm. No two of a comparison have the same colour and shape."""
+    """The colour and shape of an algorithm. No two of a comparison have the same colour and shape."""
 
     colour: str
     shape: str

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from ...core.errors import InputError
 
 HOST = "127.0.0.1"
-DATA = "data"  # the address of the page's data, beside the page
+DATA = "data"  # the address of the page's data
 _SILENCE = 30  # seconds after which an idle connection is closed
 _HTML = "text/html; charset=utf-8"
 _JSON = "application/json"
@@ -70,7 +70,7 @@ class PageServer(ThreadingHTTPServer):
         return names
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A viewer that went away is no error; any other is shown in a line, and the server goes on."""
+        """A viewer that went away is no error; any other is shown in a line, and the server continues."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             sys.stderr.write(f"evenfed: a request failed ({type(error).__name__}: {error})\n")

@@ -26,7 +26,7 @@ _PRECISION = 8  # digits of a number in a table
 
 @dataclass(frozen=True)
 class Page:
-    """What stands on a page, from top to bottom."""
+    """The contents of a page, from top to bottom."""
 
     title: str
     facts: Sequence[str]  # what was run, on what; what had to be left out

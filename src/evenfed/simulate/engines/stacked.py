@@ -355,7 +355,7 @@ class Stack:
         return self._on_device(np.flatnonzero(own))
 
     def _positions_of(self, which: int) -> Tensor:
-        """Where they stand among the task's clients."""
+        """Their positions among the task's clients."""
         own = self.jobs.task == which
         return torch.from_numpy(self.jobs.position[own])
 

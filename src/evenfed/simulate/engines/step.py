@@ -99,7 +99,7 @@ class SlotStep:
         self.replay()
 
     def kind_of(self, local_loss: LocalLoss | None) -> int:
-        """What stands in `kind` for a slot with this local loss: 0 for the loss itself."""
+        """The index of this local loss in `kind`; 0 is the loss itself."""
         if local_loss is None:
             return 0
         return 1 + self.local_losses.index(local_loss)

@@ -45,7 +45,7 @@ class LiveParameters:
     no gradient. On 32x32 images that is 62 % of ResNet-18.
     """
 
-    columns: Tensor  # [L] where each entry stands in the model's flat vector
+    columns: Tensor  # [L] each entry's place in the model's flat vector
     weights: tuple[LiveParameter, ...]
     rest: tuple[LiveParameter, ...]
 
@@ -183,7 +183,7 @@ def _part(
     taps: Taps | None,
     crop: bool,
 ) -> tuple[LiveParameter, Tensor]:
-    """How a parameter lies, and where its live entries stand in the model's vector."""
+    """A parameter's layout, and the places of its live entries in the model's vector."""
     if taps is None:
         shape = tuple(index.shape)
         order = tuple(range(index.ndim))
