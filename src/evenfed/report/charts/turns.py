@@ -187,7 +187,7 @@ def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int
     }
     y = category(
         "client",
-        title="clients, by how they are served" if are_groups else "client",
+        title="clients, by how they are served" if are_groups else None,  # names say that they are clients
         scale={"domain": [*clients, " ", "  "], "paddingInner": 0.12},  # the last rows are for words
         axis=y_axis,
     )
