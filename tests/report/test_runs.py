@@ -265,3 +265,15 @@ def test_the_averaging_window_is_the_readers_choice(edited, evenfed, tmp_path):
     with pytest.raises(package.InputError, match="last_rounds=0"):
         package.load(folder, last_rounds=0)
     assert evenfed("report", "--no-figures", folder, "--last-rounds", 0).returncode == 2
+
+
+def test_notes_on_clients_may_be_worded_otherwise_but_their_sizes_may_not(edited):
+    def reworded(label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred":
+            header["clients"]["notes"] = ["1 of 6 clients is small; kept"]
+        if label == "semi_vred":
+            header["clients"]["train"][0] += 1
+
+    found = read(edited(reworded))
+    assert [entry.label for entry in found.entries] == ["fedavg", "vred"]
+    assert found.left_out == ("semi_vred: left out, run on other clients than fedavg",)

@@ -215,3 +215,16 @@ def test_settings_of_other_set_ups_are_not_shown_as_everyones(splits):
     assert "settings" in [table.name for table in same.tables]
     other = Report.of([splits(0, 0.02, hidden=[7]), splits(1, 0.02, hidden=[8])], beside_paper=False)
     assert "settings" not in [table.name for table in other.tables]
+
+
+def test_fedavg_at_a_rate_that_one_federation_lacks_gives_the_others_no_noise_floor_there(splits):
+    """The floor has FedAvg runs that every federation has."""
+    folders = [splits(split, 0.02) for split in (0, 1)]
+    findings = [read(folder) for folder in folders]
+    alone = Differences(findings, late=True).chance("mean", 2)
+    other_rate = replace(findings[0].baseline, label="fedavg[lr=0.5]")
+    for position in (0, 1):
+        with_more = list(findings)
+        repeated = ((other_rate,), *findings[position].repeated)
+        with_more[position] = replace(findings[position], repeated=repeated)
+        assert Differences(with_more, late=True).chance("mean", 2) == alone

@@ -1,6 +1,6 @@
 """The noise floor: how far two FedAvg figures differ by chance."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,47 +96,24 @@ class NoiseFloor:
 
     def _between_seeds(self, metric: str) -> tuple[float, int]:
         """Sum of squares of runs that differ in the seed alone, about their mean, and its degrees of freedom."""
-        by_federation = []
-        for findings in self.comparisons:
-            figures = self._figures(findings, metric)
-            by_federation.append(figures)
+        on_each = [_runs(findings) for findings in self.comparisons]
         squares = 0.0
         freedom = 0
-        for position, group in enumerate(self.comparisons[0].repeated):
-            if self._is_without_chance(position):
+        for group in self.comparisons[0].repeated:
+            shared = [run for run in _runs_of(group) if all(run in runs for runs in on_each)]
+            if not shared or _are_without_chance(shared, on_each):
                 continue
-            means = []
-            for run in _runs(group):
-                on_each = []
-                for figures in by_federation:
-                    if run in figures:
-                        on_each.append(figures[run])
-                if len(on_each) == len(by_federation):
-                    means.append(np.mean(on_each))
-            if means:
-                deviations = np.array(means) - np.mean(means)
-                squares += float(np.sum(deviations**2))
-                freedom += len(means) - 1
+            means = [self._mean(run, on_each, metric) for run in shared]
+            deviations = np.array(means) - np.mean(means)
+            squares += float(np.sum(deviations**2))
+            freedom += len(means) - 1
         return squares, freedom
 
-    def _is_without_chance(self, position: int) -> bool:
-        """Whether the runs of one group are the same on every federation: they repeat one observation."""
-        for findings in self.comparisons:
-            histories = []
-            for entry in findings.repeated[position]:
-                histories += entry.histories
-            if not are_equal(histories):
-                return False
-        return True
-
-    def _figures(self, findings: Findings, metric: str) -> dict[LabelAndSeed, float]:
-        """Of every FedAvg run of one comparison with a seed of its own."""
-        figures = {}
-        for group in findings.repeated:
-            for run, entry in _runs(group).items():
-                _, seed = run
-                figures[run] = self._figure(entry, seed, metric)
-        return figures
+    def _mean(self, run: LabelAndSeed, on_each: Sequence[Mapping[LabelAndSeed, Entry]], metric: str) -> float:
+        """Of one run's figures, over all federations."""
+        _, seed = run
+        figures = [self._figure(runs[run], seed, metric) for runs in on_each]
+        return float(np.mean(figures))
 
     def _figure(self, entry: Entry, seed: int, metric: str) -> float:
         key = (id(entry), seed)  # entries of several comparisons may share a label
@@ -162,7 +139,15 @@ class RunFigures:
         return self._unit * float(np.mean(by_evaluation))
 
 
-def _runs(group: Sequence[Entry]) -> dict[LabelAndSeed, Entry]:
+def _runs(findings: Findings) -> dict[LabelAndSeed, Entry]:
+    """The entry of each FedAvg run of one comparison that has a seed of its own."""
+    runs = {}
+    for group in findings.repeated:
+        runs.update(_runs_of(group))
+    return runs
+
+
+def _runs_of(group: Sequence[Entry]) -> dict[LabelAndSeed, Entry]:
     """The entry of each run."""
     runs = {}
     for entry in group:
@@ -170,3 +155,18 @@ def _runs(group: Sequence[Entry]) -> dict[LabelAndSeed, Entry]:
             run = (entry.label, seed)
             runs[run] = entry
     return runs
+
+
+def _are_without_chance(
+    shared: Sequence[LabelAndSeed],
+    on_each: Sequence[Mapping[LabelAndSeed, Entry]],
+) -> bool:
+    """Whether these runs are the same on every federation: they repeat one observation."""
+    for runs in on_each:
+        histories = []
+        for run in shared:
+            _, seed = run
+            histories.append(runs[run].runs[seed])
+        if not are_equal(histories):
+            return False
+    return True

@@ -25,6 +25,7 @@ _MOST_BYTES = 20_000  # of one client: its name, and numbers of examples of a th
 _NUMBERS = ("train", "test", "classes", "judged_classes")
 _COLUMNS = ("names", *_NUMBERS)  # one entry per client
 _NAMES = "names_as_json"
+_PROSE = ("notes",)
 
 
 class ManyClients(Mapping[str, Any]):
@@ -70,7 +71,7 @@ class ManyClients(Mapping[str, Any]):
             return False
         if len(other.get("names", ())) != len(self["names"]):
             return False
-        theirs = other if isinstance(other, ManyClients) else many(other)
+        theirs = many(other)
         return self.digest == theirs.digest and self.rest == theirs.rest
 
     __hash__ = None  # type: ignore[assignment]
@@ -109,6 +110,8 @@ _ADVICE = "make the same comparison again in another folder"
 
 def many(table: Table) -> ManyClients:
     """A table of lists as a table of arrays."""
+    if isinstance(table, ManyClients):
+        return table
     columns = {"names": table["names"]}
     for name in _NUMBERS:
         numbers = table.get(name)
@@ -116,6 +119,13 @@ def many(table: Table) -> ManyClients:
             numbers = np.asarray(numbers, dtype=np.int64)
         columns[name] = numbers
     return ManyClients(columns, _without(table, _COLUMNS))
+
+
+def are_same_clients(table: Table, other: Table) -> bool:
+    """Whether two tables have the same clients. Notes on them are prose, which a newer version may word differently."""
+    theirs = many(other)
+    ours = many(table)
+    return ours.digest == theirs.digest and _without(ours.rest, _PROSE) == _without(theirs.rest, _PROSE)
 
 
 def client_table(

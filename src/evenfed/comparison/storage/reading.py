@@ -15,6 +15,7 @@ from ..analysis.entry_order import by_size
 from ..analysis.findings import BASELINE, Entry, Findings, seeds_named
 from ..analysis.history import History
 from ..runs import FLOOR_LABEL, PAIRED_FLOOR_LABEL
+from .client_table import are_same_clients
 from .folder import RunFolder
 from .header import Header, RunProvenance
 from .pack import unpacked
@@ -306,7 +307,7 @@ def baseline_of(labels: Collection[str]) -> str:
 
 def _mismatch(header: Header, baseline: Header) -> str | None:
     """Why the two cannot be compared, if they cannot."""
-    if header.clients != baseline.clients:
+    if not are_same_clients(header.clients, baseline.clients):
         return "other clients"
     if header.data != baseline.data:
         return "other data"
