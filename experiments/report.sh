@@ -26,6 +26,6 @@ twenty=$(mktemp -d) # runs of both confirmations, put together; all are there, s
 evenfed compare @twenty-cifar10 --device cuda --reuse results/confirm-cifar10 --reuse results/chosen-cifar10 --out "$twenty" --quiet
 report "$twenty/twenty-cifar10" --out results/twenty-cifar10/report
 report "$twenty/twenty-cifar10" --min-test 10 --no-figures --out results/twenty-cifar10/report-min-test-10
-for study in results/{others,guard}-cifar10; do report $study --no-figures; done
+for study in results/{others,guard,choose}-cifar10; do report $study --no-figures; done
 evenfed choose results/choose-cifar10/federation-? --margin 0.5 --federations 13,14 --seeds 1 --out "$(mktemp -d)/chosen.toml"
 evenfed choose results/choose-cifar100/federation-0 --margin 0.5 --federations 3,4,5 --seeds 1 --out "$(mktemp -d)/chosen.toml"
