@@ -10,7 +10,7 @@ import pytest
 
 import evenfed as package
 from evenfed import Fairness, InputError, Suppression
-from evenfed.auditing import gather
+from evenfed.auditing import assemble, gather
 from evenfed.fairness import Inequality
 
 CLIENTS = 12
@@ -213,6 +213,41 @@ def test_runs_with_names_are_numbered_and_those_without_common_seeds_are_left_ou
     apart = [{**row, "seed": row["seed"] + 10 * (row["algorithm"] == "fair")} for row in long_rows()]
     results = package.audit(apart)
     assert len(results.rows) == 1 and any("no seed in common" in fact for fact in results.facts)
+
+
+def test_algorithms_are_compared_over_the_seeds_that_all_have():
+    rows = [row for row in long_rows() if (row["algorithm"], row["seed"]) != ("fair", 2)]
+    results = package.audit(rows)
+    expected = package.audit(long_rows(seeds=2))
+    assert results["fedavg"].last == expected["fedavg"].last and results["fair"].last == expected["fair"].last
+    assert "Compared over 2 seeds, those that all algorithms have (fedavg has 3)." in results.facts
+
+
+def grows(algorithm: str, rounds) -> list[dict]:
+    """Two clients whose accuracy in a round is its number."""
+    return [
+        {"client": client, "algorithm": algorithm, "step": number, "acc": number / 1000}
+        for number in rounds
+        for client in "ab"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fedavg", "fair", "means", "fact"),
+    [
+        (range(10, 101, 10), range(10, 101, 10), (8, 8), ""),
+        (range(5, 21, 5), range(1, 21), (1.25, 1.25), "in which all were evaluated (5, 10, 15, 20)."),
+        (range(1, 11), range(1, 21), (0.8, 1.8), "fedavg 5 in rounds 6 to 10, fair 5 in rounds 16 to 20."),
+        ((10, 20), (10, 20), (1.5, 1.5), "There are only 2 evaluated rounds to average, not 5."),
+    ],
+)
+@pytest.mark.parametrize("most_rounds", [10_000, 2])  # more are kept by their order
+def test_last_rounds_are_evaluated_ones(monkeypatch, fedavg, fair, means, fact, most_rounds):
+    monkeypatch.setattr(assemble, "MOST_ROUNDS", most_rounds)
+    rows = grows("fedavg", fedavg) + grows("fair", fair)
+    results = package.audit(rows, last_rounds=5)
+    assert [100 * results[label].late["mean"][0] for label in ("fedavg", "fair")] == pytest.approx(means)
+    assert any(fact in each for each in results.facts)
 
 
 def test_own_runs_give_the_numbers_of_report(own_runs, evenfed):

@@ -1,6 +1,6 @@
 """Findings from checked figures: the same that runs of evenfed give, so that reports and pages serve both."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ..comparison.runs import FLOOR_LABEL, FLOOR_NAMES
 from ..comparison.storage.header import Header
 from ..core.errors import InputError, unknown
 from ..core.server import Record
-from ..core.words import counted
+from ..core.words import counted, first_of
 from ..fairness import Vector
 from ..metrics import Metric
 from .column_roles import normal
@@ -23,6 +23,7 @@ from .rounds import RunRows
 MOST_ROUNDS = 10_000  # kept by their number; more are kept by their order
 _Entries = Mapping[str, Entry]  # by label
 _Mask = NDArray[np.bool_]  # of clients
+_RunCode = tuple[int, int]  # algorithm and seed
 _Seeds = Mapping[tuple[int, int], int]  # algorithm and seed, by their codes -> the seed's number
 
 
@@ -53,6 +54,7 @@ class FindingsBuilder:
         self._unknown = np.full(clients, np.nan)
         self._nothing = np.zeros(clients)
         self._first_round = min(1, int(figures.round.min()))
+        self._averaged = self._averaged_rounds()
 
     def findings(self, path: Path, origin: Origin, baseline: str | None) -> Findings:
         """Of all algorithms; the first one is what the others are compared with."""
@@ -64,8 +66,7 @@ class FindingsBuilder:
         rounds = self._rounds(entries)
         if self.figures.sizes_differ:
             self._say("Sizes of clients differ between rows; the first of each client is shown.")
-        first = entries.pop(chosen)
-        others, controls = self._arranged(first, entries)
+        first, others, controls = self._arranged(entries.pop(chosen), entries)
         shared_clients = self._shared_clients([first, *others, *controls])
         first = _only(first, shared_clients)
         others = [_only(entry, shared_clients) for entry in others]
@@ -124,25 +125,82 @@ class FindingsBuilder:
                 say=self._say,
             )
             number = seeds[code, seed]
-            runs[number] = self._history(rows)
+            runs[number] = self._history(rows, self._averaged[code, seed])
         in_order = {number: runs[number] for number in sorted(runs)}
         config = {"algorithm": label, "train": {"precision": ""}}
         return Entry(label, config, in_order)
 
-    def _history(self, run: RunRows) -> History:
-        """A record per round; figures where there are any."""
-        by_round = run.by_round(self.last_rounds, self.drops_missing)
+    def _averaged_rounds(self) -> dict[_RunCode, list[int]]:
+        """The rounds of each run that late figures average: its last evaluated ones.
+
+        Runs that end together but were evaluated at different times are compared in the rounds that all of them have:
+        averages over other rounds would differ by how far training was.
+        """
+        evaluated = self._evaluated_rounds()
+        averaged = {run: rounds[-self.last_rounds :] for run, rounds in evaluated.items()}
+        windows = list(averaged.values())
+        most = max(map(len, windows))
+        if most < self.last_rounds:
+            self._say(f"There are only {counted(most, 'evaluated round')} to average, not {self.last_rounds}.")
+        is_same = all(window == windows[0] for window in windows)
+        if self.last_rounds == 1 or is_same:
+            return averaged
+        ends = {window[-1] for window in windows}
+        if len(ends) == 1:
+            shared = sorted(set.intersection(*map(set, evaluated.values())))
+            shared = shared[-self.last_rounds :]
+            listed = first_of(list(map(str, shared)), 10)
+            self._say(
+                "Runs were evaluated in different rounds: averages are over the last rounds in which all were "
+                f"evaluated ({listed})."
+            )
+            return dict.fromkeys(averaged, shared)
+        spans: dict[str, None] = {}
+        for (algorithm, _), window in averaged.items():
+            label = self.figures.algorithms[algorithm]
+            spans[f"{label} {len(window)} in rounds {window[0]} to {window[-1]}"] = None
+        listed = first_of(list(spans), 10)
+        self._say(f"Runs were evaluated in different rounds, and each is averaged over its own last ones: {listed}.")
+        return averaged
+
+    def _evaluated_rounds(self) -> dict[_RunCode, list[int]]:
+        """The rounds in which each run has figures."""
+        figures = self.figures
+        is_known = ~np.isnan(self.values)
+        evaluated = {}
+        for algorithm in range(len(figures.algorithms)):
+            is_own = figures.algorithm == algorithm
+            for seed in np.unique(figures.seed[is_own]).tolist():
+                is_of_run = is_own & (figures.seed == seed)
+                rounds = figures.round[is_of_run & is_known]
+                if len(rounds) == 0:
+                    raise InputError(
+                        f"{figures.sheet}: {figures.algorithms[algorithm]} has no figures; remove its rows"
+                    )
+                evaluated[algorithm, seed] = np.unique(rounds).tolist()
+        return evaluated
+
+    def _history(self, run: RunRows, averaged: Sequence[int]) -> History:
+        """A record per round; figures where there are any. `averaged`: the rounds that late figures average."""
+        by_round = run.by_round(averaged, self.drops_missing)
+        positions = {number: number for number in by_round}
         last = max(by_round)
         if last > MOST_ROUNDS:
             self._say(f"Rounds are counted in their order, since their numbers go up to {last}.")
-            in_order = enumerate(by_round.values(), start=self._first_round)
-            by_round = dict(in_order)
+            positions = {number: place for place, number in enumerate(by_round, start=self._first_round)}
+            by_round = {positions[number]: figures for number, figures in by_round.items()}
             last = max(by_round)
         records = []
         for index, number in enumerate(range(self._first_round, last + 1)):
             figures = by_round.get(number)
             records.append(self._record(index, figures))
-        return History(records, self.shares, self.last_rounds, judged_by=self.metric)
+        return History(
+            records,
+            self.shares,
+            last_rounds=len(averaged),
+            judged_by=self.metric,
+            averaged={positions[number] - self._first_round for number in averaged},
+        )
 
     def _record(self, index: int, figures: Vector | None) -> Record:
         is_loss = self.metric.is_loss
@@ -156,11 +214,15 @@ class FindingsBuilder:
             test_losses=figures if is_loss else None,
         )
 
-    def _arranged(self, first: Entry, others: _Entries) -> tuple[list[Entry], list[Entry]]:
-        """Entries that share seeds with the first, and repetitions of it, which evenfed's own tables have."""
+    def _arranged(self, first: Entry, others: _Entries) -> tuple[Entry, list[Entry], list[Entry]]:
+        """The baseline and the entries that share clients and seeds with it, over the seeds that all of them have.
+
+        Then repetitions of FedAvg, which evenfed's own tables have.
+        """
         entries = []
         controls = []
         shared_clients = _known_clients(first)
+        seeds = set(first.runs)
         for label, entry in others.items():
             left = shared_clients & _known_clients(entry)
             if not left.any():
@@ -169,17 +231,21 @@ class FindingsBuilder:
             shared_clients = left
             if first.label == BASELINE and label in FLOOR_NAMES:
                 controls.append(Entry(label, entry.config, entry.runs, repeats=BASELINE))
-                continue
-            shared = entry.with_seeds_of(first)
-            count = len(shared.runs)
-            own_count = len(entry.runs)
-            if count == 0:
-                self._say(f"{label}: left out, no seed in common with {first.label}.")
-                continue
-            if count < own_count:
-                self._say(f"{label}: {count} of {own_count} seeds, those in common with {first.label}.")
-            entries.append(shared)
-        return entries, controls
+            elif seeds.isdisjoint(entry.runs):
+                self._say(f"{label}: left out, no seed in common with {first.label} and the others.")
+            else:
+                seeds &= entry.runs.keys()
+                entries.append(entry)
+        have_more = []
+        for entry in (first, *entries):
+            if len(entry.runs) > len(seeds):
+                have_more.append(f"{entry.label} has {len(entry.runs)}")
+        if have_more:
+            listed = first_of(have_more, 10)
+            self._say(f"Compared over {counted(len(seeds), 'seed')}, those that all algorithms have ({listed}).")
+        first = _with_seeds(first, seeds)
+        entries = [_with_seeds(entry, seeds) for entry in entries]
+        return first, entries, _with_as_many_seeds(controls, first)
 
     def _rounds(self, entries: _Entries) -> int:
         """The most that any run has; differences are said."""
@@ -229,6 +295,24 @@ def _known_clients(entry: Entry, combine: Callable[..., _Mask] = np.all) -> _Mas
         assert run.last_figures is not None
         known.append(~np.isnan(run.last_figures))
     return combine(known, axis=0)
+
+
+def _with_seeds(entry: Entry, seeds: Collection[int]) -> Entry:
+    runs = {seed: run for seed, run in entry.runs.items() if seed in seeds}
+    return replace(entry, runs=runs)
+
+
+def _with_as_many_seeds(controls: Sequence[Entry], baseline: Entry) -> list[Entry]:
+    """Repetitions of the baseline: with its seeds or, if they have other seeds, with as many."""
+    shortened = []
+    for entry in controls:
+        seeds = list(baseline.runs)
+        if entry.label == FLOOR_LABEL:
+            seeds = list(entry.runs)[: len(baseline.runs)]
+        control = _with_seeds(entry, seeds)
+        if control.runs:
+            shortened.append(control)
+    return shortened
 
 
 def _only(entry: Entry, clients: _Mask) -> Entry:

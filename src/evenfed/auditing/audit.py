@@ -141,7 +141,7 @@ def audit(
 
     `metric`: the column to judge by, or several. `lower_is_better`: if its name does not say (loss, error: it does).
     `baseline`: what algorithms are compared with; FedAvg, or the first. `unit`: "fraction" or "percent" of accuracies.
-    `missing`: "drop" leaves out rows without a figure. `last_rounds`: figures are averaged over these; 1 by default.
+    `missing`: "drop" leaves out rows without a figure. `last_rounds`: evaluated rounds to average; 1 by default.
 
     >>> results = audit({"client": ["a", "b", "c"], "fedavg": [0.9, 0.8, 0.1], "fair": [0.8, 0.8, 0.5]})
     >>> round(results["fair"].late["mean"][0], 3), results["fair"].late["improved"][0]

@@ -1,6 +1,6 @@
 """One run of another system: each round's figures of all clients, from rows in any order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,21 +23,19 @@ class RunRows:
     values: Vector  # of all rows of the table
     say: Callable[[str], None]
 
-    def by_round(self, least: int, drops_missing: bool) -> dict[int, Vector]:
+    def by_round(self, averaged: Sequence[int], drops_missing: bool) -> dict[int, Vector]:
         """[n] figures of each round that was evaluated; a client without one keeps its latest.
 
-        As many rounds as fit into memory, and `least` in any case.
+        As many rounds as fit into memory, and the `averaged` ones in any case.
         """
         values = self.values[self.rows]
         rounds = self.figures.round[self.rows]
         clients = self.figures.client[self.rows]
         is_known = ~np.isnan(values)
         evaluated = np.unique(rounds[is_known])
-        if len(evaluated) == 0:
-            raise InputError(f"{self.figures.sheet}: {self.label} has no figures; remove its rows")
         is_missing = ~is_known & np.isin(rounds, evaluated)
         self._check_missing(is_missing, drops_missing)
-        first_kept = self._first_kept(evaluated, least)
+        first_kept = self._first_kept(evaluated, int(np.sum(evaluated >= averaged[0])))
         order = np.argsort(rounds, kind="stable")
         in_order = rounds[order]
         starts = np.searchsorted(in_order, evaluated)

@@ -44,7 +44,9 @@ Direction = Annotated[
     bool | None,
     typer.Option("--lower-is-better/--higher-is-better", help="Which is better, if the metric's name does not tell."),
 ]
-LastRounds = Annotated[int | None, typer.Option(min=1, help="Average over this many last rounds; default: 1.")]
+LastRounds = Annotated[
+    int | None, typer.Option(min=1, help="Average over so many last evaluated rounds; default: 1.")
+]
 Output = Annotated[Path | None, typer.Option(help="Folder for tables, figures and page; default: FILE-audit.")]
 
 

@@ -1,7 +1,7 @@
 """What the rounds of a run add up to."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +29,7 @@ class History:
     judged_by: Metric | None = None  # None: accuracy, or the test loss of a run that has none
     stopped: str | None = None  # why the run ended early: a callback, or it diverged
     label_counts: LabelCounts | None = None  # [n, classes] of the judged examples, where they have classes
+    averaged: Collection[int] | None = None  # indices of the records that late figures average; None: the last rounds
 
     @cached_property
     def metric(self) -> Metric:
@@ -73,6 +74,8 @@ class History:
     @cached_property
     def late(self) -> list[Record]:
         """The evaluated ones of the last rounds: the typical state of a run that still moves."""
+        if self.averaged is not None:
+            return [record for record in self.evaluated if record.index in self.averaged]
         first = len(self.records) - self.last_rounds
         return [record for record in self.evaluated if record.index >= first]
 
