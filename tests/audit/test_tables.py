@@ -172,6 +172,55 @@ def test_percent_is_seen_and_said():
     assert "Accuracies are in percent." in results.facts
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"client": ["a", "b"], "acc": ["0.5%", "0.9 %"]},
+        {"client": ["a", "b"], "accuracy_percent": [0.5, 0.9]},
+        {"client": ["a", "b"], "Accuracy (%)": [0.5, 0.9]},
+        {"client": ["a", "b"], "fedavg_acc_pct": [0.5, 0.9], "fair_acc_pct": [0.7, 0.8]},
+    ],
+)
+def test_signs_and_names_that_say_percent(table):
+    results = package.audit(table)
+    assert results.rows[0].last["worst"][0] == pytest.approx(0.005)
+    assert "Accuracies are in percent." in results.facts
+
+
+def test_accuracies_above_one_by_rounding_are_one():
+    results = package.audit({"client": ["a", "b"], "acc": [1.0000000002, 0.5]})
+    assert results.rows[0].last["best10"][0] == 1.0 and results.rows[0].last["worst"][0] == 0.5
+
+
+def test_wide_tables_of_two_metrics():
+    table = {
+        "client": ["a", "b"],
+        "fedavg_loss": [0.2, 0.6],
+        "fedavg_acc": [0.9, 0.5],
+        "qffl_loss": [0.3, 0.5],
+        "qffl_acc": [0.8, 0.6],
+    }
+    results = package.audit(table)
+    assert dict.fromkeys(results) == {"fedavg": None, "qffl": None}
+    assert results["qffl"].last["mean"][0] == pytest.approx(0.7)
+    assert package.audit(table, metric="loss")["qffl"].last["worst"][0] == pytest.approx(0.5)
+    assert list(package.audit(table, metric=["acc", "loss"]).findings) == ["acc", "loss"]
+    with pytest.raises(InputError, match="the columns hold 'acc' or 'loss'"):
+        package.audit(table, metric="auc")
+    scopes = {"client": ["a", "b"]}
+    for name, figures in (("a_test_acc", [0.9, 0.9]), ("b_test_acc", [0.8, 0.8]), ("a_val_acc", [0.5, 0.5])):
+        scopes[name] = figures
+    assert list(package.audit(scopes)) == ["a", "b"]
+    assert package.audit(scopes, metric="val_acc")["a"].last["mean"][0] == 0.5
+
+
+def test_an_audit_is_a_mapping():
+    results = package.audit(long_rows())
+    assert list(results) == list(results.keys()) == ["fedavg", "fair"] and len(results) == 2
+    assert "fair" in results and "fare" not in results and 0 not in results
+    assert dict(results)["fair"] == results["fair"]
+
+
 def test_several_metrics_each_have_a_report(evenfed, tmp_path):
     rows = [{"client": k, "acc": figure, "loss": 1 - figure, "auc": 0.9} for k, figure in enumerate(FEDAVG)]
     write_csv(tmp_path / "m.csv", rows)
@@ -180,6 +229,13 @@ def test_several_metrics_each_have_a_report(evenfed, tmp_path):
     assert {path.name for path in (tmp_path / "m-audit").iterdir()} == {"acc", "loss"}
     assert "Not read: auc" in done.stdout
     assert "Less is better" in (tmp_path / "m-audit/loss/report.md").read_text()
+    printed = {}
+    for form in ("json", "csv"):
+        options = ["--metric", "acc", "--metric", "loss", "--no-figures", "--format", form]
+        printed[form] = evenfed("audit", "m.csv", *options).stdout
+    assert list(json.loads(printed["json"])["metrics"]) == ["acc", "loss"]
+    lines = list(csv.DictReader(printed["csv"].splitlines()))
+    assert {line["metric"] for line in lines} == {"acc", "loss"} and "table" not in {line["table"] for line in lines}
 
 
 def test_groups_and_sizes_are_shown():
@@ -220,7 +276,7 @@ def test_algorithms_are_compared_over_the_seeds_that_all_have():
     results = package.audit(rows)
     expected = package.audit(long_rows(seeds=2))
     assert results["fedavg"].last == expected["fedavg"].last and results["fair"].last == expected["fair"].last
-    assert "Compared over 2 seeds, those that all algorithms have (fedavg has 3)." in results.facts
+    assert "Compared over the seeds that all algorithms have: 2 (fedavg has 3)." in results.facts
 
 
 def grows(algorithm: str, rounds) -> list[dict]:

@@ -242,7 +242,7 @@ class FindingsBuilder:
                 have_more.append(f"{entry.label} has {len(entry.runs)}")
         if have_more:
             listed = first_of(have_more, 10)
-            self._say(f"Compared over {counted(len(seeds), 'seed')}, those that all algorithms have ({listed}).")
+            self._say(f"Compared over the seeds that all algorithms have: {len(seeds)} ({listed}).")
         first = _with_seeds(first, seeds)
         entries = [_with_seeds(entry, seeds) for entry in entries]
         return first, entries, _with_as_many_seeds(controls, first)

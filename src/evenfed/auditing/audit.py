@@ -1,6 +1,6 @@
 """`evenfed.audit`: how evenly any system serves its clients, from a table of their results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,19 @@ class Audit:
         if label not in self.first.rows:
             raise unknown("algorithm", str(label), self.first.rows)
         return self.first.rows[label]
+
+    def keys(self) -> list[str]:
+        """The algorithms, the baseline first."""
+        return [entry.label for entry in self.first.entries]
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, label: object) -> bool:
+        return label in self.keys()
 
     def difference(self, label: str, metric: str = "worst10") -> Difference:
         """An algorithm minus the baseline, with its 95 % interval over seeds; accuracies in points."""
@@ -177,12 +190,12 @@ def audit(
     place = Path(IN_MEMORY)
     if isinstance(source, str | Path):
         place = Path(source)
-    reading = Reading(sheet, columns, place, options, Provenance.of(source, typed))
-    names = list(columns.metrics)
-    if columns.wide:
-        names = metrics[:1] or [""]
+    provenance = Provenance.of(source, typed)
     by_metric = {}
-    for name in names:
+    for name in columns.metrics or metrics or [""]:
+        if columns.wide and name:
+            columns = Roles.of(sheet, named_columns, [name])
+        reading = Reading(sheet, columns, place, options, provenance)
         by_metric[name or "score"] = reading.findings(name)
     return Audit(by_metric)
 

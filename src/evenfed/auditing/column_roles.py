@@ -15,6 +15,7 @@ SEED = "seed"
 ROUND = "round"
 SIZE = "size"
 GROUP = "group"
+Columns = Mapping[str, str]  # by algorithm
 Given = Mapping[str, str | None]  # role -> column, if the user names one
 
 
@@ -51,6 +52,7 @@ _LOWER = set(_words("loss error err rmse mse mae mape perplexity ppl wer cer eer
 _METRICS = _ACCURACY | _HIGHER | _LOWER
 _SCOPES = {"test": 0, "eval": 1, "evaluate": 1, "evaluation": 1, "val": 1, "valid": 1, "validation": 1, "": 2}
 _ASIDE = {"train": 4, "training": 4, "fit": 4, "local": 3, "client": 2, "mean": 5, "avg": 5, "average": 5, "std": 5}
+_PERCENT = {"percent", "percentage", "pct"}
 _PREFIXES = ("metrics.", "params.", "tags.mlflow.", "tags.")  # of MLflow's tables
 _BOUNDED = {"f1", "auc", "auroc", "auprc", "precision", "recall", "iou", "dice", "sensitivity", "specificity"}
 
@@ -87,6 +89,15 @@ def is_scope(name: str) -> bool:
 def is_bounded(name: str) -> bool:
     """Whether a metric lies between 0 and 1, or between 0 and 100."""
     return not (_ACCURACY | _BOUNDED).isdisjoint(_tokens(name))
+
+
+def says_percent(column: str) -> bool:
+    """Whether a column's name says that its figures are in percent.
+
+    >>> says_percent("accuracy_percent"), says_percent("acc (%)"), says_percent("accuracy")
+    (True, True, False)
+    """
+    return "%" in column or not _PERCENT.isdisjoint(_tokens(column))
 
 
 def metric_in(name: str) -> str:
@@ -137,7 +148,7 @@ class Roles:
 
     columns: Mapping[str, str]  # role -> column
     metrics: Sequence[str] = ()  # columns; one row holds one client's figures
-    wide: Mapping[str, str] = field(default_factory=dict)  # algorithm -> column: one column per algorithm
+    wide: Columns = field(default_factory=dict)  # one column per algorithm
     others: Sequence[str] = ()  # columns that may be metrics, and were not asked for
 
     @classmethod
@@ -158,10 +169,14 @@ class Roles:
         if asked:
             others = [column for column in known if column not in asked]
             return cls(columns, asked, others=others)
-        wide = _wide(free, known)
-        if wide and ALGORITHM not in columns:
-            _check_wide(known, metrics)
-            return cls(columns, wide=wide)
+        _check_readable(sheet, [column for column in sheet.columns if column not in {*taken, *numeric}], known)
+        groups = _wide(free, known)
+        if groups and ALGORITHM not in columns:
+            wide = groups[0]
+            if known and metrics:
+                wide = _measuring(groups, metrics[0])
+            others = [column for column in known if column not in wide.values()]
+            return cls(columns, wide=wide, others=others)
         if metrics:
             raise unknown("column", metrics[0], free)
         if known:
@@ -242,7 +257,10 @@ def _asked(sheet: InputTable, metrics: Sequence[str], numeric: Collection[str]) 
             missing.append(name)
         elif column not in numeric:
             listed = _listed(numeric)
-            raise InputError(f"{sheet.name}: column '{column}' does not hold numbers; columns of numbers are {listed}")
+            cell = sheet.unreadable(column) or "every cell is empty"
+            raise InputError(
+                f"{sheet.name}: column '{column}' does not hold numbers ({cell}); columns of numbers are {listed}"
+            )
         else:
             asked.append(column)
     if asked and missing:
@@ -250,40 +268,77 @@ def _asked(sheet: InputTable, metrics: Sequence[str], numeric: Collection[str]) 
     return asked
 
 
-def _check_wide(known: Sequence[str], metrics: Sequence[str]) -> None:
-    """Refuse a metric other than the one that the names of the algorithms' columns end in."""
-    if not known:
-        return
-    column = known[0]
-    for metric in metrics:
-        if not measures(column, metric):
-            own = metric_in(column)
-            hint = f"the columns hold '{own}' ({_listed(known)}). Did you mean '{own}'?"
-            raise unknown("metric", metric, [own], hint)
+def _check_readable(sheet: InputTable, texts: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse figures that are not written as numbers. `texts`: columns that do not hold numbers; `known`: metrics."""
+    for column in filter(is_metric, texts):
+        cell = sheet.unreadable(column)
+        if cell is not None and (not known or re.search(r"'\s*[+-]?\d", cell)):
+            raise InputError(
+                f"{sheet.name}: column '{column}' does not hold numbers: {cell}. Write numbers as 1234.5, without "
+                "separators or units, or name another column: --metric COLUMN"
+            )
 
 
-def _wide(free: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """Columns that stand for algorithms: `fedavg`, `qffl`, or `fedavg_acc`, `qffl_acc`; none if they do not."""
+def _measuring(groups: Sequence[Columns], metric: str) -> Columns:
+    """The columns of the metric asked for: those whose names say most of its name."""
+    best: Columns = {}
+    most = 0
+    for group in groups:
+        column = next(iter(group.values()))
+        in_common = len(set(_tokens(metric)).intersection(_tokens(column)))
+        if measures(column, metric) and (not best or in_common > most):
+            best = group
+            most = in_common
+    if best:
+        return best
+    every = [column for group in groups for column in group.values()]
+    known = list(dict.fromkeys(map(metric_in, every)))
+    listed = "' or '".join(known)
+    hint = f"the columns hold '{listed}' ({_listed(every)})."
+    if len(known) == 1:
+        hint += f" Did you mean '{listed}'?"
+    raise unknown("metric", metric, known, hint)
+
+
+def _wide(free: Sequence[str], known: Sequence[str]) -> list[Columns]:
+    """Columns that stand for algorithms: `fedavg`, `qffl`, or `fedavg_acc`, `qffl_acc`; none if they do not.
+
+    A group for each metric, the likeliest to be meant first.
+    """
     if len(free) < 2:
-        return {}
+        return []
     if not known:
-        return dict(zip(free, free, strict=True))
-    algorithms: dict[str, str] = {}
-    measured = set()
+        return [dict(zip(free, free, strict=True))]
+    groups = _grouped(known, by_scope=False) or _grouped(known, by_scope=True)
+    if max(map(len, groups), default=0) < 2:
+        return []
+
+    def place(group: Columns) -> tuple[bool, tuple[int, int, str]]:
+        column = next(iter(group.values()))
+        return len(group) < 2, _preference(column)
+
+    return sorted(groups, key=place)
+
+
+def _grouped(known: Sequence[str], by_scope: bool) -> list[Columns]:
+    """Columns by the metric in their names, and what it was measured on; none if not each names an algorithm."""
+    groups: dict[str, dict[str, str]] = {}
     for column in known:
-        metric = []
+        measured = []
         rest = []
         for token in _tokens(column):
-            if token in _METRICS:
-                metric.append(token)
+            if token in _METRICS or token in _PERCENT:
+                measured.append(token)
             elif not is_scope(token):
                 rest.append(token)
+            elif by_scope:
+                measured.append(token)
         algorithm = "_".join(rest)
-        algorithms[algorithm] = column
-        measured.add("_".join(metric))
-    names_all = "" not in algorithms and len(algorithms) == len(known)
-    is_wide = names_all and len(known) > 1 and len(measured) == 1
-    return algorithms if is_wide else {}
+        group = groups.setdefault("_".join(measured), {})
+        if not algorithm or algorithm in group:
+            return []
+        group[algorithm] = column
+    return list(groups.values())
 
 
 def _preference(column: str) -> tuple[int, int, str]:

@@ -15,7 +15,7 @@ from .sheet import InputTable, Row
 MOST_JSON = 1 << 29  # bytes; JSON has to be read whole
 _LONGEST = 1 << 20  # characters of a CSV file's cell
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
-_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*%?\s*")
 _KINDS = "CSV (.csv, .tsv), JSON (.json), JSON lines (.jsonl) or parquet (.parquet)"
 
 

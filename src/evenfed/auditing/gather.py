@@ -37,6 +37,7 @@ class Figures:
     round: Codes
     client: Codes
     values: Vector  # NaN where a cell is empty
+    has_percent_signs: bool = False  # in all cells that are not empty
 
     @classmethod
     def of(cls, sheet: InputTable, columns: Roles, metric: str | None) -> "Figures":
@@ -146,6 +147,8 @@ class _Reader:
         self.sizes_differ = False
         self.codes = array("q")  # algorithm, seed, round and client of each row, one after another
         self.values = array("d")
+        self.first_with_sign = ""  # the place of the first figure with a percent sign, and of one without
+        self.first_without_sign = ""
 
     def figures(self) -> Figures:
         for line, row in self.sheet.lines():
@@ -155,6 +158,11 @@ class _Reader:
                     "algorithm"
                 )
             self._read(row, line)
+        if self.first_with_sign and self.first_without_sign:
+            raise InputError(
+                f"{self.sheet.name}: the figure in {self.first_with_sign} has a percent sign, that in "
+                f"{self.first_without_sign} has none; give all figures with it, or none"
+            )
         codes = np.array(self.codes, dtype=np.int64)
         codes = codes.reshape(-1, 4)
         algorithm, seed, round_number, client = codes.T
@@ -171,6 +179,7 @@ class _Reader:
             round=round_number,
             client=client,
             values=np.array(self.values),
+            has_percent_signs=bool(self.first_with_sign),
         )
 
     def _read(self, row: Row, line: int) -> None:
@@ -213,6 +222,10 @@ class _Reader:
             name = self.sheet.columns[column]
             content = text(cell)
             raise InputError(f"{self.sheet.name}, row {line}: {name} is '{content}'; give a number")
+        if isinstance(cell, str) and cell.rstrip().endswith("%"):
+            self.first_with_sign = self.first_with_sign or f"row {line}"
+        elif not self.first_without_sign and not is_nothing(cell):
+            self.first_without_sign = f"row {line}"
         return figure
 
     def _round(self, row: Row, line: int) -> int:

@@ -63,6 +63,8 @@ class Reading:
         shown = stated or "score"
         metric = column_roles.metric_of(shown, self.options.lower_is_better)
         unit = None if self.options.unit is None else Unit(self.options.unit)
+        if unit is None and self._says_percent(name, figures):
+            unit = Unit.percent
         values, about_unit = as_fractions(figures, metric, shown, unit)
         facts = [
             *self.sheet.facts,
@@ -87,6 +89,11 @@ class Reading:
             if column_roles.is_metric(column):
                 return column_roles.metric_in(column)
         return ""
+
+    def _says_percent(self, name: str, figures: Figures) -> bool:
+        """Whether cells carry percent signs, or the columns' names say percent."""
+        columns = list(self.columns.wide.values()) or [name]
+        return figures.has_percent_signs or all(map(column_roles.says_percent, columns))
 
     def _about(self, figures: Figures, metric: Metric, is_guess: bool) -> str:
         """How much was read, and which end is taken as better.

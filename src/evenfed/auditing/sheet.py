@@ -66,6 +66,15 @@ class InputTable:
                 columns.append(column)
         return columns
 
+    def unreadable(self, column: str) -> str | None:
+        """The first cell of a column that is no number, in words; None if the first rows have none."""
+        place = self.columns.index(column)
+        for line, row in itertools.islice(self.lines(), _SAMPLE):
+            cell = row[place]
+            if number(cell) is None and not is_nothing(cell):
+                return f"row {line} is '{cell}'"
+        return None
+
 
 def is_nothing(value: Any) -> bool:
     """Whether a cell is empty."""

@@ -10,6 +10,7 @@ from ..metrics import Metric
 from . import column_roles
 from .gather import Figures
 
+_ROUNDING = 1e-6  # by which a share may lie outside its bounds
 _LIKE_PERCENT = 20.0  # a median above it, beside an algorithm whose figures are all below 1
 
 
@@ -26,11 +27,11 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
         raise InputError(f"{figures.sheet}: column '{column}' holds no number; give each client's figure")
     if unit is None:
         _check_mixed(figures, metric, column)
-        unit = Unit.percent if known.max() > 1 else Unit.fraction
+        unit = Unit.percent if known.max() > 1 + _ROUNDING else Unit.fraction
     if not metric.is_share:
         return values, ""
     most = 100.0 if unit is Unit.percent else 1.0
-    is_outside = (values < 0) | (values > most)
+    is_outside = (values < -_ROUNDING * most) | (values > most + _ROUNDING * most)
     outside = np.flatnonzero(is_outside)
     if len(outside):
         row = int(outside[0])
@@ -39,6 +40,7 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
             f"{figures.sheet}: '{column}' of {whose} is {values[row]:g}; an accuracy lies between 0 and 1, "
             f"or 0 and 100 in percent (read as {unit.value}). If this is not an accuracy, rename the column"
         )
+    values = np.clip(values, 0.0, most)
     if unit is Unit.percent:
         return values / 100.0, "Accuracies are in percent."
     return values, ""
@@ -47,7 +49,7 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
 def _check_mixed(figures: Figures, metric: Metric, column: str) -> None:
     """Refuse a column that holds both 0.81 and 81."""
     values = figures.values
-    above = np.flatnonzero(values > 1)
+    above = np.flatnonzero(values > 1 + _ROUNDING)
     if len(above) == 0 or not metric.higher_is_better:
         return
     if column_roles.is_bounded(column) or metric.is_share:
@@ -58,7 +60,7 @@ def _check_mixed(figures: Figures, metric: Metric, column: str) -> None:
                 figures,
                 column,
                 small=int(below[0]),
-                large=int(above[0]),
+                large=int(above[np.argmax(values[above])]),
             )
         return
     _check_far_apart(figures, column)
@@ -87,8 +89,11 @@ def _mixed(figures: Figures, column: str, small: int, large: int) -> InputError:
     values = figures.values
     whose_small = figures.describe(small)
     whose_large = figures.describe(large)
+    advice = ""
+    if values[large] <= 100:
+        advice = ". If all of them are right as they are, in percent, add --unit percent"
     return InputError(
         f"{figures.sheet}: '{column}' mixes units: {values[small]:g} ({whose_small}) and "
         f"{values[large]:g} ({whose_large}). Give all figures as fractions (0 to 1) or all in percent "
-        "(0 to 100). If they are right as they are, add --unit percent"
+        f"(0 to 100){advice}"
     )

@@ -44,9 +44,7 @@ Direction = Annotated[
     bool | None,
     typer.Option("--lower-is-better/--higher-is-better", help="Which is better, if the metric's name does not tell."),
 ]
-LastRounds = Annotated[
-    int | None, typer.Option(min=1, help="Average over so many last evaluated rounds; default: 1.")
-]
+LastRounds = Annotated[int | None, typer.Option(min=1, help="Average over so many last evaluated rounds; default: 1.")]
 Output = Annotated[Path | None, typer.Option(help="Folder for tables, figures and page; default: FILE-audit.")]
 
 
@@ -92,8 +90,8 @@ def audit(
     written = results.write(target, figures)
     documents = results.documents()
     if format is not ReportFormat.table:
-        in_format = write.FORMATS[format.value]
-        sys.stdout.write("\n".join(map(in_format, documents)))
+        by_metric = dict(zip(results.findings, documents, strict=True))
+        sys.stdout.write(write.of_metrics(by_metric, format.value))
         return
     page = console()
     for document in documents:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,31 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "latex": latex,
     "json": as_json,
 }
+
+
+def of_metrics(reports: Mapping[str, Report], form: str) -> str:
+    """Reports by metric in one text: JSON by metric, CSV with a first column `metric`."""
+    texts = {metric: FORMATS[form](report) for metric, report in reports.items()}
+    if len(texts) > 1 and form == "json":
+        by_metric = {metric: json.loads(text) for metric, text in texts.items()}
+        return json.dumps({"metrics": by_metric}, indent=1) + "\n"
+    if len(texts) > 1 and form == "csv":
+        return _one_table(texts)
+    return "\n".join(texts.values())
+
+
+def _one_table(texts: Mapping[str, str]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    head: list[str] = []
+    for metric, text in texts.items():
+        own_head, *rows = csv.reader(io.StringIO(text))
+        if not head:
+            head = ["metric", *own_head]
+            writer.writerow(head)
+        for row in rows:
+            writer.writerow([in_sheet(metric), *row])
+    return out.getvalue()
 
 
 def save(report: Report, folder: Path, figures: Sequence[Path]) -> list[Path]:
