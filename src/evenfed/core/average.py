@@ -78,7 +78,12 @@ class Average:
             tensors[f"buffers.{name}"] = buffer.clone()
         return tensors
 
-    def restored(self, tensors: Mapping[str, Tensor], current: ModelState, rounds: int) -> "Average":
+    def restored(
+        self,
+        tensors: Mapping[str, Tensor],
+        current: ModelState,
+        rounds: int,
+    ) -> "Average":
         """With what `stored` gave, in a run that has the `current` model after so many rounds."""
         if THETA not in tensors:
             return self

@@ -87,7 +87,6 @@ def overridden(cls: type, root: type) -> list[str]:
 
 
 def _public(cls: type) -> set[str]:
-    """Names that the class itself defines, without those that begin with an underscore."""
     return {name for name in vars(cls) if not name.startswith("_")}
 
 
