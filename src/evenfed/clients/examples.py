@@ -242,7 +242,6 @@ def _of_dataset(
 
 
 def _items(dataset: Any, where: str) -> list[Any]:
-    """All items of a map-style dataset."""
     items = []
     for position in range(len(dataset)):
         try:

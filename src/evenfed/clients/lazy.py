@@ -26,7 +26,11 @@ TRIED = 8  # examples on which the model is tried
 Loaded = tuple[Inputs, Tensor]
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
+def pools(
+    clients: Sequence[Client],
+    dtype: torch.dtype,
+    heading: Heading | None = None,
+) -> Pools:
     """Training and test data of all clients: in memory, or read client by client if any client requires it.
 
     All tables must have the columns of the first one, or of the one that `heading` has seen.

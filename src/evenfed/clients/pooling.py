@@ -20,7 +20,11 @@ from .tables import Heading
 ClientsLike = Sequence[Any] | Mapping[str, Any]  # clients, or their training data, which `client_list` knows
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
+def pools(
+    clients: Sequence[Client],
+    dtype: torch.dtype,
+    heading: Heading | None = None,
+) -> Pools:
     """Training data, and test data if any client has some; floating inputs become `dtype`.
 
     All tables must have the columns of the first one, or of the one that `heading` has seen.

@@ -168,7 +168,6 @@ def _counts(
 
 
 def _rows(pair: tuple[Any, Any], start: Tensor, size: Tensor) -> tuple[Any, Any]:
-    """One client's rows, as views."""
     inputs, targets = pair
     end = int(start + size)
     rows = slice(int(start), end)

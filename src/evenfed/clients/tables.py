@@ -210,7 +210,6 @@ def of_columns(columns: Mapping[str, Any], where: str, target: Target) -> Table:
 
 
 def _matrix(columns: Sequence[Any]) -> Tensor:
-    """Columns of numbers, side by side, as floats."""
     floats = [torch.as_tensor(column).to(torch.float32) for column in columns]
     return torch.stack(floats, dim=1)
 
@@ -256,7 +255,6 @@ def _targets_of(names: Sequence[str], target: Target, where: str) -> tuple[str, 
 
 
 def _absent(names: Sequence[str], among: Sequence[str]) -> list[str]:
-    """The names that are not among the others."""
     return [name for name in names if name not in among]
 
 
@@ -274,5 +272,4 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _are_numbers(columns: tuple[str, ...]) -> bool:
-    """Whether columns are numbered, not named."""
     return all(name.isdigit() for name in columns)
