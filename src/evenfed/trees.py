@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._pytree import tree_map_only
 
 Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
 Index = Tensor | slice
@@ -110,7 +111,11 @@ def example_shape(tensor: Tensor) -> str:
     return f"{sizes} {kind}"
 
 
-def call(model: nn.Module, inputs: Inputs, parameters: Mapping[str, Tensor] | None = None) -> Any:
+def call(
+    model: nn.Module,
+    inputs: Inputs,
+    parameters: Mapping[str, Tensor] | None = None,
+) -> Any:
     """What the model makes of these inputs; `parameters` take the place of its own."""
     if isinstance(inputs, dict):
         if parameters is None:
@@ -122,7 +127,16 @@ def call(model: nn.Module, inputs: Inputs, parameters: Mapping[str, Tensor] | No
     return functional_call(model, dict(parameters), arguments)
 
 
-def outputs(model: nn.Module, inputs: Inputs, parameters: Mapping[str, Tensor] | None = None) -> Any:
+def output_rows(outputs: Any, rows: slice) -> Any:
+    """Some rows of every tensor in what a model gave."""
+    return tree_map_only(Tensor, lambda tensor: tensor[rows], outputs)
+
+
+def outputs(
+    model: nn.Module,
+    inputs: Inputs,
+    parameters: Mapping[str, Tensor] | None = None,
+) -> Any:
     """The same as the loss sees it: of an answer with logits, as Hugging Face's models give it, the logits."""
     answer = call(model, inputs, parameters)
     if isinstance(answer, Tensor):

@@ -1,4 +1,4 @@
-"""How well models serve clients: losses and scores on test data, from one pass over it."""
+"""How well models serve clients: losses and scores on test data, from one pass over it, and in a round's record."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,99 @@ from torch import Tensor
 
 from .. import scores as built_in
 from ..clients.client import Pool
+from ..core import streams
 from ..core.errors import InputError, first_line
-from ..core.server import Server
+from ..core.server import Record, Server
 from ..core.sparse import per_client
 from ..losses import Functions
 from ..metrics import Metric
+from ..settings import Settings
+from .engines.precision import arithmetic
 from .engines.worker import Worker
+from .faults import naming_clients
 from .problem import Engine, EvalRequest, Problem
+from .state import Run, State
 from .totals import class_totals
 
 Scores = dict[str, NDArray[np.float64]]  # [n], or [classes], by the record's field, as a record keeps it
+
+
+def panel(problem: Problem, settings: Settings) -> Tensor:
+    """Who is evaluated: everyone, or the same few clients in every round of every run, so that figures are paired."""
+    clients = len(problem.train.sizes)
+    if problem.judged is None or settings.evaluate_participation == 1.0:
+        return torch.arange(clients)
+    with_examples = torch.nonzero(problem.judged.sizes).flatten().numpy()
+    count = settings.evaluated(len(with_examples))
+    return torch.from_numpy(streams.panel(with_examples, count))
+
+
+def score_states(
+    states: Sequence[State],
+    problem: Problem,
+    engine: Engine,
+    ids: Tensor,
+) -> list[Scores]:
+    """Of every run, on the clients `ids`, of the model that serves each of them."""
+    judged = []
+    current = []
+    for state in states:
+        judged.append(state.score_request(ids))
+        current.append(state.current_request(ids))
+    answers = _answers([*judged, *current], problem, engine)
+    scores = []
+    for k, state in enumerate(states):
+        scored = dict(answers[k])
+        scored.update(of_current(answers[len(states) + k]))
+        scored.update(held_out(state.server, problem, engine))
+        scores.append(scored)
+    return scores
+
+
+def _answers(
+    questions: Sequence[EvalRequest | None],
+    problem: Problem,
+    engine: Engine,
+) -> list[Scores]:
+    """One for each question, none for no question; a model that several runs have in common is measured once."""
+    asked: dict[int, EvalRequest] = {}  # by the identity of its models
+    for question in questions:
+        if question is not None:
+            asked.setdefault(id(question.models), question)
+    scores = score(list(asked.values()), problem, engine)
+    by_models = dict(zip(asked, scores, strict=True))
+    answers: list[Scores] = []
+    for question in questions:
+        answer: Scores = {}
+        if question is not None:
+            answer = by_models[id(question.models)]
+        answers.append(answer)
+    return answers
+
+
+def with_scores(record: Record, scored: Scores) -> Record:
+    """The record with what was measured after its round."""
+    fields: dict[str, Any] = dict(scored)
+    for name in ("global_accuracy", "global_loss"):  # of one test set
+        if name in scored:
+            fields[name] = float(scored[name][0])
+    return record.but(**fields)
+
+
+def evaluated(
+    record: Record,
+    run: Run,
+    state: State,
+    problem: Problem,
+    engine: Engine,
+) -> Record:
+    """The record of a run's last round with its scores, which an earlier round need not have."""
+    measured = (record.test_losses, record.unseen_losses, record.global_loss)
+    if any(losses is not None for losses in measured):
+        return record
+    with arithmetic(run.settings.precision), naming_clients(problem):
+        (scored,) = score_states([state], problem, engine, panel(problem, run.settings))
+    return with_scores(record, scored)
 
 
 def score(questions: Sequence[EvalRequest], problem: Problem, engine: Engine) -> list[Scores]:
@@ -219,7 +302,6 @@ def _call(
 
 
 def _outputs(worker: Worker, pool: Pool, client: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Of all test examples of a client, with their targets, as arrays."""
     outputs = worker.outputs(pool, client)
     _, targets = pool.of(client)
     return outputs.cpu().numpy(), targets.cpu().numpy()

@@ -74,7 +74,6 @@ def first_fault(problem: Problem) -> str | None:
 
 
 def _whose(problem: Problem, kind: str, client: int) -> str:
-    """Whose examples these are."""
     if kind == _CENTRAL:
         return "test"
     if kind == _UNSEEN:
@@ -114,7 +113,11 @@ def _fault_of(pool: Pool, client: int, measure: Measure) -> tuple[str, Exception
     return None
 
 
-def _failing_example(start: int, end: int, error_in: Callable[[int, int], Exception | None]) -> int | None:
+def _failing_example(
+    start: int,
+    end: int,
+    error_in: Callable[[int, int], Exception | None],
+) -> int | None:
     """By halving; None if a batch fails and neither half does."""
     while end - start > 1:
         middle = (start + end) // 2

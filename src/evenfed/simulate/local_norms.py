@@ -184,7 +184,6 @@ class LocalNorms:
 
 
 def _layers(problem: Problem) -> list[str]:
-    """The names of BatchNorm layers that the user did not put into evaluation mode."""
     names = []
     for name, module in problem.model.named_modules():
         is_set_apart = problem.model.training and not module.training

@@ -9,7 +9,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..augment import Augmentation
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.fold import Fold
@@ -17,7 +16,7 @@ from ..core.open_round import OpenRound
 from ..core.round import open_round
 from ..core.server import OptimizerStates, Record, Server, Update
 from ..core.server_step import with_average
-from . import evaluation, optimizer_states, scoring, shared_training
+from . import evaluation, optimizer_states, shared_training
 from .engines.augmenting import check_augmentation
 from .engines.memory import none_if_out_of_memory
 from .engines.parallel import Parallel
@@ -26,10 +25,10 @@ from .engines.reference import Reference
 from .engines.stackability import check_training
 from .evaluation import Scores
 from .faults import naming_clients
-from .initial_state import eligible_count, first_models, new_server
 from .local_norms import LocalNorms
+from .module_modes import evaluated_modules
 from .problem import DrawnModels, Engine, EvalRequest, Problem, Task
-from .state import Run, State
+from .state import Run, State, eligible_count, first_models, new_server
 
 Advanced = tuple[list[State], list[Record]]  # the new states, and the round's records
 
@@ -40,7 +39,7 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     `runs` may be more than this process trains: whoever trains some of them does so as if it trained all.
     """
     settings = runs[0].settings
-    problem = problem.with_batch_norm(settings.batch_norm)
+    problem = dataclasses.replace(problem, evaluated=evaluated_modules(problem.model, settings.batch_norm))
     if settings.engine == "flower":
         raise InputError(
             "engine='flower' is for `evenfed compare` and evenfed.flower.FairStrategy; here give parallel or reference"
@@ -48,8 +47,9 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     batchings = [run.settings.batching for run in runs]
     check_training(problem, batchings)
     evaluation.check(problem)
-    scoring.panel(problem, settings)  # refuses more clients than there are
-    augments = _augmentations(runs)
+    evaluation.panel(problem, settings)  # refuses more clients than there are
+    every_augment = dict.fromkeys(run.settings.local(0).augment for run in runs)
+    augments = [augment for augment in every_augment if augment is not None]
     for augment in augments:
         check_augmentation(problem, augment)
     if settings.engine == "reference":
@@ -57,16 +57,6 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     eligible = eligible_count(problem.train.sizes)
     clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
     return Parallel(problem, clients_at_once, settings.precision, batchings, augments)
-
-
-def _augmentations(runs: Sequence[Run]) -> list[Augmentation]:
-    """Each once."""
-    augments: dict[Augmentation, None] = {}
-    for run in runs:
-        augment = run.settings.local(0).augment
-        if augment is not None:
-            augments[augment] = None
-    return list(augments)
 
 
 def start(
@@ -107,7 +97,7 @@ def rounds(
     every = settings.evaluate_every
     first = current[0].server.index
     leaders = shared_training.leaders(runs, states)
-    panel = scoring.panel(problem, settings)
+    panel = evaluation.panel(problem, settings)
     for finished in range(first + 1, settings.rounds + 1):
         is_last = finished == settings.rounds
         is_due = every > 0 and finished % every == 0
@@ -244,12 +234,12 @@ def _advance(
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
     if panel is not None:
-        scores = scoring.score(new_states, problem, engine, panel)
+        scores = evaluation.score_states(new_states, problem, engine, panel)
     elapsed = time.perf_counter() - began
     seconds = elapsed / len(runs)
     for k, scored in enumerate(scores):
         timed = records[k].but(seconds=seconds)
-        records[k] = scoring.with_scores(timed, scored)
+        records[k] = evaluation.with_scores(timed, scored)
     return new_states, records
 
 

@@ -64,16 +64,5 @@ class ClientJobs(np.recarray[Any, Any]):
         return self[chosen].view(ClientJobs)
 
 
-_COLUMNS = np.dtype(
-    [
-        ("task", np.int64),
-        ("position", np.int64),
-        ("client", np.int64),
-        ("examples", np.int64),
-        ("first_row", np.int64),
-        ("seed", np.int64),
-        ("snapshot_step", np.int64),
-        ("lr", np.float64),
-        ("prox", np.float64),
-    ]
-)
+_WHOLE = ("task", "position", "client", "examples", "first_row", "seed", "snapshot_step")
+_COLUMNS = np.dtype([*((name, np.int64) for name in _WHOLE), ("lr", np.float64), ("prox", np.float64)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from ... import trees
@@ -74,7 +74,6 @@ def _why_not_vectorised(problem: Problem) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """An error of a trial as a reason."""
     message = str(error)
     if "randomness" in message:
         return RANDOM
@@ -96,7 +95,6 @@ def _no_loop_over_clients() -> Iterator[None]:
 
 
 def _train_two(problem: Problem) -> None:
-    """One stacked step of two slots."""
     thetas = problem.theta.repeat(2, 1)
     rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
     mask = torch.ones_like(rows).to(thetas)
@@ -126,7 +124,7 @@ def _measure_two(problem: Problem) -> None:
 
 def _changing_buffer(problem: Problem) -> str | None:
     """The name of a buffer that a forward pass in training changes."""
-    probe = problem.in_training(copy.deepcopy(problem.model))
+    probe = _in_training(problem)
     before = {name: buffer.clone() for name, buffer in probe.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         trees.call(probe, problem.first_inputs(2))
@@ -138,7 +136,7 @@ def _changing_buffer(problem: Problem) -> str | None:
 
 def _sees_examples_behind(problem: Problem) -> bool:
     """Whether, in training, a batch's losses change with the examples behind them. It could then not be filled up."""
-    probe = problem.in_training(copy.deepcopy(problem.model))
+    probe = _in_training(problem)
     x, y = problem.train.at(slice(4))
 
     def losses(count: int) -> Tensor:
@@ -184,6 +182,11 @@ def _differ(losses: Tensor, others: Tensor) -> bool:
     return not torch.allclose(losses, others, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
+def _in_training(problem: Problem) -> nn.Module:
+    """A copy of the model to try something out with."""
+    return problem.in_training(copy.deepcopy(problem.model))
+
+
 def _any_key(problem: Problem) -> Tensor:
     """For the dropout of a trial."""
     return torch.zeros((), dtype=torch.int64, device=problem.device)
@@ -191,7 +194,7 @@ def _any_key(problem: Problem) -> Tensor:
 
 def draws_random_numbers(problem: Problem) -> bool:
     """Whether a forward pass in training moves a CPU's random state; dropout does not."""
-    probe = problem.in_training(copy.deepcopy(problem.model))
+    probe = _in_training(problem)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), Masks(_any_key(problem)):
         before = torch.get_rng_state()
         trees.call(probe, problem.first_inputs(2))
@@ -206,7 +209,7 @@ def depends_on_chance(problem: Problem) -> bool:
     targets = problem.train.targets[:_PASSED]
     losses = []
     for key in (0, 1):
-        probe = problem.in_training(copy.deepcopy(problem.model))
+        probe = _in_training(problem)
         masks = Masks(_any_key(problem) + key)
         with torch.no_grad(), torch.random.fork_rng(devices=[]), masks, wherever_weights_lie():
             outputs = trees.outputs(probe, x)
@@ -239,8 +242,7 @@ def check_training(problem: Problem, batchings: Sequence[Batching]) -> None:
 
 
 def _training_error(problem: Problem, inputs: trees.Inputs) -> Exception | None:
-    """What a forward pass in training raises."""
-    probe = problem.in_training(copy.deepcopy(problem.model))
+    probe = _in_training(problem)
     masks = Masks(_any_key(problem))
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), masks, wherever_weights_lie():
@@ -276,7 +278,6 @@ def _remedy_of_singles(problem: Problem, batchings: Sequence[Batching]) -> str |
 
 
 def _batch_norm(problem: Problem) -> str | None:
-    """The first BatchNorm that trains."""
     for name, module in problem.model.named_modules():
         if isinstance(module, BatchNormLayer) and name not in problem.evaluated:
             return f"{type(module).__name__} '{name}'"

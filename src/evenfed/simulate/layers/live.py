@@ -105,7 +105,11 @@ class LiveParameters:
         return parameters
 
     @contextmanager
-    def rewriting(self, parameters: Mapping[str, Tensor], plain: set[str] | None) -> Iterator[None]:
+    def rewriting(
+        self,
+        parameters: Mapping[str, Tensor],
+        plain: set[str] | None,
+    ) -> Iterator[None]:
         """Layers in their stackable form, for a forward pass with just these parameters.
 
         `plain` takes the names of convolutions that have no such form. It is None where nothing is stacked: a whole
@@ -183,7 +187,6 @@ def _part(
     taps: Taps | None,
     crop: bool,
 ) -> tuple[LiveParameter, Tensor]:
-    """A parameter's layout, and the places of its live entries in the model's vector."""
     if taps is None:
         shape = tuple(index.shape)
         order = tuple(range(index.ndim))
@@ -243,7 +246,6 @@ def _taps(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Taps | None:
-    """The taps of a convolution that has a stackable form."""
     form = geometry(input, stride, padding, dilation, groups)
     if form is None:
         return None
