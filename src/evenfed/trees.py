@@ -19,8 +19,6 @@ Structure = TypeVar("Structure")  # one array, or a dict or tuple of them
 
 def leaves(inputs: Any) -> tuple[Any, ...]:
     """The tensors, always in the same order."""
-    if isinstance(inputs, Tensor):
-        return (inputs,)
     if isinstance(inputs, tuple):
         return inputs
     if isinstance(inputs, Mapping):
@@ -117,14 +115,11 @@ def call(
     parameters: Mapping[str, Tensor] | None = None,
 ) -> Any:
     """What the model makes of these inputs; `parameters` take the place of its own."""
-    if isinstance(inputs, dict):
-        if parameters is None:
-            return model(**inputs)
-        return functional_call(model, dict(parameters), (), inputs)
-    arguments = leaves(inputs)
+    named = inputs if isinstance(inputs, dict) else {}
+    arguments = () if named else leaves(inputs)
     if parameters is None:
-        return model(*arguments)
-    return functional_call(model, dict(parameters), arguments)
+        return model(*arguments, **named)
+    return functional_call(model, dict(parameters), arguments, named)
 
 
 def output_rows(outputs: Any, rows: slice) -> Any:

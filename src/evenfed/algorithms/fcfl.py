@@ -41,14 +41,7 @@ class FCFL(Algorithm):
         scaled = round.losses / memory["temperature"]
         return Plan(round.ids, scaled.softmax(0)), memory
 
-    def mix(
-        self,
-        round: Round,
-        plan: Plan,
-        gram: Tensor,
-        ages: Tensor,
-        memory: Memory,
-    ) -> tuple[Tensor, Memory]:
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         if round.index >= self.minimax_rounds:
             return best_common_descent(gram), memory
         weights = plan.weights / plan.weights.sum()

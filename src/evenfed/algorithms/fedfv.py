@@ -34,14 +34,7 @@ class FedFV(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         return Plan.uniform(round.ids), memory
 
-    def mix(
-        self,
-        round: Round,
-        plan: Plan,
-        gram: Tensor,
-        ages: Tensor,
-        memory: Memory,
-    ) -> tuple[Tensor, Memory]:
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         m = len(plan.ids)
         rows = torch.eye(len(gram), dtype=gram.dtype)  # each update as a mixture of all
         index = torch.arange(m)

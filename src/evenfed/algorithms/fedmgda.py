@@ -35,14 +35,7 @@ class FedMGDA(Algorithm):
     def plan(self, round: Round, memory: Memory) -> tuple[Plan, Memory]:
         return Plan.uniform(round.ids), memory
 
-    def mix(
-        self,
-        round: Round,
-        plan: Plan,
-        gram: Tensor,
-        ages: Tensor,
-        memory: Memory,
-    ) -> tuple[Tensor, Memory]:
+    def mix(self, round: Round, plan: Plan, gram: Tensor, ages: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         norms = gram.diagonal().clamp(min=0).sqrt()
         inverse = torch.where(norms > 0, 1 / norms, 0.0)  # a client that did not move has no direction
         uniform = torch.full_like(norms, 1 / len(norms))
